@@ -1,0 +1,37 @@
+"""Cascades: models from cheap to dear, with a threshold on certainty between them."""
+
+import math
+
+import msgspec
+
+from gearshift.errors import require
+
+
+class Cascade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, order=True):
+    """Stage k answers when its certainty is at or above `thresholds[k]`, else forwards; the last stage always answers.
+
+    One threshold fewer than models.  Certainty scales differ between models, so thresholds belong to stages.
+    """
+
+    models: tuple[str, ...]
+    thresholds: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(len(self.models) >= 1, "a cascade has no models, needs at least one")
+        require(
+            len(set(self.models)) == len(self.models),
+            f"cascade {' > '.join(self.models)} visits a model more than once",
+        )
+        require(
+            len(self.thresholds) == len(self.models) - 1,
+            f"cascade {' > '.join(self.models)} has {len(self.thresholds)} thresholds",
+            remedy=f"give {len(self.models) - 1}, one for each stage but the last",
+        )
+        require(
+            all(math.isfinite(t) for t in self.thresholds),
+            f"cascade {' > '.join(self.models)} has a threshold that is not finite",
+        )
+
+    def __str__(self) -> str:
+        parts = [f"{m} <{t:.3g}" for m, t in zip(self.models, self.thresholds, strict=False)]
+        return " > ".join([*parts, self.models[-1]])

@@ -1,0 +1,46 @@
+"""Certainty: how much a model trusts its own answer, from its scores."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scores = NDArray[Any]
+CertaintyFunction = Callable[[Scores], NDArray[np.float64]]
+
+
+def top_two_difference(scores: Scores) -> NDArray[np.float64]:
+    """Difference of the two highest of `scores` (n, classes) per row (CascadeServe Eq. 5)."""
+    if scores.shape[1] == 1:
+        return np.asarray(scores[:, 0], dtype=np.float64)
+    top = np.partition(np.asarray(scores, dtype=np.float64), -2, axis=1)
+    return np.asarray(top[:, -1] - top[:, -2], dtype=np.float64)
+
+
+def highest_probability(scores: Scores) -> NDArray[np.float64]:
+    """The highest of `scores` (n, classes) per row."""
+    return np.asarray(np.max(scores, axis=1), dtype=np.float64)
+
+
+def negative_entropy(scores: Scores) -> NDArray[np.float64]:
+    """Minus the entropy, in nats, of probabilities `scores` (n, classes) per row."""
+    p = np.clip(np.asarray(scores, dtype=np.float64), 1e-300, None)
+    return np.asarray(np.sum(p * np.log(p), axis=1), dtype=np.float64)
+
+
+def mean_token_log_probability(scores: Scores) -> NDArray[np.float64]:
+    """Mean of token log-probabilities `scores` (n, tokens) per row; NaN pads short rows."""
+    return np.asarray(np.nanmean(np.asarray(scores, dtype=np.float64), axis=1), dtype=np.float64)
+
+
+def agreement(votes: Scores) -> NDArray[np.float64]:
+    """Share of `votes` (n, samples) that equal the row's most common vote."""
+    same = votes[:, :, None] == votes[:, None, :]
+    return np.asarray(same.sum(axis=2).max(axis=1) / votes.shape[1], dtype=np.float64)
+
+
+BUILT_IN: dict[str, CertaintyFunction] = {
+    function.__name__: function
+    for function in (top_two_difference, highest_probability, negative_entropy, mean_token_log_probability, agreement)
+}

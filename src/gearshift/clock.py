@@ -1,0 +1,47 @@
+"""Time as an object: int64 nanoseconds since the run began."""
+
+import time
+from typing import Protocol
+
+NS_PER_S = 1_000_000_000
+
+
+def to_ns(seconds: float) -> int:
+    """Seconds as whole nanoseconds, rounded to the nearest."""
+    return round(seconds * NS_PER_S)
+
+
+class Clock(Protocol):
+    """What the runtime asks for the time."""
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the run began."""
+        ...
+
+
+class WallClock:
+    """The machine's monotonic clock, counted from when this object was made."""
+
+    def __init__(self) -> None:
+        self._origin_ns = time.monotonic_ns()
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the run began."""
+        return time.monotonic_ns() - self._origin_ns
+
+
+class ManualClock:
+    """A clock that stands still until it is moved, for tests and virtual runs."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the run began."""
+        return self._now_ns
+
+    def move_to(self, now_ns: int) -> None:
+        """Set the time; time never goes back."""
+        if now_ns < self._now_ns:
+            raise ValueError(f"time cannot go back from {self._now_ns} to {now_ns}")
+        self._now_ns = now_ns

@@ -1,0 +1,82 @@
+"""`gearshift.toml`: which models a user brings, and how to measure them."""
+
+from pathlib import Path
+
+import msgspec
+
+from gearshift.errors import InvalidInput, require
+from gearshift.files import read_bytes
+
+PROJECT_FILE = "gearshift.toml"
+
+
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One model: where its loader is (`file.py:function`, relative to the project file), and memory if known."""
+
+    load: str
+    memory_mib: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_reference(self.load, "load")
+        require(self.memory_mib is None or self.memory_mib > 0, f"memory_mib is {self.memory_mib}, needs more than 0")
+
+
+class ProfileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How models are measured."""
+
+    batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    repeats: int = 20
+    longest_s: float = 10.0
+    """At most this long per model and batch size."""
+
+    def __post_init__(self) -> None:
+        require(
+            len(self.batch_sizes) >= 1 and min(self.batch_sizes) >= 1 and max(self.batch_sizes) <= 65536,
+            f"batch_sizes is {list(self.batch_sizes)}, needs numbers from 1 to 65536",
+        )
+        require(3 <= self.repeats <= 10_000, f"repeats is {self.repeats}, needs 3 to 10000")
+        require(0 < self.longest_s < 1e6, f"longest_s is {self.longest_s}, needs a positive number of seconds")
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of `gearshift.toml`.
+
+    `samples` (`file.py:function`) answers `gearshift.Samples`; `certainty` names a built-in function or
+    `file.py:function`; `operator` is the name under which the task is served.
+    """
+
+    operator: str
+    samples: str
+    models: dict[str, ModelSettings]
+    certainty: str = "top_two_difference"
+    profile: ProfileSettings = ProfileSettings()
+
+    def __post_init__(self) -> None:
+        plain = self.operator.replace("-", "").replace("_", "").replace(".", "").isalnum()
+        require(
+            plain and self.operator.isascii() and len(self.operator) <= 64,
+            f"operator is {self.operator!r}",
+            remedy="use up to 64 letters, digits, '-', '_' and '.'",
+        )
+        _check_reference(self.samples, "samples")
+        require(len(self.models) >= 1, "there are no models", remedy="add a [models.NAME] section")
+        if ":" in self.certainty:
+            _check_reference(self.certainty, "certainty")
+
+
+def read_project(path: Path) -> Project:
+    """The project in `path`; raises `InvalidInput` naming file, field and remedy."""
+    data = read_bytes(path, remedy="make one with `gearshift init`")
+    try:
+        return msgspec.toml.decode(data, type=Project)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InvalidInput(str(error), where=str(path), remedy="mend the file") from error
+
+
+def _check_reference(reference: str, field: str) -> None:
+    file, colon, function = reference.partition(":")
+    require(
+        bool(colon) and file.endswith(".py") and function.isidentifier(),
+        f"{field} is {reference!r}",
+        remedy="write it as file.py:function",
+    )

@@ -1,0 +1,23 @@
+"""The decision log: what was decided when, as rows of integers that two drivers can compare."""
+
+from enum import IntEnum
+
+
+class Decision(IntEnum):
+    """Kinds of rows `(now_ns, kind, a, b, c)`."""
+
+    ROUTE = 1
+    """Sample a enters the queue of replica b at stage c of its visits (0 for an arrival)."""
+    REFUSE = 2
+    """Sample a is refused at arrival."""
+    START = 3
+    """Replica a starts a batch of b samples for reason c."""
+    TAKE = 4
+    """The batch that replica a just started holds sample b; one row per sample, in the batch's order."""
+    ANSWER = 5
+    """Sample a is answered by model b in gear c."""
+    SHIFT = 6
+    """Gear a gives way to gear b."""
+
+
+LogRow = tuple[int, int, int, int, int]

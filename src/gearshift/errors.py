@@ -1,0 +1,114 @@
+"""Errors as facts: each knows its sentence, its exit code and its HTTP status."""
+
+from typing import ClassVar
+
+
+class GearshiftError(Exception):
+    """Something a person can act on; its text says what, where and the remedy."""
+
+    kind: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+    http_status: ClassVar[int] = 500
+
+    def facts(self) -> dict[str, object]:
+        """The error as plain data, for `--json` and response bodies."""
+        return {"kind": self.kind, "message": str(self)}
+
+
+class InvalidInput(GearshiftError, ValueError):
+    """The caller's fault: a value, a file or a request that cannot be used.
+
+    A `ValueError`, so that msgspec adds the path of the field when it meets one while decoding.
+    """
+
+    kind = "invalid_input"
+    exit_code = 2
+    http_status = 400
+
+    def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
+        self.what, self.where, self.remedy = what, where, remedy
+        text = f"{where}: {what}" if where else what
+        super().__init__(f"{text}; {remedy}" if remedy else text)
+
+
+class UnknownModel(InvalidInput):
+    """A request names an operator that is not served."""
+
+    kind = "unknown_model"
+    http_status = 404
+
+
+class TooLarge(InvalidInput):
+    """A request body is over the limit."""
+
+    kind = "too_large"
+    http_status = 413
+
+
+class QueueFull(GearshiftError):
+    """The queues are at their bound; try again later."""
+
+    kind = "queue_full"
+    http_status = 429
+
+
+class NotReady(GearshiftError):
+    """The server is starting, draining, or lacks a replica of some model."""
+
+    kind = "not_ready"
+    http_status = 503
+
+
+class ModelFailed(GearshiftError):
+    """A user's model raised, or answered something that cannot be used."""
+
+    kind = "model_failed"
+    exit_code = 2
+    http_status = 500
+
+
+class WorkerDied(GearshiftError):
+    """A worker process ended while it held requests."""
+
+    kind = "worker_died"
+    http_status = 500
+
+
+class Infeasible(GearshiftError):
+    """No candidate plan meets the objective; names the load range, the bottleneck and the nearest objective."""
+
+    kind = "infeasible"
+    exit_code = 3
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        load_range: str = "",
+        bottleneck: str = "",
+        nearest_latency_s: float | None = None,
+    ) -> None:
+        self.reason, self.load_range, self.bottleneck = reason, load_range, bottleneck
+        self.nearest_latency_s = nearest_latency_s
+        parts = [reason]
+        if load_range:
+            parts.append(f"the load range that fails is {load_range}")
+        if bottleneck:
+            parts.append(f"the bottleneck is model {bottleneck!r}")
+        if nearest_latency_s is not None:
+            parts.append(f"the nearest feasible objective is --p95-ms {nearest_latency_s * 1e3:.4g}")
+        super().__init__("; ".join(parts))
+
+    def facts(self) -> dict[str, object]:
+        """As every error's, with the range, the bottleneck and the nearest objective beside."""
+        return super().facts() | {
+            "load_range": self.load_range,
+            "bottleneck": self.bottleneck,
+            "nearest_latency_s": self.nearest_latency_s,
+        }
+
+
+def require(condition: bool, what: str, *, where: str = "", remedy: str = "") -> None:
+    """Raise `InvalidInput` unless `condition` holds."""
+    if not condition:
+        raise InvalidInput(what, where=where, remedy=remedy)

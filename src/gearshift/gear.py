@@ -1,0 +1,180 @@
+"""Gears, and the gear plan: what to do at every load."""
+
+import math
+from typing import Literal
+
+import msgspec
+
+from gearshift.cascade import Cascade
+from gearshift.errors import InvalidInput, require
+from gearshift.hardware import Hardware
+from gearshift.objective import Objective
+from gearshift.placement import Placement
+from gearshift.request import LEAST_URGENT, MOST_URGENT
+from gearshift.result import ServingResult
+
+SCHEMA_VERSION = 1
+METER_BACKLOG = 0
+METER_ALPHA = 1
+
+Meter = Literal["backlog", "alpha"]
+LoadUnit = Literal["requests_per_s", "outstanding_requests"]
+
+
+class LoadRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"from_": "from"}):
+    """Half-open `[from, to)` in the operator's load unit; the last range has no upper end."""
+
+    from_: float
+    to: float | None = None
+
+    def __post_init__(self) -> None:
+        require(0 <= self.from_ < math.inf, f"load range begins at {self.from_}", remedy="give a finite number from 0")
+        if self.to is not None:
+            require(
+                self.from_ < self.to < math.inf,
+                f"load range [{self.from_}, {self.to}) is empty or not finite",
+                remedy="give an upper end above the lower one",
+            )
+
+    def __str__(self) -> str:
+        return f"[{self.from_:.4g}, {'inf' if self.to is None else format(self.to, '.4g')})"
+
+
+class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one replica works in one gear."""
+
+    replica: str
+    load_share: float
+    minimum_queue_length: int = 1
+    largest_batch_size: int = 1
+    longest_wait_s: float = 0.0
+    cores: int = 1
+
+    def __post_init__(self) -> None:
+        where = f"settings of replica {self.replica!r}"
+        require(0 <= self.load_share <= 1, f"load_share is {self.load_share}, needs 0 to 1", where=where)
+        require(
+            self.minimum_queue_length >= 1,
+            f"minimum_queue_length is {self.minimum_queue_length}, needs at least 1",
+            where=where,
+        )
+        require(
+            self.largest_batch_size >= 1,
+            f"largest_batch_size is {self.largest_batch_size}, needs at least 1",
+            where=where,
+        )
+        require(
+            0 <= self.longest_wait_s <= 3600, f"longest_wait_s is {self.longest_wait_s}, needs 0 to 3600", where=where
+        )
+        require(self.cores >= 1, f"cores is {self.cores}, needs at least 1", where=where)
+
+
+class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to do in one load range."""
+
+    load_range: LoadRange
+    cascade: Cascade
+    replicas: tuple[ReplicaSettings, ...]
+
+
+class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The gears of one operator, and how its load is metered."""
+
+    objective: Objective
+    gears: tuple[Gear, ...]
+    load_unit: LoadUnit = "requests_per_s"
+    meter: Meter = "backlog"
+    alpha: float = 8.0
+    starvation_s: float | None = None
+    default_priority: int = LEAST_URGENT
+
+    def __post_init__(self) -> None:
+        require(len(self.gears) >= 1, "an operator has no gears, needs at least one")
+        require(0 <= self.alpha < math.inf, f"alpha is {self.alpha}, needs a finite number from 0")
+        require(
+            self.starvation_s is None or 0 < self.starvation_s < 1e6,
+            f"starvation_s is {self.starvation_s}, needs a positive number of seconds",
+        )
+        require(
+            MOST_URGENT <= self.default_priority <= LEAST_URGENT,
+            f"default_priority is {self.default_priority}, needs {MOST_URGENT} to {LEAST_URGENT}",
+        )
+        require(self.gears[0].load_range.from_ == 0, "the first gear's load range must begin at 0")
+        for lower, upper in zip(self.gears, self.gears[1:], strict=False):
+            require(
+                lower.load_range.to == upper.load_range.from_,
+                f"load ranges {lower.load_range} and {upper.load_range} do not meet",
+            )
+        require(
+            self.gears[-1].load_range.to is None,
+            "the last gear's load range must have no upper end",
+            remedy="set to null",
+        )
+
+
+class SourceFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file or folder a plan was made from: its path, relative to the plan file, and its content's SHA-256."""
+
+    path: str
+    sha256: str
+
+
+class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A placement of replicas on hardware, and per operator one gear per load range, with what is predicted of it.
+
+    `predictions` maps each operator to what simulation predicts; `planner` names the planner; `unfinished` marks a
+    plan whose search was interrupted.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    planner: str
+    seed: int = 0
+    hardware: Hardware
+    placement: Placement
+    operators: dict[str, OperatorPlan]
+    profile: SourceFile
+    trace: SourceFile
+    predictions: dict[str, ServingResult] = {}
+    unfinished: bool = False
+
+    def __post_init__(self) -> None:
+        require(
+            self.schema_version == SCHEMA_VERSION,
+            f"schema_version is {self.schema_version}, this version of gearshift reads {SCHEMA_VERSION}",
+            remedy="make the plan anew with `gearshift plan`",
+        )
+        require(len(self.operators) >= 1, "a plan has no operators, needs at least one")
+        self._check_devices()
+        for name, operator in self.operators.items():
+            for gear in operator.gears:
+                self._check_gear(gear, where=f"operator {name!r}, gear for load {gear.load_range}")
+
+    def _check_devices(self) -> None:
+        devices = {device.id: device for device in self.hardware.devices}
+        for replica in self.placement.replicas:
+            for device_id in replica.device_ids:
+                require(
+                    device_id in devices,
+                    f"replica {replica.id!r} is on device {device_id!r}, which the hardware does not have",
+                )
+            nodes = {devices[device_id].node for device_id in replica.device_ids}
+            require(len(nodes) == 1, f"replica {replica.id!r} spans nodes {sorted(nodes)}, needs devices of one node")
+
+    def _check_gear(self, gear: Gear, *, where: str) -> None:
+        model_of = {replica.id: replica.model for replica in self.placement.replicas}
+        named = [settings.replica for settings in gear.replicas]
+        require(sorted(named) == sorted(model_of), "settings must name each replica of the placement once", where=where)
+        total = dict.fromkeys(gear.cascade.models, 0.0)
+        for settings in gear.replicas:
+            model = model_of[settings.replica]
+            if model in total:
+                total[model] += settings.load_share
+            elif settings.load_share > 0:
+                raise InvalidInput(
+                    f"replica {settings.replica!r} has a load share, but its model {model!r} is not in the cascade",
+                    where=where,
+                )
+        for model, share in total.items():
+            require(
+                abs(share - 1) < 1e-9, f"load shares of model {model!r} add up to {share:.12g}, need 1", where=where
+            )

@@ -1,0 +1,56 @@
+"""Devices, and the hardware that they make up."""
+
+import msgspec
+
+from gearshift.errors import require
+
+GIB = 1 << 30
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One thing that runs one batch at a time: a GPU, or a fixed set of CPU cores."""
+
+    id: str
+    node: str = "local"
+    kind: str = "cpu"
+    memory_bytes: int = 4 * GIB
+    cores: int = 1
+    price_per_hour: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(bool(self.id), "a device's id is empty")
+        require(self.memory_bytes > 0, f"device {self.id!r} has {self.memory_bytes} bytes of memory, needs more than 0")
+        require(self.cores >= 1, f"device {self.id!r} has {self.cores} cores, needs at least 1")
+        require(
+            0 <= self.price_per_hour < float("inf"),
+            f"device {self.id!r} has price_per_hour {self.price_per_hour}, needs a finite number from 0",
+        )
+
+
+class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The devices there are."""
+
+    devices: tuple[Device, ...]
+
+    def __post_init__(self) -> None:
+        require(len(self.devices) >= 1, "hardware has no devices, needs at least one")
+        ids = [device.id for device in self.devices]
+        require(len(set(ids)) == len(ids), f"device ids are not unique: {sorted(ids)}")
+
+    @property
+    def cores(self) -> int:
+        """Cores of all devices together."""
+        return sum(device.cores for device in self.devices)
+
+
+def identical_devices(
+    count: int, *, kind: str = "cpu", memory_bytes: int = 4 * GIB, cores: int = 1, price_per_hour: float = 1.0
+) -> Hardware:
+    """Hardware of `count` devices named `kind-0`, `kind-1`, ... on one node."""
+    require(count >= 1, f"{count} devices asked for", remedy="ask for at least one")
+    return Hardware(
+        devices=tuple(
+            Device(id=f"{kind}-{i}", kind=kind, memory_bytes=memory_bytes, cores=cores, price_per_hour=price_per_hour)
+            for i in range(count)
+        )
+    )

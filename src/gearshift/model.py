@@ -1,0 +1,87 @@
+"""What a model is to Gearshift: a function from named arrays of n rows to outputs and a certainty per row."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import require
+
+Arrays = Mapping[str, NDArray[Any]]
+
+DATATYPES: dict[str, str] = {
+    "BOOL": "bool",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+    "FP16": "float16",
+    "FP32": "float32",
+    "FP64": "float64",
+    "BYTES": "object",
+}
+
+
+class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A named tensor of an operator in the words of the Open Inference Protocol; the first dimension is rows, -1."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        require(bool(self.name), "a tensor's name is empty")
+        require(
+            self.datatype in DATATYPES,
+            f"tensor {self.name!r} has datatype {self.datatype!r}",
+            remedy=f"use one of {', '.join(DATATYPES)}",
+        )
+        require(
+            len(self.shape) >= 1 and all(d == -1 or d > 0 for d in self.shape),
+            f"tensor {self.name!r} has shape {list(self.shape)}",
+            remedy="give -1 for rows first, then positive dimensions (-1 where they vary)",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What a model says of n rows: named outputs and the certainty (n,) of each row."""
+
+    outputs: Arrays
+    certainty: NDArray[np.float64]
+
+
+@runtime_checkable
+class Model(Protocol):
+    """What a user brings: `predict` is compulsory, the other three have defaults (`runtime/model_loader.py`).
+
+    `setup()` runs once in the worker; `decode(inputs)` turns named arrays of n rows into what `predict` takes
+    (default: the only input's array); `predict(batch)` answers scores (n, classes) or `Predicted`;
+    `encode(scores)` turns scores into named outputs of n rows (default: `label`, the best class, and `scores`).
+    """
+
+    def predict(self, batch: Any) -> Any:
+        """Scores (n, classes), or `Predicted`, for a batch of n rows."""
+        ...
+
+
+def datatype_of(array: NDArray[Any]) -> str:
+    """The protocol's name of an array's type; text and objects are BYTES."""
+    if array.dtype.kind in "OSU":
+        return "BYTES"
+    for name, dtype in DATATYPES.items():
+        if array.dtype == np.dtype(dtype):
+            return name
+    raise ValueError(f"arrays of type {array.dtype} have no datatype in the protocol")
+
+
+def spec_of(name: str, array: NDArray[Any]) -> TensorSpec:
+    """The tensor that an array of n rows stands for."""
+    return TensorSpec(name=name, datatype=datatype_of(array), shape=(-1, *array.shape[1:]))

@@ -1,0 +1,35 @@
+"""What the user asks of a plan."""
+
+import math
+from typing import Literal
+
+import msgspec
+
+from gearshift.errors import require
+
+Scope = Literal["every-range", "trace"]
+
+
+class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A latency percentile, an accuracy, or both; and where they must hold.
+
+    Scope `every-range`: each load range meets the percentile in steady state, and so does the full trace.
+    Scope `trace`: only the full trace does.
+    """
+
+    percentile: float = 0.95
+    latency_s: float | None = None
+    accuracy: float | None = None
+    confidence: float | None = None
+    scope: Scope = "every-range"
+
+    def __post_init__(self) -> None:
+        require(0 < self.percentile < 1, f"percentile is {self.percentile}", remedy="give a number between 0 and 1")
+        if self.latency_s is not None:
+            require(
+                0 < self.latency_s < math.inf, f"latency_s is {self.latency_s}", remedy="give a positive, finite number"
+            )
+        if self.accuracy is not None:
+            require(0 <= self.accuracy <= 1, f"accuracy is {self.accuracy}", remedy="give a number from 0 to 1")
+        if self.confidence is not None:
+            require(0 < self.confidence < 1, f"confidence is {self.confidence}", remedy="give a number between 0 and 1")

@@ -1,0 +1,50 @@
+"""The plan file: a gear plan as versioned, readable JSON."""
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from gearshift.errors import InvalidInput
+from gearshift.files import read_bytes, write_atomically
+from gearshift.gear import SCHEMA_VERSION, GearPlan
+
+T = TypeVar("T")
+
+
+def decode_json(data: bytes, type_: type[T], *, where: str, remedy: str) -> T:
+    """`data` as `type_`; raises `InvalidInput` that names `where` and the field's path."""
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except msgspec.MsgspecError as error:  # malformed JSON and wrong fields alike
+        raise InvalidInput(str(error), where=where, remedy=remedy) from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput("not UTF-8 text", where=where, remedy=remedy) from error
+
+
+def read_plan(path: Path) -> GearPlan:
+    """The plan in `path`; raises `InvalidInput` for a missing, damaged or inconsistent file."""
+    data = read_bytes(path, remedy="make a plan with `gearshift plan`")
+    remedy = "mend the file, or make the plan anew with `gearshift plan`"
+    version = decode_json(data, _Versioned, where=str(path), remedy=remedy).schema_version
+    if version != SCHEMA_VERSION:
+        raise InvalidInput(
+            f"schema_version is {version}, this version of gearshift reads {SCHEMA_VERSION}",
+            where=str(path),
+            remedy="make the plan anew with `gearshift plan`",
+        )
+    return decode_json(data, GearPlan, where=str(path), remedy=remedy)
+
+
+def encode_plan(plan: GearPlan) -> bytes:
+    """The plan as indented JSON; the same plan gives the same bytes."""
+    return msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n"
+
+
+def write_plan(plan: GearPlan, path: Path) -> None:
+    """Write `plan` to `path`, whole or not at all."""
+    write_atomically(path, encode_plan(plan))
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int = 0

@@ -1,0 +1,136 @@
+"""A gear plan for one operator resolved to indices and flat arrays, the form in which decisions read it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import to_ns
+from gearshift.errors import require
+from gearshift.gear import METER_ALPHA, METER_BACKLOG, GearPlan
+
+MOST_MODELS = 62
+"""Visited models are bits of one int64."""
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTables:
+    """Replicas are sorted by model, so that a model's replicas are `model_begin[m]` to `model_begin[m + 1]`.
+
+    Per gear and stage, row-major with `most_stages` columns: `stage_models` (-1 beyond the last), `thresholds`.
+    Per gear and model: `stage_of` (-1 where the gear's cascade lacks it).  Per gear and replica: `shares`,
+    `minimum_queue_length` (1 where the share is 0), `largest_batch_size`, `longest_wait_ns`.
+    `on_device` from `on_device_begin[d]` are device d's replicas; `spans` from `spans_begin[r]` replica r's devices.
+    """
+
+    operator: str
+    models: tuple[str, ...]
+    replica_ids: tuple[str, ...]
+    device_ids: tuple[str, ...]
+    replica_model: Ints
+    model_begin: Ints
+    on_device: Ints
+    on_device_begin: Ints
+    spans: Ints
+    spans_begin: Ints
+    most_stages: int
+    stage_count: Ints
+    stage_models: Ints
+    thresholds: Floats
+    stage_of: Ints
+    shares: Floats
+    minimum_queue_length: Ints
+    largest_batch_size: Ints
+    longest_wait_ns: Ints
+    range_starts: Floats
+    meter: int
+    alpha: float
+    starvation_ns: int
+
+    @property
+    def gears(self) -> int:
+        """How many gears there are."""
+        return len(self.range_starts)
+
+
+def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
+    """The tables of `operator` in `plan`."""
+    gears = plan.operators[operator].gears
+    models = plan.placement.models
+    require(
+        len(models) <= MOST_MODELS, f"the plan has {len(models)} models, at most {MOST_MODELS} can be served together"
+    )
+    index = {model: m for m, model in enumerate(models)}
+    replicas = sorted(plan.placement.replicas, key=lambda r: (index[r.model], r.id))
+    device_ids = tuple(device.id for device in plan.hardware.devices)
+    device_index = {device_id: d for d, device_id in enumerate(device_ids)}
+    spans = [sorted(device_index[d] for d in replica.device_ids) for replica in replicas]
+    on_device = [[r for r, devices in enumerate(spans) if d in devices] for d in range(len(device_ids))]
+
+    most_stages = max(len(gear.cascade.models) for gear in gears)
+    stage_models = np.full((len(gears), most_stages), -1)
+    thresholds = np.zeros((len(gears), most_stages))
+    stage_of = np.full((len(gears), len(models)), -1)
+    per_replica = []
+    for g, gear in enumerate(gears):
+        for stage, model in enumerate(gear.cascade.models):
+            stage_models[g, stage] = index[model]
+            stage_of[g, index[model]] = stage
+        thresholds[g, : len(gear.cascade.thresholds)] = gear.cascade.thresholds
+        settings = {s.replica: s for s in gear.replicas}
+        per_replica.append([settings[replica.id] for replica in replicas])
+
+    operator_plan = plan.operators[operator]
+    model_of_replica = np.array([index[r.model] for r in replicas], dtype=np.int64)
+    return PlanTables(
+        operator=operator,
+        models=models,
+        replica_ids=tuple(r.id for r in replicas),
+        device_ids=device_ids,
+        replica_model=model_of_replica,
+        model_begin=np.searchsorted(model_of_replica, np.arange(len(models) + 1)).astype(np.int64),
+        on_device=_flat(on_device),
+        on_device_begin=_begins(on_device),
+        spans=_flat(spans),
+        spans_begin=_begins(spans),
+        most_stages=most_stages,
+        stage_count=np.array([len(gear.cascade.models) for gear in gears], dtype=np.int64),
+        stage_models=stage_models.ravel().astype(np.int64),
+        thresholds=thresholds.ravel(),
+        stage_of=stage_of.ravel().astype(np.int64),
+        shares=np.array([[s.load_share for s in row] for row in per_replica]).ravel(),
+        minimum_queue_length=np.array(
+            [[s.minimum_queue_length if s.load_share > 0 else 1 for s in row] for row in per_replica], dtype=np.int64
+        ).ravel(),
+        largest_batch_size=np.array(
+            [[s.largest_batch_size for s in row] for row in per_replica], dtype=np.int64
+        ).ravel(),
+        longest_wait_ns=np.array(
+            [[to_ns(s.longest_wait_s) for s in row] for row in per_replica], dtype=np.int64
+        ).ravel(),
+        range_starts=np.array([gear.load_range.from_ for gear in gears]),
+        meter=METER_ALPHA if operator_plan.meter == "alpha" else METER_BACKLOG,
+        alpha=operator_plan.alpha,
+        starvation_ns=0 if operator_plan.starvation_s is None else to_ns(operator_plan.starvation_s),
+    )
+
+
+def only_operator(plan: GearPlan) -> str:
+    """The plan's one operator; raises `InvalidInput` for several, which this version does not serve together."""
+    require(
+        len(plan.operators) == 1,
+        f"the plan has operators {sorted(plan.operators)}, one can be served at a time",
+        remedy="split the plan",
+    )
+    return next(iter(plan.operators))
+
+
+def _flat(lists: list[list[int]]) -> Ints:
+    return np.array([item for items in lists for item in items], dtype=np.int64)
+
+
+def _begins(lists: list[list[int]]) -> Ints:
+    return np.concatenate([[0], np.cumsum([len(items) for items in lists])]).astype(np.int64)

@@ -1,0 +1,1 @@
+"""The offline search for a gear plan."""

@@ -1,0 +1,23 @@
+"""When a batch starts, and how much it takes."""
+
+NOT_YET = 0
+FULL = 1
+LONGEST_WAIT = 2
+
+
+def start_reason(
+    queue_length: int, oldest_entered_ns: int, now_ns: int, minimum_queue_length: int, longest_wait_ns: int
+) -> int:
+    """Why a batch may start now: `FULL` at the minimum queue length, `LONGEST_WAIT`, or `NOT_YET`."""
+    if queue_length == 0:
+        return NOT_YET
+    if queue_length >= minimum_queue_length:
+        return FULL
+    if now_ns - oldest_entered_ns >= longest_wait_ns:
+        return LONGEST_WAIT
+    return NOT_YET
+
+
+def batch_size(queue_length: int, largest_batch_size: int) -> int:
+    """How many samples a batch takes of those that are queued."""
+    return queue_length if queue_length < largest_batch_size else largest_batch_size

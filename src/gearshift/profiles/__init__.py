@@ -1,0 +1,1 @@
+"""Profiles: measured or imported run times and predictions of models, and how they lie on disk."""

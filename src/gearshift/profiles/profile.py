@@ -1,0 +1,165 @@
+"""Profiles: what models cost and what they answer."""
+
+import math
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S
+from gearshift.errors import InvalidInput, require
+from gearshift.model import TensorSpec
+
+PART_A = 0
+PART_B = 1
+
+
+class RunTimeCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Seconds per batch of one model (segment) on one kind of device, at rising batch sizes.
+
+    `median_s` and `p95_s` are (sizes,).  Between measured sizes time is interpolated; past the largest it is refused.
+    """
+
+    model: str
+    device_kind: str = "cpu"
+    tensor_parallel: int = 1
+    cores: int = 1
+    segment: int = 0
+    batch_sizes: tuple[int, ...]
+    median_s: tuple[float, ...]
+    p95_s: tuple[float, ...]
+    memory_bytes: int = 0
+    overhead_per_batch_s: float = 0.0
+    overhead_per_request_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        where = f"run times of model {self.model!r}"
+        require(len(self.batch_sizes) >= 1, "there are none", where=where)
+        require(
+            len(self.batch_sizes) == len(self.median_s) == len(self.p95_s),
+            "batch_sizes, median_s and p95_s have different lengths",
+            where=where,
+        )
+        rising = all(a < b for a, b in zip(self.batch_sizes, self.batch_sizes[1:], strict=False))
+        require(rising and self.batch_sizes[0] >= 1, "batch sizes must be at least 1 and rise", where=where)
+        for name, seconds in (("median_s", self.median_s), ("p95_s", self.p95_s)):
+            require(all(0 < s < math.inf for s in seconds), f"{name} must be positive and finite", where=where)
+        require(self.memory_bytes >= 0, "memory_bytes is negative", where=where)
+        for overhead in (self.overhead_per_batch_s, self.overhead_per_request_s):
+            require(0 <= overhead < math.inf, "an overhead is negative or not finite", where=where)
+
+    @property
+    def largest_batch_size(self) -> int:
+        """The largest measured batch."""
+        return self.batch_sizes[-1]
+
+    def seconds(self, batch_size: int) -> float:
+        """Median seconds of a batch, without overheads; raises `InvalidInput` past the largest measured size."""
+        if not 1 <= batch_size <= self.largest_batch_size:
+            raise InvalidInput(
+                f"batch size {batch_size} of model {self.model!r} was not measured",
+                remedy=f"stay within {self.largest_batch_size}, or profile larger batches",
+            )
+        return float(np.interp(batch_size, self.batch_sizes, self.median_s))
+
+    def table_ns(self) -> NDArray[np.int64]:
+        """Nanoseconds (largest + 1,) that a batch of each size holds its devices, overheads included; 0 for size 0."""
+        sizes = np.arange(self.largest_batch_size + 1)
+        seconds = np.interp(sizes, self.batch_sizes, self.median_s)
+        seconds += self.overhead_per_batch_s + sizes * self.overhead_per_request_s
+        table: NDArray[np.int64] = np.maximum(1, np.rint(seconds * NS_PER_S)).astype(np.int64)
+        table[0] = 0
+        return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionRecords:
+    """For each model (rows) and recorded sample (columns): quality in [0, 1] and certainty, both (models, samples).
+
+    `part` (samples,) is `PART_A`, on which thresholds and plans are chosen, or `PART_B`, on which they are reported.
+    Optional: `label` (samples,), `prediction` (models, samples) as text, `output_tokens` and `exit_segment`.
+    `labelled` is False where quality is agreement with the strongest model.
+    """
+
+    models: tuple[str, ...]
+    quality: NDArray[np.float64]
+    certainty: NDArray[np.float64]
+    part: NDArray[np.int8]
+    labelled: bool = True
+    label: NDArray[np.str_] | None = None
+    prediction: NDArray[np.str_] | None = None
+    output_tokens: NDArray[np.int64] | None = None
+    exit_segment: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        shape = (len(self.models), len(self.part))
+        require(shape[0] >= 1 and shape[1] >= 2, f"predictions of {shape[0]} models on {shape[1]} samples are too few")
+        for name in ("quality", "certainty", "prediction", "output_tokens", "exit_segment"):
+            array = getattr(self, name)
+            require(array is None or array.shape == shape, f"predictions: {name} is not of shape {shape}")
+        require(bool(np.isfinite(self.certainty).all()), "predictions: a certainty is not finite")
+        require(bool(((self.quality >= 0) & (self.quality <= 1)).all()), "predictions: a quality is not in [0, 1]")
+        require(
+            bool((self.part == PART_A).any() and (self.part == PART_B).any()),
+            "predictions: part A or part B has no samples",
+        )
+
+    def indices(self, part: int) -> NDArray[np.int32]:
+        """The samples of a part."""
+        return np.flatnonzero(self.part == part).astype(np.int32)
+
+    def rows(self, models: tuple[str, ...]) -> NDArray[np.int64]:
+        """Row numbers of `models`; raises `InvalidInput` for one without records."""
+        missing = [m for m in models if m not in self.models]
+        require(not missing, f"the profile has no predictions of models {missing}", remedy="profile them")
+        return np.array([self.models.index(m) for m in models], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Measured cost and predictions of an operator's models.
+
+    `sha256` is a hash over the content.  `project` is the path of the `gearshift.toml` whose models were measured,
+    relative to the profile's folder; None for imported records.  `inputs` and `outputs` describe the operator.
+    """
+
+    operator: str
+    curves: tuple[RunTimeCurve, ...]
+    predictions: PredictionRecords
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    certainty: str = "top_two_difference"
+    project: str | None = None
+    sha256: str = ""
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        keys = [(c.model, c.device_kind, c.tensor_parallel, c.cores, c.segment) for c in self.curves]
+        require(len(set(keys)) == len(keys), "the profile has run times for one model and device kind twice")
+        for model in self.predictions.models:
+            require(any(c.model == model for c in self.curves), f"model {model!r} has predictions but no run times")
+        for curve in self.curves:
+            require(curve.model in self.predictions.models, f"model {curve.model!r} has run times but no predictions")
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models profiled."""
+        return self.predictions.models
+
+    def curve(self, model: str, *, device_kind: str, tensor_parallel: int = 1, cores: int = 1) -> RunTimeCurve:
+        """The run times of `model`; raises `InvalidInput` where that combination was not measured."""
+        for c in self.curves:
+            if (c.model, c.device_kind, c.tensor_parallel, c.cores, c.segment) == (
+                model,
+                device_kind,
+                tensor_parallel,
+                cores,
+                0,
+            ):
+                return c
+        raise InvalidInput(
+            f"the profile has no run times of model {model!r} on device kind {device_kind!r} "
+            f"with {cores} cores and tensor_parallel {tensor_parallel}",
+            remedy="profile it there, or plan for devices that were profiled",
+        )

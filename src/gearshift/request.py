@@ -1,0 +1,79 @@
+"""Requests, their samples and their answers."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+NO_DEADLINE_NS = 1 << 62
+MOST_URGENT = 1
+LEAST_URGENT = 1000
+
+Outcome = Literal["answered", "degraded", "late", "refused", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request of `rows` samples; times are nanoseconds since the run began.
+
+    `deadline_ns` is `NO_DEADLINE_NS` when absent.  `deadline_is_default` marks one that only the operator's
+    default gave: such a deadline counts as absent in the order of queues.
+    """
+
+    id: int
+    operator: str
+    arrived_ns: int
+    rows: int = 1
+    sent_ns: int | None = None
+    deadline_ns: int = NO_DEADLINE_NS
+    deadline_is_default: bool = False
+    priority: int = LEAST_URGENT
+    payload_bytes: int = 0
+    attempt: int = 1
+
+    @property
+    def order_deadline_ns(self) -> int:
+        """The deadline that orders queues."""
+        return NO_DEADLINE_NS if self.deadline_is_default else self.deadline_ns
+
+
+@dataclass(slots=True, eq=False)
+class Sample:
+    """One row of a request on its way through a cascade; owned and changed by the router alone."""
+
+    request: Request
+    row: int
+    sequence: int
+    payload: object = None
+    visited: int = 0
+    entered_ns: int = 0
+    queue_ns: int = 0
+    run_ns: int = 0
+    stage: int = 0
+    model: int = -1
+    certainty: float = 0.0
+    result: object = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFacts:
+    """Which model answered a row, at which stage and exit, and how certain it was."""
+
+    model: str
+    stage: int
+    certainty: float
+    exit_segment: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of a request, row by row, and how long it queued and ran."""
+
+    outcome: Outcome
+    reason: str = ""
+    rows: tuple[RowFacts, ...] = ()
+    outputs: object = None
+    gear: int = 0
+    queue_s: float = 0.0
+    run_s: float = 0.0
+    remaining_s: float | None = None
+    errors: tuple[str, ...] = field(default=())

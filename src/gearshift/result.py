@@ -1,0 +1,101 @@
+"""What serving a workload came to, predicted or measured, under the same names."""
+
+import math
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import require
+
+
+class LatencySummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Latency of answered requests in seconds."""
+
+    mean: float
+    p50: float
+    p95: float
+    p99: float
+
+
+class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Figures of one run: simulated (predicted) or replayed (measured).
+
+    `share_late` counts refused and failed requests as late; latencies are of answered requests.
+    `accuracy_interval` is the 95 % Wilson interval.  `latency_p95_interval_s` spans the runs it was predicted from.
+    """
+
+    requests: int
+    accuracy: float
+    accuracy_interval: tuple[float, float]
+    latency_s: LatencySummary
+    latency_p95_interval_s: tuple[float, float] | None = None
+    share_late: float
+    share_refused: float
+    goodput_qps: float
+    devices: int
+    utilisation: dict[str, float]
+
+
+def percentile(values: NDArray[np.float64], p: float) -> float:
+    """The ceil(p n)-th smallest of `values` (n,); 0 when there are none."""
+    n = len(values)
+    if n == 0:
+        return 0.0
+    rank = max(0, math.ceil(p * n - 1e-9) - 1)
+    return float(np.partition(values, rank)[rank])
+
+
+def latency_summary(latency_s: NDArray[np.float64]) -> LatencySummary:
+    """Mean and percentiles of `latency_s` (n,), in seconds."""
+    return LatencySummary(
+        mean=float(latency_s.mean()) if len(latency_s) else 0.0,
+        p50=percentile(latency_s, 0.50),
+        p95=percentile(latency_s, 0.95),
+        p99=percentile(latency_s, 0.99),
+    )
+
+
+def wilson_interval(mean: float, n: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's score interval for a share `mean` of `n` independent trials; conservative for scores."""
+    if n == 0:
+        return 0.0, 1.0
+    centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(max(0.0, mean * (1 - mean)) / n + z * z / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def summarise(
+    *,
+    latency_s: NDArray[np.float64],
+    quality: NDArray[np.float64],
+    requests: int,
+    refused: int,
+    latency_objective_s: float | None,
+    duration_s: float,
+    devices: int,
+    utilisation: dict[str, float],
+    independent_samples: int | None = None,
+) -> ServingResult:
+    """Figures of a run from the latency and quality (n,) of its answered requests.
+
+    `requests` counts all that arrived.  Without a latency objective only unanswered requests are late.
+    `independent_samples` bounds the accuracy interval where few recorded samples served many requests.
+    Raises `InvalidInput` when nothing arrived.
+    """
+    require(requests > 0, "nothing was served: the workload has no requests")
+    answered = len(latency_s)
+    in_time = answered if latency_objective_s is None else int(np.count_nonzero(latency_s <= latency_objective_s))
+    accuracy = float(quality.mean()) if answered else 0.0
+    independent = answered if independent_samples is None else min(answered, independent_samples)
+    return ServingResult(
+        requests=requests,
+        accuracy=accuracy,
+        accuracy_interval=wilson_interval(accuracy, independent),
+        latency_s=latency_summary(latency_s),
+        share_late=1 - in_time / requests,
+        share_refused=refused / requests,
+        goodput_qps=in_time / duration_s if duration_s > 0 else 0.0,
+        devices=devices,
+        utilisation=utilisation,
+    )

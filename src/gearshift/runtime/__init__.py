@@ -1,0 +1,1 @@
+"""The online system: router, workers and the backends that run batches."""

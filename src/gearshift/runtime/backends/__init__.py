@@ -1,0 +1,1 @@
+"""Interchangeable ways to run a batch: real processes, or emulated devices."""

@@ -1,0 +1,58 @@
+"""What the runtime asks of a backend: start a batch, and say what became of its samples."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gearshift.request import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples that one replica (an index of `PlanTables.replica_ids`) runs together."""
+
+    id: int
+    replica: int
+    samples: Sequence[Sample]
+
+
+class BatchEvents(Protocol):
+    """Where a backend reports, always on the event loop's thread.
+
+    A backend sets `certainty` and `result` of a sample that went well, `error` (a sentence without internals) of
+    one that failed, before it reports it.  `result` maps each output's name to the sample's row of it, an array of
+    one row.  Plain models report all samples at once, right before the batch; models with learned caches report
+    each exit as it happens.
+    """
+
+    def samples_finished(self, batch: Batch, samples: Sequence[Sample]) -> None:
+        """These samples of `batch` have their result; the device stays busy."""
+        ...
+
+    def batch_finished(self, batch: Batch) -> None:
+        """All samples were reported; the replica's devices are free."""
+        ...
+
+    def replica_lost(self, replica: int) -> None:
+        """The replica's worker is gone.  Batches it ran will not be reported; it is being restarted."""
+        ...
+
+    def replica_ready(self, replica: int) -> None:
+        """The replica is loaded (again) and takes batches."""
+        ...
+
+
+class Backend(Protocol):
+    """Runs batches for the router; one contract suite holds for all implementations."""
+
+    async def start(self, events: BatchEvents) -> None:
+        """Load and warm up every replica, then return; raises `ModelFailed` when one cannot be loaded."""
+        ...
+
+    def run(self, batch: Batch) -> None:
+        """Start `batch` on its idle replica; returns at once."""
+        ...
+
+    async def stop(self) -> None:
+        """End all workers and give everything back; may be called twice."""
+        ...

@@ -1,0 +1,1 @@
+"""What faces users: the HTTP server and the load generator."""

@@ -1,0 +1,1 @@
+"""The simulator: the policies compiled into one event loop."""

@@ -1,0 +1,1 @@
+"""Traces of load: read from files, or generated."""

@@ -1,0 +1,83 @@
+"""Traces of arrivals, and the workload of samples that they carry."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S
+from gearshift.errors import require
+from gearshift.request import LEAST_URGENT, MOST_URGENT, NO_DEADLINE_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Arrival times (n,) in int64 nanoseconds since the trace began, not decreasing, over `duration_s`."""
+
+    arrivals_ns: NDArray[np.int64]
+    duration_s: float
+    sha256: str = ""
+
+    def __post_init__(self) -> None:
+        require(len(self.arrivals_ns) > 0, "the trace has no requests")
+        require(bool(self.arrivals_ns[0] >= 0), "the trace has a negative time")
+        require(bool(np.all(np.diff(self.arrivals_ns) >= 0)), "the trace's times are not sorted")
+        require(
+            self.duration_s * NS_PER_S >= self.arrivals_ns[-1] - 1,
+            f"the trace's last arrival is after its duration of {self.duration_s} s",
+        )
+
+    def __len__(self) -> int:
+        return len(self.arrivals_ns)
+
+    def counts_per_second(self) -> NDArray[np.int64]:
+        """Requests (seconds,) in each whole or begun second."""
+        seconds = max(1, int(np.ceil(self.duration_s)))
+        return np.bincount(self.arrivals_ns // NS_PER_S, minlength=seconds).astype(np.int64)
+
+    @property
+    def mean_qps(self) -> float:
+        """Requests per second over the whole trace."""
+        return len(self) / self.duration_s if self.duration_s > 0 else float(len(self))
+
+    @property
+    def peak_qps(self) -> float:
+        """Requests in the busiest second."""
+        return float(self.counts_per_second().max())
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Samples that arrive, all (n,): times, which recorded sample each is, optionally deadlines and priorities."""
+
+    arrivals_ns: NDArray[np.int64]
+    record: NDArray[np.int32]
+    duration_s: float
+    deadline_ns: NDArray[np.int64] | None = None
+    priority: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        n = len(self.arrivals_ns)
+        for name, array in (("record", self.record), ("deadline_ns", self.deadline_ns), ("priority", self.priority)):
+            require(array is None or len(array) == n, f"workload has {n} arrivals, but {name} has another length")
+        if self.deadline_ns is not None:
+            require(bool(np.all(self.deadline_ns <= NO_DEADLINE_NS)), "a deadline is after the end of time")
+        if self.priority is not None:
+            in_range = (self.priority >= MOST_URGENT) & (self.priority <= LEAST_URGENT)
+            require(bool(in_range.all()), f"priorities must be {MOST_URGENT} to {LEAST_URGENT}")
+
+    def __len__(self) -> int:
+        return len(self.arrivals_ns)
+
+
+def draw_workload(trace: Trace, records: NDArray[np.int32], *, seed: int) -> Workload:
+    """The trace with a sample drawn for each arrival: whole shuffles of `records` (m,) after one another.
+
+    Shuffled rounds rather than free draws, so that every recorded sample is served equally often.
+    """
+    generator = np.random.default_rng([seed, 0x5A])
+    n, m = len(trace), len(records)
+    require(m > 0, "there are no recorded samples to draw from")
+    rounds = [generator.permutation(records) for _ in range(-(-n // m))]
+    drawn = np.concatenate(rounds)[:n].astype(np.int32)
+    return Workload(arrivals_ns=trace.arrivals_ns, record=drawn, duration_s=trace.duration_s)
