@@ -48,18 +48,28 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Samples that arrive, all (n,): times, which recorded sample each is, optionally deadlines and priorities."""
+    """Samples that arrive, all (n,): times, which recorded sample each is, optionally deadlines and priorities.
+
+    `continues` marks rows of the same request as the sample before; without it each sample is a request.
+    """
 
     arrivals_ns: NDArray[np.int64]
     record: NDArray[np.int32]
     duration_s: float
     deadline_ns: NDArray[np.int64] | None = None
     priority: NDArray[np.int64] | None = None
+    continues: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.arrivals_ns)
-        for name, array in (("record", self.record), ("deadline_ns", self.deadline_ns), ("priority", self.priority)):
+        for name in ("record", "deadline_ns", "priority", "continues"):
+            array = getattr(self, name)
             require(array is None or len(array) == n, f"workload has {n} arrivals, but {name} has another length")
+        if self.continues is not None and n:
+            again = np.flatnonzero(self.continues)
+            together = n == 0 or not self.continues[0]
+            together = together and bool(np.all(self.arrivals_ns[again] == self.arrivals_ns[again - 1]))
+            require(together, "rows of one request must arrive together")
         if self.deadline_ns is not None:
             require(bool(np.all(self.deadline_ns <= NO_DEADLINE_NS)), "a deadline is after the end of time")
         if self.priority is not None:

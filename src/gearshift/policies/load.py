@@ -1,5 +1,8 @@
 """How load is metered."""
 
+METER_WINDOW_NS = 100_000_000
+METER_KEEPS_ARRIVALS = 30
+
 
 def arrival_rate_qps(recent_count: int, window_ns: int, kept_count: int, kept_oldest_ns: int, now_ns: int) -> float:
     """Requests per second over the last `window_ns`, or over the last `kept_count` arrivals, whichever is longer.

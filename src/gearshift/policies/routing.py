@@ -7,7 +7,7 @@ def choose_replica(shares: Sequence[float], base: int, credits: MutableSequence[
     """Smooth weighted round robin over replicas `begin` to `end`; `shares[base + replica]` are their weights.
 
     Every replica with a share gains it as credit; the richest (the first among equals) takes the sample and pays 1.
-    Changes `credits`.
+    Changes `credits`; answers -1 where none has a share.
     """
     chosen = -1
     for replica in range(begin, end):
@@ -16,7 +16,8 @@ def choose_replica(shares: Sequence[float], base: int, credits: MutableSequence[
             credits[replica] += share
             if chosen < 0 or credits[replica] > credits[chosen]:
                 chosen = replica
-    credits[chosen] -= 1.0
+    if chosen >= 0:
+        credits[chosen] -= 1.0
     return chosen
 
 

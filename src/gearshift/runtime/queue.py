@@ -1,0 +1,82 @@
+"""The queue of one replica, in the order that `policies/order.py` decides."""
+
+import heapq
+
+from gearshift.policies.order import Urgency, is_starving, queue_key
+from gearshift.request import Sample
+
+
+class WaitingQueue:
+    """Samples in two orders at once: most urgent first, and longest here first.
+
+    Each order is a heap of entries; a sample taken by one is passed over in the other once it surfaces there.
+    """
+
+    def __init__(self, starvation_ns: int) -> None:
+        self._starvation_ns = starvation_ns
+        self._by_urgency: list[tuple[Urgency, Sample]] = []
+        self._by_entry: list[tuple[tuple[int, int], Sample]] = []
+        self._waiting: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, sample: Sample, now_ns: int) -> None:
+        """Queue `sample` as entered now."""
+        sample.entered_ns = now_ns
+        self._waiting[sample.sequence] = now_ns
+        request = sample.request
+        key = queue_key(request.priority, request.order_deadline_ns, now_ns, sample.sequence)
+        heapq.heappush(self._by_urgency, (key, sample))
+        heapq.heappush(self._by_entry, ((now_ns, sample.sequence), sample))
+
+    def head(self) -> Sample:
+        """The most urgent sample."""
+        heap = self._by_urgency
+        while self._waiting.get(heap[0][1].sequence) != heap[0][0][2]:
+            heapq.heappop(heap)
+        return heap[0][1]
+
+    def oldest(self) -> Sample:
+        """The sample that has been here longest."""
+        heap = self._by_entry
+        while self._waiting.get(heap[0][1].sequence) != heap[0][0][0]:
+            heapq.heappop(heap)
+        return heap[0][1]
+
+    def is_starving(self, now_ns: int) -> bool:
+        """Whether the oldest sample goes before all others."""
+        return is_starving(self.oldest().entered_ns, now_ns, self._starvation_ns)
+
+    def take(self, count: int, now_ns: int) -> list[Sample]:
+        """Remove `count` samples: starving ones by age, then the most urgent."""
+        taken = []
+        for _ in range(count):
+            sample = self.oldest() if self.is_starving(now_ns) else self.head()
+            del self._waiting[sample.sequence]
+            taken.append(sample)
+        if not self._waiting:
+            self._by_urgency.clear()
+            self._by_entry.clear()
+        return taken
+
+    def remove(self, sample: Sample) -> bool:
+        """Take `sample` out; False where it is not here."""
+        return self._waiting.pop(sample.sequence, None) is not None
+
+    def clear(self) -> list[Sample]:
+        """Remove all, oldest first."""
+        gone = [
+            sample for (entered, _), sample in sorted(self._by_entry, key=_by_key) if self._is_here(sample, entered)
+        ]
+        self._waiting.clear()
+        self._by_urgency.clear()
+        self._by_entry.clear()
+        return gone
+
+    def _is_here(self, sample: Sample, entered_ns: int) -> bool:
+        return self._waiting.get(sample.sequence) == entered_ns
+
+
+def _by_key(entry: tuple[tuple[int, int], Sample]) -> tuple[int, int]:
+    return entry[0]

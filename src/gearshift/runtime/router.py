@@ -1,0 +1,303 @@
+"""The router: every event of an operator goes in, every decision comes out; no clock, no input or output.
+
+An event at a time: samples finish, a batch finishes, the meter ticks, samples arrive, a longest wait ends.  Each
+calls the policies and then starts what may start on the devices it touched.  The simulator's kernel does the same
+in the same order (`simulator/kernel.py`), and the conformance test compares their logs.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from gearshift.decisions import Decision, LogRow
+from gearshift.plan_tables import PlanTables
+from gearshift.policies.batching import NOT_YET, batch_size, start_reason
+from gearshift.policies.forwarding import ANSWER, next_model
+from gearshift.policies.gear_shift import gear_in_force
+from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arrival_rate_qps
+from gearshift.policies.order import replica_key
+from gearshift.policies.routing import carry_credits, choose_replica
+from gearshift.request import Sample
+from gearshift.runtime.queue import WaitingQueue
+
+Start = Callable[[int, list[Sample], int], None]
+Answered = Callable[[Sample], None]
+Log = Callable[[LogRow], None]
+Shifted = Callable[[int, int], None]
+
+
+class Router:
+    """State of one operator's queues, devices and meter.
+
+    `start(replica, samples, reason)` hands a batch to the backend; `answered(sample)` hands back a sample that has
+    its result or its error; `log(row)` and `shifted(from, to)` tell what was decided.
+    """
+
+    def __init__(
+        self,
+        tables: PlanTables,
+        *,
+        start: Start,
+        answered: Answered,
+        log: Log | None = None,
+        shifted: Shifted | None = None,
+    ) -> None:
+        self._tables = tables
+        self._start, self._answered, self._log, self._shifted = start, answered, log, shifted
+        self._replicas, self._models = len(tables.replica_ids), len(tables.models)
+        self._model_of: list[int] = tables.replica_model.tolist()
+        self._model_begin: list[int] = tables.model_begin.tolist()
+        self._on_device = _rows(tables.on_device.tolist(), tables.on_device_begin.tolist())
+        self._spans = _rows(tables.spans.tolist(), tables.spans_begin.tolist())
+        self._stage_count: list[int] = tables.stage_count.tolist()
+        self._stage_models: list[int] = tables.stage_models.tolist()
+        self._thresholds: list[float] = tables.thresholds.tolist()
+        self._stage_of: list[int] = tables.stage_of.tolist()
+        self._planned_shares: list[float] = tables.shares.tolist()
+        self._shares = list(self._planned_shares)
+        self._minimum: list[int] = tables.minimum_queue_length.tolist()
+        self._largest: list[int] = tables.largest_batch_size.tolist()
+        self._longest_wait_ns: list[int] = tables.longest_wait_ns.tolist()
+        self._range_starts: list[float] = tables.range_starts.tolist()
+
+        self.gear = 0
+        self.rate_qps = 0.0
+        self.waiting = 0
+        self._queues = [WaitingQueue(tables.starvation_ns) for _ in range(self._replicas)]
+        self._running: list[Sequence[Sample]] = [() for _ in range(self._replicas)]
+        self._started_ns = [0] * self._replicas
+        self._busy = [False] * len(tables.device_ids)
+        self._lost = [False] * self._replicas
+        self._wake_ns: list[int | None] = [None] * len(tables.device_ids)
+        self._touched: list[int] = []
+        self._credits = [0.0] * self._replicas
+        self._arrived_since_tick = 0
+        self._last_arrivals: deque[int] = deque(maxlen=METER_KEEPS_ARRIVALS)
+
+    # Events, in the order in which they are taken at one instant.
+
+    def samples_finished(self, replica: int, samples: Sequence[Sample], now_ns: int) -> None:
+        """Answer or queue samples whose certainty (or error) is set; devices start only after `batch_finished`."""
+        model = self._model_of[replica]
+        for sample in samples:
+            sample.run_ns += now_ns - self._started_ns[replica]
+            if sample.error:
+                self._answered(sample)
+                continue
+            sample.visited |= 1 << model
+            sample.model = model
+            following = next_model(
+                self._stage_of[self.gear * self._models + model],
+                sample.certainty,
+                sample.visited,
+                self._stage_count[self.gear],
+                self._stage_models,
+                self._thresholds,
+                self.gear * self._tables.most_stages,
+            )
+            if following == ANSWER:
+                self._write(now_ns, Decision.ANSWER, sample.sequence, model, self.gear)
+                self._answered(sample)
+            else:
+                sample.stage += 1
+                self._route(sample, following, now_ns)
+
+    def batch_finished(self, replica: int, now_ns: int) -> None:
+        """Free the replica's devices, then start what may start there and where samples were queued."""
+        self._running[replica] = ()
+        for device in self._spans[replica]:
+            self._busy[device] = False
+        self._touched[:0] = self._spans[replica]
+        self._start_on_touched(now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        """Meter the load of the window that ends now, and shift the gear if it asks for another."""
+        kept = self._last_arrivals
+        self.rate_qps = arrival_rate_qps(
+            self._arrived_since_tick,
+            METER_WINDOW_NS,
+            len(kept),
+            kept[0] if len(kept) == METER_KEEPS_ARRIVALS else 0,
+            now_ns,
+        )
+        self._arrived_since_tick = 0
+        gear = gear_in_force(
+            self._tables.meter,
+            self.gear,
+            self.rate_qps,
+            self.waiting,
+            self._longest_first_stage_queue(),
+            self._tables.alpha,
+            self._range_starts,
+            self._tables.gears,
+        )
+        if gear != self.gear:
+            self._shift(gear, now_ns)
+
+    def arrive(self, samples: Sequence[Sample], now_ns: int) -> None:
+        """Meter and queue the samples of one request at the first stage of the gear in force."""
+        for sample in samples:
+            self._arrived_since_tick += 1
+            self._last_arrivals.append(now_ns)
+            self._route(sample, self._stage_models[self.gear * self._tables.most_stages], now_ns)
+        self._start_on_touched(now_ns)
+
+    def wake(self, now_ns: int) -> None:
+        """Start what has waited longest enough."""
+        due = [(at, device) for device, at in enumerate(self._wake_ns) if at is not None and at <= now_ns]
+        for _, device in sorted(due):
+            self._start_on(device, now_ns)
+
+    def next_wake_ns(self) -> int | None:
+        """When `wake` is due next."""
+        return min((at for at in self._wake_ns if at is not None), default=None)
+
+    # Faults.
+
+    def replica_lost(self, replica: int, now_ns: int) -> None:
+        """Fail what the replica ran and what waits for it, and route around it until it is back."""
+        self._lost[replica] = True
+        self._share_among_the_living()
+        queued = self._queues[replica].clear()
+        self.waiting -= len(queued)
+        model = self._tables.models[self._model_of[replica]]
+        was_running, self._running[replica] = self._running[replica], ()
+        for sample in [*was_running, *queued]:
+            sample.error = f"the worker of model {model!r} ended while it held this request; send it again"
+            self._answered(sample)
+        if was_running:
+            for device in self._spans[replica]:
+                self._busy[device] = False
+            self._touched.extend(self._spans[replica])
+            self._start_on_touched(now_ns)
+
+    def replica_ready(self, replica: int, now_ns: int) -> None:
+        """Route to the replica again."""
+        self._lost[replica] = False
+        self._share_among_the_living()
+        self._touched.extend(self._spans[replica])
+        self._start_on_touched(now_ns)
+
+    def cancel(self, samples: Sequence[Sample]) -> None:
+        """Take samples that still wait out of their queues; those that run are not stopped."""
+        for sample in samples:
+            for queue in self._queues:
+                if queue.remove(sample):
+                    self.waiting -= 1
+                    break
+
+    def queue_lengths(self) -> list[int]:
+        """Samples that wait for each replica."""
+        return [len(queue) for queue in self._queues]
+
+    # Steps.
+
+    def _route(self, sample: Sample, model: int, now_ns: int) -> None:
+        replica = choose_replica(
+            self._shares,
+            self.gear * self._replicas,
+            self._credits,
+            self._model_begin[model],
+            self._model_begin[model + 1],
+        )
+        if replica < 0:
+            sample.error = f"no worker of model {self._tables.models[model]!r} is running; try again"
+            self._answered(sample)
+            return
+        self._queues[replica].add(sample, now_ns)
+        self.waiting += 1
+        self._touched.extend(self._spans[replica])
+        self._write(now_ns, Decision.ROUTE, sample.sequence, replica, sample.stage)
+
+    def _start_on_touched(self, now_ns: int) -> None:
+        for device in self._touched:
+            self._start_on(device, now_ns)
+        self._touched.clear()
+
+    def _start_on(self, device: int, now_ns: int) -> None:
+        """Start the most urgent ready replica of an idle device.
+
+        One that spans busy devices is passed over, unless it starves: then the device is held free for it.
+        """
+        if self._busy[device]:
+            return
+        self._wake_ns[device] = None
+        chosen, chosen_key, chosen_reason = -1, (0, 0, 0, 0), NOT_YET
+        for replica in self._on_device[device]:
+            queue = self._queues[replica]
+            if not len(queue):
+                continue
+            cell = self.gear * self._replicas + replica
+            oldest_ns = queue.oldest().entered_ns
+            reason = start_reason(len(queue), oldest_ns, now_ns, self._minimum[cell], self._longest_wait_ns[cell])
+            if reason == NOT_YET:
+                self._wake_by(device, oldest_ns + self._longest_wait_ns[cell])
+                continue
+            starving = queue.is_starving(now_ns)
+            if not starving and self._spans_busy_device(replica):
+                continue
+            head = queue.head().request
+            key = replica_key(starving, head.priority, head.order_deadline_ns, oldest_ns)
+            if chosen < 0 or key < chosen_key:
+                chosen, chosen_key, chosen_reason = replica, key, reason
+        if chosen >= 0 and not self._spans_busy_device(chosen):
+            self._start_batch(chosen, chosen_reason, now_ns)
+
+    def _start_batch(self, replica: int, reason: int, now_ns: int) -> None:
+        queue = self._queues[replica]
+        size = batch_size(len(queue), self._largest[self.gear * self._replicas + replica])
+        samples = queue.take(size, now_ns)
+        self.waiting -= size
+        for device in self._spans[replica]:
+            self._busy[device] = True
+            self._wake_ns[device] = None
+        self._running[replica] = samples
+        self._started_ns[replica] = now_ns
+        self._write(now_ns, Decision.START, replica, size, reason)
+        for sample in samples:
+            sample.queue_ns += now_ns - sample.entered_ns
+            self._write(now_ns, Decision.TAKE, replica, sample.sequence, 0)
+        self._start(replica, samples, reason)
+
+    def _shift(self, gear: int, now_ns: int) -> None:
+        before, self.gear = self.gear, gear
+        carry_credits(self._shares, gear * self._replicas, self._credits, self._replicas)
+        self._write(now_ns, Decision.SHIFT, before, gear, 0)
+        if self._shifted is not None:
+            self._shifted(before, gear)
+        for device in range(len(self._busy)):
+            self._start_on(device, now_ns)
+
+    def _wake_by(self, device: int, at_ns: int) -> None:
+        before = self._wake_ns[device]
+        self._wake_ns[device] = at_ns if before is None else min(before, at_ns)
+
+    def _spans_busy_device(self, replica: int) -> bool:
+        return any(self._busy[device] for device in self._spans[replica])
+
+    def _longest_first_stage_queue(self) -> int:
+        model = self._stage_models[self.gear * self._tables.most_stages]
+        replicas = range(self._model_begin[model], self._model_begin[model + 1])
+        return max(len(self._queues[replica]) for replica in replicas)
+
+    def _share_among_the_living(self) -> None:
+        """Give the shares of lost replicas to the others of their model, in proportion, or evenly where none has any."""
+        for gear in range(self._tables.gears):
+            base = gear * self._replicas
+            for model in range(self._models):
+                if self._stage_of[gear * self._models + model] < 0:
+                    continue
+                replicas = range(self._model_begin[model], self._model_begin[model + 1])
+                alive = [r for r in replicas if not self._lost[r]]
+                total = sum(self._planned_shares[base + r] for r in alive)
+                for r in replicas:
+                    planned = self._planned_shares[base + r]
+                    even = 1 / len(alive) if alive else 0.0
+                    self._shares[base + r] = 0.0 if self._lost[r] else planned / total if total > 0 else even
+
+    def _write(self, now_ns: int, kind: Decision, a: int, b: int, c: int) -> None:
+        if self._log is not None:
+            self._log((now_ns, kind.value, a, b, c))
+
+
+def _rows(flat: list[int], begins: list[int]) -> list[list[int]]:
+    return [flat[begin:end] for begin, end in zip(begins, begins[1:], strict=False)]

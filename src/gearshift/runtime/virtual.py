@@ -1,0 +1,103 @@
+"""The runtime on a manual clock: the real router, with emulated devices, as fast as it goes."""
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import ManualClock
+from gearshift.decisions import LogRow
+from gearshift.plan_tables import PlanTables
+from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Request, Sample
+from gearshift.policies.load import METER_WINDOW_NS
+from gearshift.runtime.router import Router
+from gearshift.workload import Workload
+
+NEVER_NS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualRun:
+    """The decision log, and when each sample (n,) was answered and by which model."""
+
+    log: list[LogRow]
+    finished_ns: NDArray[np.int64]
+    model: NDArray[np.int64]
+
+
+def run_virtually(
+    tables: PlanTables, run_ns: list[NDArray[np.int64]], certainty: NDArray[np.float64], workload: Workload
+) -> VirtualRun:
+    """Serve `workload` with the real router; replica r holds its devices `run_ns[r][size]` for a batch.
+
+    `certainty` is (models, records) in the order of `tables.models`.  At one instant batches finish first (by their
+    first device), then the meter ticks, then samples arrive, then longest waits end.
+    """
+    clock = ManualClock()
+    log: list[LogRow] = []
+    finished_ns = np.full(len(workload), -1, dtype=np.int64)
+    model = np.full(len(workload), -1, dtype=np.int64)
+    ends: list[tuple[int, int, int, list[Sample]]] = []
+    answered = 0
+
+    def start(replica: int, samples: list[Sample], reason: int) -> None:
+        first_device = int(tables.spans[tables.spans_begin[replica]])
+        end_ns = clock.now_ns() + int(run_ns[replica][len(samples)])
+        heapq.heappush(ends, (end_ns, first_device, replica, samples))
+
+    def take_answer(sample: Sample) -> None:
+        nonlocal answered
+        answered += 1
+        finished_ns[sample.sequence] = clock.now_ns()
+        model[sample.sequence] = sample.model
+
+    router = Router(tables, start=start, answered=take_answer, log=log.append)
+    samples = _samples(workload, tables.operator)
+    arrived, next_tick_ns = 0, METER_WINDOW_NS
+    while answered < len(samples):
+        arrival_ns = samples[arrived].request.arrived_ns if arrived < len(samples) else NEVER_NS
+        end_ns = ends[0][0] if ends else NEVER_NS
+        wake_ns = router.next_wake_ns()
+        now_ns = min(end_ns, next_tick_ns, arrival_ns, NEVER_NS if wake_ns is None else wake_ns)
+        clock.move_to(now_ns)
+        if end_ns == now_ns:
+            _, _, replica, batch = heapq.heappop(ends)
+            for sample in batch:
+                record = workload.record[sample.sequence]
+                sample.certainty = float(certainty[tables.replica_model[replica], record])
+            router.samples_finished(replica, batch, now_ns)
+            router.batch_finished(replica, now_ns)
+        elif next_tick_ns == now_ns:
+            router.tick(now_ns)
+            next_tick_ns += METER_WINDOW_NS
+        elif arrival_ns == now_ns:
+            rows = _rows_of_request(workload, arrived)
+            router.arrive(samples[arrived : arrived + rows], now_ns)
+            arrived += rows
+        else:
+            router.wake(now_ns)
+    return VirtualRun(log=log, finished_ns=finished_ns, model=model)
+
+
+def _rows_of_request(workload: Workload, first: int) -> int:
+    end = first + 1
+    while workload.continues is not None and end < len(workload) and workload.continues[end]:
+        end += 1
+    return end - first
+
+
+def _samples(workload: Workload, operator: str) -> list[Sample]:
+    n = len(workload)
+    deadlines = [NO_DEADLINE_NS] * n if workload.deadline_ns is None else workload.deadline_ns.tolist()
+    priorities = [LEAST_URGENT] * n if workload.priority is None else workload.priority.tolist()
+    return [
+        Sample(
+            request=Request(id=i, operator=operator, arrived_ns=at_ns, deadline_ns=deadline_ns, priority=priority),
+            row=0,
+            sequence=i,
+        )
+        for i, (at_ns, deadline_ns, priority) in enumerate(
+            zip(workload.arrivals_ns.tolist(), deadlines, priorities, strict=True)
+        )
+    ]

@@ -1,0 +1,213 @@
+"""Queues of the kernel: lists and heaps threaded through arrays indexed by sample, so that none needs a bound.
+
+Each replica's queue is a doubly linked list in order of entry,
+
+    first[r] -> ... -> last[r]        next[s], previous[s]; NONE at the ends
+
+and, only when the workload has deadlines or priorities, also a pairing heap in order of urgency,
+
+    root[r] -> child[s] -> sibling -> sibling ...        left[s]: the sibling before, or the parent
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gearshift.policies import order
+from gearshift.simulator.compiled import inlined
+
+NONE = -1
+
+queue_key = inlined(order.queue_key)
+is_starving = inlined(order.is_starving)
+
+
+class Queues(NamedTuple):
+    """All queues.  `by_urgency` is 1 when the heaps are kept; arrays of samples are (n,), of replicas (replicas,)."""
+
+    by_urgency: Any
+    length: Any
+    first: Any
+    last: Any
+    next: Any
+    previous: Any
+    entered_ns: Any
+    priority: Any
+    deadline_ns: Any
+    root: Any
+    child: Any
+    sibling: Any
+    left: Any
+
+
+def make_queues(samples: int, replicas: int, priority: Any, deadline_ns: Any, by_urgency: bool) -> Queues:
+    """Empty queues for `samples` samples and `replicas` replicas."""
+    heap_samples = samples if by_urgency else 0
+    return Queues(
+        by_urgency=by_urgency,
+        length=np.zeros(replicas, dtype=np.int64),
+        first=np.full(replicas, NONE, dtype=np.int32),
+        last=np.full(replicas, NONE, dtype=np.int32),
+        next=np.full(samples, NONE, dtype=np.int32),
+        previous=np.full(samples, NONE, dtype=np.int32),
+        entered_ns=np.zeros(samples, dtype=np.int64),
+        priority=priority,
+        deadline_ns=deadline_ns,
+        root=np.full(replicas, NONE, dtype=np.int32),
+        child=np.full(heap_samples, NONE, dtype=np.int32),
+        sibling=np.full(heap_samples, NONE, dtype=np.int32),
+        left=np.full(heap_samples, NONE, dtype=np.int32),
+    )
+
+
+@inlined
+def add(q: Queues, replica: int, sample: int, now_ns: int) -> None:
+    """Queue `sample` as entered now; among samples that enter at one instant the list keeps them by number."""
+    q.entered_ns[sample] = now_ns
+    before = q.last[replica]
+    while before != NONE and q.entered_ns[before] == now_ns and before > sample:
+        before = q.previous[before]
+    after = q.first[replica] if before == NONE else q.next[before]
+    q.previous[sample] = before
+    q.next[sample] = after
+    if before == NONE:
+        q.first[replica] = sample
+    else:
+        q.next[before] = sample
+    if after == NONE:
+        q.last[replica] = sample
+    else:
+        q.previous[after] = sample
+    q.length[replica] += 1
+    if q.by_urgency:
+        q.child[sample] = NONE
+        q.sibling[sample] = NONE
+        q.left[sample] = NONE
+        root = q.root[replica]
+        q.root[replica] = sample if root == NONE else _meld(q, root, sample)
+
+
+@inlined
+def head(q: Queues, replica: int) -> int:
+    """The most urgent sample."""
+    return q.root[replica] if q.by_urgency else q.first[replica]  # type: ignore[no-any-return]
+
+
+@inlined
+def take(q: Queues, replica: int, count: int, now_ns: int, starvation_ns: int) -> int:
+    """Remove `count` samples, starving ones by age, then the most urgent; the first, chained to the others by `next`."""
+    first = q.first[replica]
+    q.length[replica] -= count
+    if q.by_urgency:
+        return _take_by_urgency(q, replica, count, now_ns, starvation_ns)  # type: ignore[no-any-return]
+    if q.length[replica] == 0:
+        q.first[replica] = NONE
+        q.last[replica] = NONE
+        return first  # type: ignore[no-any-return]
+    last = first
+    for _ in range(count - 1):
+        last = q.next[last]
+    rest = q.next[last]
+    q.next[last] = NONE
+    q.first[replica] = rest
+    q.previous[rest] = NONE
+    return first  # type: ignore[no-any-return]
+
+
+def _take_by_urgency_plain(q: Queues, replica: int, count: int, now_ns: int, starvation_ns: int) -> int:
+    chain_first = NONE
+    chain_last = NONE
+    for _ in range(count):
+        oldest = q.first[replica]
+        starving = is_starving(q.entered_ns[oldest], now_ns, starvation_ns)
+        sample = oldest if starving else q.root[replica]
+        _unlink(q, replica, sample)
+        _delete(q, replica, sample)
+        if chain_last == NONE:
+            chain_first = sample
+        else:
+            q.next[chain_last] = sample
+        chain_last = sample
+        q.next[sample] = NONE
+    return chain_first
+
+
+@inlined
+def _unlink(q: Queues, replica: int, sample: int) -> None:
+    before, after = q.previous[sample], q.next[sample]
+    if before == NONE:
+        q.first[replica] = after
+    else:
+        q.next[before] = after
+    if after == NONE:
+        q.last[replica] = before
+    else:
+        q.previous[after] = before
+
+
+@inlined
+def _goes_before(q: Queues, a: int, b: int) -> bool:
+    key_a = queue_key(q.priority[a], q.deadline_ns[a], q.entered_ns[a], a)
+    return key_a < queue_key(q.priority[b], q.deadline_ns[b], q.entered_ns[b], b)
+
+
+@inlined
+def _meld(q: Queues, a: int, b: int) -> int:
+    """One heap of two; both roots have no siblings."""
+    if _goes_before(q, b, a):
+        a, b = b, a
+    eldest = q.child[a]
+    q.sibling[b] = eldest
+    if eldest != NONE:
+        q.left[eldest] = b
+    q.left[b] = a
+    q.child[a] = b
+    return a
+
+
+@inlined
+def _meld_siblings(q: Queues, eldest: int) -> int:
+    """One heap of a list of siblings: melded in pairs from the left, the pairs then from the right."""
+    pairs = NONE
+    while eldest != NONE:
+        a = eldest
+        b = q.sibling[a]
+        eldest = NONE if b == NONE else q.sibling[b]
+        q.sibling[a] = NONE
+        if b != NONE:
+            q.sibling[b] = NONE
+            a = _meld(q, a, b)
+        q.sibling[a] = pairs
+        pairs = a
+    whole = NONE
+    while pairs != NONE:
+        rest = q.sibling[pairs]
+        q.sibling[pairs] = NONE
+        whole = pairs if whole == NONE else _meld(q, whole, pairs)
+        pairs = rest
+    if whole != NONE:
+        q.left[whole] = NONE
+    return whole
+
+
+@inlined
+def _delete(q: Queues, replica: int, sample: int) -> None:
+    """Take `sample` out of the replica's heap."""
+    below = _meld_siblings(q, q.child[sample])
+    q.child[sample] = NONE
+    if q.root[replica] == sample:
+        q.root[replica] = below
+        return
+    left, right = q.left[sample], q.sibling[sample]
+    if q.child[left] == sample:
+        q.child[left] = right
+    else:
+        q.sibling[left] = right
+    if right != NONE:
+        q.left[right] = left
+    q.sibling[sample] = NONE
+    if below != NONE:
+        q.root[replica] = _meld(q, q.root[replica], below)
+
+
+_take_by_urgency = inlined(_take_by_urgency_plain)

@@ -1,0 +1,208 @@
+"""Simulating a gear plan on a workload: the compiled kernel between plain data."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S
+from gearshift.decisions import LogRow
+from gearshift.errors import require
+from gearshift.gear import GearPlan
+from gearshift.plan_tables import PlanTables, only_operator, plan_tables
+from gearshift.policies.load import METER_KEEPS_ARRIVALS
+from gearshift.profiles.profile import Profile
+from gearshift.result import ServingResult, summarise
+from gearshift.simulator import kernel
+from gearshift.simulator.queues import NONE, make_queues
+from gearshift.workload import Workload
+
+UNBOUNDED = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """What became of each sample (n,): `finished_ns` (-1: refused), the `model` that answered, the `gear` in force.
+
+    `busy_s` (devices,); `batches` (replicas, sizes) how often each ran; `arrived_in_gear` (gears,) samples;
+    `shifts` (k, 2) of nanoseconds and the gear from then on; `log` of decisions, when asked for.
+    """
+
+    tables: PlanTables
+    workload: Workload
+    finished_ns: NDArray[np.int64]
+    model: NDArray[np.int8]
+    gear: NDArray[np.int16]
+    busy_s: NDArray[np.float64]
+    batches: NDArray[np.int64]
+    arrived_in_gear: NDArray[np.int64]
+    shifts: NDArray[np.int64]
+    log: list[LogRow]
+
+    @property
+    def latency_s(self) -> NDArray[np.float64]:
+        """Seconds per request from arrival to its last row's answer; NaN for refused ones."""
+        seconds = (self.finished_ns - self.workload.arrivals_ns) / NS_PER_S
+        seconds[self.finished_ns < 0] = np.nan
+        if self.workload.continues is None:
+            return seconds
+        return np.asarray(np.maximum.reduceat(seconds, np.flatnonzero(~self.workload.continues)))
+
+    @property
+    def duration_s(self) -> float:
+        """Until the trace has ended and the last answer is out."""
+        return max(self.workload.duration_s, float(self.finished_ns.max()) / NS_PER_S)
+
+    def quality(self, profile: Profile) -> NDArray[np.float64]:
+        """Recorded quality of every answered sample's answer."""
+        answered = self.finished_ns >= 0
+        rows = profile.predictions.rows(self.tables.models)[self.model[answered]]
+        return profile.predictions.quality[rows, self.workload.record[answered]]
+
+    def result(self, profile: Profile, *, latency_objective_s: float | None) -> ServingResult:
+        """The figures of this run."""
+        latency_s = self.latency_s
+        answered = ~np.isnan(latency_s)
+        return summarise(
+            latency_s=latency_s[answered],
+            quality=self.quality(profile),
+            requests=len(latency_s),
+            refused=int(np.count_nonzero(~answered)),
+            latency_objective_s=latency_objective_s,
+            duration_s=self.duration_s,
+            devices=len(self.tables.device_ids),
+            utilisation={
+                device: float(busy / self.duration_s)
+                for device, busy in zip(self.tables.device_ids, self.busy_s, strict=True)
+            },
+            independent_samples=len(np.unique(self.workload.record)),
+        )
+
+
+def run_times_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArray[np.int64]:
+    """Nanoseconds (replicas, sizes) that a batch of each size holds each replica's devices.
+
+    Raises `InvalidInput` when the profile lacks a replica's run times or a gear's batch is larger than measured.
+    """
+    replicas = {replica.id: replica for replica in plan.placement.replicas}
+    kinds = {device.id: device.kind for device in plan.hardware.devices}
+    rows = []
+    for r, replica_id in enumerate(tables.replica_ids):
+        replica = replicas[replica_id]
+        curve = profile.curve(
+            replica.model,
+            device_kind=kinds[replica.device_ids[0]],
+            tensor_parallel=replica.tensor_parallel,
+            cores=replica.cores,
+        )
+        largest = int(tables.largest_batch_size[r :: len(tables.replica_ids)].max())
+        require(
+            largest <= curve.largest_batch_size,
+            f"a gear lets replica {replica_id!r} run batches of {largest}, "
+            f"but model {replica.model!r} was profiled to {curve.largest_batch_size}",
+            remedy="profile larger batches, or make the plan anew",
+        )
+        rows.append(curve.table_ns()[: largest + 1])
+    table = np.zeros((len(rows), max(len(row) for row in rows)), dtype=np.int64)
+    for r, row in enumerate(rows):
+        table[r, : len(row)] = row
+    return table
+
+
+def simulate(
+    plan: GearPlan,
+    profile: Profile,
+    workload: Workload,
+    *,
+    most_waiting: int = UNBOUNDED,
+    log_rows: int = 0,
+) -> Simulation:
+    """Serve `workload` by `plan` in virtual time.  Keeps no state from an earlier run.
+
+    `most_waiting` bounds queued samples as the server's admission does; `log_rows` is how many decisions to keep.
+    """
+    tables = plan_tables(plan, only_operator(plan))
+    certainty = np.ascontiguousarray(profile.predictions.certainty[profile.predictions.rows(tables.models)])
+    return simulate_tables(
+        tables, run_times_ns(plan, tables, profile), certainty, workload, most_waiting=most_waiting, log_rows=log_rows
+    )
+
+
+def simulate_tables(
+    tables: PlanTables,
+    run_ns: NDArray[np.int64],
+    certainty: NDArray[np.float64],
+    workload: Workload,
+    *,
+    most_waiting: int = UNBOUNDED,
+    log_rows: int = 0,
+) -> Simulation:
+    """As `simulate`, with the plan already resolved; `certainty` is (models, records) in the order of the tables."""
+    n, devices, replicas = len(workload), len(tables.device_ids), len(tables.replica_ids)
+    empty = np.zeros(0, dtype=np.int64)
+    deadline_ns, priority = workload.deadline_ns, workload.priority
+    by_urgency = deadline_ns is not None or priority is not None
+    if by_urgency:
+        deadline_ns = np.full(n, UNBOUNDED) if deadline_ns is None else deadline_ns
+        priority = np.zeros(n, dtype=np.int64) if priority is None else priority
+    queues = make_queues(
+        n, replicas, empty if priority is None else priority, empty if deadline_ns is None else deadline_ns, by_urgency
+    )
+    plan = kernel.Plan(
+        **{name: getattr(tables, name) for name in kernel.Plan._fields if name != "run_ns"},
+        run_ns=np.ascontiguousarray(run_ns),
+    )
+    settings = kernel.Settings(
+        replicas=replicas,
+        models=len(tables.models),
+        devices=devices,
+        most_stages=tables.most_stages,
+        meter=tables.meter,
+        alpha=tables.alpha,
+        starvation_ns=tables.starvation_ns,
+        most_waiting=most_waiting,
+    )
+    numbers = np.zeros(8, dtype=np.int64)
+    numbers[kernel.NEXT_END_NS] = numbers[kernel.NEXT_WAKE_NS] = kernel.NEVER_NS
+    state = kernel.State(
+        numbers=numbers,
+        busy=np.zeros(devices, dtype=np.int8),
+        ends_ns=np.full(devices, kernel.NEVER_NS),
+        ending=np.full(devices, NONE),
+        wakes_ns=np.full(devices, kernel.NEVER_NS),
+        batch=np.full(replicas, NONE),
+        batch_length=np.zeros(replicas, dtype=np.int64),
+        credits=np.zeros(replicas),
+        visited=np.zeros(n, dtype=np.int64),
+        touched=np.zeros(devices, dtype=np.int64),
+        is_touched=np.zeros(devices, dtype=np.int8),
+        kept_ns=np.zeros(METER_KEEPS_ARRIVALS, dtype=np.int64),
+    )
+    most_shifts = int(workload.duration_s * 10) * 2 + 1000
+    out = kernel.Outcome(
+        finished_ns=np.full(n, -1, dtype=np.int64),
+        model=np.full(n, -1, dtype=np.int8),
+        gear=np.full(n, -1, dtype=np.int16),
+        busy_ns=np.zeros(devices, dtype=np.int64),
+        batches=np.zeros(run_ns.shape, dtype=np.int64),
+        arrived_in_gear=np.zeros(tables.gears, dtype=np.int64),
+        shifts=np.zeros((most_shifts, 2), dtype=np.int64),
+        log=np.zeros((log_rows, 5), dtype=np.int64),
+    )
+    continues = np.zeros(0, dtype=np.bool_) if workload.continues is None else workload.continues
+    kernel.run(
+        plan, settings, state, queues, out, workload.arrivals_ns, continues, workload.record, np.asarray(certainty)
+    )
+    kept = min(int(numbers[kernel.LOGGED]), log_rows)
+    return Simulation(
+        tables=tables,
+        workload=workload,
+        finished_ns=out.finished_ns,
+        model=out.model,
+        gear=out.gear,
+        busy_s=out.busy_ns / NS_PER_S,
+        batches=out.batches,
+        arrived_in_gear=out.arrived_in_gear,
+        shifts=out.shifts[: numbers[kernel.SHIFTS]],
+        log=[tuple(row) for row in out.log[:kept].tolist()],
+    )

@@ -1,0 +1,136 @@
+"""Random small plans and workloads, with many ties: times are multiples of a millisecond."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from gearshift.cascade import Cascade
+from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.hardware import Device, Hardware
+from gearshift.objective import Objective
+from gearshift.placement import Placement, Replica
+from gearshift.workload import Workload
+
+MS = 1_000_000
+MODELS = ("a", "b", "c", "d")
+NO_SOURCE = SourceFile(path="", sha256="")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan, how long each replica's batches take (ns by size), certainties (models, records), and arrivals."""
+
+    plan: GearPlan
+    run_ns: list[NDArray[np.int64]]
+    certainty: NDArray[np.float64]
+    workload: Workload
+
+
+@st.composite
+def placements(draw: st.DrawFn) -> tuple[Hardware, Placement]:
+    devices = draw(st.integers(1, 4))
+    hardware = Hardware(devices=tuple(Device(id=f"d{i}") for i in range(devices)))
+    replicas = []
+    for model in MODELS[: draw(st.integers(1, 4))]:
+        free = draw(st.permutations(range(devices)))
+        while free:
+            width = draw(st.sampled_from([1, 1, 1, 2, 3]))
+            span, free = free[:width], free[width:]
+            replicas.append(
+                Replica(id=f"{model}{len(replicas)}", model=model, device_ids=tuple(f"d{i}" for i in sorted(span)))
+            )
+            if not draw(st.booleans()):
+                break
+    return hardware, Placement(replicas=tuple(replicas))
+
+
+@st.composite
+def gears(draw: st.DrawFn, placement: Placement) -> tuple[Gear, ...]:
+    starts = [0.0, *sorted(draw(st.lists(st.sampled_from([20.0, 50.0, 100.0, 200.0, 400.0]), unique=True, max_size=3)))]
+    result = []
+    for start, end in zip(starts, [*starts[1:], None], strict=True):
+        order = draw(st.permutations(placement.models))
+        models = tuple(order[: draw(st.integers(1, len(order)))])
+        thresholds = tuple(draw(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])) for _ in models[1:])
+        settings = []
+        for model in placement.models:
+            own = [r.id for r in placement.replicas if r.model == model]
+            weights = [draw(st.integers(0, 3)) for _ in own] if model in models else [0] * len(own)
+            if model in models and sum(weights) == 0:
+                weights[0] = 1
+            settings += [
+                ReplicaSettings(
+                    replica=replica,
+                    load_share=weight / max(1, sum(weights)),
+                    minimum_queue_length=draw(st.integers(1, 4)),
+                    largest_batch_size=draw(st.integers(1, 4)),
+                    longest_wait_s=draw(st.sampled_from([0.0, 0.001, 0.004, 0.02])),
+                )
+                for replica, weight in zip(own, weights, strict=True)
+            ]
+        result.append(
+            Gear(
+                load_range=LoadRange(from_=start, to=end),
+                cascade=Cascade(models=models, thresholds=thresholds),
+                replicas=tuple(settings),
+            )
+        )
+    return tuple(result)
+
+
+@st.composite
+def workloads(draw: st.DrawFn, records: int) -> Workload:
+    seed = draw(st.integers(0, 2**32 - 1))
+    generator = np.random.default_rng(seed)
+    n = draw(st.integers(1, 300))
+    mean_gap_ms = draw(st.sampled_from([0.3, 1.0, 3.0, 20.0]))
+    gaps = generator.poisson(mean_gap_ms, n)
+    burst = generator.random(n) < draw(st.sampled_from([0.0, 0.5, 0.95]))
+    arrivals_ns = np.cumsum(np.where(burst, 0, gaps)).astype(np.int64) * MS
+    deadline_ns, priority, continues = None, None, None
+    if draw(st.booleans()):
+        deadline_ns = arrivals_ns + generator.integers(1, 60, n) * MS
+    if draw(st.booleans()):
+        priority = generator.integers(1, 4, n)
+    if draw(st.booleans()):
+        continues = np.concatenate([[False], (np.diff(arrivals_ns) == 0) & (generator.random(n - 1) < 0.5)])
+        if deadline_ns is not None:
+            for i in np.flatnonzero(continues):
+                deadline_ns[i] = deadline_ns[i - 1]
+    return Workload(
+        arrivals_ns=arrivals_ns,
+        record=generator.integers(0, records, n).astype(np.int32),
+        duration_s=float(arrivals_ns[-1]) / 1e9,
+        deadline_ns=deadline_ns,
+        priority=priority,
+        continues=continues,
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    hardware, placement = draw(placements())
+    operator = OperatorPlan(
+        objective=Objective(latency_s=0.1),
+        gears=draw(gears(placement)),
+        meter=draw(st.sampled_from(["backlog", "alpha"])),
+        alpha=draw(st.sampled_from([0.5, 2.0, 8.0])),
+        starvation_s=draw(st.sampled_from([None, 0.005, 0.03])),
+    )
+    plan = GearPlan(
+        planner="random",
+        hardware=hardware,
+        placement=placement,
+        operators={"task": operator},
+        profile=NO_SOURCE,
+        trace=NO_SOURCE,
+    )
+    sizes = np.arange(5)
+    run_ns = [
+        (draw(st.integers(1, 8)) + sizes * draw(st.integers(0, 3))).astype(np.int64) * MS for _ in placement.replicas
+    ]
+    generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    certainty = generator.integers(0, 5, (len(placement.models), 50)) / 4
+    return Case(plan=plan, run_ns=run_ns, certainty=certainty, workload=draw(workloads(50)))
