@@ -69,12 +69,23 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         require(self.cores >= 1, f"cores is {self.cores}, needs at least 1", where=where)
 
 
+class GearPrediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What steady load at the upper end of a gear's range is predicted to give, by simulation on part A."""
+
+    load_qps: float
+    accuracy: float
+    latency_p95_s: float
+    share_late: float
+    utilisation: float
+
+
 class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to do in one load range."""
 
     load_range: LoadRange
     cascade: Cascade
     replicas: tuple[ReplicaSettings, ...]
+    predicted: GearPrediction | None = None
 
 
 class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -64,7 +64,8 @@ class CascadeSpace:
         order = np.lexsort((-self.accuracy, self.work_s))
         best = np.maximum.accumulate(self.accuracy[order])
         improves = np.concatenate([[True], self.accuracy[order][1:] > best[:-1]])
-        return order[improves]
+        front: NDArray[np.int64] = order[improves]
+        return front
 
 
 def work_per_request_s(profile: Profile, *, device_kind: str) -> dict[str, float]:
@@ -170,19 +171,21 @@ def _evaluate_chain(
     samples = len(quality[0])
     accuracy = np.zeros((1,) * len(cuts))
     work = np.full((1,) * len(cuts), work_s[0])
+    gained: Floats
+    reached: Floats
     for stage in range(len(quality)):
         last = stage == len(cuts)
         used = bins[: stage + (not last)]
         shape = [n + 1 for n in cuts[: len(used)]]
         cell = np.ravel_multi_index(used, shape) if used else np.zeros(samples, dtype=np.int64)
         size = int(np.prod(shape)) if shape else 1
-        gained = np.bincount(cell, weights=quality[stage], minlength=size).reshape(shape)
+        gained = np.asarray(np.bincount(cell, weights=quality[stage], minlength=size)).reshape(shape)
         for axis in range(min(stage, len(cuts))):
             gained = _forwarded(gained, axis)
         if not last:
             total = gained.sum(axis=stage, keepdims=True)
             gained = total - _forwarded(gained, stage)
-            reached = np.bincount(cell, minlength=size).reshape(shape)
+            reached = np.bincount(cell, minlength=size).astype(np.float64).reshape(shape)
             for axis in range(stage + 1):
                 reached = _forwarded(reached, axis)
             work = work + _pad(reached, len(cuts)) / samples * work_s[stage + 1]
@@ -192,7 +195,9 @@ def _evaluate_chain(
 
 def _forwarded(histogram: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     """Sums over bins at or below each threshold; the bin above all thresholds is never forwarded."""
-    return np.take(np.cumsum(histogram, axis=axis), range(histogram.shape[axis] - 1), axis=axis)
+    summed: Floats = np.asarray(np.cumsum(histogram, axis=axis), dtype=np.float64)
+    kept: Floats = np.take(summed, range(histogram.shape[axis] - 1), axis=axis)
+    return kept
 
 
 def _pad(array: NDArray[np.float64], dimensions: int) -> NDArray[np.float64]:

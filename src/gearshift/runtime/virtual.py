@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from gearshift.clock import ManualClock
 from gearshift.decisions import LogRow
 from gearshift.plan_tables import PlanTables
-from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Request, Sample
 from gearshift.policies.load import METER_WINDOW_NS
+from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Request, Sample
 from gearshift.runtime.router import Router
 from gearshift.workload import Workload
 

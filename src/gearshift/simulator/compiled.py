@@ -20,23 +20,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = Path(gearshift.__file__).parent
 _COMPILED_SOURCES = ("policies", "simulator", "gear.py", "decisions.py")
 _KEPT_CACHES = 3
+_OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
+"""No reference counts: counting the arrays of every named tuple passed to an inlined function cost a factor of 12."""
 
 
 def inlined(function: F) -> F:
     """`function` compiled, and inlined wherever compiled code calls it."""
-    return numba.njit(forceinline=True, _nrt=False, error_model="numpy")(function)  # type: ignore[no-any-return]
+    return numba.njit(forceinline=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
 
 
 def compiled(function: F) -> F:
     """`function` compiled at its first call, or loaded from the cache."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(cache_folder())
+    settings: Any = numba.config
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = str(cache_folder())
     try:
-        return numba.njit(cache=True, nogil=True, _nrt=False, error_model="numpy")(function)  # type: ignore[no-any-return]
+        return numba.njit(cache=True, nogil=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
     except RuntimeError:  # nowhere to write: compile anew in each process
-        return numba.njit(nogil=True, _nrt=False, error_model="numpy")(function)  # type: ignore[no-any-return]
+        return numba.njit(nogil=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
     finally:
-        numba.config.CACHE_DIR = before
+        settings.CACHE_DIR = before
 
 
 def cache_folder() -> Path:

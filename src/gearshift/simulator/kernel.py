@@ -109,6 +109,7 @@ class Outcome(NamedTuple):
 
 @inlined
 def write(state: State, out: Outcome, now_ns: int, kind: int, a: int, b: int, c: int) -> None:
+    """Log a decision, where a log is wanted."""
     if out.log.shape[0] > 0:
         row = state.numbers[LOGGED]
         if row < out.log.shape[0]:
@@ -122,6 +123,7 @@ def write(state: State, out: Outcome, now_ns: int, kind: int, a: int, b: int, c:
 
 @inlined
 def touch(plan: Plan, state: State, replica: int) -> None:
+    """List a replica's idle devices to start on after this event."""
     for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
         device = plan.spans[i]
         if state.busy[device] == 0 and state.is_touched[device] == 0:
@@ -134,6 +136,7 @@ def touch(plan: Plan, state: State, replica: int) -> None:
 def route(
     plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, sample: int, model: int, now_ns: int
 ) -> None:
+    """Queue a sample at a replica of `model`."""
     base = state.numbers[GEAR] * settings.replicas
     begin, end = plan.model_begin[model], plan.model_begin[model + 1]
     replica = choose_replica(plan.shares, base, state.credits, begin, end)
@@ -151,6 +154,7 @@ def route(
 
 @inlined
 def spans_busy_device(plan: Plan, state: State, replica: int) -> bool:
+    """Whether any device of the replica is busy."""
     for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
         if state.busy[plan.spans[i]] != 0:
             return True
@@ -161,6 +165,7 @@ def spans_busy_device(plan: Plan, state: State, replica: int) -> bool:
 def start_batch(
     plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, replica: int, reason: int, now_ns: int
 ) -> None:
+    """Start the replica on what is queued."""
     cell = state.numbers[GEAR] * settings.replicas + replica
     size = batch_size(q.length[replica], plan.largest_batch_size[cell])
     first = take(q, replica, size, now_ns, settings.starvation_ns)
@@ -188,6 +193,7 @@ def start_batch(
 
 @inlined
 def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, device: int, now_ns: int) -> None:
+    """Start the most urgent ready replica of an idle device."""
     if state.busy[device] != 0:
         return
     wake_ns = NEVER_NS
@@ -224,6 +230,7 @@ def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outco
 
 @inlined
 def start_on_touched(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, now_ns: int) -> None:
+    """Start what may start where this event touched."""
     for i in range(state.numbers[TOUCHED]):
         device = state.touched[i]
         state.is_touched[device] = 0
@@ -279,6 +286,7 @@ def finish_batch(
 
 @inlined
 def shift(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, gear: int, now_ns: int) -> None:
+    """Change the gear, and test all idle devices again."""
     write(state, out, now_ns, SHIFT, state.numbers[GEAR], gear, 0)
     state.numbers[GEAR] = gear
     carry_credits(plan.shares, gear * settings.replicas, state.credits, settings.replicas)
@@ -293,6 +301,7 @@ def shift(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome,
 
 @inlined
 def longest_first_stage_queue(plan: Plan, settings: Settings, state: State, q: Queues) -> int:
+    """The longest queue of the first stage's model."""
     model = plan.stage_models[state.numbers[GEAR] * settings.most_stages]
     longest = 0
     for replica in range(plan.model_begin[model], plan.model_begin[model + 1]):
@@ -324,7 +333,7 @@ def run(
         arrival_ns = arrivals_ns[arrived] if arrived < samples else NEVER_NS
         end_ns = state.numbers[NEXT_END_NS]
         wake_ns = state.numbers[NEXT_WAKE_NS]
-        now_ns = min(min(end_ns, next_tick_ns), min(arrival_ns, wake_ns))
+        now_ns = min(end_ns, next_tick_ns, arrival_ns, wake_ns)
         if end_ns == now_ns:
             lead = 0
             while state.ends_ns[lead] != now_ns:

@@ -88,22 +88,22 @@ def add(q: Queues, replica: int, sample: int, now_ns: int) -> None:
 
 
 @inlined
-def head(q: Queues, replica: int) -> int:
+def head(q: Queues, replica: int) -> Any:
     """The most urgent sample."""
-    return q.root[replica] if q.by_urgency else q.first[replica]  # type: ignore[no-any-return]
+    return q.root[replica] if q.by_urgency else q.first[replica]
 
 
 @inlined
-def take(q: Queues, replica: int, count: int, now_ns: int, starvation_ns: int) -> int:
-    """Remove `count` samples, starving ones by age, then the most urgent; the first, chained to the others by `next`."""
+def take(q: Queues, replica: int, count: int, now_ns: int, starvation_ns: int) -> Any:
+    """Remove `count` samples, starving ones by age, then the most urgent; answers the first, chained by `next`."""
     first = q.first[replica]
     q.length[replica] -= count
     if q.by_urgency:
-        return _take_by_urgency(q, replica, count, now_ns, starvation_ns)  # type: ignore[no-any-return]
+        return _take_by_urgency(q, replica, count, now_ns, starvation_ns)
     if q.length[replica] == 0:
         q.first[replica] = NONE
         q.last[replica] = NONE
-        return first  # type: ignore[no-any-return]
+        return first
     last = first
     for _ in range(count - 1):
         last = q.next[last]
@@ -111,7 +111,7 @@ def take(q: Queues, replica: int, count: int, now_ns: int, starvation_ns: int) -
     q.next[last] = NONE
     q.first[replica] = rest
     q.previous[rest] = NONE
-    return first  # type: ignore[no-any-return]
+    return first
 
 
 def _take_by_urgency_plain(q: Queues, replica: int, count: int, now_ns: int, starvation_ns: int) -> int:

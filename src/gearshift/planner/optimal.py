@@ -1,0 +1,341 @@
+"""The planner: the best accuracy within a latency percentile on given devices.
+
+Everything is placed everywhere it fits.  Each cascade of the front gets its capacity, the highest steady load at
+which it holds the objective; ranges get the best monotone assignment of cascades that hold at their upper end; and
+the plan is confirmed by replaying the whole trace.  What steady state flattered is repaired by planning every range
+for a margin times its load.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.cascade import Cascade
+from gearshift.errors import Infeasible, require
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, OperatorPlan, SourceFile
+from gearshift.hardware import Hardware
+from gearshift.objective import Objective
+from gearshift.placement import Placement
+from gearshift.planner.assignment import best_monotone_assignment
+from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade, pareto_cascades, work_per_request_s
+from gearshift.planner.confirm import SEEDS, Confirmation, confirm, workload_of
+from gearshift.planner.placement_everywhere import place_everywhere
+from gearshift.planner.steady_state import SteadyState
+from gearshift.profiles.profile import PART_A, PART_B, Profile
+from gearshift.simulator.simulate import simulate
+from gearshift.workload import Trace
+
+RANGES = 20
+MOST_CANDIDATES = 64
+HEADROOM = 1.2
+PROBE_RANGE = 4.0
+PROBE_RANGES = 800
+SELDOM_ABOVE = 0.998
+UNVISITED_WEIGHT = 1e-6
+"""So that ranges the trace does not visit get the best cascade, too."""
+LARGEST_MARGIN = 2.0
+SMALLEST_MARGIN_OF_TRACE_SCOPE = 0.5
+MARGIN_PRECISION = 0.02
+STARVATION_FACTOR = 10
+ALPHAS = (8.0, 4.0, 2.0, 1.0)
+"""Tried in turn: with a larger one a backlog downshifts sooner, with a smaller one accuracy is kept longer."""
+
+Progress = Callable[[str, float], None]
+
+
+def _silent(what: str, share: float) -> None:
+    """Progress that nobody watches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """What to plan for.  `max_qps` is the top of the ranges."""
+
+    profile: Profile
+    trace: Trace
+    hardware: Hardware
+    objective: Objective
+    ranges: int = RANGES
+    max_qps: float | None = None
+    most_candidates: int = MOST_CANDIDATES
+    seed: int = 0
+    profile_source: SourceFile = SourceFile(path="", sha256="")
+    trace_source: SourceFile = SourceFile(path="", sha256="")
+
+    def __post_init__(self) -> None:
+        require(self.objective.latency_s is not None, "the planner needs a latency objective", remedy="give --p95-ms")
+        require(
+            self.objective.accuracy is None and self.objective.confidence is None,
+            "this planner takes no accuracy objective yet",
+            remedy="give a latency objective alone",
+        )
+        require(1 <= self.ranges <= 1000, f"{self.ranges} load ranges asked for", remedy="ask for 1 to 1000")
+        require(
+            self.max_qps is None or 0 < self.max_qps < math.inf,
+            f"max_qps is {self.max_qps}",
+            remedy="give a positive rate",
+        )
+        require(2 <= self.most_candidates <= 10_000, f"most_candidates is {self.most_candidates}, needs 2 to 10000")
+
+    @property
+    def latency_s(self) -> float:
+        """The latency objective."""
+        return self.objective.latency_s or 0.0
+
+
+def plan(request: PlanRequest, *, progress: Progress = _silent) -> GearPlan:
+    """A confirmed plan; raises `Infeasible` when none meets the objective."""
+    return _Search(request, progress).run()
+
+
+def single_model_plan(request: PlanRequest, model: str) -> GearPlan:
+    """The baseline of one model at all loads, whether or not it meets the objective; its largest batch is chosen."""
+    work_s = work_per_request_s(request.profile, device_kind=request.hardware.devices[0].kind)
+    candidate = evaluate_cascade(Cascade(models=(model,)), request.profile.predictions, work_s, part=PART_A)
+    search = _Search(dataclasses.replace(request, ranges=1), _silent)
+    return search.with_predictions(search.build([candidate]), planner="single")
+
+
+_Row = tuple[LoadRange, CandidateCascade, int, GearPrediction | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Repair:
+    """A margin and an alpha with which the trace holds, and the accuracy they give on part A."""
+
+    margin: float
+    alpha: float
+    accuracy: float
+
+
+class _Search:
+    """One search: the steady-state table, the capacities, and the plans made from them."""
+
+    def __init__(self, request: PlanRequest, progress: Progress) -> None:
+        self.request, self.progress = request, progress
+        self.placement: Placement = place_everywhere(request.profile, request.hardware)
+        self.steady = SteadyState(
+            request.profile, request.hardware, self.placement, request.objective, seed=request.seed
+        )
+        self.upper_ends = _upper_ends(request.max_qps or HEADROOM * request.trace.peak_qps, request.ranges)
+        self.candidates: list[CandidateCascade] = []
+        self.capacities: NDArray[np.float64] = np.zeros(0)
+        self.weights: NDArray[np.float64] = np.zeros(0)
+
+    def run(self) -> GearPlan:
+        """Search, confirm, repair."""
+        request = self.request
+        work_s = work_per_request_s(request.profile, device_kind=request.hardware.devices[0].kind)
+        self.progress("searching cascades", 0.0)
+        placed = {model: work_s[model] for model in self.placement.models}
+        self.candidates = pareto_cascades(request.profile, placed, most=request.most_candidates)
+        if not self.steady.holds(self.candidates[0].cascade, float(self.upper_ends[-1])):
+            raise self._infeasible()
+        if request.max_qps is None:
+            self._raise_top()
+        self.capacities = self._capacities()
+        cheapest = self.build([self.candidates[0]] * len(self.upper_ends))
+        self.weights = self._metered(cheapest) + UNVISITED_WEIGHT
+        repairs = [repair for alpha in ALPHAS if (repair := self._least_repair(alpha)) is not None]
+        self.progress("confirming", 0.95)
+        for repair in sorted(repairs, key=lambda r: -r.accuracy):
+            confirmed = self._confirmed(repair)
+            if confirmed is not None:
+                self.progress("confirmed", 1.0)
+                return confirmed
+        raise self._infeasible()
+
+    def build(self, assigned: Sequence[CandidateCascade], alpha: float = ALPHAS[0]) -> GearPlan:
+        """The plan with one cascade per range, each with the largest batch that serves its upper end best."""
+        rows = []
+        for k, candidate in enumerate(assigned):
+            load_qps = float(self.upper_ends[k])
+            size, cell = self.steady.best(candidate.cascade, load_qps)
+            predicted = GearPrediction(
+                load_qps=load_qps,
+                accuracy=candidate.accuracy,
+                latency_p95_s=cell.latency_s,
+                share_late=cell.share_late,
+                utilisation=cell.utilisation,
+            )
+            lower = 0.0 if k == 0 else float(self.upper_ends[k - 1])
+            load_range = LoadRange(from_=lower, to=None if k == len(assigned) - 1 else load_qps)
+            rows.append((load_range, candidate, size, predicted))
+        return self._plan_of(rows, alpha)
+
+    def _plan_of(self, rows: Sequence[_Row], alpha: float = ALPHAS[0]) -> GearPlan:
+        """The plan with these gears: range, cascade, largest batch, and what is predicted."""
+        request = self.request
+        gears = [
+            Gear(
+                load_range=load_range,
+                cascade=candidate.cascade,
+                replicas=self.steady.settings(candidate.cascade, size),
+                predicted=predicted,
+            )
+            for load_range, candidate, size, predicted in rows
+        ]
+        operator = OperatorPlan(
+            objective=request.objective,
+            gears=tuple(gears),
+            alpha=alpha,
+            starvation_s=STARVATION_FACTOR * request.latency_s,
+        )
+        return GearPlan(
+            planner="optimal",
+            seed=request.seed,
+            hardware=request.hardware,
+            placement=self.placement,
+            operators={request.profile.operator: operator},
+            profile=request.profile_source,
+            trace=request.trace_source,
+        )
+
+    def with_predictions(self, made: GearPlan, *, planner: str) -> GearPlan:
+        """The plan with what part B predicts for it."""
+        result = self._replay(made, part=PART_B, seeds=SEEDS).result
+        return msgspec.structs.replace(made, planner=planner, predictions={self.request.profile.operator: result})
+
+    def _raise_top(self) -> None:
+        """Raise the top of the ranges so that noise of the meter seldom reaches the last range, which is the cheapest.
+
+        At 300 requests/s a window of 100 ms holds 30 arrivals, give or take 5: a top of 1.2 times the peak second
+        would hand a sixth of the peak's requests to the cheapest cascade.  The metered load is the simulator's own.
+        """
+        cheapest, top_qps = self.candidates[0], float(self.upper_ends[-1])
+        fine = _upper_ends(PROBE_RANGE * top_qps, PROBE_RANGES)
+        size, _ = self.steady.best(cheapest.cascade, top_qps)
+        made = self._plan_of(
+            [(LoadRange(from_=f, to=t), cheapest, size, None) for f, t in zip([0.0, *fine], [*fine, None], strict=True)]
+        )
+        arrived = np.cumsum(self._metered(made))
+        wanted = float(fine[min(PROBE_RANGES - 1, int(np.searchsorted(arrived, SELDOM_ABOVE * arrived[-1])))])
+        wanted *= len(self.upper_ends) / max(1, len(self.upper_ends) - 1)
+        capacity = self.steady.capacity_qps(cheapest.cascade, least_qps=top_qps, most_qps=max(top_qps, wanted))
+        self.upper_ends = _upper_ends(max(top_qps, min(wanted, capacity)), len(self.upper_ends))
+
+    def _metered(self, made: GearPlan) -> NDArray[np.float64]:
+        """The share (ranges,) of the trace's arrivals metered in each range."""
+        workload = workload_of(self.request.trace, self.request.profile, part=PART_A, seed=0)
+        return simulate(made, self.request.profile, workload).arrived_in_gear / len(workload)
+
+    def _capacities(self) -> NDArray[np.float64]:
+        least, most = float(self.upper_ends[0]), float(self.upper_ends[-1]) * LARGEST_MARGIN
+        done = 0
+
+        def capacity(candidate: CandidateCascade) -> float:
+            nonlocal done
+            bound = 1.05 * len(self.request.hardware.devices) / candidate.work_s
+            found = self.steady.capacity_qps(candidate.cascade, least_qps=least, most_qps=max(least, min(most, bound)))
+            done += 1
+            self.progress("simulating steady load", 0.9 * done / len(self.candidates))
+            return found
+
+        with ThreadPoolExecutor() as pool:
+            return np.array(list(pool.map(capacity, self.candidates)))
+
+    def _assigned(self, margin: float, alpha: float) -> GearPlan:
+        """The plan for `margin` times the load; the last range, which has no upper end, gets the cheapest cascade."""
+        highest = np.searchsorted(self.upper_ends * margin, self.capacities, side="right") - 1
+        highest[0] = len(self.upper_ends) - 1
+        assignment = best_monotone_assignment(self.candidates, highest.tolist(), self.weights)
+        return self.build([self.candidates[c] for c in [*assignment[:-1], 0]], alpha)
+
+    def _least_repair(self, alpha: float) -> _Repair | None:
+        """The smallest margin whose plan holds on the trace as it is, by bisection; None when none does."""
+
+        def replayed(margin: float) -> _Repair | None:
+            made = self._assigned(margin, alpha)
+            replay = self._replay(made, part=PART_A, seeds=1)
+            return _Repair(margin, alpha, replay.result.accuracy) if self._holds(replay) else None
+
+        low = 1.0 if self.request.objective.scope == "every-range" else SMALLEST_MARGIN_OF_TRACE_SCOPE
+        high = LARGEST_MARGIN
+        if (least := replayed(low)) is not None:
+            return least
+        if (found := replayed(high)) is None:
+            return None
+        while high > low * (1 + MARGIN_PRECISION):
+            middle = (low + high) / 2
+            if (tried := replayed(middle)) is None:
+                low = middle
+            else:
+                high, found = middle, tried
+        return found
+
+    def _confirmed(self, repair: _Repair) -> GearPlan | None:
+        """The repaired plan when it holds on all seeds, on part A and then on part B; margins rise until it does."""
+        margin = repair.margin
+        while margin < LARGEST_MARGIN * (1 + MARGIN_PRECISION):
+            made = self._assigned(margin, repair.alpha)
+            if self._holds(self._replay(made, part=PART_A, seeds=SEEDS)):
+                predicted = self._replay(made, part=PART_B, seeds=SEEDS)
+                if self._holds(predicted):
+                    name = self.request.profile.operator
+                    return msgspec.structs.replace(made, predictions={name: predicted.result})
+            margin *= 1 + 2 * MARGIN_PRECISION
+        return None
+
+    def _holds(self, replay: Confirmation) -> bool:
+        return replay.share_late_bound() <= 1 - self.request.objective.percentile
+
+    def _replay(self, made: GearPlan, *, part: int, seeds: int) -> Confirmation:
+        request = self.request
+        return confirm(
+            made,
+            request.profile,
+            request.trace,
+            part=part,
+            latency_objective_s=request.latency_s,
+            percentile=request.objective.percentile,
+            seeds=seeds,
+        )
+
+    def _infeasible(self) -> Infeasible:
+        """Why, and the nearest latency objective that the cheapest cascade meets on the ranges and on the trace."""
+        cheapest, top = self.candidates[0], float(self.upper_ends[-1])
+        _, cell = self.steady.best(cheapest.cascade, top)
+        last = LoadRange(from_=float(self.upper_ends[-2]) if len(self.upper_ends) > 1 else 0.0)
+        bottleneck = max(cheapest.cascade.models, key=lambda m: work_share(cheapest, self.request.profile, m))
+        devices = len(self.request.hardware.devices)
+        if not cell.stable:
+            needed = math.ceil(cheapest.work_s * top / 0.9)
+            return Infeasible(
+                f"{devices} device{'s' * (devices > 1)} cannot carry {top:.4g} requests/s with the cheapest cascade, "
+                f"about {max(needed, devices + 1)} could",
+                load_range=str(last),
+                bottleneck=bottleneck,
+            )
+        made = self.build([cheapest] * len(self.upper_ends))
+        replayed_s = float(self._replay(made, part=PART_A, seeds=SEEDS).latency_s.max())
+        nearest_s = _rounded_up(1.05 * max(cell.latency_s, replayed_s))
+        return Infeasible(
+            f"no cascade keeps {self.request.objective.percentile:.4g} of requests within "
+            f"{self.request.latency_s * 1e3:.4g} ms on {devices} device{'s' * (devices > 1)}",
+            load_range=str(last),
+            bottleneck=bottleneck,
+            nearest_latency_s=nearest_s,
+        )
+
+
+def _upper_ends(top_qps: float, ranges: int) -> NDArray[np.float64]:
+    """Upper ends (ranges,) of equal load ranges up to `top_qps`; the last has no end, but is planned at the top."""
+    return top_qps * np.arange(1, ranges + 1) / ranges
+
+
+def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> float:
+    """Seconds per request that a cascade spends in one of its models, at batch 1."""
+    curve = next(c for c in profile.curves if c.model == model)
+    return candidate.reach[candidate.cascade.models.index(model)] * curve.seconds(curve.batch_sizes[0])
+
+
+def _rounded_up(seconds: float) -> float:
+    """Up to two significant digits of milliseconds."""
+    unit = 10.0 ** (math.floor(math.log10(seconds * 1e3)) - 1)
+    return math.ceil(seconds * 1e3 / unit) * unit / 1e3
