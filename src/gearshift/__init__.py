@@ -1,3 +1,103 @@
-"""Gearshift serves machine-learning models as cascades that shift gears with load."""
+"""Gearshift serves machine-learning models as cascades that shift gears with load.
+
+The verbs of the command line are functions here: `init`, `profile`, `plan`, `simulate`, `inspect`, `report`,
+`serve`, `replay`, `doctor`.  They are loaded when first used, so that a plain import stays light.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gearshift.api import (
+        doctor,
+        inspect,
+        plan,
+        profile,
+        profile_from_records,
+        replay,
+        report,
+        serve,
+        simulate,
+    )
+    from gearshift.cascade import Cascade
+    from gearshift.errors import GearshiftError, Infeasible, InvalidInput
+    from gearshift.gear import Gear, GearPlan
+    from gearshift.hardware import Device, Hardware, identical_devices
+    from gearshift.init import init
+    from gearshift.loading import Samples
+    from gearshift.model import Predicted
+    from gearshift.objective import Objective
+    from gearshift.plan_file import read_plan, write_plan
+    from gearshift.profiles.profile import Profile
+    from gearshift.profiles.store import read_profile, write_profile
+    from gearshift.traces.read import read_trace, write_trace
+    from gearshift.workload import Trace
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "gearshift.api": (
+        "doctor",
+        "inspect",
+        "plan",
+        "profile",
+        "profile_from_records",
+        "replay",
+        "report",
+        "serve",
+        "simulate",
+    ),
+    "gearshift.cascade": ("Cascade",),
+    "gearshift.errors": ("GearshiftError", "Infeasible", "InvalidInput"),
+    "gearshift.gear": ("Gear", "GearPlan"),
+    "gearshift.hardware": ("Device", "Hardware", "identical_devices"),
+    "gearshift.init": ("init",),
+    "gearshift.loading": ("Samples",),
+    "gearshift.model": ("Predicted",),
+    "gearshift.objective": ("Objective",),
+    "gearshift.plan_file": ("read_plan", "write_plan"),
+    "gearshift.profiles.profile": ("Profile",),
+    "gearshift.profiles.store": ("read_profile", "write_profile"),
+    "gearshift.traces.read": ("read_trace", "write_trace"),
+    "gearshift.workload": ("Trace",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Cascade",
+    "Device",
+    "Gear",
+    "GearPlan",
+    "GearshiftError",
+    "Hardware",
+    "Infeasible",
+    "InvalidInput",
+    "Objective",
+    "Predicted",
+    "Profile",
+    "Samples",
+    "Trace",
+    "doctor",
+    "identical_devices",
+    "init",
+    "inspect",
+    "plan",
+    "profile",
+    "profile_from_records",
+    "read_plan",
+    "read_profile",
+    "read_trace",
+    "replay",
+    "report",
+    "serve",
+    "simulate",
+    "write_plan",
+    "write_profile",
+    "write_trace",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'gearshift' has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)

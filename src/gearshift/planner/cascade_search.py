@@ -171,26 +171,29 @@ def _evaluate_chain(
     samples = len(quality[0])
     accuracy = np.zeros((1,) * len(cuts))
     work = np.full((1,) * len(cuts), work_s[0])
-    gained: Floats
-    reached: Floats
     for stage in range(len(quality)):
         last = stage == len(cuts)
         used = bins[: stage + (not last)]
         shape = [n + 1 for n in cuts[: len(used)]]
         cell = np.ravel_multi_index(used, shape) if used else np.zeros(samples, dtype=np.int64)
-        size = int(np.prod(shape)) if shape else 1
-        gained = np.asarray(np.bincount(cell, weights=quality[stage], minlength=size)).reshape(shape)
+        gained = _histogram(cell, shape, quality[stage])
         for axis in range(min(stage, len(cuts))):
             gained = _forwarded(gained, axis)
         if not last:
             total = gained.sum(axis=stage, keepdims=True)
             gained = total - _forwarded(gained, stage)
-            reached = np.bincount(cell, minlength=size).astype(np.float64).reshape(shape)
+            reached = _histogram(cell, shape, np.ones(samples))
             for axis in range(stage + 1):
                 reached = _forwarded(reached, axis)
             work = work + _pad(reached, len(cuts)) / samples * work_s[stage + 1]
         accuracy = accuracy + _pad(gained, len(cuts)) / samples
     return accuracy, np.broadcast_to(work, accuracy.shape)
+
+
+def _histogram(cell: NDArray[np.int64], shape: list[int], weights: Floats) -> Floats:
+    """Sums of `weights` per cell of a grid."""
+    sums: Floats = np.bincount(cell, weights=weights, minlength=int(np.prod(shape))).astype(np.float64)
+    return sums.reshape(shape)
 
 
 def _forwarded(histogram: NDArray[np.float64], axis: int) -> NDArray[np.float64]:

@@ -46,6 +46,8 @@ STARVATION_FACTOR = 10
 ALPHAS = (8.0, 4.0, 2.0, 1.0)
 """Tried in turn: with a larger one a backlog downshifts sooner, with a smaller one accuracy is kept longer."""
 
+UNKNOWN_SOURCE = SourceFile(path="", sha256="")
+
 Progress = Callable[[str, float], None]
 
 
@@ -65,8 +67,8 @@ class PlanRequest:
     max_qps: float | None = None
     most_candidates: int = MOST_CANDIDATES
     seed: int = 0
-    profile_source: SourceFile = SourceFile(path="", sha256="")
-    trace_source: SourceFile = SourceFile(path="", sha256="")
+    profile_source: SourceFile = UNKNOWN_SOURCE
+    trace_source: SourceFile = UNKNOWN_SOURCE
 
     def __post_init__(self) -> None:
         require(self.objective.latency_s is not None, "the planner needs a latency objective", remedy="give --p95-ms")

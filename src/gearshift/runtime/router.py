@@ -7,6 +7,7 @@ in the same order (`simulator/kernel.py`), and the conformance test compares the
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from gearshift.decisions import Decision, LogRow
 from gearshift.plan_tables import PlanTables
@@ -280,7 +281,7 @@ class Router:
         return max(len(self._queues[replica]) for replica in replicas)
 
     def _share_among_the_living(self) -> None:
-        """Give the shares of lost replicas to the others of their model, in proportion, or evenly where none has any."""
+        """Give lost replicas' shares to the others of their model, in proportion, or evenly where none has any."""
         for gear in range(self._tables.gears):
             base = gear * self._replicas
             for model in range(self._models):
@@ -300,4 +301,4 @@ class Router:
 
 
 def _rows(flat: list[int], begins: list[int]) -> list[list[int]]:
-    return [flat[begin:end] for begin, end in zip(begins, begins[1:], strict=False)]
+    return [flat[begin:end] for begin, end in pairwise(begins)]

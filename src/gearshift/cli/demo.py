@@ -1,0 +1,67 @@
+"""`gearshift demo`."""
+
+from pathlib import Path
+
+import click
+
+from gearshift.cli.options import PATH
+from gearshift.cli.output import Output, table, verb
+from gearshift.cli.tables import milliseconds, percent
+from gearshift.demo.run import DemoResult, run_demo
+from gearshift.result import ServingResult
+
+
+@click.command("demo", short_help="Everything on a built-in task, in about 90 seconds.")
+@click.option("--folder", type=PATH, default="gearshift-demo", show_default=True, help="Where everything is written.")
+@click.option("--p95-ms", type=float, default=150.0, show_default=True, help="The latency objective.")
+@click.option("--seconds", type=click.FloatRange(10, 600), default=12.0, show_default=True, help="Length of the trace.")
+@verb
+def command(output: Output, folder: Path, p95_ms: float, seconds: float) -> None:
+    """Train four models, profile them, plan, simulate, serve a bursty trace over HTTP, and compare.
+
+    The same trace is then served with the largest model alone, and with the smallest alone.
+    """
+    with output.progress() as tell:
+        made = run_demo(folder, latency_s=p95_ms / 1e3, trace_s=seconds, tell=tell)
+    output.json(
+        {
+            "slo": {"p95_s": p95_ms / 1e3},
+            "simulated": made.gears.predicted,
+            "served": made.gears.measured,
+            "baselines": {"largest": made.largest.measured, "smallest": made.smallest.measured},
+            "valid": made.valid,
+            "report": str(made.report),
+        }
+    )
+    _show(output, made, p95_ms)
+
+
+def _show(output: Output, made: DemoResult, p95_ms: float) -> None:
+    output.say(
+        f"{made.requests} requests, up to {made.peak_qps:.0f}/s, where the largest model alone carries "
+        f"{made.largest_capacity_qps:.0f}/s; objective: p95 within {p95_ms:.4g} ms"
+    )
+    shown = table("", "", "", "accuracy", "p50", "p95", "p99", "late", "goodput")
+    for name, system in (
+        ("gear plan", made.gears),
+        ("largest model alone", made.largest),
+        ("smallest model alone", made.smallest),
+    ):
+        shown.add_row(name, "predicted", *_figures(system.predicted), style="dim")
+        shown.add_row("", "measured", *_figures(system.measured))
+    output.show(shown)
+    if not made.valid:
+        output.say("the load generator could not keep its schedule on this machine: read measured latencies with care")
+    output.say(f"report: {made.report}")
+
+
+def _figures(result: ServingResult) -> tuple[str, ...]:
+    latency = result.latency_s
+    return (
+        percent(result.accuracy),
+        milliseconds(latency.p50),
+        milliseconds(latency.p95),
+        milliseconds(latency.p99),
+        percent(result.share_late),
+        f"{result.goodput_qps:.0f}/s",
+    )

@@ -1,0 +1,25 @@
+"""`gearshift doctor`."""
+
+import click
+import msgspec
+
+from gearshift import api
+from gearshift.cli.output import Output, table, verb
+from gearshift.hardware import GIB
+
+
+@click.command("doctor", short_help="Say what this machine offers, and what is missing.")
+@verb
+def command(output: Output) -> None:
+    """Say what this machine offers: cores, memory, extras, and what is missing."""
+    machine = api.doctor()
+    output.json(msgspec.to_builtins(machine))
+    made = table("This machine", "", "")
+    made.add_row("system", f"{machine.system}, Python {machine.python}")
+    made.add_row("cores", str(machine.cores))
+    made.add_row("memory", f"{machine.memory_bytes / GIB:.1f} GiB, {machine.free_memory_bytes / GIB:.1f} GiB free")
+    for extra, version in machine.extras.items():
+        made.add_row(f"extra {extra}", version or "not installed")
+    output.show(made)
+    for advice in machine.advice:
+        output.say(f"- {advice}")

@@ -1,0 +1,21 @@
+"""`gearshift init`."""
+
+from pathlib import Path
+
+import click
+
+from gearshift.cli.options import PATH
+from gearshift.cli.output import Output, verb
+from gearshift.init import init
+
+
+@click.command("init", short_help="Write gearshift.toml and a small Python file to start from.")
+@click.argument("folder", type=PATH, default=".")
+@verb
+def command(output: Output, folder: Path) -> None:
+    """Write gearshift.toml and models.py, a working example for your own models, into FOLDER."""
+    paths = init(folder)
+    output.json({"files": [str(path) for path in paths]})
+    for path in paths:
+        output.say(f"wrote {path}")
+    output.say(f"next: put your own models into {paths[1]}, then run `gearshift profile {paths[0]}`")

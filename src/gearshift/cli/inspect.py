@@ -1,0 +1,33 @@
+"""`gearshift inspect`."""
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from gearshift import api
+from gearshift.cli.options import PATH
+from gearshift.cli.output import Output, verb
+from gearshift.cli.tables import gears_table, profile_table, results_table
+from gearshift.gear import GearPlan
+
+
+@click.command("inspect", short_help="Print and check a plan or a profile.")
+@click.argument("path", type=PATH)
+@verb
+def command(output: Output, path: Path) -> None:
+    """Print and check PATH, a plan file or the folder of a profile."""
+    found = api.inspect(path)
+    if not isinstance(found, GearPlan):
+        output.json({"operator": found.operator, "sha256": found.sha256, "models": found.models})
+        output.show(profile_table(found))
+        output.say(f"{len(found.predictions.part)} samples; certainty is {found.certainty}; sha256 {found.sha256[:12]}")
+        return
+    output.json(msgspec.to_builtins(found))
+    for name in found.operators:
+        output.show(gears_table(found, name))
+        if name in found.predictions:
+            output.show(results_table("Predicted", [(name, found.predictions[name])]))
+    replicas, devices = len(found.placement.replicas), len(found.hardware.devices)
+    output.say(f"{replicas} replicas on {devices} devices; made by planner {found.planner}")
+    output.say(f"profile {found.profile.path or 'unknown'} {found.profile.sha256[:12]}")

@@ -1,0 +1,75 @@
+"""Options that several verbs share, and options derived from a settings struct."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import click
+import msgspec
+
+from gearshift.traces.read import read_trace
+from gearshift.workload import Trace
+
+PATH = click.Path(path_type=Path)
+
+Command = Callable[..., None]
+
+
+def trace_options(function: Command) -> Command:
+    """`--trace` and what can be done to it; gives the command one argument `trace_of`, a function that reads it."""
+    options = (
+        click.option(
+            "--trace", "trace_path", type=PATH, required=True, help="CSV: column arrival_s, or second, requests."
+        ),
+        click.option("--rate-scale", type=float, default=1.0, show_default=True, help="Multiply the trace's rate."),
+        click.option("--start-s", type=float, default=0.0, show_default=True, help="Begin this many seconds in."),
+        click.option("--duration-s", type=float, help="Keep only so many seconds."),
+        click.option(
+            "--arrivals",
+            type=click.Choice(["uniform", "poisson"]),
+            default="poisson",
+            show_default=True,
+            help="How arrivals are drawn within a second of counts.",
+        ),
+        click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything that is drawn."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def the_trace(
+    trace_path: Path, rate_scale: float, start_s: float, duration_s: float | None, arrivals: str, seed: int
+) -> Trace:
+    """The trace that `trace_options` describe."""
+    return read_trace(
+        trace_path,
+        rate_scale=rate_scale,
+        start_s=start_s,
+        duration_s=duration_s,
+        arrivals=arrivals,  # type: ignore[arg-type]
+        seed=seed,
+    )
+
+
+def settings_options(settings: type[msgspec.Struct]) -> Callable[[Command], Command]:
+    """One option per field of a settings struct, with its default and its description as help."""
+
+    def decorate(function: Command) -> Command:
+        hints = get_type_hints(settings, include_extras=True)
+        for field in reversed(msgspec.structs.fields(settings)):
+            type_, help_text = _described(hints[field.name])
+            flag = f"--{field.name.replace('_', '-')}"
+            function = click.option(flag, type=type_, default=field.default, show_default=True, help=help_text)(
+                function
+            )
+        return function
+
+    return decorate
+
+
+def _described(hint: Any) -> tuple[Any, str]:
+    if get_origin(hint) is not Annotated:
+        return hint, ""
+    type_, *metas = get_args(hint)
+    return type_, next((m.description for m in metas if isinstance(m, msgspec.Meta) and m.description), "")

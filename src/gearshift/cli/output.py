@@ -1,0 +1,125 @@
+"""What every verb shares: `--json`, progress on standard error, and errors as one sentence with an exit code."""
+
+import functools
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from gearshift.errors import GearshiftError, InvalidInput
+from gearshift.files import write_atomically
+
+EXIT_INTERRUPTED = 130
+EXIT_BUG = 70
+
+Tell = Callable[[str, float], None]
+
+
+class Output:
+    """Where a verb's words go: a table for people on standard output, or only JSON there with `--json -`."""
+
+    def __init__(self, json_path: str | None) -> None:
+        self._json_path = json_path
+        self.terminal = Console(file=sys.stderr if json_path == "-" else sys.stdout, highlight=False, soft_wrap=True)
+
+    def json(self, data: object) -> None:
+        """Write `data` where `--json` says, if it says so."""
+        if self._json_path is None:
+            return
+        encoded = msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
+        if self._json_path == "-":
+            sys.stdout.write(encoded.decode())
+            sys.stdout.flush()
+        else:
+            write_atomically(Path(self._json_path), encoded)
+
+    def say(self, text: str) -> None:
+        """A line for people."""
+        self.terminal.print(text, markup=False)
+
+    def show(self, table: Table) -> None:
+        """A table for people."""
+        self.terminal.print(table)
+
+    @contextmanager
+    def progress(self) -> Iterator[Tell]:
+        """A bar on standard error; `tell(what, share)` moves it.  Lines instead of a bar where there is no terminal."""
+        console = Console(file=sys.stderr, highlight=False)
+        if not console.is_terminal:
+            yield _lines(console)
+            return
+        columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+        with Progress(*columns, console=console, transient=True) as bars:
+            bar = bars.add_task("", total=1.0)
+            yield lambda what, share: bars.update(bar, description=what, completed=share)
+
+
+def verb(function: Callable[..., None]) -> Callable[..., None]:
+    """A command whose first argument is its `Output`, with `--json`, and errors as people can read them."""
+
+    @click.option("--json", "json_path", metavar="FILE", help="Also write the result as JSON; - is standard output.")
+    @functools.wraps(function)
+    def run(json_path: str | None, **arguments: Any) -> None:
+        output = Output(json_path)
+        try:
+            function(output, **arguments)
+        except GearshiftError as error:
+            _write_error(output, error)
+            click.echo(f"error: {error}", err=True)
+            raise SystemExit(error.exit_code) from None
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise SystemExit(EXIT_INTERRUPTED) from None
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(1) from None
+        except Exception as error:  # noqa: BLE001 - the boundary to a person
+            click.echo(
+                f"error: a bug in gearshift ({type(error).__name__}: {error}); see {_keep_traceback()}", err=True
+            )
+            raise SystemExit(EXIT_BUG) from None
+
+    return run
+
+
+def table(title: str, *columns: str) -> Table:
+    """A table whose first column is text and the others are numbers."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for i, column in enumerate(columns):
+        made.add_column(column, justify="left" if i == 0 else "right", no_wrap=i > 0)
+    return made
+
+
+def _lines(console: Console) -> Tell:
+    said = ""
+
+    def tell(what: str, share: float) -> None:
+        nonlocal said
+        if what != said:
+            console.print(what, markup=False)
+            said = what
+
+    return tell
+
+
+def _write_error(output: Output, error: GearshiftError) -> None:
+    try:
+        output.json({"error": error.facts()})
+    except InvalidInput as second:
+        click.echo(f"error: {second}", err=True)
+
+
+def _keep_traceback() -> str:
+    with tempfile.NamedTemporaryFile("w", prefix="gearshift-", suffix=".txt", delete=False) as file:
+        traceback.print_exc(file=file)
+        return file.name

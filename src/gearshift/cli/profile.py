@@ -1,0 +1,56 @@
+"""`gearshift profile`."""
+
+from pathlib import Path
+
+import click
+
+from gearshift import api
+from gearshift.cli.options import PATH
+from gearshift.cli.output import Output, verb
+from gearshift.cli.tables import profile_table
+from gearshift.config import PROJECT_FILE
+
+
+@click.command("profile", short_help="Measure models, or import records of them.")
+@click.argument("project", type=PATH, default=PROJECT_FILE)
+@click.option("--out", type=PATH, default="profile", show_default=True, help="The folder to write.")
+@click.option("--from-records", "records", type=PATH, help="Import predictions.csv and runtimes.csv of this folder.")
+@click.option("--operator", default="default", show_default=True, help="The operator's name, with --from-records.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split into parts A and B.")
+@verb
+def command(output: Output, project: Path, out: Path, records: Path | None, operator: str, seed: int) -> None:
+    """Measure the models of PROJECT (a gearshift.toml): run time per batch size, predictions, certainty."""
+    with output.progress() as tell:
+        if records is not None:
+            made = api.profile_from_records(records, out=out, operator=operator, seed=seed)
+        else:
+            made = api.profile(
+                project, out=out, seed=seed, progress=lambda model, share: tell(f"profiling {model}", share)
+            )
+    output.json(
+        {
+            "operator": made.operator,
+            "profile": str(out),
+            "sha256": made.sha256,
+            "samples": len(made.predictions.part),
+            "labelled": made.predictions.labelled,
+            "models": [
+                {
+                    "model": curve.model,
+                    "device_kind": curve.device_kind,
+                    "batch_sizes": curve.batch_sizes,
+                    "median_s": curve.median_s,
+                    "p95_s": curve.p95_s,
+                    "accuracy": float(made.predictions.quality[made.predictions.models.index(curve.model)].mean()),
+                    "memory_bytes": curve.memory_bytes,
+                    "overhead_per_batch_s": curve.overhead_per_batch_s,
+                    "overhead_per_request_s": curve.overhead_per_request_s,
+                }
+                for curve in made.curves
+            ],
+        }
+    )
+    output.show(profile_table(made))
+    if not made.predictions.labelled:
+        output.say("there are no labels: accuracy is agreement with the strongest model")
+    output.say(f"wrote {out}")

@@ -1,0 +1,77 @@
+"""Results, plans and profiles as tables for people."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from gearshift.cli.output import table
+from gearshift.gear import GearPlan
+from gearshift.profiles.profile import PART_A, PART_B, Profile
+from gearshift.result import ServingResult
+
+
+def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Table:
+    """One row per result."""
+    made = table(title, "", "requests", "accuracy", "p50", "p95", "p99", "late", "refused", "goodput")
+    for name, result in rows:
+        latency = result.latency_s
+        made.add_row(
+            name,
+            str(result.requests),
+            percent(result.accuracy),
+            milliseconds(latency.p50),
+            milliseconds(latency.p95),
+            milliseconds(latency.p99),
+            percent(result.share_late),
+            percent(result.share_refused),
+            f"{result.goodput_qps:.1f}/s",
+        )
+    return made
+
+
+def gears_table(plan: GearPlan, operator: str) -> Table:
+    """One row per gear."""
+    made = table(f"Gears of {operator}", "cascade", "load from", "to", "accuracy", "p95", "largest batch", "busy")
+    for gear in plan.operators[operator].gears:
+        predicted = gear.predicted
+        batch = max((s.largest_batch_size for s in gear.replicas if s.load_share > 0), default=1)
+        made.add_row(
+            str(gear.cascade),
+            f"{gear.load_range.from_:.4g}/s",
+            "" if gear.load_range.to is None else f"{gear.load_range.to:.4g}/s",
+            "" if predicted is None else percent(predicted.accuracy),
+            "" if predicted is None else milliseconds(predicted.latency_p95_s),
+            str(batch),
+            "" if predicted is None else percent(predicted.utilisation),
+        )
+    return made
+
+
+def profile_table(profile: Profile) -> Table:
+    """One row per model and place where it was measured."""
+    made = table("Models", "model", "device", "batch 1", "largest batch", "a sample there", "accuracy A", "B", "memory")
+    for curve in profile.curves:
+        row = profile.predictions.models.index(curve.model)
+        quality = profile.predictions.quality[row]
+        per_sample = curve.seconds(curve.largest_batch_size) / curve.largest_batch_size
+        made.add_row(
+            curve.model,
+            f"{curve.device_kind} x{curve.cores}",
+            milliseconds(curve.seconds(curve.batch_sizes[0])),
+            str(curve.largest_batch_size),
+            milliseconds(per_sample),
+            percent(float(quality[profile.predictions.part == PART_A].mean())),
+            percent(float(quality[profile.predictions.part == PART_B].mean())),
+            f"{curve.memory_bytes / 2**20:.0f} MiB",
+        )
+    return made
+
+
+def percent(share: float) -> str:
+    """A share in percent."""
+    return f"{100 * share:.1f} %"
+
+
+def milliseconds(seconds: float) -> str:
+    """Seconds in milliseconds, to three digits."""
+    return f"{1e3 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:.2f} s"

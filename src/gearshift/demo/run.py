@@ -1,0 +1,258 @@
+"""The demo from end to end: train, profile, plan, simulate, serve, replay, compare."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gearshift import api
+from gearshift.demo.server_process import ServerProcess
+from gearshift.errors import InvalidInput
+from gearshift.files import write_atomically
+from gearshift.gear import GearPlan
+from gearshift.hardware import Hardware
+from gearshift.objective import Objective
+from gearshift.plan_file import write_plan
+from gearshift.profiles.profile import Profile
+from gearshift.profiles.store import write_profile
+from gearshift.result import ServingResult
+from gearshift.serving.replay_result import Replay
+from gearshift.simulator.simulate import Simulation
+from gearshift.traces.generate import bursty
+from gearshift.traces.read import write_trace
+from gearshift.workload import Trace
+
+BASE_LOAD = 0.6
+PEAK_LOAD = 3.2
+"""Of what the largest model alone can carry."""
+BURSTS = 2
+SEED = 1
+GIVE_UP_S = 60.0
+
+Tell = Callable[[str, float], None]
+
+_PROJECT = """operator = "digits"
+samples = "models.py:load_samples"
+
+[models.tiny]
+load = "models.py:load_tiny"
+
+[models.small]
+load = "models.py:load_small"
+
+[models.medium]
+load = "models.py:load_medium"
+
+[models.large]
+load = "models.py:load_large"
+
+[profile]
+batch_sizes = [1, 2, 4, 8, 16, 32]
+repeats = 12
+longest_s = 2.0
+"""
+
+_MODELS = '''"""Loaders of the demo's models and samples."""
+
+from pathlib import Path
+
+import gearshift
+from gearshift.demo import task
+
+TRAINED = Path(__file__).parent / "trained"
+
+
+def load_samples():
+    inputs, labels, groups = task.make_samples()
+    return gearshift.Samples(inputs=inputs, labels=labels, groups=groups)
+
+
+def load_tiny():
+    return task.load(TRAINED, "tiny")
+
+
+def load_small():
+    return task.load(TRAINED, "small")
+
+
+def load_medium():
+    return task.load(TRAINED, "medium")
+
+
+def load_large():
+    return task.load(TRAINED, "large")
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One way to serve the trace, predicted and measured."""
+
+    predicted: ServingResult
+    measured: ServingResult
+    simulation: Simulation
+    replay: Replay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoResult:
+    """What the demo came to; `valid` when the load generator kept its schedule throughout."""
+
+    gears: System
+    largest: System
+    smallest: System
+    requests: int
+    peak_qps: float
+    largest_capacity_qps: float
+    valid: bool
+    report: Path
+
+
+def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> DemoResult:
+    """Run everything in `folder`; raises `InvalidInput` where scikit-learn is missing."""
+    if importlib.util.find_spec("sklearn") is None:
+        raise InvalidInput("the demo needs scikit-learn", remedy="run `pip install 'gearshift[demo]'`")
+    from gearshift.planner.optimal import PlanRequest, plan, single_model_plan
+    from gearshift.reporting.compose import compose
+    from gearshift.reporting.page import write_report
+
+    with _compiling():
+        profile = _profile(folder, tell)
+    capacity_qps = {model: _capacity_qps(profile, model) for model in profile.models}
+    largest = min(profile.models, key=lambda m: capacity_qps[m])
+    smallest = max(profile.models, key=lambda m: capacity_qps[m])
+    trace = bursty(
+        BASE_LOAD * capacity_qps[largest], PEAK_LOAD * capacity_qps[largest], trace_s, bursts=BURSTS, seed=SEED
+    )
+    write_trace(trace, folder / "trace.csv")
+
+    request = PlanRequest(
+        profile=profile,
+        trace=trace,
+        hardware=api.profiled_devices(profile, 1),
+        objective=Objective(latency_s=latency_s),
+        profile_source=api.source_file(folder / "profile", folder / "plan.json", profile.sha256),
+        trace_source=api.source_file(folder / "trace.csv", folder / "plan.json", trace.sha256),
+    )
+    made = plan(request, progress=lambda what, share: tell(f"planning: {what}", 0.40 + 0.08 * share))
+    plans = {
+        "gear plan": made,
+        f"only {largest}": single_model_plan(request, largest),
+        f"only {smallest}": single_model_plan(request, smallest),
+    }
+    systems = {}
+    for i, (name, one) in enumerate(plans.items()):
+        path = folder / f"{'plan' if i == 0 else name.replace(' ', '-')}.json"
+        write_plan(one, path)
+        systems[name] = _serve_and_replay(
+            one, path, profile, trace, latency_s, lambda share, i=i, name=name: tell(  # type: ignore[misc]
+                f"serving and replaying: {name}", 0.48 + 0.17 * (i + share)
+            )
+        )  # fmt: skip
+    tell("writing the report", 0.99)
+    content = compose(
+        made,
+        profile,
+        title="Gearshift demo: handwritten digits",
+        note=f"{len(trace)} requests in {trace_s:g} s on one device of one core; objective p95 within "
+        f"{latency_s * 1e3:g} ms.",
+        simulations=[(name, system.simulation) for name, system in systems.items()],
+        replays=[(name, system.replay) for name, system in systems.items()],
+    )
+    write_report(folder / "report.html", content)
+    gears, only_largest, only_smallest = systems.values()
+    return DemoResult(
+        gears=gears,
+        largest=only_largest,
+        smallest=only_smallest,
+        requests=len(trace),
+        peak_qps=trace.peak_qps,
+        largest_capacity_qps=capacity_qps[largest],
+        valid=all(system.replay.valid for system in systems.values()),
+        report=(folder / "report.html").resolve(),
+    )
+
+
+def _profile(folder: Path, tell: Tell) -> Profile:
+    from gearshift.demo import task
+    from gearshift.runtime.measure import profile_project
+
+    write_atomically(folder / "gearshift.toml", _PROJECT.encode())
+    write_atomically(folder / "models.py", _MODELS.encode())
+    trained: list[str] = []
+    task.train(
+        folder / "trained", lambda what: (trained.append(what), tell(f"training: {what}", 0.01 * len(trained)))[1]
+    )
+    done: dict[str, float] = {}
+
+    def profiling(model: str, share: float) -> None:
+        done[model] = share
+        tell(f"profiling {model}", 0.05 + 0.35 * sum(done.values()) / len(task.MODEL_NAMES))
+
+    measured = profile_project(folder / "gearshift.toml", progress=profiling, seed=SEED, folder=folder / "profile")
+    return write_profile(measured, folder / "profile")
+
+
+def _capacity_qps(profile: Profile, model: str) -> float:
+    curve = next(curve for curve in profile.curves if curve.model == model)
+    seconds = curve.table_ns()[1:] / 1e9
+    return float((np.arange(1, len(seconds) + 1) / seconds).max())
+
+
+def _serve_and_replay(
+    plan: GearPlan, path: Path, profile: Profile, trace: Trace, latency_s: float, tell: Callable[[float], None]
+) -> System:
+    """Simulate and really serve the same workload: the trace with the same samples in the same order."""
+    simulation = api.simulate(plan, trace, profile=profile, seed=SEED)
+    folder = path.parent
+    with ServerProcess(path) as server, _beside(plan.hardware):
+        replay = api.replay(
+            server.url,
+            trace,
+            profile,
+            project=folder / "gearshift.toml",
+            slo_s=latency_s,
+            seed=SEED,
+            longest_s=GIVE_UP_S,
+            devices=len(plan.hardware.devices),
+            progress=lambda done, total: tell(done / total),
+        )
+    return System(
+        predicted=simulation.result(profile, latency_objective_s=latency_s),
+        measured=replay.result,
+        simulation=simulation,
+        replay=replay,
+    )
+
+
+@contextmanager
+def _beside(hardware: Hardware) -> Iterator[None]:
+    """Keep this process off the devices' cores while it generates load."""
+    from gearshift.runtime.backends.local import router_cores
+
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, router_cores(hardware))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Compile the simulator in another process meanwhile, for the cache."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gearshift.simulator.warm_up"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield
+        process.wait()
+    finally:
+        process.kill()
+        process.wait()

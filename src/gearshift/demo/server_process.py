@@ -1,0 +1,59 @@
+"""A server in a process of its own, for as long as a `with` block."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from gearshift.errors import GearshiftError
+
+READY = " at http"
+END_S = 20.0
+
+
+class ServerEnded(GearshiftError):
+    """The server ended before it was ready."""
+
+    kind = "server_ended"
+
+
+class ServerProcess:
+    """`gearshift serve` on a free port; `url` is where it listens once the block is entered."""
+
+    def __init__(self, plan: Path, *options: str) -> None:
+        self._command: Sequence[str] = (
+            sys.executable, "-m", "gearshift", "serve", str(plan), "--port", "0", *options,
+        )  # fmt: skip
+        self.url = ""
+
+    def __enter__(self) -> "ServerProcess":
+        self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        assert self._process.stderr is not None
+        said = []
+        try:
+            for line in self._process.stderr:
+                said.append(line.strip())
+                if READY in line:
+                    self.url = line.split(" at ")[1].split()[0]
+                    threading.Thread(target=self._process.stderr.read, daemon=True).start()
+                    return self
+        except BaseException:
+            self._end()
+            raise
+        self._end()
+        raise ServerEnded(f"the server ended before it was ready: {said[-1] if said else 'it said nothing'}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

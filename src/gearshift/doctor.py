@@ -1,0 +1,61 @@
+"""What this machine offers to Gearshift, and what is missing."""
+
+import importlib.metadata
+import os
+import platform
+
+import msgspec
+import psutil
+
+EXTRAS = {"sklearn": "scikit-learn", "torch": "torch", "onnx": "onnxruntime", "ray": "ray"}
+WORTH_HAVING = {"sklearn": "models from scikit-learn, and `gearshift demo`"}
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """Cores and memory this process may use, versions of what is installed (None where missing), and advice."""
+
+    system: str
+    python: str
+    cores: int
+    memory_bytes: int
+    free_memory_bytes: int
+    extras: dict[str, str | None]
+    advice: tuple[str, ...]
+
+
+def examine() -> Machine:
+    """Look at this machine."""
+    memory = psutil.virtual_memory()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    extras = {extra: _version(package) for extra, package in EXTRAS.items()}
+    return Machine(
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        cores=cores,
+        memory_bytes=memory.total,
+        free_memory_bytes=memory.available,
+        extras=extras,
+        advice=tuple(_advice(cores, extras)),
+    )
+
+
+def _advice(cores: int, extras: dict[str, str | None]) -> list[str]:
+    advice = [
+        f"{extra} is not installed: `pip install 'gearshift[{extra}]'` brings {what}"
+        for extra, what in WORTH_HAVING.items()
+        if extras[extra] is None
+    ]
+    if cores < 2:
+        advice.append(
+            "there is one core: the router shares it with the device, so latency will exceed what is predicted"
+        )
+    if not hasattr(os, "sched_setaffinity"):
+        advice.append("this system cannot pin processes to cores, so measured run times will be noisy")
+    return advice
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

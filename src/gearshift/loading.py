@@ -1,0 +1,352 @@
+"""A user's models and samples: loaded from their files, run on arrays, checked on the way."""
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.certainty import BUILT_IN, CertaintyFunction
+from gearshift.config import PROJECT_FILE, Project
+from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, require
+from gearshift.model import Arrays, Predicted, datatype_of
+
+DEFAULT_INPUT = "input"
+LABEL = "label"
+SCORES = "scores"
+_USER_MODULE = "gearshift_user_"
+_LONGEST_MESSAGE = 500
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """What a task's models are measured on: named inputs of n rows, optionally the right answers, optionally groups.
+
+    `inputs` may be one array, which is then named "input".  `labels` (n,) are compared with the models' output `label`.
+    Samples of one of `groups` (n,), such as frames of one video, never part when samples are split in two.
+    Lists are made arrays.  Raises `InvalidInput` for rows that do not match, fewer than two rows, and unusable values.
+    """
+
+    inputs: Mapping[str, NDArray[Any]] | NDArray[Any]
+    labels: NDArray[Any] | None = None
+    groups: NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        named = self.inputs if isinstance(self.inputs, Mapping) else {DEFAULT_INPUT: self.inputs}
+        require(len(named) >= 1, "there are no inputs", where="samples", remedy="give at least one array")
+        arrays = {str(name): _sample_array(f"input {name!r}", value) for name, value in named.items()}
+        object.__setattr__(self, "inputs", arrays)
+        name, first = next(iter(arrays.items()))
+        n = len(first)
+        require(n >= 2, f"there are {n} rows, needs at least 2", where="samples", remedy="give more, better thousands")
+        beside = {f"input {name!r}": array for name, array in arrays.items()}
+        for field in ("labels", "groups"):
+            if getattr(self, field) is not None:
+                array = _sample_array(field, getattr(self, field))
+                one_each = f"{field} have shape {array.shape}, needs one value per row"
+                require(array.ndim == 1, one_each, where="samples", remedy="give a one-dimensional array")
+                object.__setattr__(self, field, array)
+                beside[field] = array
+        for what, array in beside.items():
+            unequal = f"{what} has {len(array)} rows, but input {name!r} has {n}"
+            require(len(array) == n, unequal, where="samples", remedy="give one row of each per sample")
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+    @property
+    def arrays(self) -> Arrays:
+        """The inputs by name, each of n rows."""
+        return self.inputs if isinstance(self.inputs, Mapping) else {DEFAULT_INPUT: self.inputs}
+
+    def batch(self, rows: NDArray[np.integer[Any]] | slice) -> dict[str, NDArray[Any]]:
+        """The inputs of some rows, by name."""
+        return {name: array[rows] for name, array in self.arrays.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class RunnableModel:
+    """A user's model behind one call, whatever its loader returned; `certainty` is used where it answers scores alone.
+
+    `model` is an estimator (`predict_proba`), an object with `predict`, or a function; see `gearshift.model.Model`.
+    """
+
+    name: str
+    model: Any
+    certainty: CertaintyFunction
+
+    def run(self, inputs: Arrays) -> Predicted:
+        """What the model says of n rows; a row's certainty may be NaN.
+
+        Raises `ModelFailed` where the user's code raises, or answers other than n rows of outputs and certainty (n,).
+        """
+        n = len(next(iter(inputs.values())))
+        batch = self._decoded(inputs)
+        answer = self._call(_method_of(self.model), _function_of(self.model), batch)
+        if isinstance(answer, Predicted):
+            return self._checked(answer.outputs, answer.certainty, n)
+        if isinstance(answer, tuple):
+            if len(answer) != 2:
+                raise self._refused(f"answered a tuple of {len(answer)}", "answer (outputs, certainty)")
+            outputs, certainty = answer
+            return self._checked(self._outputs(outputs, n), certainty, n)
+        scores = self._scores(answer, n)
+        return self._checked(self._encoded(scores), self._call("its certainty", self.certainty, scores), n)
+
+    def _decoded(self, inputs: Arrays) -> Any:
+        if hasattr(self.model, "decode"):
+            return self._call("decode", self.model.decode, dict(inputs))
+        return next(iter(inputs.values())) if len(inputs) == 1 else dict(inputs)
+
+    def _outputs(self, outputs: Any, n: int) -> Arrays:
+        """The outputs beside a certainty: by name, or one array of labels (n,) or of scores (n, classes)."""
+        if isinstance(outputs, Mapping):
+            return outputs
+        array = self._array("an answer", outputs)
+        return {LABEL: array} if array.ndim == 1 else self._encoded(self._scores(array, n))
+
+    def _scores(self, answer: Any, n: int) -> NDArray[Any]:
+        if isinstance(answer, Mapping):
+            raise self._refused("answered outputs without a certainty", "answer (outputs, certainty)")
+        scores = self._array("an answer", answer)
+        if scores.ndim == 1:
+            raise self._refused(
+                f"answered one value per row (shape {scores.shape}), which says nothing of its certainty",
+                "answer scores (n, classes), or (answers, certainty), or bring an estimator with predict_proba",
+            )
+        if scores.ndim != 2 or scores.shape[1] == 0:
+            raise self._refused(f"answered an array of shape {scores.shape}", "answer scores (n, classes)")
+        self._require_rows("", scores, n)
+        return scores
+
+    def _encoded(self, scores: NDArray[Any]) -> Arrays:
+        if hasattr(self.model, "encode"):
+            outputs = self._call("encode", self.model.encode, scores)
+            return outputs if isinstance(outputs, Mapping) else {LABEL: outputs}
+        if scores.dtype.kind not in "fiub" or scores.shape[1] == 1:
+            raise self._refused(
+                f"answered scores of type {scores.dtype} and shape {scores.shape}, from which no class can be chosen",
+                "answer a number for each of two or more classes (n, classes), or give the model an `encode`",
+            )
+        best = np.argmax(scores, axis=1)
+        classes = self._classes(scores.shape[1])
+        return {LABEL: best if classes is None else classes[best], SCORES: scores}
+
+    def _classes(self, count: int) -> NDArray[Any] | None:
+        if not hasattr(self.model, "classes_"):
+            return None
+        classes = self._array("attribute classes_", self.model.classes_)
+        if classes.shape != (count,):
+            raise self._refused(
+                f"answered scores of {count} classes, but its classes_ has shape {classes.shape}",
+                "bring an estimator of one target",
+            )
+        return classes.astype(np.str_) if classes.dtype.kind in "OS" else classes
+
+    def _checked(self, outputs: Any, certainty: Any, n: int) -> Predicted:
+        if not isinstance(outputs, Mapping) or not outputs:
+            raise self._refused(f"answered outputs of type {type(outputs).__name__}", "answer arrays by name")
+        arrays = {str(name): self._output(str(name), value, n) for name, value in outputs.items()}
+        sure = self._array("a certainty", certainty)
+        if sure.shape != (n,) or sure.dtype.kind not in "fiub":
+            raise self._refused(
+                f"answered a certainty of shape {sure.shape} and type {sure.dtype} for a batch of {n}",
+                f"give one number per row, shape ({n},)",
+            )
+        return Predicted(arrays, sure.astype(np.float64))
+
+    def _output(self, name: str, value: Any, n: int) -> NDArray[Any]:
+        array = self._array(f"output {name!r}", value)
+        self._require_rows(f" in output {name!r}", array, n)
+        problem = _unusable(array)
+        if problem:
+            raise self._refused(f"answered output {name!r} with {problem}", "answer numbers or text")
+        return array
+
+    def _require_rows(self, place: str, array: NDArray[Any], n: int) -> None:
+        if array.ndim == 0 or len(array) != n:
+            rows = f"{len(array)} rows" if array.ndim else "a single value"
+            raise self._refused(f"answered {rows}{place} for a batch of {n}", "answer one row per row of the batch")
+
+    def _array(self, what: str, value: Any) -> NDArray[Any]:
+        try:
+            array = np.asarray(value)
+        except Exception as error:
+            raise self._refused(f"gave {what} that is no array ({_told(error)})", "give a NumPy array") from error
+        if array.dtype.kind == "O" and array.ndim == 0:
+            raise self._refused(f"gave {what} of type {type(value).__name__}", "give a NumPy array")
+        return array
+
+    def _call(self, what: str, function: Callable[[Any], Any], argument: Any) -> Any:
+        try:
+            return function(argument)
+        except (Exception, SystemExit) as error:
+            raise ModelFailed(f"model {self.name!r} raised {_told(error)} in {what}") from error
+
+    def _refused(self, what: str, remedy: str) -> ModelFailed:
+        return ModelFailed(f"model {self.name!r} {what}; {remedy}")
+
+
+def load_samples(project: Project, directory: Path) -> Samples:
+    """What the project's `samples` function answers; `directory` is the folder of `gearshift.toml`.
+
+    Raises `InvalidInput` for a missing file or function and for samples that cannot be used, `ModelFailed` where the
+    function raises or answers something else.
+    """
+    samples = _call_reference(project.samples, directory, field="samples")
+    if not isinstance(samples, Samples):
+        raise ModelFailed(
+            f"{project.samples} answered {type(samples).__name__}; answer gearshift.loading.Samples(inputs, labels)"
+        )
+    return samples
+
+
+def load_model(project: Project, directory: Path, name: str) -> RunnableModel:
+    """Model `name` of the project, loaded and set up; `directory` is the folder of `gearshift.toml`.
+
+    Raises `InvalidInput` for an unknown model, a missing file or function, `ModelFailed` where loading raises or its
+    result cannot be run.
+    """
+    where = f"{PROJECT_FILE}, field models"
+    require(
+        name in project.models,
+        f"there is no model {name!r}",
+        where=where,
+        remedy=f"use one of {', '.join(project.models)}",
+    )
+    certainty = load_certainty(project, directory)
+    reference = project.models[name].load
+    model = _call_reference(reference, directory, field=f"models.{name}.load")
+    runnable = any(hasattr(model, method) for method in ("predict_proba", "predict")) or callable(model)
+    if isinstance(model, type) or not runnable:
+        kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        remedy = "answer an object with predict or predict_proba, or a function"
+        raise ModelFailed(f"{reference} answered {kind}, which cannot be run; {remedy}")
+    if hasattr(model, "setup"):
+        try:
+            model.setup()
+        except (Exception, SystemExit) as error:
+            raise ModelFailed(f"model {name!r} raised {_told(error)} in setup") from error
+    return RunnableModel(name, model, certainty)
+
+
+def load_certainty(project: Project, directory: Path) -> CertaintyFunction:
+    """The project's certainty function: built in, or the user's; raises `InvalidInput` where there is none."""
+    field = "certainty"
+    if ":" in project.certainty:
+        return _function(project.certainty, directory, field=field)
+    if project.certainty not in BUILT_IN:
+        raise InvalidInput(
+            f"there is no certainty {project.certainty!r}",
+            where=f"{PROJECT_FILE}, field {field}",
+            remedy=f"use one of {', '.join(BUILT_IN)}, or file.py:function",
+        )
+    return BUILT_IN[project.certainty]
+
+
+def _call_reference(reference: str, directory: Path, *, field: str) -> Any:
+    function = _function(reference, directory, field=field)
+    try:
+        return function()
+    except InvalidInput as error:
+        where = ", ".join(filter(None, (reference, error.where)))
+        raise InvalidInput(error.what, where=where, remedy=error.remedy) from error
+    except GearshiftError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ModelFailed(f"{reference} raised {_told(error)}") from error
+
+
+def _function(reference: str, directory: Path, *, field: str) -> Callable[..., Any]:
+    file, _, name = reference.rpartition(":")
+    path = directory / file
+    where = f"{PROJECT_FILE}, field {field}"
+    require(path.is_file(), f"there is no file {path}", where=where, remedy="write it as file.py:function")
+    try:
+        module = _module(path.resolve(), directory.resolve())
+    except (Exception, SystemExit) as error:
+        raise ModelFailed(f"{path} raised {_told(error)} when it was imported for {field}") from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise InvalidInput(
+            f"{path} has no function {name!r}", where=where, remedy="write the function or mend the name"
+        )
+    return function  # type: ignore[no-any-return]
+
+
+def _module(path: Path, directory: Path) -> ModuleType:
+    """The file as a module under a name of its own, imported once; its folder joins `sys.path` for its own imports."""
+    name = f"{_USER_MODULE}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _method_of(model: Any) -> str:
+    return next((name for name in ("predict_proba", "predict") if hasattr(model, name)), "its function")
+
+
+def _function_of(model: Any) -> Callable[[Any], Any]:
+    method = _method_of(model)
+    return getattr(model, method, model)  # type: ignore[no-any-return]
+
+
+def _sample_array(what: str, value: Any) -> NDArray[Any]:
+    remedy = "give a NumPy array of numbers or text"
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        raise InvalidInput(f"{what} is no array ({_told(error)})", where="samples", remedy=remedy) from error
+    require(array.ndim >= 1, f"{what} is {type(value).__name__}, no array of rows", where="samples", remedy=remedy)
+    require(0 not in array.shape[1:], f"{what} has shape {array.shape}", where="samples", remedy=remedy)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    problem = _unusable(array)
+    require(not problem, f"{what} holds {problem}", where="samples", remedy=remedy)
+    if array.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim))))
+        rows = f"{what} holds NaN or infinity in {len(bad)} rows, the first is row {bad[0] if len(bad) else 0}"
+        require(len(bad) == 0, rows, where="samples", remedy="fill it in or leave those rows out")
+    return array
+
+
+def _unusable(array: NDArray[Any]) -> str:
+    """Why an array cannot be sent over the protocol; empty where it can."""
+    if array.dtype.kind == "O":
+        others = {type(value).__name__ for value in array.flat if not isinstance(value, str | bytes)}
+        return f"objects of type {min(others)}" if others else ""
+    try:
+        datatype_of(array)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _told(error: BaseException) -> str:
+    """An exception in one line: its type, its message, and the line of the user's file where it passed."""
+    text = " ".join(str(error).split())
+    if len(text) > _LONGEST_MESSAGE:
+        text = text[:_LONGEST_MESSAGE] + "..."
+    place, step = "", error.__traceback__
+    while step is not None:
+        if str(step.tb_frame.f_globals.get("__name__", "")).startswith(_USER_MODULE):
+            place = f" ({Path(step.tb_frame.f_code.co_filename).name}, line {step.tb_lineno})"
+        step = step.tb_next
+    return f"{type(error).__name__}{': ' if text else ''}{text}{place}"

@@ -1,0 +1,141 @@
+"""Metrics in Prometheus format, in a registry of their own."""
+
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from gearshift.policies.batching import FULL, LONGEST_WAIT
+from gearshift.request import Answer
+
+SECONDS = tuple(base * 10.0**power for power in range(-4, 2) for base in (1, 2, 5))
+BATCH_SIZES = tuple(float(1 << power) for power in range(11))
+REASONS = {FULL: "full", LONGEST_WAIT: "longest_wait"}
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Watched(Protocol):
+    """What is read off the router when metrics are asked for."""
+
+    gear: int
+    rate_qps: float
+    waiting: int
+
+
+class NoMetrics:
+    """Counts nothing."""
+
+    def watch(self, router: Watched) -> None:
+        """Forget it."""
+
+    def answered(self, operator: str, answer: Answer, latency_s: float) -> None:
+        """Forget it."""
+
+    def finished(self, operator: str, outcome: str) -> None:
+        """Forget it."""
+
+    def refused(self, operator: str) -> None:
+        """Forget it."""
+
+    def batch_started(self, model: str, size: int, reason: int) -> None:
+        """Forget it."""
+
+    def batch_finished(self, model: str, run_s: float) -> None:
+        """Forget it."""
+
+    def restarted(self, replica: str) -> None:
+        """Forget it."""
+
+    def text(self) -> bytes:
+        """Nothing."""
+        return b""
+
+
+class Metrics:
+    """Counters and histograms of one service; children are looked up once and kept, as `labels()` is slow."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._requests = Counter(
+            "gearshift_requests", "Requests by outcome.", ["operator", "outcome"], registry=registry
+        )
+        self._latency = Histogram(
+            "gearshift_request_latency_seconds",
+            "From a request's arrival to its answer.",
+            ["operator"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._queue = Histogram(
+            "gearshift_queue_seconds", "Time a request waited in queues.", buckets=SECONDS, registry=registry
+        )
+        self._run = Histogram(
+            "gearshift_run_seconds", "Time a batch held its devices.", ["model"], buckets=SECONDS, registry=registry
+        )
+        self._batch_size = Histogram(
+            "gearshift_batch_size", "Samples per batch.", ["model"], buckets=BATCH_SIZES, registry=registry
+        )
+        self._batches = Counter(
+            "gearshift_batches", "Batches by why they started.", ["model", "reason"], registry=registry
+        )
+        self._forwarded = Counter(
+            "gearshift_forwarded", "Answered samples that a stage had forwarded.", ["stage"], registry=registry
+        )
+        self._restarts = Counter("gearshift_restarts", "Workers that ended.", ["replica"], registry=registry)
+        self._gear = Gauge("gearshift_gear", "The gear in force, from 0.", registry=registry)
+        self._load = Gauge("gearshift_load_qps", "Arrivals per second that were measured last.", registry=registry)
+        self._waiting = Gauge("gearshift_waiting_requests", "Samples that wait in queues.", registry=registry)
+        self._children: dict[tuple[str, ...], Counter | Histogram] = {}
+
+    def watch(self, router: Watched) -> None:
+        """Read gear, load and waiting samples off `router` whenever metrics are asked for."""
+        self._gear.set_function(lambda: router.gear)
+        self._load.set_function(lambda: router.rate_qps)
+        self._waiting.set_function(lambda: router.waiting)
+
+    def answered(self, operator: str, answer: Answer, latency_s: float) -> None:
+        """Count an answer."""
+        self.finished(operator, answer.outcome)
+        self._histogram(self._latency, "latency", operator).observe(latency_s)
+        self._queue.observe(answer.queue_s)
+        for row in answer.rows:
+            for stage in range(row.stage):
+                self._counter(self._forwarded, "forwarded", str(stage)).inc()
+
+    def finished(self, operator: str, outcome: str) -> None:
+        """Count a request by its outcome."""
+        self._counter(self._requests, "requests", operator, outcome).inc()
+
+    def refused(self, operator: str) -> None:
+        """Count a request that was not let in."""
+        self.finished(operator, "refused")
+
+    def batch_started(self, model: str, size: int, reason: int) -> None:
+        """Count a batch, its size and why it started."""
+        self._histogram(self._batch_size, "size", model).observe(size)
+        self._counter(self._batches, "batches", model, REASONS.get(reason, str(reason))).inc()
+
+    def batch_finished(self, model: str, run_s: float) -> None:
+        """Count how long a batch held its devices."""
+        self._histogram(self._run, "run", model).observe(run_s)
+
+    def restarted(self, replica: str) -> None:
+        """Count a worker that ended."""
+        self._counter(self._restarts, "restarts", replica).inc()
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus format."""
+        return generate_latest(self._registry)
+
+    def _counter(self, parent: Counter, name: str, *labels: str) -> Counter:
+        child = self._children.get((name, *labels))
+        if child is None:
+            child = self._children[(name, *labels)] = parent.labels(*labels)
+        assert isinstance(child, Counter)
+        return child
+
+    def _histogram(self, parent: Histogram, name: str, *labels: str) -> Histogram:
+        child = self._children.get((name, *labels))
+        if child is None:
+            child = self._children[(name, *labels)] = parent.labels(*labels)
+        assert isinstance(child, Histogram)
+        return child

@@ -1,0 +1,178 @@
+"""From what was measured to a profile: run-time curves, overheads and prediction records."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import require
+from gearshift.loading import Samples
+from gearshift.model import Predicted
+from gearshift.profiles.parts import split_parts
+from gearshift.profiles.profile import PredictionRecords, RunTimeCurve
+from gearshift.result import percentile
+
+
+def curve_from_timings(
+    model: str,
+    batch_sizes: Sequence[int],
+    seconds: Sequence[NDArray[np.float64]],
+    *,
+    device_kind: str = "cpu",
+    cores: int = 1,
+    memory_bytes: int = 0,
+    overhead_per_batch_s: float = 0.0,
+    overhead_per_request_s: float = 0.0,
+) -> RunTimeCurve:
+    """Median and p95 of repeated runs, `seconds` (repeats,) for each batch size; raises `InvalidInput` for none."""
+    where = f"run times of model {model!r}"
+    require(len(seconds) == len(batch_sizes), "there must be one array of runs per batch size", where=where)
+    runs = [np.asarray(s, dtype=np.float64) for s in seconds]
+    for size, s in zip(batch_sizes, runs, strict=True):
+        require(len(s) >= 1, f"batch size {size} was never run", where=where)
+        require(
+            bool((np.isfinite(s) & (s > 0)).all()), f"a run at batch size {size} took no positive time", where=where
+        )
+    return RunTimeCurve(
+        model=model,
+        device_kind=device_kind,
+        cores=cores,
+        batch_sizes=tuple(int(size) for size in batch_sizes),
+        median_s=tuple(percentile(s, 0.50) for s in runs),
+        p95_s=tuple(percentile(s, 0.95) for s in runs),
+        memory_bytes=int(memory_bytes),
+        overhead_per_batch_s=float(overhead_per_batch_s),
+        overhead_per_request_s=float(overhead_per_request_s),
+    )
+
+
+def fit_overheads(
+    batch_sizes: Sequence[int],
+    round_trip_s: Sequence[NDArray[np.float64]],
+    run_s: Sequence[NDArray[np.float64]],
+) -> tuple[float, float]:
+    """Overhead per batch and per request, in seconds, neither negative.
+
+    For each batch size the repeated round trips (repeats,) and the runs inside them (repeats,), as pairs.  The line
+    through the medians of their differences has the median slope of all pairs (Theil and Sen), so one disturbed size
+    does not bend it.
+    """
+    require(len(batch_sizes) == len(round_trip_s) == len(run_s) >= 1, "overheads need at least one batch size")
+    x = np.asarray(batch_sizes, dtype=np.float64)
+    differences = [np.asarray(trip) - np.asarray(run) for trip, run in zip(round_trip_s, run_s, strict=True)]
+    y = np.maximum(0.0, [float(np.median(d)) for d in differences])
+    slopes = [(y[j] - y[i]) / (x[j] - x[i]) for i, j in combinations(range(len(x)), 2) if x[i] != x[j]]
+    per_request = max(0.0, float(np.median(slopes))) if slopes else 0.0
+    per_batch = float(np.median(y - per_request * x))
+    if per_batch < 0:  # the best line that starts at nothing
+        return 0.0, float(np.median(y / x))
+    return per_batch, per_request
+
+
+def strongest_model(curves: Sequence[RunTimeCurve]) -> str:
+    """The model with the longest run time at the largest batch that all can run; the first of equals.
+
+    Compared where all models were measured alike (device kind, tensor parallelism, cores), if there is such a place;
+    segments of a model are added up.
+    """
+    models = list(dict.fromkeys(curve.model for curve in curves))
+    places = dict.fromkeys(_place(curve) for curve in curves)
+    shared = (p for p in places if {c.model for c in curves if _place(c) == p} == set(models))
+    place = next(shared, None)
+    compared = {m: _at_one_place([c for c in curves if c.model == m], place) for m in models}
+    size = min(curve.largest_batch_size for group in compared.values() for curve in group)
+    return max(models, key=lambda m: sum(curve.seconds(size) for curve in compared[m]))
+
+
+def records_from_answers(
+    models: Sequence[str],
+    answers: Mapping[str, Predicted],
+    samples: Samples,
+    seed: int,
+    *,
+    strongest: str | None = None,
+) -> PredictionRecords:
+    """Records of what `models` answered for all `samples`; quality is whether the output `label` equals the label.
+
+    Without labels, quality is agreement with the model `strongest`.  Raises `InvalidInput` for a certainty that is not
+    finite, for a model without an output `label`, and for labels of another kind than the outputs.
+    """
+    said = [_labels_said(model, answers[model], len(samples)) for model in models]
+    prediction = np.stack([_as_text(values) for values in said])
+    labels = samples.labels
+    if labels is None:
+        require(strongest in models, "there are no labels and no strongest model to compare with")
+        truth = prediction[list(models).index(str(strongest))]
+    else:
+        for model, values in zip(models, said, strict=True):
+            _require_comparable(model, values, labels)
+        truth = _as_text(labels)
+    groups = np.arange(len(samples)) if samples.groups is None else samples.groups
+    return PredictionRecords(
+        models=tuple(models),
+        quality=(prediction == truth).astype(np.float64),
+        certainty=np.stack([np.asarray(answers[model].certainty, dtype=np.float64) for model in models]),
+        part=split_parts(groups, seed),
+        labelled=labels is not None,
+        label=None if labels is None else truth,
+        prediction=prediction,
+    )
+
+
+def _place(curve: RunTimeCurve) -> tuple[str, int, int]:
+    return curve.device_kind, curve.tensor_parallel, curve.cores
+
+
+def _at_one_place(curves: Sequence[RunTimeCurve], place: tuple[str, int, int] | None) -> list[RunTimeCurve]:
+    return [curve for curve in curves if _place(curve) == (place or _place(curves[0]))]
+
+
+def _labels_said(model: str, answer: Predicted, n: int) -> NDArray[Any]:
+    where = f"model {model!r}"
+    bad = np.count_nonzero(~np.isfinite(answer.certainty))
+    require(
+        bad == 0,
+        f"the certainty of {bad} of {n} samples is NaN or infinite",
+        where=where,
+        remedy="mend its certainty, or leave such samples out",
+    )
+    require(
+        "label" in answer.outputs,
+        f"its outputs are {sorted(answer.outputs)}, and without 'label' its answers cannot be judged",
+        where=where,
+        remedy="name its answer `label`, or bring judged answers with `gearshift profile --from-records`",
+    )
+    values = np.asarray(answer.outputs["label"])
+    require(
+        values.shape == (n,) and answer.certainty.shape == (n,),
+        f"output 'label' has shape {values.shape} for {n} samples",
+        where=where,
+        remedy="answer one label per sample",
+    )
+    return values
+
+
+def _require_comparable(model: str, values: NDArray[Any], labels: NDArray[Any]) -> None:
+    where = f"samples, labels beside the outputs of model {model!r}"
+    remedy = "let labels and the model's output 'label' be the same names or numbers"
+    kinds = ["text" if array.dtype.kind in "OSU" else "numbers" for array in (labels, values)]
+    examples = f"for example {str(_as_text(labels)[0])!r} and {str(_as_text(values)[0])!r}"
+    require(
+        kinds[0] == kinds[1], f"labels are {kinds[0]}, outputs are {kinds[1]}, {examples}", where=where, remedy=remedy
+    )
+    common = np.isin(_as_text(values), _as_text(labels)).any()
+    require(bool(common), f"no output is ever a value that the labels have, {examples}", where=where, remedy=remedy)
+
+
+def _as_text(values: NDArray[Any]) -> NDArray[np.str_]:
+    """Values (n,) as text; equal numbers give equal text (1.0 and True are "1")."""
+    kind = values.dtype.kind
+    if kind in "OS":
+        return np.array([v.decode(errors="replace") if isinstance(v, bytes) else str(v) for v in values], dtype=np.str_)
+    if kind == "b":
+        return values.astype(np.int8).astype(np.str_)
+    if kind == "f":
+        return np.array([str(int(v)) if float(v).is_integer() else str(v) for v in values], dtype=np.str_)
+    return values.astype(np.str_)

@@ -1,0 +1,395 @@
+"""Records: recorded predictions and run times from a user's logs, made into a profile without running a model."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import InvalidInput, require
+from gearshift.profiles.csv_table import CsvTable, read_csv_table
+from gearshift.profiles.measure import strongest_model
+from gearshift.profiles.parts import split_parts
+from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
+
+PREDICTIONS_FILE = "predictions.csv"
+RUN_TIMES_FILE = "runtimes.csv"
+LARGEST_BATCH_SIZE = 65536
+LONGEST_S = 1e6
+LARGEST_TEXT_BYTES = 2**30
+
+T = TypeVar("T")
+
+_TRUTHS = {"true": 1.0, "false": 0.0}
+
+
+def profile_from_records(folder: Path, *, operator: str = "default", seed: int = 0) -> Profile:
+    """The profile that `predictions.csv` and `runtimes.csv` in `folder` hold.
+
+    `predictions.csv` has columns sample, model, certainty and correct (0, 1, true, false, or a score in [0, 1]);
+    optionally label, prediction, output_tokens, exit_segment.  Without correct, an answer is correct where prediction
+    equals label, and without label where it equals the strongest model's.  `runtimes.csv` has columns model, batch_size
+    and seconds (the median); optionally device_kind, cores, tensor_parallel, segment, memory_bytes, seconds_p95.
+    Raises `InvalidInput` that names file, line and column for anything that is missing, doubled or out of range.
+    """
+    require(folder.is_dir(), "there is no such folder of records", where=str(folder), remedy="check the path")
+    predictions = read_csv_table(
+        folder / PREDICTIONS_FILE,
+        required=("sample", "model", "certainty"),
+        optional=("correct", "label", "prediction", "output_tokens", "exit_segment"),
+        remedy=f"write {PREDICTIONS_FILE} with columns sample, model, correct, certainty",
+    )
+    run_times = read_csv_table(
+        folder / RUN_TIMES_FILE,
+        required=("model", "batch_size", "seconds"),
+        optional=("device_kind", "cores", "tensor_parallel", "segment", "memory_bytes", "seconds_p95"),
+        remedy=f"write {RUN_TIMES_FILE} with columns model, batch_size, seconds",
+    )
+    _require_same_models(predictions, run_times)
+    curves = _curves(run_times)
+    return Profile(
+        operator=operator,
+        curves=curves,
+        predictions=_records(_Grid.of(predictions), curves, seed),
+        certainty="recorded",
+        notes={"source": "records"},
+    )
+
+
+# Cells
+
+
+def _text(cell: str) -> str:
+    require(bool(cell.strip()), "the cell is empty", remedy="fill it in")
+    return cell
+
+
+def _number(cell: str) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if math.isfinite(value) and "_" not in cell:
+        return value
+    _text(cell)
+    raise InvalidInput(f"the cell is {_short(cell)}, needs a finite number", remedy="write a plain number, such as 0.5")
+
+
+def _quality(cell: str) -> float:
+    truth = _TRUTHS.get(cell.strip().lower())
+    value = _number(cell) if truth is None else truth
+    require(0 <= value <= 1, f"the cell is {_short(cell)}", remedy="give 0, 1, true, false, or a score from 0 to 1")
+    return value
+
+
+def _seconds(cell: str) -> float:
+    value = _number(cell)
+    require(
+        0 < value < LONGEST_S, f"the cell is {_short(cell)}", remedy=f"give seconds above 0 and below {LONGEST_S:g}"
+    )
+    return value
+
+
+def _whole(cell: str, least: int, most: int = 2**53) -> int:
+    value = _number(cell)
+    remedy = f"give a whole number from {least} to {most}"
+    require(value.is_integer() and least <= value <= most, f"the cell is {_short(cell)}", remedy=remedy)
+    return int(value)
+
+
+def _or_default(cell: str, parse: Callable[[str], T], default: T) -> T:
+    return parse(cell) if cell.strip() else default
+
+
+def _short(cell: str) -> str:
+    return repr(cell if len(cell) <= 40 else f"{cell[:40]}...")
+
+
+def _optional(table: CsvTable, column: str, parse: Callable[[str], T], default: T) -> list[T]:
+    """A column whose cells may be empty, or that may be absent, and then have `default`."""
+    if column not in table.columns:
+        return [default] * len(table)
+    return table.parsed(column, partial(_or_default, parse=parse, default=default))
+
+
+def _codes(values: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """The different values in order of appearance, and the number of each of `values` (n,) among them."""
+    index: dict[str, int] = {}
+    codes = [index.setdefault(value, len(index)) for value in values]
+    return list(index), np.array(codes, dtype=np.int64)
+
+
+def _require_same_models(predictions: CsvTable, run_times: CsvTable) -> None:
+    for table, other, lacking in (
+        (predictions, run_times, f"run times in {RUN_TIMES_FILE}"),
+        (run_times, predictions, f"predictions in {PREDICTIONS_FILE}"),
+    ):
+        names = table.parsed("model", _text)
+        known = set(other.columns["model"])
+        row = next((row for row, name in enumerate(names) if name not in known), None)
+        if row is not None:
+            raise InvalidInput(
+                f"model {names[row]!r} has no {lacking}",
+                where=table.where(row, "model"),
+                remedy="add them, or leave the model out of both files",
+            )
+
+
+# Run times
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a curve is keyed by."""
+
+    model: str
+    device_kind: str
+    tensor_parallel: int
+    cores: int
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    row: int
+    seconds: float
+    seconds_p95: float
+    memory_bytes: int
+
+
+def _curves(table: CsvTable) -> tuple[RunTimeCurve, ...]:
+    places = [
+        _Place(*key)
+        for key in zip(
+            table.parsed("model", _text),
+            _optional(table, "device_kind", _text, "cpu"),
+            _optional(table, "tensor_parallel", partial(_whole, least=1), 1),
+            _optional(table, "cores", partial(_whole, least=1), 1),
+            _optional(table, "segment", partial(_whole, least=0), 0),
+            strict=True,
+        )
+    ]
+    sizes = table.parsed("batch_size", partial(_whole, least=1, most=LARGEST_BATCH_SIZE))
+    seconds = table.parsed("seconds", _seconds)
+    p95 = _optional(table, "seconds_p95", _seconds, 0.0)
+    memory = _optional(table, "memory_bytes", partial(_whole, least=0), 0)
+    runs: dict[_Place, dict[int, _Run]] = {}
+    for row, (place, size) in enumerate(zip(places, sizes, strict=True)):
+        curve = runs.setdefault(place, {})
+        if size in curve:
+            raise InvalidInput(
+                f"batch size {size} of model {place.model!r} is there a second time, after line "
+                f"{table.lines[curve[size].row]}",
+                where=table.where(row, "batch_size"),
+                remedy="keep one row, with the median",
+            )
+        curve[size] = _Run(row, seconds[row], p95[row] or seconds[row], memory[row])
+        if curve[size].seconds_p95 < seconds[row]:
+            raise InvalidInput(
+                f"seconds_p95 is {p95[row]:g}, less than the median, seconds, of {seconds[row]:g}",
+                where=table.where(row, "seconds_p95"),
+                remedy="give the 95th percentile of the same runs",
+            )
+    _require_one_memory(table, runs)
+    _require_all_segments(table, runs)
+    return tuple(_curve(place, runs[place]) for place in runs)
+
+
+def _curve(place: _Place, runs: dict[int, _Run]) -> RunTimeCurve:
+    ordered = [runs[size] for size in sorted(runs)]
+    return RunTimeCurve(
+        model=place.model,
+        device_kind=place.device_kind,
+        tensor_parallel=place.tensor_parallel,
+        cores=place.cores,
+        segment=place.segment,
+        batch_sizes=tuple(sorted(runs)),
+        median_s=tuple(run.seconds for run in ordered),
+        p95_s=tuple(run.seconds_p95 for run in ordered),
+        memory_bytes=ordered[0].memory_bytes,
+    )
+
+
+def _require_one_memory(table: CsvTable, runs: dict[_Place, dict[int, _Run]]) -> None:
+    first: dict[tuple[str, str, int], _Run] = {}
+    for place, curve in runs.items():
+        for run in curve.values():
+            before = first.setdefault((place.model, place.device_kind, place.tensor_parallel), run)
+            if run.memory_bytes != before.memory_bytes:
+                raise InvalidInput(
+                    f"model {place.model!r} has memory_bytes {run.memory_bytes} here and {before.memory_bytes} in line "
+                    f"{table.lines[before.row]}",
+                    where=table.where(run.row, "memory_bytes"),
+                    remedy="give the same bytes, those of one replica, in every row of the model",
+                )
+
+
+def _require_all_segments(table: CsvTable, runs: dict[_Place, dict[int, _Run]]) -> None:
+    segments: dict[tuple[str, str, int, int], dict[int, int]] = {}
+    for place, curve in runs.items():
+        key = (place.model, place.device_kind, place.tensor_parallel, place.cores)
+        segments.setdefault(key, {})[place.segment] = next(iter(curve.values())).row
+    for key, rows in segments.items():
+        missing = next((segment for segment in range(len(rows)) if segment not in rows), None)
+        if missing is not None:
+            raise InvalidInput(
+                f"model {key[0]!r} has run times of segments {sorted(rows)}, but not of segment {missing}",
+                where=table.where(rows[max(rows)], "segment"),
+                remedy="number segments from 0 without gaps; a model without learned caches has segment 0 only",
+            )
+
+
+# Predictions
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The rows of `predictions.csv` as a full grid: `rows` (models, samples) are row numbers of the table."""
+
+    table: CsvTable
+    models: tuple[str, ...]
+    samples: tuple[str, ...]
+    rows: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, table: CsvTable) -> "_Grid":
+        """Each pair of sample and model once; raises `InvalidInput` for one that is missing or doubled."""
+        models, model_of = _codes(table.parsed("model", _text))
+        samples, sample_of = _codes(table.parsed("sample", _text))
+        pair = sample_of * len(models) + model_of
+        order = np.argsort(pair, kind="stable")
+        ordered = pair[order]
+        doubled = np.flatnonzero(ordered[1:] == ordered[:-1])
+        if len(doubled):
+            first, second = order[doubled[0]], order[doubled[0] + 1]
+            raise InvalidInput(
+                f"sample {samples[sample_of[first]]!r} of model {models[model_of[first]]!r} is there a second time, "
+                f"after line {table.lines[first]}",
+                where=table.where(int(second), "sample"),
+                remedy="keep one row for each sample and model",
+            )
+        missing = len(models) * len(samples) - len(table)
+        if missing:
+            gaps = np.flatnonzero(ordered != np.arange(len(ordered)))
+            sample, model = divmod(int(gaps[0]) if len(gaps) else len(ordered), len(models))
+            more = f", and {missing - 1} more pairs are missing" if missing > 1 else ""
+            raise InvalidInput(
+                f"sample {samples[sample]!r} has no row for model {models[model]!r}{more}",
+                where=table.where(int(np.flatnonzero(sample_of == sample)[0]), "model"),
+                remedy="give every sample one row for every model, or leave the sample out",
+            )
+        require(
+            len(samples) >= 2,
+            "there is one sample, and plans need some to choose on and others to confirm on",
+            where=str(table.path),
+            remedy="record at least two samples, better thousands",
+        )
+        return cls(table, tuple(models), tuple(samples), order.reshape(len(samples), len(models)).T)
+
+    def numbers(self, values: Sequence[Any], dtype: type[np.generic]) -> NDArray[Any]:
+        """Values of the table's rows as (models, samples)."""
+        return np.array(values, dtype=dtype)[self.rows]
+
+    def text(self, column: str) -> NDArray[np.str_]:
+        """A column of text as (models, samples); raises `InvalidInput` where it would not fit in memory."""
+        cells = self.table.columns[column]
+        words, codes = _codes(cells)
+        longest = max(words, key=len)
+        if 4 * len(longest) * len(cells) > LARGEST_TEXT_BYTES:
+            raise InvalidInput(
+                f"texts of up to {len(longest)} characters are too long to keep for {len(cells)} rows",
+                where=self.table.where(cells.index(longest), column),
+                remedy="shorten them (a hash of each will do), or leave the column out and give `correct`",
+            )
+        return np.array(words, dtype=np.str_)[codes[self.rows]]
+
+
+def _records(grid: _Grid, curves: tuple[RunTimeCurve, ...], seed: int) -> PredictionRecords:
+    table = grid.table
+    label = _label(grid) if "label" in table.columns else None
+    prediction = grid.text("prediction") if "prediction" in table.columns else None
+    tokens = None
+    if "output_tokens" in table.columns:
+        tokens = grid.numbers(table.parsed("output_tokens", partial(_whole, least=0)), np.int64)
+    return PredictionRecords(
+        models=grid.models,
+        quality=_judged(grid, label, prediction, curves),
+        certainty=grid.numbers(table.parsed("certainty", _number), np.float64),
+        part=split_parts(np.arange(len(grid.samples)), seed),
+        labelled="correct" in table.columns or label is not None,
+        label=label,
+        prediction=prediction,
+        output_tokens=tokens,
+        exit_segment=_exit_segments(grid, curves) if "exit_segment" in table.columns else None,
+    )
+
+
+def _label(grid: _Grid) -> NDArray[np.str_]:
+    """The label (samples,), which all rows of a sample must share."""
+    grid.table.parsed("label", _text)
+    labels = grid.text("label")
+    differing = np.argwhere(labels != labels[0])
+    if len(differing):
+        model, sample = differing[0]
+        row = int(grid.rows[model, sample])
+        raise InvalidInput(
+            f"sample {grid.samples[sample]!r} has label {_short(str(labels[model, sample]))} here and "
+            f"{_short(str(labels[0, sample]))} in line {grid.table.lines[grid.rows[0, sample]]}",
+            where=grid.table.where(row, "label"),
+            remedy="give a sample the same label in all its rows",
+        )
+    return np.asarray(labels[0])
+
+
+def _judged(
+    grid: _Grid,
+    label: NDArray[np.str_] | None,
+    prediction: NDArray[np.str_] | None,
+    curves: tuple[RunTimeCurve, ...],
+) -> NDArray[np.float64]:
+    """Quality (models, samples): as recorded, else agreement with the label, else with the strongest model."""
+    if "correct" in grid.table.columns:
+        quality = grid.numbers(grid.table.parsed("correct", _quality), np.float64)
+        if label is not None and prediction is not None and np.isin(quality, (0.0, 1.0)).all():
+            _require_agreement(grid, quality, prediction == label)
+        return quality
+    if prediction is None:
+        raise InvalidInput(
+            "there is no column 'correct', and no column 'prediction' to judge instead",
+            where=f"{grid.table.path}, header",
+            remedy="add correct, or label and prediction, or prediction alone to compare with the strongest model",
+        )
+    truth = label if label is not None else prediction[grid.models.index(strongest_model(curves))]
+    return np.asarray(prediction == truth, dtype=np.float64)
+
+
+def _require_agreement(grid: _Grid, quality: NDArray[np.float64], equal: NDArray[np.bool_]) -> None:
+    differing = np.argwhere((quality == 1.0) != equal)
+    if len(differing):
+        model, sample = differing[0]
+        row = int(grid.rows[model, sample])
+        cells = {name: _short(grid.table.columns[name][row]) for name in ("correct", "label", "prediction")}
+        raise InvalidInput(
+            f"correct is {cells['correct']}, but label is {cells['label']} and prediction is {cells['prediction']}",
+            where=grid.table.where(row, "correct"),
+            remedy="correct the row, or leave out column correct or column label",
+        )
+
+
+def _exit_segments(grid: _Grid, curves: tuple[RunTimeCurve, ...]) -> NDArray[np.int64]:
+    last = {model: max(c.segment for c in curves if c.model == model) for model in grid.models}
+    given = _optional(grid.table, "exit_segment", partial(_whole, least=0), -1)
+    models = grid.table.columns["model"]
+    segments = [last[model] if segment < 0 else segment for model, segment in zip(models, given, strict=True)]
+    row = next((row for row, segment in enumerate(segments) if segment > last[models[row]]), None)
+    if row is not None:
+        raise InvalidInput(
+            f"exit segment {segments[row]} of model {models[row]!r} is past its last, {last[models[row]]}",
+            where=grid.table.where(row, "exit_segment"),
+            remedy=f"add run times of that segment to {RUN_TIMES_FILE}, or correct it",
+        )
+    return np.asarray(grid.numbers(segments, np.int64))

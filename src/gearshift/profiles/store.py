@@ -1,0 +1,264 @@
+"""A profile on disk: a folder of readable metadata and plain arrays, with a hash over all of it."""
+
+import dataclasses
+import hashlib
+import io
+import os
+import shutil
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import InvalidInput, require
+from gearshift.files import read_bytes
+from gearshift.model import TensorSpec
+from gearshift.plan_file import decode_json
+from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
+
+SCHEMA_VERSION = 1
+METADATA_FILE = "profile.json"
+ARRAYS_FILE = "predictions.npz"
+REMEDY = "make the profile anew with `gearshift profile`"
+
+# Names, types and dimensions of the arrays; "U" is text of any width.
+_FORMATS = {
+    "quality": ("<f8", 2),
+    "certainty": ("<f8", 2),
+    "part": ("|i1", 1),
+    "label": ("U", 1),
+    "prediction": ("U", 2),
+    "output_tokens": ("<i8", 2),
+    "exit_segment": ("<i8", 2),
+}
+_COMPULSORY = ("quality", "certainty", "part")
+_EARLIEST = (1980, 1, 1, 0, 0, 0)
+_BROKEN_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    KeyError,
+    MemoryError,
+    NotImplementedError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    ValueError,
+)
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    schema_version: int
+    sha256: str
+    operator: str
+    project: str | None
+    certainty: str
+    notes: dict[str, str]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    models: tuple[str, ...]
+    labelled: bool
+    arrays: tuple[str, ...]
+    curves: tuple[RunTimeCurve, ...]
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int = 0
+
+
+def write_profile(profile: Profile, folder: Path) -> Profile:
+    """Write `profile` into `folder`, whole or not at all, and return it with its hash.
+
+    The same profile gives the same bytes.  An older profile there is replaced; raises `InvalidInput` for a folder that
+    holds anything else, or where writing is impossible.
+    """
+    folder = folder.resolve()
+    _refuse_other_content(folder)
+    arrays = _arrays_of(profile.predictions)
+    metadata = _metadata_of(profile, arrays)
+    metadata = msgspec.structs.replace(metadata, sha256=_sha256(metadata, arrays))
+    content = {
+        METADATA_FILE: msgspec.json.format(_encode(metadata), indent=1) + b"\n",
+        ARRAYS_FILE: _encode_arrays(arrays),
+    }
+    try:
+        _replace_folder(folder, content)
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot be written ({error.strerror})", where=str(folder), remedy="choose another place"
+        ) from None
+    return dataclasses.replace(profile, sha256=metadata.sha256)
+
+
+def read_profile(folder: Path) -> Profile:
+    """The profile in `folder`; raises `InvalidInput` where it is missing, damaged, changed or of another version."""
+    require(folder.is_dir(), "there is no such profile folder", where=str(folder), remedy=REMEDY)
+    metadata = _read_metadata(folder / METADATA_FILE)
+    arrays = _read_arrays(folder / ARRAYS_FILE, metadata.arrays)
+    require(
+        _sha256(metadata, arrays) == metadata.sha256,
+        f"the content does not match the hash in {METADATA_FILE}, field sha256: a file was changed or mixed up",
+        where=str(folder),
+        remedy=REMEDY,
+    )
+    try:
+        return Profile(
+            operator=metadata.operator,
+            curves=metadata.curves,
+            predictions=PredictionRecords(models=metadata.models, labelled=metadata.labelled, **arrays),
+            inputs=metadata.inputs,
+            outputs=metadata.outputs,
+            certainty=metadata.certainty,
+            project=metadata.project,
+            sha256=metadata.sha256,
+            notes=metadata.notes,
+        )
+    except InvalidInput as error:
+        raise InvalidInput(error.what, where=str(folder), remedy=REMEDY) from error
+
+
+def _refuse_other_content(folder: Path) -> None:
+    if not folder.exists():
+        return
+    require(folder.is_dir(), "is a file, needs a folder", where=str(folder), remedy="choose another place")
+    found = {entry.name for entry in folder.iterdir()}
+    others = sorted(found - {METADATA_FILE, ARRAYS_FILE})
+    if not others and METADATA_FILE not in found:
+        others = sorted(found)
+    require(
+        not others,
+        f"the folder holds {others[0]!r}, which is no part of a profile, and would be replaced" if others else "",
+        where=str(folder),
+        remedy="choose a new or empty folder, or move its files away",
+    )
+
+
+def _replace_folder(folder: Path, content: Mapping[str, bytes]) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    workplace = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    new, old = workplace / "new", workplace / "old"
+    try:
+        new.mkdir()
+        for name, data in content.items():
+            (new / name).write_bytes(data)
+        if folder.exists():
+            os.rename(folder, old)
+        try:
+            os.rename(new, folder)
+        except BaseException:
+            if old.exists():
+                os.rename(old, folder)
+            raise
+    finally:
+        shutil.rmtree(workplace, ignore_errors=True)
+
+
+def _metadata_of(profile: Profile, arrays: Arrays) -> _Metadata:
+    metadata = _Metadata(
+        schema_version=SCHEMA_VERSION,
+        sha256="",
+        operator=profile.operator,
+        project=profile.project,
+        certainty=profile.certainty,
+        notes=profile.notes,
+        inputs=profile.inputs,
+        outputs=profile.outputs,
+        models=profile.models,
+        labelled=profile.predictions.labelled,
+        arrays=tuple(arrays),
+        curves=profile.curves,
+    )
+    # Decoded once, so that the hash sees the very numbers that a reader will (1.0 where a curve holds 1).
+    return msgspec.json.decode(_encode(metadata), type=_Metadata)
+
+
+def _arrays_of(predictions: PredictionRecords) -> dict[str, NDArray[Any]]:
+    given = {name: getattr(predictions, name) for name in _FORMATS}
+    return {name: _canonical(name, array) for name, array in given.items() if array is not None}
+
+
+def _canonical(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    dtype = _FORMATS[name][0]
+    if dtype == "U":
+        text = array.astype(np.str_)
+        width = int(np.strings.str_len(text).max(initial=1))
+        dtype = f"<U{max(1, width)}"
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
+def _encode(metadata: _Metadata) -> bytes:
+    return msgspec.json.encode(metadata, order="deterministic", enc_hook=_plain_number)
+
+
+def _plain_number(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise NotImplementedError(f"values of type {type(value).__name__}")
+
+
+def _sha256(metadata: _Metadata, arrays: Arrays) -> str:
+    digest = hashlib.sha256(_encode(msgspec.structs.replace(metadata, sha256="")))
+    for name, array in arrays.items():
+        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _encode_arrays(arrays: Arrays) -> bytes:
+    """An uncompressed npz with one date for all members: the same arrays give the same bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            member = zipfile.ZipInfo(f"{name}.npy", date_time=_EARLIEST)
+            member.create_system, member.external_attr = 3, 0o644 << 16
+            data = io.BytesIO()
+            np.lib.format.write_array(data, array, version=(1, 0), allow_pickle=False)
+            archive.writestr(member, data.getvalue())
+    return buffer.getvalue()
+
+
+def _read_metadata(path: Path) -> _Metadata:
+    data = read_bytes(path, remedy=REMEDY)
+    version = decode_json(data, _Versioned, where=str(path), remedy=REMEDY).schema_version
+    require(
+        version == SCHEMA_VERSION,
+        f"schema_version is {version}, this version of gearshift reads {SCHEMA_VERSION}",
+        where=str(path),
+        remedy=REMEDY,
+    )
+    metadata = decode_json(data, _Metadata, where=str(path), remedy=REMEDY)
+    names = metadata.arrays
+    plausible = set(_COMPULSORY) <= set(names) <= set(_FORMATS) and len(set(names)) == len(names)
+    require(plausible, f"arrays is {list(names)}", where=str(path), remedy=REMEDY)
+    return metadata
+
+
+def _read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    data = read_bytes(path, remedy=REMEDY)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            found = sorted(archive.namelist())
+            require(found == sorted(f"{name}.npy" for name in names), f"holds {found}, needs {sorted(names)}")
+            arrays = {name: _decode_array(archive.read(f"{name}.npy")) for name in names}
+        for name, array in arrays.items():
+            dtype, dimensions = _FORMATS[name]
+            as_expected = array.ndim == dimensions and dtype in (array.dtype.str, array.dtype.kind)
+            require(as_expected, f"array {name!r} is of type {array.dtype} and shape {array.shape}")
+    except InvalidInput as error:
+        raise InvalidInput(error.what, where=str(path), remedy=REMEDY) from error
+    except _BROKEN_ZIP as error:
+        raise InvalidInput(f"the file is damaged or cut short ({error})", where=str(path), remedy=REMEDY) from error
+    return arrays
+
+
+def _decode_array(data: bytes) -> NDArray[Any]:
+    array: NDArray[Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    return array

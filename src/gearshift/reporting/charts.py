@@ -1,0 +1,361 @@
+"""The report's charts as plain Plotly figures; colours are names of CSS variables, which the page fills in."""
+
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.reporting.content import CandidatePoint, LatencyQuantiles, RangePoint, ReportContent, RunSeries
+
+Figure = dict[str, Any]
+
+MOST_DOTS = 3000
+MOST_POINTS = 4000
+SERIES = ("--s1", "--s2", "--s3", "--s4", "--s5", "--s6")
+FASTEST_SHOWN = 0.05
+PERCENTILES = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A figure with its identifier in the page, its title and one sentence that explains it; heights in pixels."""
+
+    id: str
+    title: str
+    explanation: str
+    figure: Figure
+    height: int = 380
+
+
+def charts_of(content: ReportContent) -> list[Chart]:
+    """The charts that the content has data for, in the page's order."""
+    makers: tuple[Callable[[ReportContent], Chart | None], ...] = (
+        _front_chart,
+        _ranges_chart,
+        _time_chart,
+        _latency_chart,
+    )
+    return [chart for chart in (make(content) for make in makers) if chart]
+
+
+def _front_chart(content: ReportContent) -> Chart | None:
+    if not content.candidates:
+        return None
+    others = [c for c in content.candidates if not c.on_front and not c.used]
+    shown = others[:: max(1, -(-len(others) // MOST_DOTS))]
+    front = sorted((c for c in content.candidates if c.on_front), key=lambda c: c.mean_run_s)
+    used = sorted((c for c in content.candidates if c.used), key=lambda c: c.mean_run_s)
+    traces = [
+        _points(shown, "other cascades", mode="markers", marker={"color": "--dots", "size": 4}, opacity=0.6),
+        _points(
+            front,
+            "Pareto front",
+            mode="lines+markers",
+            line={"color": "--s1", "width": 2},
+            marker={"color": "--s1", "size": 5},
+        ),
+        _points(
+            used,
+            "used by a gear",
+            mode="markers",
+            marker={"color": "--s2", "size": 11, "line": {"color": "--card", "width": 2}},
+        ),
+    ]
+    thinned = f" {len(shown):,} of {len(others):,} other cascades are drawn." if len(shown) < len(others) else ""
+    layout = _layout(
+        xaxis=_scaled_axis("mean run time per sample (ms)", [c.mean_run_s * 1e3 for c in content.candidates]),
+        yaxis=_axis("accuracy (%)"),
+        hovermode="closest",
+    )
+    return Chart(
+        "front",
+        "Cascades: accuracy against work",
+        "Each dot is a cascade; on the line, no other is both more accurate and cheaper, and gears use the marked ones."
+        + thinned,
+        {"data": [t for t in traces if t["x"]], "layout": layout},
+    )
+
+
+def _points(points: Sequence[CandidatePoint], name: str, **style: Any) -> Figure:
+    return {
+        "type": "scatter",
+        "name": name,
+        "x": [p.mean_run_s * 1e3 for p in points],
+        "y": [p.accuracy * 100 for p in points],
+        "text": [_shown(p.cascade) for p in points],
+        "hovertemplate": "%{text}<br>%{y:.2f} % at %{x:.4g} ms<extra></extra>",
+        **style,
+    }
+
+
+def _ranges_chart(content: ReportContent) -> Chart | None:
+    if not content.ranges:
+        return None
+    layout = _two_panels(
+        _axis("load (requests per second)", rangemode="tozero"),
+        _axis("accuracy (%)"),
+        _axis("p95 (ms)", rangemode="tozero"),
+    )
+    traces = [
+        _steps(content.ranges, lambda r: r.accuracy * 100, name="accuracy", colour="--s1", yaxis="y"),
+        _steps(content.ranges, lambda r: r.p95_s * 1e3, name="predicted p95", colour="--s2", yaxis="y2"),
+    ]
+    if content.slo_s is not None:
+        layout["shapes"] += _slo_line(content.slo_s, yref="y2", xref="x domain")
+        layout["annotations"] += _slo_label(content.slo_s, yref="y2", xref="x domain")
+        peak = max(content.slo_s, *(r.p95_s for r in content.ranges if r.p95_s < np.inf)) * 1e3
+        layout["yaxis2"]["range"] = [0, peak * 1.15]
+    return Chart(
+        "ranges",
+        "Gears: what serves each load",
+        "As load rises the plan gives up accuracy to keep latency; point at a step to see its cascade.",
+        {"data": traces, "layout": layout},
+        height=440,
+    )
+
+
+def _steps(
+    ranges: Sequence[RangePoint], value: Callable[[RangePoint], float], *, name: str, colour: str, yaxis: str
+) -> Figure:
+    """A horizontal stroke per load range; the last, which has no upper end, is drawn as wide as the one before it."""
+    x: list[float] = []
+    y: list[float] = []
+    text: list[str] = []
+    for i, r in enumerate(ranges):
+        width = r.from_qps - ranges[i - 1].from_qps if i else 1.0
+        to = r.from_qps + width if r.to_qps is None else r.to_qps
+        shown = f"{r.from_qps:.4g} and more" if r.to_qps is None else f"{r.from_qps:.4g} to {r.to_qps:.4g}"
+        label = f"gear {i}, {shown} requests/s<br>{_shown(r.cascade)}<br>{r.share_late:.2%} late"
+        x += [r.from_qps, (r.from_qps + to) / 2, to]
+        y += [value(r)] * 3
+        text += [label] * 3
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": x,
+        "y": y,
+        "text": text,
+        "yaxis": yaxis,
+        "line": {"color": colour, "width": 2.5},
+        "hovertemplate": "%{text}<br>" + name + " %{y:.4g}<extra></extra>",
+        "showlegend": False,
+    }
+
+
+def _time_chart(content: ReportContent) -> Chart | None:
+    colours = _colours(content.runs)
+    traces: list[Figure] = []
+    for run in content.runs:
+        if run.seconds is None or len(run.seconds) == 0:
+            continue
+        for what, values, yaxis in (("load", run.load_qps, "y"), ("gear", run.gear, "y2")):
+            if values is not None:
+                line = {"color": colours[run.name], "width": 1.75, "shape": "hv", "dash": _dash(run)}
+                legend = what == "gear" or run.gear is None
+                trace = _over_time(run, run.seconds, values, what)
+                traces.append({**trace, "yaxis": yaxis, "line": line, "showlegend": legend})
+    if not traces:
+        return None
+    highest = max((int(run.gear.max(initial=0)) for run in content.runs if run.gear is not None), default=0)
+    layout = _two_panels(
+        _axis("time (s)"),
+        _axis("load (requests/s)", rangemode="tozero"),
+        _axis("gear (number)", dtick=max(1, -(-highest // 8)), rangemode="tozero"),
+    )
+    return Chart(
+        "time",
+        "Load and gear over time",
+        "When load rises the system shifts to a higher, cheaper gear, and back when it falls; gear 0 is the most"
+        " accurate (solid measured, dashed predicted).",
+        {"data": traces, "layout": layout},
+        height=460,
+    )
+
+
+def _over_time(run: RunSeries, seconds: NDArray[np.float64], values: NDArray[Any], what: str) -> Figure:
+    chosen = _changes(values) if what == "gear" else np.arange(len(values))
+    chosen = chosen[:: max(1, -(-len(chosen) // MOST_POINTS))]
+    label = _shown(f"{run.name}, {run.kind}")
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": label,
+        "legendgroup": label,
+        "x": _rounded(seconds[chosen]),
+        "y": _rounded(values[chosen]),
+        "hovertemplate": f"{label}<br>%{{x:.4g}} s: {what} %{{y:.4g}}<extra></extra>",
+    }
+
+
+def _latency_chart(content: ReportContent) -> Chart | None:
+    quantiles = [(r, q) for r in content.runs if (q := r.latency_quantiles) is not None and len(q.share) > 0]
+    if not quantiles:
+        return None
+    colours = _colours(content.runs)
+    traces = [_percentiles(run, q, colours[run.name]) for run, q in quantiles]
+    shown_ms = [float(v) for _, q in quantiles for v in q.latency_s[q.share >= FASTEST_SHOWN] * 1e3]
+    y = _scaled_axis("latency (ms)", shown_ms + ([content.slo_s * 1e3] if content.slo_s else []))
+    end = max(float(_nines(q.share).max()) for _, q in quantiles)
+    ticks = np.array([p for p in PERCENTILES if _nines(np.array([p]))[0] <= end + 0.05])
+    layout = _layout(
+        xaxis=_axis(
+            "percentile of answered requests",
+            tickvals=_rounded(_nines(ticks)),
+            ticktext=[f"{100 * p:g}" for p in ticks],
+            range=[0, end * 1.02],
+        ),
+        yaxis=y,
+        hovermode="closest",
+    )
+    if content.slo_s is not None:
+        layout["shapes"] = _slo_line(content.slo_s, yref="y", xref="paper")
+        layout["annotations"] = _slo_label(content.slo_s, yref="y", xref="paper", log=y["type"] == "log")
+    return Chart(
+        "latency",
+        "Latency, predicted and measured",
+        "How long the slowest requests take: the axis widens towards the tail, and a curve under the SLO line at 95"
+        " meets a p95 objective (solid measured, dashed predicted).",
+        {"data": traces, "layout": layout},
+    )
+
+
+def _percentiles(run: RunSeries, quantiles: LatencyQuantiles, colour: str) -> Figure:
+    label = _shown(f"{run.name}, {run.kind}")
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": label,
+        "x": _rounded(_nines(quantiles.share)),
+        "y": _rounded(quantiles.latency_s * 1e3),
+        "text": [f"{100 * p:.4g}" for p in quantiles.share],
+        "line": {"color": colour, "width": 2, "dash": _dash(run)},
+        "hovertemplate": f"{label}<br>%{{text}} % of answers within %{{y:.4g}} ms<extra></extra>",
+    }
+
+
+def _shown(text: str) -> str:
+    """Text for Plotly, which reads tags and the entities of `&`, `<` and `>` but not of quotes."""
+    return html.escape(text, quote=False)
+
+
+def _nines(share: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Where a percentile is drawn: 0 at 0, 1 at 90, 2 at 99, 3 at 99.9."""
+    return -np.log10(np.maximum(1 - share, 1e-6))
+
+
+def _changes(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Indices at which a step line changes, and its last."""
+    changed = np.flatnonzero(values[1:] != values[:-1]) + 1
+    return np.unique(np.concatenate([[0], changed, [len(values) - 1]])).astype(np.int64)
+
+
+def _colours(runs: Sequence[RunSeries]) -> dict[str, str]:
+    """One colour per system, the same in every chart; predicted and measured share it."""
+    names = list(dict.fromkeys(run.name for run in runs))
+    return {name: SERIES[i % len(SERIES)] for i, name in enumerate(names)}
+
+
+def _dash(run: RunSeries) -> str:
+    return "dash" if run.kind == "predicted" else "solid"
+
+
+def _scaled_axis(title: str, values: Sequence[float]) -> Figure:
+    """An axis from zero; where positive values span more than a factor of twenty, logarithmic with ticks 1, 2, 5."""
+    low, high = min(values), max(values)
+    if low <= 0 or high / low <= 20:
+        return _axis(title, type="linear", rangemode="tozero")
+    steps = (1, 2, 5) if high / low <= 1000 else (1,)
+    decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    ticks = [step * 10.0**decade for decade in decades for step in steps]
+    ends = [float(np.log10(low / 1.2)), float(np.log10(high * 1.2))]
+    return _axis(title, type="log", range=ends, tickvals=ticks, ticktext=[_tick(t) for t in ticks])
+
+
+def _tick(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
+def _rounded(values: NDArray[Any]) -> list[float]:
+    """Six significant digits: enough for the eye, and a smaller page."""
+    return [float(f"{v:.6g}") for v in values.tolist()]
+
+
+def _axis(title: str, **more: Any) -> Figure:
+    return {
+        "title": {"text": title, "standoff": 8},
+        "automargin": True,
+        "gridcolor": "--grid",
+        "linecolor": "--axis",
+        "zeroline": False,
+        "ticks": "outside",
+        "ticklen": 4,
+        "tickcolor": "--axis",
+        **more,
+    }
+
+
+def _layout(**more: Any) -> Figure:
+    return {
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "system-ui, sans-serif", "size": 12, "color": "--muted"},
+        "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
+        "hoverlabel": {
+            "bgcolor": "--card",
+            "bordercolor": "--axis",
+            "font": {"color": "--ink", "family": "system-ui, sans-serif"},
+            "align": "left",
+        },
+        "shapes": [],
+        "annotations": [],
+        **more,
+    }
+
+
+def _two_panels(x: Figure, upper: Figure, lower: Figure) -> Figure:
+    """Two stacked panels over one x axis."""
+    return _layout(
+        xaxis={**x, "anchor": "y2"},
+        yaxis={**upper, "domain": [0.54, 1]},
+        yaxis2={**lower, "domain": [0, 0.46]},
+        hovermode="closest",
+    )
+
+
+def _slo_line(slo_s: float, *, yref: str, xref: str) -> list[Figure]:
+    line = {"color": "--warn", "width": 1.5, "dash": "dot"}
+    return [
+        {
+            "type": "line",
+            "xref": xref,
+            "x0": 0,
+            "x1": 1,
+            "yref": yref,
+            "y0": slo_s * 1e3,
+            "y1": slo_s * 1e3,
+            "line": line,
+        }
+    ]
+
+
+def _slo_label(slo_s: float, *, yref: str, xref: str, log: bool = False) -> list[Figure]:
+    y = float(np.log10(slo_s * 1e3)) if log else slo_s * 1e3
+    return [
+        {
+            "xref": xref,
+            "x": 0,
+            "xanchor": "left",
+            "yref": yref,
+            "y": y,
+            "yanchor": "bottom",
+            "text": f"SLO {slo_s * 1e3:.4g} ms",
+            "showarrow": False,
+            "bgcolor": "--card",
+            "font": {"color": "--warn", "size": 12},
+        }
+    ]

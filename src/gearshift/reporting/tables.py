@@ -1,0 +1,121 @@
+"""The report's tables as HTML."""
+
+import html
+from collections.abc import Callable, Sequence
+
+from gearshift.gear import GearPlan, OperatorPlan
+from gearshift.reporting.content import Kind, RangePoint, ReportContent
+from gearshift.result import ServingResult
+
+_FIGURES: tuple[tuple[str, Callable[[ServingResult], str]], ...] = (
+    ("accuracy", lambda r: f"{r.accuracy:.2%}"),
+    ("p50 (ms)", lambda r: _digits(r.latency_s.p50 * 1e3)),
+    ("p95 (ms)", lambda r: _digits(r.latency_s.p95 * 1e3)),
+    ("p99 (ms)", lambda r: _digits(r.latency_s.p99 * 1e3)),
+    ("share late", lambda r: f"{r.share_late:.2%}"),
+    ("goodput (/s)", lambda r: _digits(r.goodput_qps)),
+)
+
+
+def milliseconds(seconds: float) -> str:
+    """Seconds as milliseconds of three digits, with the unit."""
+    return f"{_digits(seconds * 1e3)} ms"
+
+
+def summary_table(content: ReportContent) -> str:
+    """Each system's figures as predicted and, right under them, as measured."""
+    results = _results(content)
+    if not results:
+        return ""
+    bodies = "".join(_system_rows(name, by_kind) for name, by_kind in results.items())
+    head = "".join(f"<th>{name}</th>" for name, _ in _FIGURES)
+    return (
+        '<div class="scroll"><table class="summary"><thead><tr><th>system</th><th></th>'
+        f"{head}</tr></thead>{bodies}</table></div>"
+    )
+
+
+def ranges_table(ranges: Sequence[RangePoint]) -> str:
+    """A row per load range."""
+    rows = "".join(
+        f"<tr><td>{i}</td><td>{_load(r.from_qps, r.to_qps)}</td><td class='text'>{html.escape(r.cascade)}</td>"
+        f"<td>{r.accuracy:.2%}</td><td>{milliseconds(r.p95_s)}</td><td>{r.share_late:.2%}</td></tr>"
+        for i, r in enumerate(ranges)
+    )
+    return _table(("gear", "requests/s", "cascade", "accuracy", "p95", "share late"), rows, text=("cascade",))
+
+
+def gears_table(operator: OperatorPlan) -> str:
+    """A row per gear of an operator, for a plan without figures per range."""
+    rows = "".join(
+        f"<tr><td>{i}</td><td>{_load(g.load_range.from_, g.load_range.to)}</td>"
+        f"<td class='text'>{html.escape(str(g.cascade))}</td></tr>"
+        for i, g in enumerate(operator.gears)
+    )
+    unit = "requests/s" if operator.load_unit == "requests_per_s" else "outstanding requests"
+    return _table(("gear", unit, "cascade"), rows, text=("cascade",))
+
+
+def plan_facts(plan: GearPlan) -> str:
+    """The plan in a list of facts: planner, objectives, devices, replicas and what it was made from."""
+    copies: dict[str, int] = {}
+    for replica in plan.placement.replicas:
+        copies[replica.model] = copies.get(replica.model, 0) + 1
+    kinds: dict[str, int] = {}
+    for device in plan.hardware.devices:
+        kinds[device.kind] = kinds.get(device.kind, 0) + 1
+    facts = [
+        ("planner", plan.planner + (" (search was interrupted: unfinished)" if plan.unfinished else "")),
+        *((f"objective of {name}", _objective(operator)) for name, operator in plan.operators.items()),
+        ("devices", ", ".join(f"{n} x {kind}" for kind, n in kinds.items())),
+        ("replicas", ", ".join(f"{n} x {model}" for model, n in copies.items())),
+        ("profile", f"{plan.profile.path} ({plan.profile.sha256[:12]})"),
+        ("trace", f"{plan.trace.path} ({plan.trace.sha256[:12]})"),
+        ("seed", str(plan.seed)),
+    ]
+    items = "".join(f"<div><dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd></div>" for k, v in facts)
+    return f'<dl class="facts">{items}</dl>'
+
+
+def _digits(value: float) -> str:
+    """Three digits, or all those before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _results(content: ReportContent) -> dict[str, dict[Kind, ServingResult]]:
+    """Results by system and kind; a plan's own predictions stand in where there is no run."""
+    results: dict[str, dict[Kind, ServingResult]] = {}
+    for run in content.runs:
+        results.setdefault(run.name, {})[run.kind] = run.result
+    if not results and content.plan:
+        results = {name: {"predicted": result} for name, result in content.plan.predictions.items()}
+    return results
+
+
+def _system_rows(name: str, by_kind: dict[Kind, ServingResult]) -> str:
+    known: list[Kind] = [kind for kind in ("predicted", "measured") if kind in by_kind]
+    title = f'<th scope="rowgroup" rowspan="{len(known)}">{html.escape(name)}</th>'
+    rows: list[str] = []
+    for kind in known:
+        cells = "".join(f"<td>{show(by_kind[kind])}</td>" for _, show in _FIGURES)
+        rows.append(f'<tr class="{kind}">{title if not rows else ""}<td class="kind">{kind}</td>{cells}</tr>')
+    return f"<tbody>{''.join(rows)}</tbody>"
+
+
+def _table(names: Sequence[str], rows: str, *, text: Sequence[str] = ()) -> str:
+    head = "".join(f"<th class='text'>{name}</th>" if name in text else f"<th>{name}</th>" for name in names)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _load(low: float, high: float | None) -> str:
+    return f"{low:,.4g} and more" if high is None else f"{low:,.4g} to {high:,.4g}"
+
+
+def _objective(operator: OperatorPlan) -> str:
+    objective, parts = operator.objective, []
+    if objective.latency_s is not None:
+        parts.append(f"p{objective.percentile * 100:g} within {milliseconds(objective.latency_s)}")
+    if objective.accuracy is not None:
+        parts.append(f"accuracy of at least {objective.accuracy:.2%}")
+    scope = "in every load range" if objective.scope == "every-range" else "over the whole trace"
+    return f"{' and '.join(parts) or 'none'}, {scope}"

@@ -1,0 +1,103 @@
+"""What crosses the socket between the router's process and a worker, by receiver."""
+
+import msgspec
+
+from gearshift.model import TensorSpec
+
+
+class TensorHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One tensor of a frame's body: tensors follow one another there in the order of their headers.
+
+    `text` says that the elements of a BYTES tensor were `str`, so that they are `str` again on the other side.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    size_bytes: int
+    text: bool = False
+
+
+# To a worker ---------------------------------------------------------------------------------------------------------
+
+
+class ReplicaToLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A replica, the model it is a copy of, and the batch sizes to warm it up with."""
+
+    replica: int
+    model: str
+    warm_up_rows: tuple[int, ...] = ()
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """Load these replicas from the `gearshift.toml` at `project`; answered by `Loaded` for each, or `LoadFailed`.
+
+    `inputs` are the operator's tensors, from which warm-up batches of zeros are made; without them none is run.
+    """
+
+    project: str
+    replicas: tuple[ReplicaToLoad, ...]
+    inputs: tuple[TensorSpec, ...] = ()
+
+
+class RunPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rows of a batch whose arrays have the same shapes: one call of the model."""
+
+    rows: tuple[int, ...]
+    tensors: tuple[TensorHeader, ...]
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """Run a batch on a replica; answered by `Done`.  The body holds the parts' tensors one after another."""
+
+    batch: int
+    replica: int
+    parts: tuple[RunPart, ...]
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """End."""
+
+
+# To the router -------------------------------------------------------------------------------------------------------
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """A replica is loaded and warm; `memory_bytes` is by how much the worker's resident memory grew."""
+
+    replica: int
+    load_s: float
+    memory_bytes: int
+
+
+class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """A replica could not be loaded, and why; the worker ends."""
+
+    replica: int
+    model: str
+    reason: str
+
+
+class DonePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rows that went well; the first tensor is their certainty, the others are the outputs."""
+
+    rows: tuple[int, ...]
+    tensors: tuple[TensorHeader, ...]
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """A batch is done: its rows are in `parts`, or in `failed` where the model failed on that row alone.
+
+    `run_s` is the time in the model.  `first_failure` says what the model raised first, for logs and never for clients.
+    """
+
+    batch: int
+    run_s: float
+    parts: tuple[DonePart, ...]
+    failed: tuple[int, ...] = ()
+    first_failure: str = ""
+
+
+ToWorker = Load | Run | Stop
+ToRouter = Loaded | LoadFailed | Done
+Message = Load | Run | Stop | Loaded | LoadFailed | Done

@@ -1,0 +1,357 @@
+"""The service: the router, its backend and its clock on one event loop; requests go in, answers come out."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S, Clock, WallClock
+from gearshift.errors import NotReady, QueueFull
+from gearshift.model import Arrays
+from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.metrics import Metrics, NoMetrics
+from gearshift.plan_tables import PlanTables
+from gearshift.policies.admission import admits
+from gearshift.policies.load import METER_WINDOW_NS
+from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, RowFacts, Sample
+from gearshift.runtime.backends.base import Backend, Batch
+from gearshift.runtime.fine_timer import FineTimer
+from gearshift.runtime.router import Router
+
+CANCELLED = "the client is gone"
+STOPPED = "the server stopped before this request was answered; send it again"
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """An accepted request that is not answered yet."""
+
+    request: Request
+    samples: list[Sample]
+    missing: int
+    answer: asyncio.Future[Answer]
+
+
+class Service:
+    """Serves one operator; every accepted request gets exactly one answer.
+
+    `most_waiting_requests` bounds the samples that wait in queues, `most_waiting_bytes` the bytes of all requests that
+    are being read or are not answered yet.
+    """
+
+    def __init__(
+        self,
+        tables: PlanTables,
+        backend: Backend,
+        *,
+        most_waiting_requests: int = 10_000,
+        most_waiting_bytes: int = 256 << 20,
+        default_priority: int = LEAST_URGENT,
+        clock: Clock | None = None,
+        metrics: Metrics | NoMetrics | None = None,
+        journal: Journal | NoJournal | None = None,
+    ) -> None:
+        self._tables, self._backend = tables, backend
+        self._most_waiting, self._most_waiting_bytes = most_waiting_requests, most_waiting_bytes
+        self._default_priority = default_priority
+        self._clock = clock or WallClock()
+        self._metrics = metrics or NoMetrics()
+        self._journal = journal or NoJournal()
+        self.router = Router(tables, start=self._start_batch, answered=self._answered, shifted=self._shifted)
+        self._open: dict[int, _Open] = {}
+        self._request_ids, self._sequence, self._batch_ids = itertools.count(1), itertools.count(), itertools.count(1)
+        self._started_ns: dict[int, int] = {}
+        self._reading = 0
+        self._held_bytes = 0
+        self._accepting = False
+        self._ready_replicas: set[int] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._tick_timer: FineTimer | None = None
+        self._wake_timer: FineTimer | None = None
+        self._next_tick_ns = 0
+        self._armed_ns: int | None = None
+
+    # Life ------------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load the models, then accept requests; raises `ModelFailed` or `WorkerDied` with nothing left running."""
+        await self._backend.start(self)
+        loop = asyncio.get_running_loop()
+        self._tick_timer, self._wake_timer = FineTimer(loop, self._tick), FineTimer(loop, self._wake)
+        self._tick_timer.start()
+        self._wake_timer.start()
+        self._metrics.watch(self.router)
+        self._accepting = True
+        self._arm_tick()
+        self._journal.write("ready", replicas=len(self._tables.replica_ids))
+
+    def stop_accepting(self) -> None:
+        """Refuse new requests; those accepted go on."""
+        self._accepting = False
+
+    async def drain(self, longest_s: float) -> bool:
+        """Refuse new requests and answer the accepted ones; after `longest_s` the rest fail, and it returns False."""
+        self.stop_accepting()
+        self._journal.write("drain", unanswered=len(self._open))
+        try:
+            async with asyncio.timeout(longest_s):
+                await self._idle.wait()
+        except TimeoutError:
+            self._fail_open()
+            return False
+        return True
+
+    async def stop(self) -> None:
+        """End at once: what is not answered yet fails; nothing is left running."""
+        self.stop_accepting()
+        self._fail_open()
+        for timer in (self._tick_timer, self._wake_timer):
+            if timer is not None:
+                timer.stop()
+        await self._backend.stop()
+        self._journal.write("stop")
+
+    @property
+    def accepting(self) -> bool:
+        """Whether requests are let in at all."""
+        return self._accepting
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are let in and every model has a replica."""
+        models = {int(self._tables.replica_model[replica]) for replica in self._ready_replicas}
+        return self._accepting and len(models) == len(self._tables.models)
+
+    # Requests --------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def reading(self, payload_bytes: int) -> Iterator[Callable[[int], None]]:
+        """Hold `payload_bytes` while a request is read; raises `NotReady` or `QueueFull` before that begins.
+
+        What it gives is called with further bytes of a body whose length was not known; it raises `QueueFull` too.
+        """
+        self._admit(1, payload_bytes)
+        held_bytes = payload_bytes
+        self._reading += 1
+        self._held_bytes += payload_bytes
+
+        def hold(more_bytes: int) -> None:
+            nonlocal held_bytes
+            if self._held_bytes + more_bytes > self._most_waiting_bytes and self._held_bytes > held_bytes:
+                self._refuse()
+            held_bytes += more_bytes
+            self._held_bytes += more_bytes
+
+        try:
+            yield hold
+        finally:
+            self._reading -= 1
+            self._held_bytes -= held_bytes
+
+    async def infer(
+        self,
+        inputs: Arrays,
+        *,
+        priority: int = 0,
+        deadline_ns: int = NO_DEADLINE_NS,
+        payload_bytes: int = 0,
+    ) -> Answer:
+        """The answer to a request whose arrays have one row for each sample; outcome `failed` where a row failed.
+
+        Priority 0 is the operator's default; `deadline_ns` is on the service's clock (`now_ns`).  Raises `NotReady`
+        and `QueueFull`.  When the caller is cancelled, what still waits leaves its queue.
+        """
+        rows = len(next(iter(inputs.values())))
+        self._admit(rows, payload_bytes)
+        opened = self._accept(inputs, rows, priority or self._default_priority, deadline_ns, payload_bytes)
+        self.router.arrive(opened.samples, opened.request.arrived_ns)
+        self._arm_wake()
+        try:
+            return await opened.answer
+        except asyncio.CancelledError:
+            self._abandon(opened)
+            raise
+
+    def now_ns(self) -> int:
+        """The service's time, in which deadlines are given."""
+        return self._clock.now_ns()
+
+    def _admit(self, rows: int, payload_bytes: int) -> None:
+        if not self._accepting:
+            raise NotReady("the server is not accepting requests; try another one, or again later")
+        waiting = self.router.waiting + self._reading
+        if not admits(waiting, self._held_bytes, rows, payload_bytes, self._most_waiting, self._most_waiting_bytes):
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        self._metrics.refused(self._tables.operator)
+        waiting = self.router.waiting + self._reading
+        raise QueueFull(f"{waiting} requests wait and {self._held_bytes} bytes are held already; try again later")
+
+    def _accept(self, inputs: Arrays, rows: int, priority: int, deadline_ns: int, payload_bytes: int) -> _Open:
+        request = Request(
+            id=next(self._request_ids),
+            operator=self._tables.operator,
+            arrived_ns=self._clock.now_ns(),
+            rows=rows,
+            deadline_ns=deadline_ns,
+            priority=priority,
+            payload_bytes=payload_bytes,
+        )
+        samples = [
+            Sample(request, row, next(self._sequence), payload) for row, payload in enumerate(rows_of(inputs, rows))
+        ]
+        opened = _Open(request, samples, rows, asyncio.get_running_loop().create_future())
+        self._open[request.id] = opened
+        self._held_bytes += payload_bytes
+        self._idle.clear()
+        return opened
+
+    def _abandon(self, opened: _Open) -> None:
+        if self._close(opened):
+            self.router.cancel(opened.samples)
+            self._metrics.finished(self._tables.operator, "cancelled")
+
+    def _fail_open(self) -> None:
+        for opened in list(self._open.values()):
+            self.router.cancel(opened.samples)
+            self._settle(opened, Answer(outcome="failed", reason=STOPPED, errors=(STOPPED,)))
+
+    def _settle(self, opened: _Open, answer: Answer) -> None:
+        if self._close(opened):
+            latency_s = (self._clock.now_ns() - opened.request.arrived_ns) / NS_PER_S
+            self._metrics.answered(self._tables.operator, answer, latency_s)
+            if not opened.answer.done():
+                opened.answer.set_result(answer)
+
+    def _close(self, opened: _Open) -> bool:
+        if self._open.pop(opened.request.id, None) is None:
+            return False
+        self._held_bytes -= opened.request.payload_bytes
+        if not self._open:
+            self._idle.set()
+        return True
+
+    # What the router decides -----------------------------------------------------------------------------------------
+
+    def _start_batch(self, replica: int, samples: Sequence[Sample], reason: int) -> None:
+        self._started_ns[replica] = self._clock.now_ns()
+        model = self._tables.models[self._tables.replica_model[replica]]
+        self._metrics.batch_started(model, len(samples), reason)
+        self._backend.run(Batch(next(self._batch_ids), replica, samples))
+
+    def _answered(self, sample: Sample) -> None:
+        opened = self._open.get(sample.request.id)
+        if opened is None:
+            return
+        opened.missing -= 1
+        if opened.missing == 0:
+            self._settle(opened, answer_of(opened.samples, self._tables.models, self.router.gear))
+
+    def _shifted(self, before: int, after: int) -> None:
+        self._journal.write(
+            "shift", before=before, after=after, rate_qps=round(self.router.rate_qps, 3), waiting=self.router.waiting
+        )
+
+    # What the backend reports ----------------------------------------------------------------------------------------
+
+    def samples_finished(self, batch: Batch, samples: Sequence[Sample]) -> None:
+        """Answer or forward; samples whose request was abandoned go no further."""
+        for sample in samples:
+            if sample.request.id not in self._open:
+                sample.error = CANCELLED
+        self.router.samples_finished(batch.replica, samples, self._clock.now_ns())
+
+    def batch_finished(self, batch: Batch) -> None:
+        """Start what may start on the devices that are free now."""
+        now_ns = self._clock.now_ns()
+        model = self._tables.models[self._tables.replica_model[batch.replica]]
+        self._metrics.batch_finished(model, (now_ns - self._started_ns.pop(batch.replica, now_ns)) / NS_PER_S)
+        self.router.batch_finished(batch.replica, now_ns)
+        self._arm_wake()
+
+    def replica_lost(self, replica: int) -> None:
+        """Fail what it held, and serve on without it."""
+        replica_id = self._tables.replica_ids[replica]
+        self._ready_replicas.discard(replica)
+        self._metrics.restarted(replica_id)
+        self._journal.write("replica_lost", replica=replica_id)
+        self.router.replica_lost(replica, self._clock.now_ns())
+        self._arm_wake()
+
+    def replica_ready(self, replica: int) -> None:
+        """Serve with it."""
+        if replica in self._ready_replicas:
+            return
+        self._ready_replicas.add(replica)
+        self._journal.write("replica_ready", replica=self._tables.replica_ids[replica])
+        self.router.replica_ready(replica, self._clock.now_ns())
+        self._arm_wake()
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self.router.tick(self._clock.now_ns())
+        self._arm_wake()
+        self._arm_tick()
+
+    def _arm_tick(self) -> None:
+        """The next point of a fixed grid; those missed while the loop was held up are passed over."""
+        now_ns = self._clock.now_ns()
+        self._next_tick_ns = (now_ns // METER_WINDOW_NS + 1) * METER_WINDOW_NS
+        if self._tick_timer is not None:
+            self._tick_timer.set(self._next_tick_ns - now_ns)
+
+    def _wake(self) -> None:
+        self._armed_ns = None
+        self.router.wake(self._clock.now_ns())
+        self._arm_wake()
+
+    def _arm_wake(self) -> None:
+        """Set the timer when a longest wait ends earlier than it would fire; firing too early does no harm."""
+        due_ns = self.router.next_wake_ns()
+        if due_ns is None or self._wake_timer is None:
+            return
+        if self._armed_ns is None or due_ns < self._armed_ns:
+            self._armed_ns = due_ns
+            self._wake_timer.set(due_ns - self._clock.now_ns())
+
+
+# Rows and answers ----------------------------------------------------------------------------------------------------
+
+
+def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:
+    """Each row of `inputs` as arrays of one row."""
+    if rows == 1:
+        return [dict(inputs)]
+    return [{name: array[row : row + 1] for name, array in inputs.items()} for row in range(rows)]
+
+
+def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> Answer:
+    """The answer to a request all of whose samples are finished."""
+    queue_s = max(sample.queue_ns for sample in samples) / NS_PER_S
+    run_s = max(sample.run_ns for sample in samples) / NS_PER_S
+    errors = tuple(sample.error for sample in samples if sample.error)
+    if errors:
+        return Answer(outcome="failed", reason=errors[0], errors=errors, gear=gear, queue_s=queue_s, run_s=run_s)
+    try:
+        outputs = stack_results(samples)
+    except (KeyError, ValueError):
+        reason = "the models of this cascade answer outputs of different names or shapes"
+        return Answer(outcome="failed", reason=reason, errors=(reason,), gear=gear, queue_s=queue_s, run_s=run_s)
+    rows = tuple(RowFacts(model=models[s.model], stage=s.stage, certainty=s.certainty) for s in samples)
+    return Answer(outcome="answered", rows=rows, outputs=outputs, gear=gear, queue_s=queue_s, run_s=run_s)
+
+
+def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:
+    """Results of one row each as outputs of n rows; raises where their names or shapes differ."""
+    results: list[dict[str, NDArray[Any]]] = [sample.result for sample in samples]  # type: ignore[misc]
+    if len(results) == 1:
+        return results[0]
+    return {name: np.concatenate([result[name] for result in results]) for name in results[0]}

@@ -1,0 +1,276 @@
+"""Frames over a Unix socket: a small header that says what the raw bytes of tensors after it are.
+
+    | header length, 4 bytes | body length, 8 bytes | header: msgpack | body: tensors, one after another |
+
+Numbers are little-endian.  Tensors cross as their bytes, never pickled; an element of a BYTES tensor is its length
+in 4 bytes and then itself, as in the Open Inference Protocol's binary form.
+"""
+
+import asyncio
+import math
+import socket
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.model import DATATYPES, Arrays, datatype_of
+from gearshift.runtime.messages import Message, TensorHeader
+
+LARGEST_HEADER_BYTES = 16 << 20
+LARGEST_BODY_BYTES = 4 << 30
+SCRATCH_BYTES = 64 << 10
+MOST_BUFFERS_PER_CALL = 512
+
+_PREFIX = struct.Struct("<IQ")
+_LENGTH = struct.Struct("<I")
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
+
+Buffer = bytes | memoryview
+Frame = tuple[Message, memoryview]
+
+
+class FrameError(ValueError):
+    """A frame is over a bound, or is not what its header says."""
+
+
+class EndOfStream(EOFError):
+    """The other side closed the socket."""
+
+
+# Tensors -------------------------------------------------------------------------------------------------------------
+
+
+def pack_tensors(arrays: Arrays) -> tuple[tuple[TensorHeader, ...], list[Buffer]]:
+    """Headers and buffers of `arrays`; contiguous numbers are not copied."""
+    headers: list[TensorHeader] = []
+    buffers: list[Buffer] = []
+    for name, array in arrays.items():
+        datatype = datatype_of(array)
+        text = False
+        if datatype == "BYTES":
+            buffer: Buffer
+            buffer, text = pack_bytes(array)
+        else:
+            buffer = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        size_bytes = len(buffer)
+        headers.append(TensorHeader(name=name, datatype=datatype, shape=array.shape, size_bytes=size_bytes, text=text))
+        buffers.append(buffer)
+    return tuple(headers), buffers
+
+
+def unpack_tensors(headers: Iterable[TensorHeader], body: memoryview, offset: int = 0) -> dict[str, NDArray[Any]]:
+    """The arrays that `headers` describe in `body` from `offset`; numbers share its memory."""
+    arrays = {}
+    for header in headers:
+        end = offset + header.size_bytes
+        if end > len(body):
+            raise FrameError(f"tensor {header.name!r} ends at byte {end} of a body of {len(body)}")
+        arrays[header.name] = _unpack(header, body[offset:end])
+        offset = end
+    return arrays
+
+
+def _unpack(header: TensorHeader, data: memoryview) -> NDArray[Any]:
+    if header.datatype == "BYTES":
+        return unpack_bytes(data, header.shape, text=header.text)
+    try:
+        return np.frombuffer(data, dtype=DATATYPES[header.datatype]).reshape(header.shape)
+    except (KeyError, ValueError) as error:
+        raise FrameError(f"tensor {header.name!r}: {error}") from error
+
+
+def pack_bytes(array: NDArray[Any]) -> tuple[bytes, bool]:
+    """Elements of `array` with their lengths in front, and whether they are text (all `str`, not all bytes)."""
+    elements = array.ravel().tolist()
+    text = all(isinstance(element, str) for element in elements)
+    parts: list[bytes] = []
+    for element in elements:
+        data = element.encode("utf-8", "surrogatepass") if isinstance(element, str) else bytes(element)
+        parts += (_LENGTH.pack(len(data)), data)
+    return b"".join(parts), text
+
+
+def unpack_bytes(data: memoryview, shape: Sequence[int], *, text: bool) -> NDArray[Any]:
+    """The array of objects, `str` or `bytes`, that `pack_bytes` made `data` of."""
+    count = math.prod(shape)
+    elements: list[str | bytes] = []
+    offset = 0
+    while offset < len(data) and len(elements) < count:
+        if offset + 4 > len(data):
+            raise FrameError("a BYTES tensor ends within a length")
+        (length,) = _LENGTH.unpack_from(data, offset)
+        offset += 4 + length
+        if offset > len(data):
+            raise FrameError("a BYTES tensor ends within an element")
+        element = bytes(data[offset - length : offset])
+        elements.append(element.decode("utf-8", "surrogatepass") if text else element)
+    if len(elements) != count or offset != len(data):
+        raise FrameError(f"a BYTES tensor of shape {list(shape)} has {len(elements)} elements or bytes to spare")
+    array = np.empty(count, dtype=object)
+    array[:] = elements
+    return array.reshape(shape)
+
+
+# Frames --------------------------------------------------------------------------------------------------------------
+
+
+def encode_frame(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
+    """The frame as buffers to write one after another; raises `FrameError` when it is over a bound."""
+    header = _ENCODER.encode(message)
+    body_bytes = sum(len(buffer) for buffer in buffers)
+    _check_bounds(len(header), body_bytes)
+    return [_PREFIX.pack(len(header), body_bytes) + header, *buffers]
+
+
+def _check_bounds(header_bytes: int, body_bytes: int) -> None:
+    if header_bytes > LARGEST_HEADER_BYTES or body_bytes > LARGEST_BODY_BYTES:
+        raise FrameError(
+            f"a frame of {header_bytes} + {body_bytes} bytes is over the bound of "
+            f"{LARGEST_HEADER_BYTES} + {LARGEST_BODY_BYTES}"
+        )
+
+
+class FrameReader:
+    """Cuts a stream into frames without a copy of large ones.
+
+    Bytes are read into `buffer()`, then `received` is told how many.  Small frames arrive several at a time in one
+    scratch buffer; one that does not fit there gets a buffer of its own, which its tensors keep.
+    """
+
+    def __init__(self) -> None:
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._filled = 0
+        self._large: memoryview | None = None
+        self._large_header_bytes = 0
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes go; never empty."""
+        return (self._scratch if self._large is None else self._large)[self._filled :]
+
+    def received(self, count: int) -> list[Frame]:
+        """The frames that the next `count` bytes complete; raises `FrameError` for a bad one."""
+        self._filled += count
+        if self._large is not None:
+            return self._finish_large(self._large)
+        return self._cut_scratch()
+
+    def _finish_large(self, large: memoryview) -> list[Frame]:
+        if self._filled < len(large):
+            return []
+        self._large, self._filled = None, 0
+        return [_decode(large, self._large_header_bytes)]
+
+    def _cut_scratch(self) -> list[Frame]:
+        frames: list[Frame] = []
+        begin = 0
+        while self._filled - begin >= _PREFIX.size:
+            header_bytes, body_bytes = _PREFIX.unpack_from(self._scratch, begin)
+            _check_bounds(header_bytes, body_bytes)
+            content = begin + _PREFIX.size
+            end = content + header_bytes + body_bytes
+            if end > self._filled:
+                if end - begin > SCRATCH_BYTES:
+                    self._begin_large(self._scratch[content : self._filled], header_bytes, body_bytes)
+                    return frames
+                break
+            frames.append(_decode(memoryview(bytearray(self._scratch[content:end])), header_bytes))
+            begin = end
+        rest = bytes(self._scratch[begin : self._filled])
+        self._scratch[: len(rest)] = rest
+        self._filled = len(rest)
+        return frames
+
+    def _begin_large(self, arrived: memoryview, header_bytes: int, body_bytes: int) -> None:
+        self._large = memoryview(bytearray(header_bytes + body_bytes))
+        self._large[: len(arrived)] = arrived
+        self._large_header_bytes = header_bytes
+        self._filled = len(arrived)
+
+
+def _decode(content: memoryview, header_bytes: int) -> Frame:
+    try:
+        return _DECODER.decode(content[:header_bytes]), content[header_bytes:]
+    except msgspec.MsgspecError as error:
+        raise FrameError(f"a frame's header cannot be read: {error}") from error
+
+
+# The worker's side: blocking -----------------------------------------------------------------------------------------
+
+
+class BlockingConnection:
+    """A socket on which frames are sent and received one after another."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._reader = FrameReader()
+        self._frames: list[Frame] = []
+
+    def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
+        """Send a whole frame."""
+        pending: list[Buffer] = [buffer for buffer in encode_frame(message, buffers) if len(buffer)]
+        while pending:
+            sent = self._socket.sendmsg(pending[:MOST_BUFFERS_PER_CALL])
+            while pending and sent >= len(pending[0]):
+                sent -= len(pending.pop(0))
+            if sent:
+                pending[0] = memoryview(pending[0])[sent:]
+
+    def receive(self) -> Frame:
+        """The next frame; raises `EndOfStream` when the other side is gone."""
+        while not self._frames:
+            count = self._socket.recv_into(self._reader.buffer())
+            if count == 0:
+                raise EndOfStream
+            self._frames = self._reader.received(count)
+        return self._frames.pop(0)
+
+
+# The router's side: asyncio ------------------------------------------------------------------------------------------
+
+
+class FrameProtocol(asyncio.BufferedProtocol):
+    """Hands each frame to `on_frame` as it completes, and says once through `on_end` that the other side is gone."""
+
+    def __init__(self, on_frame: Callable[[Message, memoryview], None], on_end: Callable[[], None]) -> None:
+        self._on_frame = on_frame
+        self._on_end = on_end
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport, to write to."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand over what is complete; a bad frame ends the connection."""
+        try:
+            frames = self._reader.received(nbytes)
+        except FrameError:
+            self.close()
+            return
+        for message, body in frames:
+            self._on_frame(message, body)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The other side is gone."""
+        self._on_end()
+
+    def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
+        """Send a frame; nothing happens when the other side is gone.  Raises `FrameError` when it is over a bound."""
+        frame = encode_frame(message, buffers)
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(frame)
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._transport is not None:
+            self._transport.close()

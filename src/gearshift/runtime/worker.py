@@ -1,0 +1,276 @@
+"""The worker: a process of its own that loads the models of one device set and runs their batches.
+
+`python -m gearshift.runtime.worker --fd N --cores 1,3`, started by `runtime/worker_process.py`.  It ends when its
+socket does, and the kernel kills it with the thread that started it, so that no worker outlives its router.
+"""
+
+import argparse
+import ctypes
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import GearshiftError, ModelFailed
+from gearshift.model import DATATYPES, Arrays, Predicted, TensorSpec
+from gearshift.runtime.messages import (
+    Done,
+    DonePart,
+    Load,
+    Loaded,
+    LoadFailed,
+    ReplicaToLoad,
+    Run,
+    RunPart,
+    Stop,
+    TensorHeader,
+)
+from gearshift.runtime.transport import BlockingConnection, Buffer, EndOfStream, pack_tensors, unpack_tensors
+
+PR_SET_PDEATHSIG = 1
+
+
+class RunnableModel(Protocol):
+    """A loaded model (`gearshift.loading`)."""
+
+    def run(self, inputs: Arrays) -> Predicted:
+        """Outputs and certainty of n rows; raises `ModelFailed`."""
+        ...
+
+
+def main() -> int:
+    """Serve the socket given by `--fd` until it ends."""
+    parser = argparse.ArgumentParser(prog="gearshift.runtime.worker")
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--cores", default="", help="processors to run on, by number")
+    parser.add_argument("--parent", type=int, required=True, help="process that started this one")
+    arguments = parser.parse_args()
+    os.set_inheritable(arguments.fd, False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if not die_with_parent(arguments.parent):
+        return 0
+    if arguments.cores:
+        os.sched_setaffinity(0, {int(core) for core in arguments.cores.split(",")})
+    with socket.socket(fileno=arguments.fd) as sock:
+        return main_loop(BlockingConnection(sock))
+
+
+def die_with_parent(parent: int) -> bool:
+    """Have the kernel kill this process when its parent ends (Linux); False when the parent is gone already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    return os.getppid() == parent
+
+
+def main_loop(connection: BlockingConnection) -> int:
+    """Do what the messages say until `Stop` or the end of the stream."""
+    models: dict[int, tuple[str, RunnableModel]] = {}
+    while True:
+        try:
+            message, body = connection.receive()
+            match message:
+                case Load():
+                    load_all(message, models, connection)
+                case Run():
+                    name, model = models[message.replica]
+                    connection.send(*run_batch(name, model, message, body))
+                case Stop():
+                    return 0
+        except (EndOfStream, BrokenPipeError, ConnectionResetError):
+            return 0
+        except ModelFailed:
+            return 1
+
+
+# Loading -------------------------------------------------------------------------------------------------------------
+
+
+def load_all(message: Load, models: dict[int, tuple[str, RunnableModel]], connection: BlockingConnection) -> None:
+    """Load each replica and say so; raises `ModelFailed` after saying which one could not be."""
+    for replica in message.replicas:
+        try:
+            model, loaded = load_one(Path(message.project), replica, message.inputs)
+        except Exception as error:
+            reason = str(error) if isinstance(error, GearshiftError) else f"{type(error).__name__}: {error}"
+            connection.send(LoadFailed(replica=replica.replica, model=replica.model, reason=reason))
+            raise ModelFailed(reason) from error
+        models[replica.replica] = (replica.model, model)
+        connection.send(loaded)
+
+
+def load_one(path: Path, replica: ReplicaToLoad, inputs: Sequence[TensorSpec]) -> tuple[RunnableModel, Loaded]:
+    """The replica's model, loaded and warm, and what that took."""
+    from gearshift.config import read_project
+    from gearshift.loading import load_model
+
+    memory_before = resident_bytes()
+    begun = time.perf_counter()
+    model = load_model(read_project(path), path.parent, replica.model)
+    warm_up(replica, model, inputs)
+    load_s = time.perf_counter() - begun
+    grown = max(0, resident_bytes() - memory_before)
+    return model, Loaded(replica=replica.replica, load_s=load_s, memory_bytes=grown)
+
+
+def warm_up(replica: ReplicaToLoad, model: RunnableModel, inputs: Sequence[TensorSpec]) -> None:
+    """Run batches of zeros, so that the first request does not pay for what happens once.
+
+    A model may well refuse zeros; that is said on standard error and does not keep it from serving.
+    """
+    if not inputs:
+        return
+    for rows in replica.warm_up_rows:
+        try:
+            model.run({spec.name: zeros(spec, rows) for spec in inputs})
+        except Exception as error:  # noqa: BLE001  the door to the user's code
+            say(f"model {replica.model!r} was not warmed up with {rows} rows of zeros: {describe(error)}")
+            return
+
+
+def zeros(spec: TensorSpec, rows: int) -> NDArray[Any]:
+    """A tensor of `rows` rows of zeros or empty text; dimensions that vary are 1."""
+    shape = (rows, *(1 if dimension == -1 else dimension for dimension in spec.shape[1:]))
+    if spec.datatype == "BYTES":
+        return np.full(shape, "", dtype=object)
+    return np.zeros(shape, dtype=DATATYPES[spec.datatype])
+
+
+def resident_bytes() -> int:
+    """This process's resident memory."""
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+# Running -------------------------------------------------------------------------------------------------------------
+
+
+def run_batch(name: str, model: RunnableModel, message: Run, body: memoryview) -> tuple[Done, list[Buffer]]:
+    """The batch's `Done` and its body."""
+    attempt = Attempt(name, model)
+    offset = 0
+    for part in message.parts:
+        attempt.run(unpack_tensors(part.tensors, body, offset), part.rows)
+        offset += part_bytes(part)
+    if attempt.failed:
+        say(
+            f"model {name!r} failed on {len(attempt.failed)} of {sum(len(part.rows) for part in message.parts)} "
+            f"samples; the first failure: {attempt.first_failure}"
+        )
+    done = Done(
+        batch=message.batch,
+        run_s=attempt.run_s,
+        parts=tuple(attempt.parts),
+        failed=tuple(attempt.failed),
+        first_failure=attempt.first_failure,
+    )
+    return done, attempt.buffers
+
+
+def part_bytes(part: RunPart | DonePart) -> int:
+    """Bytes of a part's tensors in the body."""
+    return sum(tensor.size_bytes for tensor in part.tensors)
+
+
+class Attempt:
+    """What became of a batch: answers, rows that failed, and the time in the model."""
+
+    def __init__(self, name: str, model: RunnableModel) -> None:
+        self._name, self._model = name, model
+        self.parts: list[DonePart] = []
+        self.buffers: list[Buffer] = []
+        self.failed: list[int] = []
+        self.first_failure = ""
+        self.run_s = 0.0
+
+    def run(self, inputs: Arrays, rows: Sequence[int]) -> None:
+        """Run `rows`; a failing batch is split in halves until the failing samples stand alone."""
+        try:
+            predicted = self._timed(inputs, len(rows))
+            certainty, outputs, headers, buffers = packed(predicted)
+        except Exception as error:  # noqa: BLE001  the door to the user's code
+            self.first_failure = self.first_failure or describe(error)
+            self._split(inputs, rows)
+            return
+        unknown = np.isnan(certainty)
+        if unknown.any():
+            self._keep_known(certainty, outputs, rows, unknown)
+        else:
+            self._keep(rows, headers, buffers)
+
+    def _timed(self, inputs: Arrays, rows: int) -> Predicted:
+        begun = time.perf_counter()
+        try:
+            predicted = self._model.run(inputs)
+        finally:
+            self.run_s += time.perf_counter() - begun
+        check_rows(self._name, predicted, rows)
+        return predicted
+
+    def _split(self, inputs: Arrays, rows: Sequence[int]) -> None:
+        if len(rows) == 1:
+            self.failed.append(rows[0])
+            return
+        middle = len(rows) // 2
+        for half in (slice(0, middle), slice(middle, len(rows))):
+            self.run({name: array[half] for name, array in inputs.items()}, rows[half])
+
+    def _keep_known(self, certainty: NDArray[Any], outputs: Arrays, rows: Sequence[int], unknown: NDArray[Any]) -> None:
+        self.first_failure = self.first_failure or "the certainty is not a number"
+        self.failed += [row for row, without in zip(rows, unknown.tolist(), strict=True) if without]
+        if unknown.all():
+            return
+        known = Predicted({name: array[~unknown] for name, array in outputs.items()}, certainty[~unknown])
+        _, _, headers, buffers = packed(known)
+        self._keep([row for row, without in zip(rows, unknown.tolist(), strict=True) if not without], headers, buffers)
+
+    def _keep(self, rows: Sequence[int], headers: tuple[TensorHeader, ...], buffers: list[Buffer]) -> None:
+        self.parts.append(DonePart(rows=tuple(rows), tensors=headers))
+        self.buffers += buffers
+
+
+def check_rows(name: str, predicted: Predicted, rows: int) -> None:
+    """Raise `ModelFailed` unless every output and the certainty have `rows` rows."""
+    arrays = {**predicted.outputs, "the certainty": predicted.certainty}
+    for output, array in arrays.items():
+        shape = np.shape(array)
+        if len(shape) == 0 or shape[0] != rows:
+            raise ModelFailed(f"model {name!r} answered shape {list(shape)} as {output} for {rows} samples")
+    if np.ndim(predicted.certainty) != 1:
+        raise ModelFailed(f"model {name!r} answered a certainty of {np.ndim(predicted.certainty)} dimensions, needs 1")
+
+
+def packed(predicted: Predicted) -> tuple[NDArray[Any], Arrays, tuple[TensorHeader, ...], list[Buffer]]:
+    """Certainty and outputs as arrays, and as tensors with the certainty first."""
+    certainty = np.asarray(predicted.certainty, dtype=np.float64)
+    outputs = {name: np.asarray(array) for name, array in predicted.outputs.items()}
+    first_headers, first_buffers = pack_tensors({"certainty": certainty})
+    headers, buffers = pack_tensors(outputs)
+    return certainty, outputs, first_headers + headers, first_buffers + buffers
+
+
+# Words on standard error ---------------------------------------------------------------------------------------------
+
+
+def describe(error: BaseException) -> str:
+    """Type and message of what the user's code raised."""
+    cause = error.__cause__
+    text = f"{type(error).__name__}: {error}"
+    return text if cause is None else f"{text} (from {type(cause).__name__}: {cause})"
+
+
+def say(text: str) -> None:
+    """One line on standard error."""
+    sys.stderr.write(f"gearshift worker {os.getpid()}: {text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

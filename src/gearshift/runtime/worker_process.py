@@ -1,0 +1,175 @@
+"""The router's side of one worker: its process, its socket, and its end."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+from gearshift.errors import ModelFailed, WorkerDied
+from gearshift.runtime.messages import Done, Load, Loaded, LoadFailed, Message, Run, Stop
+from gearshift.runtime.transport import Buffer, FrameProtocol
+
+THREAD_SETTINGS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+SOCKET_BUFFER_BYTES = 4 << 20
+TERMINATE_WAIT_S = 0.5
+KILL_WAIT_S = 5.0
+
+OnDone = Callable[[Done, memoryview], None]
+
+
+class WorkerProcess:
+    """A worker pinned to `cores`, alive from `start` until it has ended by itself or by `stop` or `kill`.
+
+    `on_done` gets each finished batch.  `on_end` is called once when the process is gone, unless it was stopped.
+    The kernel kills the worker when the *thread* that called `start` ends (PR_SET_PDEATHSIG).
+    """
+
+    def __init__(self, *, cores: frozenset[int], on_done: OnDone, on_end: Callable[[], None]) -> None:
+        self._cores, self._on_done, self._on_end = cores, on_done, on_end
+        self._process: subprocess.Popen[bytes] | None = None
+        self._protocol: FrameProtocol | None = None
+        self._pidfd = -1
+        self._serving = False
+        self._stopping = False
+        self._gone = asyncio.Event()
+        self._loaded: list[Loaded] = []
+        self._loading: asyncio.Future[list[Loaded]] | None = None
+        self._to_load = 0
+
+    @property
+    def pid(self) -> int:
+        """The process's id, 0 before `start`."""
+        return 0 if self._process is None else self._process.pid
+
+    async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
+        """Start the process and have it load; raises `ModelFailed` or `WorkerDied`, with nothing left running."""
+        loop = asyncio.get_running_loop()
+        self._loading, self._to_load = loop.create_future(), len(load.replicas)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        _widen(ours)
+        _widen(theirs)
+        _, self._protocol = await loop.create_unix_connection(
+            lambda: FrameProtocol(self._received, self._stream_ended), sock=ours
+        )
+        with theirs:
+            self._process = self._spawn(theirs.fileno())
+        self._pidfd = os.pidfd_open(self._process.pid)
+        loop.add_reader(self._pidfd, self._ended)
+        self._protocol.send(load)
+        try:
+            async with asyncio.timeout(longest_s):
+                loaded = await self._loading
+            if self._gone.is_set():
+                raise WorkerDied("a worker ended right after it had loaded its models")
+            self._serving = True
+            return loaded
+        except TimeoutError:
+            await self.kill()
+            models = ", ".join(repr(replica.model) for replica in load.replicas)
+            raise ModelFailed(f"loading {models} took longer than {longest_s:g} s") from None
+        except BaseException:
+            await self.kill()
+            raise
+
+    def run(self, message: Run, buffers: Sequence[Buffer]) -> None:
+        """Send a batch; it is lost without a word when the worker is gone, of which `on_end` tells."""
+        if self._protocol is not None:
+            self._protocol.send(message, buffers)
+
+    async def stop(self, *, longest_s: float) -> None:
+        """Ask the worker to end, then make it; returns when it is gone."""
+        self._stopping = True
+        if self._process is None or self._gone.is_set():
+            return
+        if self._protocol is not None:
+            self._protocol.send(Stop())
+        if not await self._is_gone_within(longest_s):
+            self._signal(signal.SIGTERM)
+            await self._is_gone_within(TERMINATE_WAIT_S)
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End the worker and all that it started, at once."""
+        self._stopping = True
+        if self._process is not None and not self._gone.is_set():
+            self._signal(signal.SIGKILL)
+            await self._is_gone_within(KILL_WAIT_S)
+
+    def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", "gearshift.runtime.worker", "--fd", str(fd)]
+        command += ["--cores", ",".join(str(core) for core in sorted(self._cores)), "--parent", str(os.getpid())]
+        threads = dict.fromkeys(THREAD_SETTINGS, str(max(1, len(self._cores))))
+        return subprocess.Popen(
+            command,
+            env={**os.environ, **threads},
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # what a model prints must not mix with our own standard output
+            pass_fds=(fd,),
+            start_new_session=True,
+        )
+
+    def _received(self, message: Message, body: memoryview) -> None:
+        match message:
+            case Done():
+                self._on_done(message, body)
+            case Loaded():
+                self._loaded.append(message)
+                if len(self._loaded) == self._to_load and self._loading is not None and not self._loading.done():
+                    self._loading.set_result(self._loaded)
+            case LoadFailed():
+                self._fail_loading(ModelFailed(f"model {message.model!r} cannot be loaded: {message.reason}"))
+
+    def _fail_loading(self, error: Exception) -> None:
+        if self._loading is not None and not self._loading.done():
+            self._loading.set_exception(error)
+
+    def _stream_ended(self) -> None:
+        if not self._stopping and not self._gone.is_set():
+            self._signal(signal.SIGKILL)  # it closed its socket, so nothing more will come of it
+
+    def _ended(self) -> None:
+        """The process is a zombie: kill what it started (its group still has its id), then reap it."""
+        assert self._process is not None
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._signal(signal.SIGKILL)
+        status = self._process.wait()
+        self._gone.set()
+        if self._protocol is not None:
+            self._protocol.close()
+        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        if self._loading is not None and not self._loading.done():
+            self._fail_loading(WorkerDied(f"a worker ended {how} while it loaded its models"))
+        elif self._serving and not self._stopping:
+            self._on_end()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            try:
+                os.killpg(self._process.pid, number)
+            except ProcessLookupError:
+                return
+
+    async def _is_gone_within(self, longest_s: float) -> bool:
+        try:
+            async with asyncio.timeout(longest_s):
+                await self._gone.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def _widen(sock: socket.socket) -> None:
+    """Larger buffers, as far as the system allows, so that a batch leaves in few writes."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)

@@ -1,0 +1,291 @@
+"""The open-loop load generator: sends when the workload says, whatever the answers do, and measures from then."""
+
+import asyncio
+from collections.abc import Callable
+
+import aiohttp
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S, Clock, WallClock
+from gearshift.errors import InvalidInput, require
+from gearshift.result import ServingResult, percentile, summarise
+from gearshift.serving.replay_result import NO_ANSWER, NO_GEAR, OUTCOMES, Lateness, Replay, RequestLog, gear_shifts
+from gearshift.serving.sources import SampleSource
+from gearshift.workload import Workload
+
+MOST_CONNECTIONS = 256
+LARGEST_LATENESS_S = 0.010
+LONGEST_S = 30.0
+REACH_WITHIN = aiohttp.ClientTimeout(total=10)
+PROGRESS_EVERY_S = 0.1
+SEND_AT_ONCE = 32
+
+Progress = Callable[[int, int], None]
+
+
+async def replay(
+    url: str,
+    workload: Workload,
+    source: SampleSource,
+    *,
+    slo_s: float | None = None,
+    connections: int = MOST_CONNECTIONS,
+    longest_s: float = LONGEST_S,
+    largest_lateness_s: float = LARGEST_LATENESS_S,
+    devices: int = 0,
+    progress: Progress | None = None,
+    clock: Clock | None = None,
+) -> Replay:
+    """Send `workload` to the V2 server at `url`, each request at its instant, over at most `connections` connections.
+
+    Bodies are encoded before the first request is sent.  An instant that finds all connections busy waits for one, and
+    that wait is lateness.  Status 429 and 503 are refusals; 504, an answer too late; any other of 500 and above, a
+    broken connection, or no answer within `longest_s` of sending, a failure: all of them count as late.  `progress` is
+    told (done, total) now and then; `devices` is copied into the result.
+
+    Raises `InvalidInput` where nothing listens at `url`, where the server rejects a request as wrong (another status
+    of 300 to 499), and where an answer cannot be judged.
+    """
+    require(
+        1 <= connections <= MOST_CONNECTIONS, f"connections is {connections}", remedy=f"give 1 to {MOST_CONNECTIONS}"
+    )
+    require(len(workload) > 0, "the workload has no requests")
+    for name, seconds in (("longest_s", longest_s), ("largest_lateness_s", largest_lateness_s)):
+        require(0 < seconds < 1e6, f"{name} is {seconds}", remedy="give a positive number of seconds")
+    base = url.rstrip("/")
+    bodies = {record: source.body(record) for record in np.unique(workload.record).tolist()}
+    async with _session(connections, longest_s) as session:
+        await _reach(session, base)
+        run = _Run(
+            session, f"{base}/v2/models/{source.operator}/infer", workload, source, bodies, clock or WallClock(),
+            connections=connections, longest_s=longest_s, progress=progress,
+        )  # fmt: skip
+        await run.serve()
+    return run.settle(slo_s=slo_s, largest_lateness_s=largest_lateness_s, devices=devices)
+
+
+def run_replay(
+    url: str,
+    workload: Workload,
+    source: SampleSource,
+    *,
+    slo_s: float | None = None,
+    connections: int = MOST_CONNECTIONS,
+    longest_s: float = LONGEST_S,
+    largest_lateness_s: float = LARGEST_LATENESS_S,
+    devices: int = 0,
+    progress: Progress | None = None,
+) -> Replay:
+    """`replay` in an event loop of its own: uvloop where there is one."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(
+            replay(
+                url,
+                workload,
+                source,
+                slo_s=slo_s,
+                connections=connections,
+                longest_s=longest_s,
+                largest_lateness_s=largest_lateness_s,
+                devices=devices,
+                progress=progress,
+            )
+        )
+
+
+class _Parameters(msgspec.Struct, frozen=True):
+    gear: int | None = None
+    outcome: str = "answered"
+
+
+class _Response(msgspec.Struct, frozen=True):
+    parameters: _Parameters = _Parameters()
+
+
+_responses = msgspec.json.Decoder(_Response)
+_answered, _degraded, _late, _refused, _failed = range(len(OUTCOMES))
+_UNSENT = -1
+
+
+class _Run:
+    """One replay under way: the schedule, who has been sent, and what came back."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        target: str,
+        workload: Workload,
+        source: SampleSource,
+        bodies: dict[int, bytes],
+        clock: Clock,
+        *,
+        connections: int,
+        longest_s: float,
+        progress: Progress | None,
+    ) -> None:
+        n = len(workload)
+        self._session, self._target, self._source, self._bodies = session, target, source, bodies
+        self._workload, self._clock, self._progress = workload, clock, progress
+        self._records = workload.record.tolist()
+        self._longest_ns = round(longest_s * NS_PER_S)
+        self._free = asyncio.Semaphore(connections)
+        self._due_ns: NDArray[np.int64] = workload.arrivals_ns
+        self._sent_ns = np.full(n, _UNSENT, dtype=np.int64)
+        self._done_ns = np.zeros(n, dtype=np.int64)
+        self._outcome = np.full(n, _failed, dtype=np.int8)
+        self._status = np.full(n, NO_ANSWER, dtype=np.int16)
+        self._gear = np.full(n, NO_GEAR, dtype=np.int32)
+        self._quality = np.full(n, np.nan)
+        self._done = 0
+        self._next_progress_ns = 0
+
+    async def serve(self) -> None:
+        """Send everything and wait for every answer; raises `InvalidInput` at the first that shows a wrong set-up."""
+        self._due_ns = self._workload.arrivals_ns + self._clock.now_ns()
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._send_all(group)
+        except ExceptionGroup as errors:
+            raise _first_of(errors) from None
+        if self._progress:
+            self._progress(self._done, len(self._due_ns))
+
+    async def _send_all(self, group: asyncio.TaskGroup) -> None:
+        """Start each request at its instant: sleep until the next is due, then send all that are."""
+        due_ns = self._due_ns.tolist()
+        for i, due in enumerate(due_ns):
+            ahead_ns = due - self._clock.now_ns()
+            if ahead_ns > 0:
+                await self._sleep(ahead_ns)
+            elif i % SEND_AT_ONCE == 0:
+                await asyncio.sleep(0)  # behind schedule: let answers in between
+            group.create_task(self._request(i, due))
+
+    async def _sleep(self, ahead_ns: int) -> None:
+        """Sleep at least `ahead_ns`; timers tick in milliseconds, so up to one longer."""
+        until_ns = self._clock.now_ns() + ahead_ns
+        while (left_ns := until_ns - self._clock.now_ns()) > 0:
+            await asyncio.sleep(max(left_ns / NS_PER_S, 0.001))
+
+    async def _request(self, i: int, due_ns: int) -> None:
+        async with self._free:
+            self._sent_ns[i] = sent_ns = self._clock.now_ns()
+            if sent_ns - due_ns < self._longest_ns:
+                await self._exchange(i)
+        self._done_ns[i] = self._clock.now_ns()
+        self._tell()
+
+    async def _exchange(self, i: int) -> None:
+        """Send request `i` and note its answer; a request without one stays failed."""
+        record = self._records[i]
+        try:
+            async with self._session.post(self._target, data=self._bodies[record], allow_redirects=False) as response:
+                status, payload = response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return
+        self._status[i] = status
+        if status == 200:
+            self._note_answer(i, record, payload)
+        elif status in (429, 503):
+            self._outcome[i] = _refused
+        elif status == 504:
+            self._outcome[i] = _late
+        elif 300 <= status < 500 and status != 408:
+            raise InvalidInput(
+                f"the server answers status {status}: {payload[:300].decode('utf-8', 'replace').strip()}",
+                where=self._target,
+                remedy="check the URL and the operator's name, and that the samples are those of its profile",
+            )
+
+    def _note_answer(self, i: int, record: int, payload: bytes) -> None:
+        try:
+            parameters = _responses.decode(payload).parameters
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise InvalidInput(
+                f"the answer is no V2 JSON ({error})", where=self._target, remedy="replay against a V2 server"
+            ) from None
+        self._quality[i] = self._source.quality(record, payload)
+        self._outcome[i] = _degraded if parameters.outcome == "degraded" else _answered
+        self._gear[i] = NO_GEAR if parameters.gear is None else parameters.gear
+
+    def _tell(self) -> None:
+        self._done += 1
+        if self._progress and self._clock.now_ns() >= self._next_progress_ns:
+            self._progress(self._done, len(self._due_ns))
+            self._next_progress_ns = self._clock.now_ns() + round(PROGRESS_EVERY_S * NS_PER_S)
+
+    def settle(self, *, slo_s: float | None, largest_lateness_s: float, devices: int) -> Replay:
+        """The figures of the finished run."""
+        late_s = (self._sent_ns - self._due_ns) / NS_PER_S
+        log = RequestLog(
+            arrival_s=self._workload.arrivals_ns / NS_PER_S,
+            lateness_s=late_s,
+            latency_s=(self._done_ns - self._due_ns) / NS_PER_S,
+            outcome=self._outcome,
+            status=self._status,
+            gear=self._gear,
+            quality=self._quality,
+            record=self._workload.record,
+        )
+        lateness = Lateness(p50_s=percentile(late_s, 0.50), p99_s=percentile(late_s, 0.99), max_s=float(late_s.max()))
+        return Replay(
+            result=_summarise(log, slo_s=slo_s, duration_s=self._workload.duration_s, devices=devices),
+            log=log,
+            lateness=lateness,
+            valid=lateness.p99_s <= largest_lateness_s,
+            failed=int(np.count_nonzero(log.outcome == _failed)),
+            gears=gear_shifts(log),
+        )
+
+
+def _summarise(log: RequestLog, *, slo_s: float | None, duration_s: float, devices: int) -> ServingResult:
+    answered = log.answered
+    return summarise(
+        latency_s=log.latency_s[answered],
+        quality=log.quality[answered],
+        requests=len(log),
+        refused=int(np.count_nonzero(log.outcome == _refused)),
+        latency_objective_s=slo_s,
+        duration_s=duration_s,
+        devices=devices,
+        utilisation={},
+        independent_samples=len(np.unique(log.record[answered])),
+    )
+
+
+def _session(connections: int, longest_s: float) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=connections),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=longest_s),
+        headers={"Content-Type": "application/json"},
+    )
+
+
+async def _reach(session: aiohttp.ClientSession, base: str) -> None:
+    """Raise `InvalidInput` unless something at `base` answers HTTP, whatever it says."""
+    try:
+        async with session.get(f"{base}/v2/health/ready", timeout=REACH_WITHIN) as response:
+            await response.read()
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        raise InvalidInput(
+            f"cannot be reached ({error or type(error).__name__})",
+            where=base,
+            remedy="start it with `gearshift serve`, or give the URL as http://HOST:PORT",
+        ) from None
+
+
+def _first_of(errors: ExceptionGroup[Exception]) -> Exception:
+    first = errors.exceptions[0]
+    return _first_of(first) if isinstance(first, ExceptionGroup) else first
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

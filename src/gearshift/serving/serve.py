@@ -1,0 +1,309 @@
+"""`serve`: a plan is read, its models are loaded, requests are answered, and the end is orderly."""
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import uvicorn
+
+from gearshift.errors import InvalidInput, require
+from gearshift.gear import GearPlan
+from gearshift.model import TensorSpec
+from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.metrics import Metrics
+from gearshift.plan_file import read_plan
+from gearshift.plan_tables import PlanTables, only_operator, plan_tables
+from gearshift.profiles.profile import Profile
+from gearshift.profiles.store import read_profile
+from gearshift.runtime.backends.base import Backend
+from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
+from gearshift.runtime.backends.local import LocalBackend, router_cores
+from gearshift.runtime.service import Service
+from gearshift.serving.http import Application, connection_class
+from gearshift.serving.settings import ServerSettings
+
+BackendKind = Literal["local", "emulated"]
+Say = Callable[[str], None]
+
+BACKLOG = 2048
+LONGEST_END_S = 5
+"""For what is left of HTTP when all accepted requests are answered or have failed."""
+
+
+def say_on_stderr(text: str) -> None:
+    """One line for a person."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def serve(
+    plan_path: Path,
+    *,
+    settings: ServerSettings,
+    backend: BackendKind = "local",
+    profile_path: Path | None = None,
+    project_path: Path | None = None,
+    journal_path: Path | None = None,
+    say: Say = say_on_stderr,
+) -> int:
+    """Serve the plan until SIGTERM or SIGINT; answers the exit code.
+
+    The plan names its profile, and the profile its project; `profile_path` (a folder) and `project_path` (a
+    `gearshift.toml`) say where those are now.  After the first signal every accepted request is answered within
+    `settings.drain_s`, then it ends with 0; a second one ends it at once, with 1.  Raises `InvalidInput` for a plan,
+    a profile or a port that cannot be used, `ModelFailed` for a model that cannot be loaded; nothing is left running.
+    """
+    task = read_task(plan_path, backend, profile_path=profile_path, project_path=project_path)
+    journal = NoJournal() if journal_path is None else Journal(journal_path)
+    with bound_socket(settings.host, settings.port) as sock, pinned(task.router_cores):
+        try:
+            journal.write("start", plan=str(plan_path), backend=backend)
+            return _run(_main(task, settings, journal, sock, say))
+        finally:
+            journal.close()
+
+
+# What is served ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingTask:
+    """A plan and all that serving it needs; `router_cores` are the processors left to this process."""
+
+    plan: GearPlan
+    tables: PlanTables
+    profile: Profile
+    backend: BackendKind
+    project: Path | None
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    router_cores: frozenset[int] | None
+
+    def make_backend(self, settings: ServerSettings, say: Say) -> Backend:
+        """The backend, not started."""
+        if self.project is None:
+            return EmulatedBackend(self.tables, self.plan, self.profile)
+        return LocalBackend(
+            self.tables,
+            self.plan,
+            project=self.project,
+            inputs=self.inputs,
+            longest_start_s=settings.longest_start_s,
+            say=say,
+        )
+
+
+def read_task(
+    plan_path: Path, backend: BackendKind, *, profile_path: Path | None = None, project_path: Path | None = None
+) -> ServingTask:
+    """The plan with its profile and project; raises `InvalidInput` where one is missing or does not fit."""
+    plan = read_plan(plan_path)
+    tables = plan_tables(plan, only_operator(plan))
+    folder = profile_path or plan_path.parent / plan.profile.path
+    profile = read_profile(folder)
+    require(
+        profile.sha256 == plan.profile.sha256,
+        f"the plan was made from another profile than the one in {folder}",
+        where=str(plan_path),
+        remedy="make the plan anew with `gearshift plan`, or name its profile",
+    )
+    if backend == "emulated":
+        return ServingTask(
+            plan=plan,
+            tables=tables,
+            profile=profile,
+            backend=backend,
+            project=None,
+            inputs=EMULATED_INPUTS,
+            outputs=emulated_outputs(profile),
+            router_cores=None,
+        )
+    return ServingTask(
+        plan=plan,
+        tables=tables,
+        profile=profile,
+        backend=backend,
+        project=_project(folder, profile, project_path),
+        inputs=profile.inputs,
+        outputs=profile.outputs,
+        router_cores=router_cores(plan.hardware),
+    )
+
+
+def _project(folder: Path, profile: Profile, given: Path | None) -> Path:
+    if given is None and profile.project is None:
+        raise InvalidInput(
+            "the profile was imported and names no project whose models could be loaded",
+            where=str(folder),
+            remedy="serve with --backend emulated, or name a project",
+        )
+    path = (given or folder / str(profile.project)).resolve()
+    require(path.is_file(), "no such file", where=str(path), remedy="name the project whose models were profiled")
+    return path
+
+
+# The process ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens nowhere yet but holds its port; raises `InvalidInput` where it is in use."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InvalidInput(f"host {host!r} cannot be used ({error.strerror})", remedy="choose another") from None
+    with sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(address)
+            sock.listen(BACKLOG)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise InvalidInput(f"port {port} of {host} is in use", remedy="choose another with --port") from None
+            raise InvalidInput(
+                f"port {port} of {host} cannot be used ({error.strerror})", remedy="choose another with --port"
+            ) from None
+        yield sock
+
+
+@contextmanager
+def pinned(cores: frozenset[int] | None) -> Iterator[None]:
+    """Run on `cores` alone, then on what was before."""
+    if cores is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _run(main: Coroutine[Any, Any, int]) -> int:
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+async def _main(
+    task: ServingTask, settings: ServerSettings, journal: Journal | NoJournal, sock: socket.socket, say: Say
+) -> int:
+    return await ServerProcess(task, settings, journal, sock, say).main()
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers, as ours drain the service first."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+
+class ServerProcess:
+    """The HTTP server and the service behind it, from start to orderly end."""
+
+    def __init__(
+        self, task: ServingTask, settings: ServerSettings, journal: Journal | NoJournal, sock: socket.socket, say: Say
+    ) -> None:
+        self._task, self._settings, self._sock, self._say = task, settings, sock, say
+        metrics = Metrics()
+        self._service = Service(
+            task.tables,
+            task.make_backend(settings, say),
+            most_waiting_requests=settings.most_waiting_requests,
+            most_waiting_bytes=settings.most_waiting_bytes,
+            default_priority=task.plan.operators[task.tables.operator].default_priority,
+            metrics=metrics,
+            journal=journal,
+        )
+        application = Application(
+            self._service,
+            task.tables.operator,
+            inputs=task.inputs,
+            outputs=task.outputs,
+            largest_body_bytes=settings.largest_body_bytes,
+            metrics=metrics,
+        )
+        self._http = _HttpServer(_http_config(application, settings))
+        self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
+
+    async def main(self) -> int:
+        """Start, serve until a signal, and end; answers the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+        http = loop.create_task(self._http.serve(sockets=[self._sock]))
+        try:
+            if not await _done_before(self._service.start(), self._first_signal):
+                return 0
+            self._say(self._ready_line())
+            await self._first_signal.wait()
+            for server in self._http.servers:
+                server.close()
+            drained = await _done_before(self._service.drain(self._settings.drain_s), self._second_signal)
+            return 0 if drained else 1
+        finally:
+            await self._service.stop()
+            self._http.should_exit = True
+            self._http.force_exit = self._second_signal.is_set()
+            await http
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    def _signalled(self) -> None:
+        if self._first_signal.is_set():
+            self._second_signal.set()
+        self._first_signal.set()
+
+    def _ready_line(self) -> str:
+        host, port = self._sock.getsockname()[:2]
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        replicas, devices = len(self._task.tables.replica_ids), len(self._task.tables.device_ids)
+        counted = f"{_count(replicas, 'replica')} on {_count(devices, 'device')}"
+        return f"serving {self._task.tables.operator} at http://{where} ({counted})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+
+
+async def _done_before(work: Coroutine[Any, Any, object], end: asyncio.Event) -> bool:
+    """Whether `work` was done, and did not answer False, before `end`; otherwise it is cancelled."""
+    task, waiter = asyncio.ensure_future(work), asyncio.ensure_future(end.wait())
+    await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
+    for pending in (task, waiter):
+        pending.cancel()
+    await asyncio.gather(task, waiter, return_exceptions=True)
+    return not task.cancelled() and task.result() is not False
+
+
+def _http_config(application: Application, settings: ServerSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
+        loop="none",
+        http=connection_class(settings.largest_header_bytes),
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=settings.keep_alive_s,
+        timeout_graceful_shutdown=LONGEST_END_S,
+    )

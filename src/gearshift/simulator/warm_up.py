@@ -1,0 +1,36 @@
+"""`python -m gearshift.simulator.warm_up` compiles the kernel into the cache."""
+
+import numpy as np
+
+from gearshift.cascade import Cascade
+from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.hardware import identical_devices
+from gearshift.objective import Objective
+from gearshift.placement import Placement, Replica
+from gearshift.plan_tables import plan_tables
+from gearshift.simulator.simulate import simulate_tables
+from gearshift.workload import Workload
+
+
+def warm_up() -> None:
+    """Simulate one request."""
+    nothing = SourceFile(path="", sha256="")
+    gear = Gear(
+        load_range=LoadRange(from_=0.0),
+        cascade=Cascade(models=("model",)),
+        replicas=(ReplicaSettings(replica="replica", load_share=1.0),),
+    )
+    plan = GearPlan(
+        planner="warm-up",
+        hardware=identical_devices(1),
+        placement=Placement(replicas=(Replica(id="replica", model="model", device_ids=("cpu-0",)),)),
+        operators={"task": OperatorPlan(objective=Objective(), gears=(gear,))},
+        profile=nothing,
+        trace=nothing,
+    )
+    workload = Workload(arrivals_ns=np.zeros(1, dtype=np.int64), record=np.zeros(1, dtype=np.int32), duration_s=1.0)
+    simulate_tables(plan_tables(plan, "task"), np.array([[0, 1]]), np.ones((1, 1)), workload)
+
+
+if __name__ == "__main__":
+    warm_up()

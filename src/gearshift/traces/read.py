@@ -1,0 +1,270 @@
+"""Traces from CSV files: one row a request (`arrival_s`), or requests per second (`second,requests`)."""
+
+import hashlib
+import io
+import math
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S
+from gearshift.errors import InvalidInput, require
+from gearshift.files import read_bytes, write_atomically
+from gearshift.traces.generate import MOST_REQUESTS, Arrivals, arrivals_of_rates
+from gearshift.workload import Trace
+
+LONGEST_S = 10_000_000
+_FORMS = "give a column `arrival_s` (seconds), or the columns `second,requests`"
+_ROWS_AT_ONCE = 1_000_000
+
+
+def read_trace(
+    path: Path,
+    *,
+    rate_scale: float = 1.0,
+    start_s: float = 0.0,
+    duration_s: float | None = None,
+    arrivals: Arrivals = "poisson",
+    seed: int = 0,
+) -> Trace:
+    """The trace in the CSV file `path`, times counted from `start_s`; it lasts to the end of its last begun second.
+
+    A column `arrival_s` holds seconds since the trace began, sorted.  `rate_scale` s makes of each arrival floor(s)
+    copies, and one more with the probability of the rest: the first at its instant, others uniformly within half the
+    gap to either neighbour, so that bursts stay bursts.  `arrivals` plays no part.
+
+    Columns `second` (whole, rising) and `requests` (whole) hold counts; a second that is left out has none.  Counts
+    times `rate_scale` are rates per second: `uniform` spreads them evenly, with exactly rounded running totals;
+    `poisson` draws Poisson arrivals of each second's rate.
+
+    `start_s` and `duration_s` cut `[start_s, start_s + duration_s)` out of the file's own time.  `sha256` covers the
+    file's bytes and every option that changes the arrivals.  Times are exact to the nanosecond up to 48 days.
+
+    Raises `InvalidInput` for a file that is missing, empty, cut off or malformed (with its line), for a window outside
+    of the trace, where no requests are left, and for more than 200 million.
+    """
+    require(
+        0 < rate_scale <= 1e9, f"rate_scale is {rate_scale}", remedy="give a positive number up to a thousand million"
+    )
+    data = read_bytes(path, remedy="check the path of the trace")
+    rows = _read_rows(path, data)
+    options: tuple[object, ...]
+    if rows.columns == ("arrival_s",):
+        end_s, options = _check_arrivals(rows), (rate_scale, seed if rate_scale != 1 else 0)
+        window = _window(path, start_s, duration_s, end_s)
+        times_ns = _cut_ns(np.rint(rows.values[:, 0] * NS_PER_S).astype(np.int64), window)
+        times_ns = _scale_arrivals(
+            times_ns, rate_scale, seed, path, window_ns=round((window[1] - window[0]) * NS_PER_S)
+        )
+    else:
+        end_s, options = _check_counts(rows), (rate_scale, arrivals, seed if arrivals == "poisson" else 0)
+        window = _window(path, start_s, duration_s, end_s)
+        times_ns = _arrivals_of_counts(rows, rate_scale, window, arrivals, seed)
+    require(
+        len(times_ns) > 0, "no requests are left", where=str(path), remedy="widen the window or raise the rate scale"
+    )
+    return Trace(
+        arrivals_ns=times_ns,
+        duration_s=window[1] - window[0] if duration_s is None else duration_s,
+        sha256=_fingerprint(data, (*options, start_s, duration_s)),
+    )
+
+
+def write_trace(trace: Trace, path: Path) -> None:
+    """Write the arrivals as a column `arrival_s` in seconds with nine decimals, whole or not at all."""
+    parts = ["arrival_s\n"]
+    for begin in range(0, len(trace), _ROWS_AT_ONCE):
+        seconds, rest = np.divmod(trace.arrivals_ns[begin : begin + _ROWS_AT_ONCE], NS_PER_S)
+        parts.append("".join(map("%d.%09d\n".__mod__, zip(seconds.tolist(), rest.tolist(), strict=True))))
+    write_atomically(path, "".join(parts).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The numbers (rows, columns) under a header, ordered as the form has them, and where they came from."""
+
+    path: Path
+    data: bytes
+    columns: tuple[str, ...]
+    values: NDArray[np.float64]
+
+    def complain(self, row: int, what: str, *, field: str, remedy: str) -> InvalidInput:
+        """The error for row `row`, with its line in the file; a last line without its end is called cut off."""
+        line = _line_of_row(self.data, row)
+        if row == len(self.values) - 1 and not self.data.endswith(b"\n"):
+            remedy += " (the file does not end with a line end: it may be cut off)"
+        return InvalidInput(what, where=f"{self.path}, line {line}, field {field!r}", remedy=remedy)
+
+    def check(self, column: int, bad: NDArray[np.bool_], what: str, *, remedy: str) -> None:
+        """Raise for the first row that is `bad`; `what` follows the value."""
+        if bad.any():
+            row = int(np.argmax(bad))
+            value = self.values[row, column]
+            raise self.complain(row, f"{value:.12g} {what}", field=self.columns[column], remedy=remedy)
+
+
+def _read_rows(path: Path, data: bytes) -> _Rows:
+    head, _, body = data.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
+    names = tuple(name.strip(" \t\r\"'") for name in head.decode("utf-8", "replace").split(","))
+    columns = next((form for form in (("arrival_s",), ("second", "requests")) if sorted(form) == sorted(names)), None)
+    if columns is None:
+        shown = ", ".join(names)[:80]
+        raise InvalidInput(f"the columns are {shown!r}", where=f"{path}, line 1", remedy=_FORMS)
+    require(bool(body.strip()), "there are no rows under the header", where=str(path), remedy=_FORMS)
+    require(
+        body.count(b"\n") <= MOST_REQUESTS,
+        "the trace has more than 200 million rows",
+        where=str(path),
+        remedy="cut the file into shorter traces",
+    )
+    order = tuple(names.index(name) for name in columns)
+    return _Rows(path=path, data=data, columns=columns, values=_parse(path, body, len(columns), order))
+
+
+def _parse(path: Path, body: bytes, columns: int, order: tuple[int, ...]) -> NDArray[np.float64]:
+    text = io.TextIOWrapper(io.BytesIO(body), encoding="utf-8", errors="replace")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            values = np.loadtxt(text, delimiter=",", comments=None, ndmin=2, dtype=np.float64)
+            if values.shape[1] == columns:
+                return values[:, order]
+    except (ValueError, UserWarning):
+        pass
+    lines = body.decode("utf-8", "replace").splitlines()
+    raise _first_malformed(path, lines, columns, cut=not body.endswith(b"\n"))
+
+
+def _first_malformed(path: Path, lines: list[str], columns: int, *, cut: bool) -> InvalidInput:
+    """The error for the first line that is not `columns` numbers."""
+    for i, line in enumerate(lines):
+        if not line:
+            continue
+        fields = line.split(",")
+        number = all(_is_number(field) for field in fields)
+        if len(fields) != columns or not number:
+            what = f"{line[:80]!r} is not {'a number' if columns == 1 else 'two numbers'}"
+            hint = "; the file may be cut off" if cut and i == len(lines) - 1 else ""
+            return InvalidInput(what, where=f"{path}, line {i + 2}", remedy=f"mend the line{hint}")
+    return InvalidInput("the rows cannot be read as numbers", where=str(path), remedy=_FORMS)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+def _line_of_row(data: bytes, row: int) -> int:
+    """The line, from 1, of data row `row`, from 0; empty lines count as lines but not as rows."""
+    lines = data.decode("utf-8", "replace").splitlines()
+    filled = (i for i, line in enumerate(lines[1:], start=2) if line)
+    return next((number for i, number in enumerate(filled) if i == row), len(lines))
+
+
+def _check_arrivals(rows: _Rows) -> float:
+    """The seconds the trace lasts; raises `InvalidInput` for a bad time."""
+    _check_times(rows)
+    times = rows.values[:, 0]
+    falls = np.concatenate([[False], np.diff(times) < 0])
+    rows.check(0, falls, "is before the time above it", remedy="sort the rows by time")
+    return float(np.floor(times[-1] + 0.5e-9)) + 1
+
+
+def _check_counts(rows: _Rows) -> float:
+    """The seconds the trace lasts; raises `InvalidInput` for a bad second or count."""
+    _check_times(rows)
+    seconds, counts = rows.values.T
+    rows.check(0, seconds != np.floor(seconds), "is not a whole second", remedy="give one row per whole second")
+    steps = np.concatenate([[1.0], np.diff(seconds)])
+    rows.check(0, steps == 0, "is there twice", remedy="give each second once")
+    rows.check(0, steps < 0, "is before the second above it", remedy="sort the rows by second")
+    rows.check(1, ~np.isfinite(counts), "is not finite", remedy="give a whole number from 0")
+    rows.check(1, counts > MOST_REQUESTS, "is more than 200 million requests", remedy="check the count")
+    rows.check(1, counts < 0, "is negative", remedy="give a whole number from 0")
+    rows.check(1, counts != np.floor(counts), "is not a whole number of requests", remedy="give a whole number from 0")
+    return float(seconds[-1]) + 1
+
+
+def _check_times(rows: _Rows) -> None:
+    times = rows.values[:, 0]
+    rows.check(0, ~np.isfinite(times), "is not finite", remedy="give seconds since the trace began")
+    rows.check(0, times < 0, "is negative", remedy="give seconds since the trace began")
+    rows.check(
+        0,
+        times >= LONGEST_S,
+        "is more than 10 million seconds",
+        remedy="give seconds since the trace began, not since 1970, and cut longer traces",
+    )
+
+
+def _window(path: Path, start_s: float, duration_s: float | None, end_s: float) -> tuple[float, float]:
+    """The window in seconds of the file's own time; raises `InvalidInput` unless it lies within the trace."""
+    where, remedy = str(path), f"stay within the {end_s:g} s of the trace"
+    require(0 <= start_s < math.inf, f"start_s is {start_s}", where=where, remedy=remedy)
+    require(start_s < end_s, f"start_s {start_s:g} is after the trace's end", where=where, remedy=remedy)
+    if duration_s is None:
+        return start_s, end_s
+    require(0 < duration_s < math.inf, f"duration_s is {duration_s}", where=where, remedy=remedy)
+    require(
+        start_s + duration_s <= end_s * (1 + 1e-12),
+        f"the window from {start_s:g} s to {start_s + duration_s:g} s ends after the trace",
+        where=where,
+        remedy=remedy,
+    )
+    return start_s, start_s + duration_s
+
+
+def _cut_ns(times_ns: NDArray[np.int64], window: tuple[float, float]) -> NDArray[np.int64]:
+    start_ns, end_ns = (round(second * NS_PER_S) for second in window)
+    first, last = np.searchsorted(times_ns, [start_ns, end_ns], side="left")
+    return times_ns[first:last] - start_ns
+
+
+def _scale_arrivals(
+    times_ns: NDArray[np.int64], scale: float, seed: int, path: Path, *, window_ns: int
+) -> NDArray[np.int64]:
+    """The arrivals (n,), sorted, as `scale` times as many; see `read_trace`."""
+    if scale == 1 or len(times_ns) == 0:
+        return times_ns
+    _check_number(len(times_ns) * scale, path)
+    generator = np.random.default_rng(seed)
+    whole = math.floor(scale)
+    copies = whole + (generator.random(len(times_ns)) < scale - whole).astype(np.int64)
+    extra = np.repeat(np.arange(len(times_ns)), np.maximum(copies - 1, 0))
+    half_gaps = np.concatenate([[0.0], np.diff(times_ns) / 2, [0.0]])
+    place = generator.uniform(-1, 1, len(extra))
+    jitter = np.where(place < 0, place * half_gaps[extra], place * half_gaps[extra + 1])
+    jittered = np.clip(times_ns[extra] + np.rint(jitter).astype(np.int64), 0, window_ns - 1)
+    return np.sort(np.concatenate([times_ns[copies >= 1], jittered]), kind="stable")
+
+
+def _arrivals_of_counts(
+    rows: _Rows, scale: float, window: tuple[float, float], arrivals: Arrivals, seed: int
+) -> NDArray[np.int64]:
+    first, last = math.floor(window[0]), math.ceil(window[1])
+    seconds = rows.values[:, 0].astype(np.int64)
+    inside = (seconds >= first) & (seconds < last)
+    rates = np.zeros(last - first)
+    rates[seconds[inside] - first] = rows.values[inside, 1] * scale
+    _check_number(float(rates.sum()), rows.path)
+    times_ns = arrivals_of_rates(rates, arrivals, seed)
+    return _cut_ns(times_ns, (window[0] - first, window[1] - first))
+
+
+def _check_number(requests: float, path: Path) -> None:
+    require(
+        requests <= MOST_REQUESTS,
+        f"the trace has about {requests:.3g} requests, more than 200 million",
+        where=str(path),
+        remedy="cut a shorter window, or scale the rate down",
+    )
+
+
+def _fingerprint(data: bytes, options: tuple[object, ...]) -> str:
+    return hashlib.sha256(hashlib.sha256(data).digest() + repr(options).encode()).hexdigest()

@@ -1,0 +1,211 @@
+"""What every backend does, on each of them."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pytest
+
+from gearshift.plan_tables import PlanTables, plan_tables
+from gearshift.request import Request, Sample
+from gearshift.runtime.backends.base import Backend, Batch
+from gearshift.runtime.backends.emulated import EmulatedBackend
+from gearshift.runtime.backends.local import LocalBackend
+from tests.little_task import INPUTS, little_plan, little_profile, write_little_task
+
+LONGEST_S = 30.0
+
+
+class World(Protocol):
+    """A backend, samples that go well and badly on it, and a way to break a replica."""
+
+    tables: PlanTables
+    backend: Backend
+
+    def good(self) -> dict[str, np.ndarray]: ...
+    def bad(self) -> dict[str, np.ndarray]: ...
+    def slow(self) -> dict[str, np.ndarray]: ...
+    def break_replica(self, replica: int) -> None: ...
+
+
+class Local:
+    def __init__(self, folder: Path) -> None:
+        write_little_task(folder)
+        plan = little_plan("")
+        self.tables = plan_tables(plan, "sums")
+        self.backend = LocalBackend(self.tables, plan, project=folder / "gearshift.toml", inputs=INPUTS)
+
+    def good(self):
+        return {"x": np.array([[1.0, 2.0]])}
+
+    def bad(self):
+        return {"x": np.array([[666.0, 2.0]])}
+
+    def slow(self):
+        return {"x": np.array([[5.0, 20.0]])}
+
+    def break_replica(self, replica: int) -> None:
+        os.kill(self.backend.worker_pids()[replica], signal.SIGKILL)
+
+
+class Emulated:
+    def __init__(self, folder: Path) -> None:
+        plan = little_plan("")
+        self.tables = plan_tables(plan, "sums")
+        self.backend = EmulatedBackend(self.tables, plan, little_profile())
+
+    def good(self):
+        return {"sample": np.array([2])}
+
+    def bad(self):
+        return {"sample": np.array([99])}
+
+    slow = good
+
+    def break_replica(self, replica: int) -> None:
+        self.backend.lose(replica)
+
+
+@dataclass
+class Events:
+    """Keeps what a backend reports, in order, and lets a test wait for it."""
+
+    seen: list[tuple[Any, ...]] = field(default_factory=list)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def samples_finished(self, batch: Batch, samples: Sequence[Sample]) -> None:
+        self._add("samples", batch.id, len(samples))
+
+    def batch_finished(self, batch: Batch) -> None:
+        self._add("batch", batch.id)
+
+    def replica_lost(self, replica: int) -> None:
+        self._add("lost", replica)
+
+    def replica_ready(self, replica: int) -> None:
+        self._add("ready", replica)
+
+    def _add(self, *what: Any) -> None:
+        self.seen.append(what)
+        self.news.set()
+
+    async def until(self, holds: Callable[[list[tuple[Any, ...]]], bool]) -> None:
+        async with asyncio.timeout(LONGEST_S):
+            while not holds(self.seen):
+                self.news.clear()
+                await self.news.wait()
+
+
+@pytest.fixture(params=[Local, Emulated])
+def make_world(request, tmp_path) -> Callable[[], World]:
+    return lambda: request.param(tmp_path)
+
+
+def batch_of(number: int, replica: int, payloads: Sequence[dict[str, np.ndarray]]) -> Batch:
+    request = Request(id=number, operator="sums", arrived_ns=0, rows=len(payloads))
+    return Batch(number, replica, [Sample(request, row, row, payload) for row, payload in enumerate(payloads)])
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
+
+
+async def started(world: World) -> Events:
+    events = Events()
+    await world.backend.start(events)
+    assert sorted(events.seen) == [("ready", 0), ("ready", 1)]
+    events.seen.clear()
+    return events
+
+
+def test_a_batch_is_reported_sample_by_sample_and_then_as_a_whole(make_world):
+    async def main() -> None:
+        world = make_world()
+        events = await started(world)
+        batch = batch_of(1, 0, [world.good(), world.good()])
+        world.backend.run(batch)
+        await events.until(lambda seen: ("batch", 1) in seen)
+        await world.backend.stop()
+        assert events.seen == [("samples", 1, 2), ("batch", 1)]
+        for sample in batch.samples:
+            assert sample.error == ""
+            assert sample.certainty == 1.0
+            assert all(array.shape == (1,) for array in sample.result.values())
+
+    run(main())
+
+
+def test_only_the_sample_that_fails_has_an_error(make_world):
+    async def main() -> None:
+        world = make_world()
+        events = await started(world)
+        batch = batch_of(1, 1, [world.good(), world.bad(), world.good()])
+        world.backend.run(batch)
+        await events.until(lambda seen: ("batch", 1) in seen)
+        await world.backend.stop()
+        assert [bool(sample.error) for sample in batch.samples] == [False, True, False]
+        assert "secret" not in batch.samples[1].error
+        assert batch.samples[0].result is not None
+
+    run(main())
+
+
+def test_run_returns_at_once_and_reports_later(make_world):
+    async def main() -> None:
+        world = make_world()
+        events = await started(world)
+        world.backend.run(batch_of(1, 0, [world.good()]))
+        assert events.seen == []
+        await events.until(lambda seen: ("batch", 1) in seen)
+        await world.backend.stop()
+
+    run(main())
+
+
+def test_a_lost_replica_is_reported_once_comes_back_and_serves(make_world):
+    async def main() -> None:
+        world = make_world()
+        events = await started(world)
+        small = world.tables.models.index("small")
+        lost = int(world.tables.model_begin[small])
+        world.backend.run(batch_of(1, lost, [world.slow()]))
+        world.break_replica(lost)
+        await events.until(lambda seen: ("ready", lost) in seen)
+        assert events.seen.count(("lost", lost)) == 1
+        assert ("batch", 1) not in events.seen
+        again = batch_of(2, lost, [world.good()])
+        world.backend.run(again)
+        await events.until(lambda seen: ("batch", 2) in seen)
+        assert again.samples[0].error == ""
+        await world.backend.stop()
+        assert ("batch", 1) not in events.seen
+
+    run(main())
+
+
+def test_a_stopped_backend_reports_nothing_more_and_may_be_stopped_twice(make_world):
+    async def main() -> None:
+        world = make_world()
+        events = await started(world)
+        world.backend.run(batch_of(1, 0, [world.slow()]))
+        await world.backend.stop()
+        await world.backend.stop()
+        assert events.seen == []
+
+    run(main())
+
+
+def test_a_backend_may_be_stopped_before_it_was_started(make_world):
+    async def main() -> None:
+        await make_world().backend.stop()
+
+    run(main())

@@ -1,0 +1,472 @@
+"""A real server in a process of its own, spoken to over HTTP."""
+
+import asyncio
+import json
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.little_task import write_little_task
+
+LONGEST_S = 30.0
+SERVE = """
+import json, sys
+from pathlib import Path
+import msgspec
+from gearshift.errors import GearshiftError
+from gearshift.serving.serve import serve
+from gearshift.serving.settings import ServerSettings
+settings = msgspec.convert(json.loads(sys.argv[2]), ServerSettings)
+try:
+    sys.exit(serve(Path(sys.argv[1]), settings=settings, backend=sys.argv[3]))
+except GearshiftError as error:
+    sys.stderr.write(f"error: {error}\\n")
+    sys.exit(error.exit_code)
+"""
+
+
+class Server:
+    """The process, what it writes on standard error, and its address."""
+
+    def __init__(self, plan: Path, backend: str, settings: dict[str, Any]) -> None:
+        arguments = [str(plan), json.dumps({"port": 0, **settings}), backend]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SERVE, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.said: list[str] = []
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        self.url = ""
+
+    def _read(self) -> None:
+        for line in self.process.stderr:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def until_it_says(self, pattern: str) -> re.Match[str]:
+        while True:
+            line = self._lines.get(timeout=LONGEST_S)
+            assert line is not None, f"the server ended without saying {pattern!r}: {self.said}"
+            self.said.append(line)
+            match = re.search(pattern, line)
+            if match:
+                return match
+
+    def ready(self) -> "Server":
+        self.url = self.until_it_says(r"serving sums at (http://127.0.0.1:\d+) \(2 replicas on 1 device\)")[1]
+        return self
+
+    def workers(self) -> list[int]:
+        found = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in found]
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        status = self.process.wait(LONGEST_S)
+        self._reader.join(LONGEST_S)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return status
+
+
+@contextmanager
+def serving(folder: Path, backend: str = "local", **settings: Any) -> Iterator[Server]:
+    server = Server(write_little_task(folder), backend, settings)
+    try:
+        yield server.ready()
+    finally:
+        workers = server.workers() if server.process.poll() is None else []
+        server.process.kill()
+        server.wait()
+        assert all(gone_within(pid) for pid in workers)
+
+
+def gone_within(pid: int, longest_s: float = 10.0) -> bool:
+    end = time.monotonic() + longest_s
+    while time.monotonic() < end:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("task"), largest_body_bytes=100_000, largest_header_bytes=10_000) as server:
+        yield server
+
+
+def body(*rows: tuple[float, float], **fields: Any) -> dict[str, Any]:
+    data = [value for row in rows for value in row]
+    return {"inputs": [{"name": "x", "datatype": "FP64", "shape": [len(rows), 2], "data": data}], **fields}
+
+
+def speak(main: Callable[[aiohttp.ClientSession], Any]) -> Any:
+    async def session() -> Any:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=LONGEST_S)) as client:
+            return await main(client)
+
+    return asyncio.run(session())
+
+
+async def post(client: aiohttp.ClientSession, server: Server, data: Any, **options: Any) -> tuple[int, Any, Any]:
+    payload = data if isinstance(data, (bytes, str)) else json.dumps(data)
+    async with client.post(f"{server.url}/v2/models/sums/infer", data=payload, **options) as response:
+        return response.status, await response.json(), response.headers
+
+
+def infer(server: Server, data: Any, **options: Any) -> tuple[int, Any, Any]:
+    return speak(lambda client: post(client, server, data, **options))
+
+
+def get(server: Server, path: str, method: str = "GET") -> tuple[int, str]:
+    async def main(client: aiohttp.ClientSession) -> tuple[int, str]:
+        async with client.request(method, server.url + path) as response:
+            return response.status, await response.text()
+
+    return speak(main)
+
+
+def outputs(answer: Any) -> dict[str, Any]:
+    return {output["name"]: output["data"] for output in answer["outputs"]}
+
+
+def test_rows_are_answered_each_by_its_stage(server):
+    names = ["sum", "by", "gearshift_model", "gearshift_stage", "gearshift_certainty"]
+    status, answer, _ = infer(server, body((1, 2), (0, 4), (3, 3), id="7", outputs=[{"name": n} for n in names]))
+    assert status == 200
+    assert answer["id"] == "7"
+    assert outputs(answer) == {
+        "sum": [3, 4, 6],
+        "by": ["small", "large", "small"],
+        "gearshift_model": ["small", "large", "small"],
+        "gearshift_stage": [0, 1, 0],
+        "gearshift_certainty": [1, 1, 1],
+    }
+    assert answer["parameters"]["outcome"] == "answered"
+    assert answer["parameters"]["gear"] == 0
+    assert answer["parameters"]["run_s"] > 0
+
+
+def test_the_version_path_serves_too(server):
+    async def main(client):
+        url = f"{server.url}/v2/models/sums/versions/1/infer"
+        async with client.post(url, data=json.dumps(body((1, 2)))) as response:
+            return response.status
+
+    assert speak(main) == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "holds"),
+    [
+        ("/v2", 200, '"name":"gearshift"'),
+        ("/v2/health/live", 200, "true"),
+        ("/v2/health/ready", 200, "true"),
+        ("/livez", 200, "true"),
+        ("/readyz", 200, "true"),
+        ("/v2/models/sums", 200, '"shape":[-1,2]'),
+        ("/v2/models/sums/ready", 200, "true"),
+        ("/metrics", 200, "gearshift_gear 0.0"),
+        ("/v2/models/other", 404, "there is no model 'other'"),
+        ("/v2/models/other/ready", 404, "there is no model 'other'"),
+        ("/nothing", 404, "there is nothing at '/nothing'"),
+        ("/v2/models/sums/infer", 405, "POST"),
+    ],
+)
+def test_each_path_answers(server, path, status, holds):
+    assert get(server, path)[0] == status
+    assert holds in get(server, path)[1]
+
+
+def test_a_method_that_is_not_allowed_is_405(server):
+    assert get(server, "/v2", method="DELETE")[0] == 405
+
+
+def test_an_unknown_model_is_404(server):
+    assert get(server, "/v2/models/other/infer", method="POST")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "no inference request"),
+        (b"{" * 1000, "no inference request"),
+        (b"\xff\xfe\x00", "no inference request"),
+        ({"inputs": []}, "missing"),
+        (body(), "shape"),
+        (body((1, 2), parameters={"priority": 2000}), "priority"),
+        ({"inputs": [{"name": "y", "datatype": "FP64", "shape": [1, 2], "data": [1, 2]}]}, "'y'"),
+        ({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}, "datatype"),
+        ({"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [1, 2, 3]}]}, "shape"),
+        ({"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1]}]}, "1 elements"),
+        ({"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": ["a", 2]}]}, "data"),
+        ('{"inputs":[{"name":"x","datatype":"FP64","shape":[1,2],"data":[NaN,1]}]}', "malformed"),
+    ],
+)
+def test_bad_input_is_400_with_field_and_reason(server, data, reason):
+    status, answer, _ = infer(server, data)
+    assert status == 400
+    assert reason in answer["error"]
+
+
+def test_a_body_over_the_bound_is_413_before_it_is_sent(server):
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=LONGEST_S) as sock:
+        head = b"POST /v2/models/sums/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 100001\r\n\r\n"
+        sock.sendall(head)
+        assert sock.recv(1000).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_chunked_body_over_the_bound_is_413(server):
+    async def chunks():
+        for _ in range(11):
+            yield b" " * 10_000
+
+    async def main(client):
+        async with client.post(f"{server.url}/v2/models/sums/infer", data=chunks()) as response:
+            return response.status
+
+    assert speak(main) == 413
+
+
+def test_a_chunked_body_within_the_bound_is_served(server):
+    async def chunks():
+        for byte in json.dumps(body((1, 2))).encode():
+            yield bytes([byte])
+
+    async def main(client):
+        async with client.post(f"{server.url}/v2/models/sums/infer", data=chunks()) as response:
+            return response.status
+
+    assert speak(main) == 200
+
+
+def test_headers_without_end_are_refused(server):
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=LONGEST_S) as sock:
+        sock.sendall(b"GET /v2 HTTP/1.1\r\nx: " + b"a" * 12_000)
+        assert sock.recv(1000).startswith(b"HTTP/1.1 431 ")
+
+
+def test_only_the_request_that_fails_fails_and_no_internals_leave(server):
+    rows = [(1, 1), (666, 1), (2, 2), (13, 1), (3, 3)]
+
+    async def main(client):
+        return await asyncio.gather(*(post(client, server, body(row)) for row in rows))
+
+    answers = speak(main)
+    assert [status for status, _, _ in answers] == [200, 500, 200, 500, 200]
+    error = answers[1][1]["error"]
+    assert "secret" not in error
+    number = re.search(r"\(id ([0-9a-f]+)\)", error)[1]
+    server.until_it_says(number)
+    assert any("a secret of the model" in line for line in server.said)
+
+
+def test_a_killed_worker_fails_what_it_held_and_is_replaced(tmp_path):
+    with serving(tmp_path) as server:
+
+        async def main(client):
+            slow = asyncio.create_task(post(client, server, body((5, 20))))
+            await until_metric(client, server, r'gearshift_batches_total\{model="small",reason="full"\} 1.0')
+            (worker,) = server.workers()
+            os.kill(worker, signal.SIGKILL)
+            status, answer, _ = await slow
+            assert status == 500
+            assert "ended" in answer["error"]
+            await until_ready(client, server)
+            return (await post(client, server, body((1, 2))))[0]
+
+        assert speak(main) == 200
+        assert server.end() == 0
+
+
+def test_a_request_that_kills_its_worker_does_not_take_the_server_down(tmp_path):
+    with serving(tmp_path) as server:
+
+        async def main(client):
+            status, _, _ = await post(client, server, body((9, 0)))
+            assert status == 500
+            await until_ready(client, server)
+            return (await post(client, server, body((1, 2))))[0]
+
+        assert speak(main) == 200
+
+
+async def until_metric(client: aiohttp.ClientSession, server: Server, pattern: str) -> None:
+    async with asyncio.timeout(LONGEST_S):
+        while True:
+            async with client.get(f"{server.url}/metrics") as response:
+                if re.search(pattern, await response.text()):
+                    return
+
+
+async def until_ready(client: aiohttp.ClientSession, server: Server) -> None:
+    async with asyncio.timeout(LONGEST_S):
+        while True:
+            async with client.get(f"{server.url}/readyz") as response:
+                if response.status == 200:
+                    return
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_under_load_answers_all_that_was_accepted_and_leaves_nothing(tmp_path, number):
+    with serving(tmp_path) as server:
+        workers = server.workers()
+
+        async def main(client):
+            requests = [asyncio.create_task(post(client, server, body((5, 0.05)))) for _ in range(50)]
+            await until_metric(client, server, "gearshift_waiting_requests [1-9]")
+            server.process.send_signal(number)
+            return await asyncio.gather(*requests, return_exceptions=True)
+
+        answers = speak(main)
+        assert server.wait() == 0
+        statuses = [answer[0] for answer in answers if isinstance(answer, tuple)]
+        assert set(statuses) <= {200, 503}
+        assert statuses.count(200) >= 2
+        lost = [answer for answer in answers if not isinstance(answer, tuple)]
+        assert all(isinstance(error, aiohttp.ClientConnectionError) for error in lost)
+        assert all(gone_within(pid) for pid in workers)
+
+
+def test_what_is_not_answered_within_the_drain_time_fails(tmp_path):
+    with serving(tmp_path, drain_s=0.2) as server:
+
+        async def main(client):
+            slow = asyncio.create_task(post(client, server, body((5, 30))))
+            await until_metric(client, server, r'gearshift_batches_total\{model="small",reason="full"\} 1.0')
+            begun = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            status, answer, _ = await slow
+            return status, answer, time.monotonic() - begun
+
+        status, answer, waited_s = speak(main)
+        assert status == 500
+        assert "stopped" in answer["error"]
+        assert waited_s < 10
+        assert server.wait() == 1
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path):
+    with serving(tmp_path) as server:
+
+        async def main(client):
+            slow = asyncio.create_task(post(client, server, body((5, 30))))
+            await until_metric(client, server, r'gearshift_batches_total\{model="small",reason="full"\} 1.0')
+            server.process.send_signal(signal.SIGTERM)
+            await until_refused(client, server)
+            server.process.send_signal(signal.SIGTERM)
+            return (await asyncio.gather(slow, return_exceptions=True))[0]
+
+        begun = time.monotonic()
+        speak(main)
+        assert server.wait() == 1
+        assert time.monotonic() - begun < 15
+
+
+async def until_refused(client: aiohttp.ClientSession, server: Server) -> None:
+    """Until the server drains: a kept connection is told so, a new one is not taken."""
+    async with asyncio.timeout(LONGEST_S):
+        while True:
+            try:
+                async with client.get(f"{server.url}/readyz") as response:
+                    if response.status == 503:
+                        return
+            except aiohttp.ClientConnectionError:
+                return
+
+
+def test_no_worker_outlives_a_killed_server(tmp_path):
+    with serving(tmp_path) as server:
+        workers = server.workers()
+        server.process.kill()
+        assert workers
+        assert all(gone_within(pid) for pid in workers)
+
+
+def test_a_full_queue_is_429_with_retry_after(tmp_path):
+    with serving(tmp_path, most_waiting_requests=3) as server:
+
+        async def main(client):
+            requests = [asyncio.create_task(post(client, server, body((5, 0.3)))) for _ in range(40)]
+            return await asyncio.gather(*requests)
+
+        answers = speak(main)
+        assert {status for status, _, _ in answers} == {200, 429}
+        assert all("Retry-After" in headers for status, _, headers in answers if status == 429)
+
+
+def test_a_client_that_leaves_takes_its_waiting_request_along(tmp_path):
+    with serving(tmp_path) as server:
+
+        async def main(client):
+            slow = asyncio.create_task(post(client, server, body((5, 1))))
+            await until_metric(client, server, r'gearshift_batches_total\{model="small",reason="full"\} 1.0')
+            waits = asyncio.create_task(post(client, server, body((9, 0))))  # would kill the worker
+            await until_metric(client, server, "gearshift_waiting_requests 1.0")
+            waits.cancel()
+            await until_metric(client, server, "gearshift_waiting_requests 0.0")
+            await until_metric(client, server, 'outcome="cancelled"} 1.0')
+            return (await slow)[0]
+
+        assert speak(main) == 200
+
+
+def test_the_emulated_backend_answers_from_the_records(tmp_path):
+    with serving(tmp_path, backend="emulated") as server:
+        data = [{"name": "sample", "datatype": "INT64", "shape": [3], "data": [0, 1, 2]}]
+        status, answer, _ = infer(server, {"inputs": data})
+        assert status == 200
+        assert outputs(answer) == {"quality": [1, 1, 1], "label": ["small-0", "large-1", "small-2"]}
+        data[0]["data"] = [0, 1, 10]
+        status, answer, _ = infer(server, {"inputs": data})
+        assert status == 500
+        assert "sample 10 is not recorded" in answer["error"]
+        assert server.end() == 0
+
+
+def test_a_port_in_use_is_said_before_models_are_loaded(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        failing = Server(write_little_task(tmp_path), "local", {"port": port})
+        failing.until_it_says(f"error: port {port} of 127.0.0.1 is in use; choose another with --port")
+        assert failing.wait() == 2
+
+
+def test_a_plan_of_another_profile_is_refused(tmp_path):
+    plan = write_little_task(tmp_path)
+    text = plan.read_text()
+    plan.write_text(re.sub(r'"sha256": "[0-9a-f]{8}', '"sha256": "00000000', text))
+    failing = Server(plan, "local", {})
+    failing.until_it_says("made from another profile")
+    assert failing.wait() == 2
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_server(tmp_path):
+    plan = write_little_task(tmp_path)
+    (tmp_path / "task.py").write_text("def small():\n    raise ValueError('no weights')\ndef large():\n    pass\n")
+    failing = Server(plan, "local", {})
+    failing.until_it_says("error: model .* cannot be loaded")
+    assert failing.wait() == 2

@@ -1,0 +1,111 @@
+"""A little task of plain functions in a folder: project, profile and plan, made by hand so that nothing is measured.
+
+Input `x` (rows, 2) of FP64.  Model `small` is certain where x[0] >= 1, `large` always; both answer x[0] + x[1] as
+`sum` and their own name as `by`.  Both raise where x[0] is 666; `small` is certain of nothing (NaN) where it is 13,
+kills its process where it is 9, and takes x[1] seconds where x[0] is 5.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from gearshift.cascade import Cascade
+from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.hardware import identical_devices
+from gearshift.model import TensorSpec
+from gearshift.objective import Objective
+from gearshift.placement import Placement, Replica
+from gearshift.plan_file import write_plan
+from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
+from gearshift.profiles.store import write_profile
+
+PROJECT = """
+operator = "sums"
+samples = "task.py:samples"
+[models.small]
+load = "task.py:small"
+[models.large]
+load = "task.py:large"
+"""
+
+TASK = """
+import os, signal, time
+import numpy as np
+
+def answer(name, certainty):
+    def model(x):
+        first = x[:, 0]
+        if (first == 666).any():
+            raise ValueError("a secret of the model")
+        if name == "small" and (first == 9).any():
+            os.kill(os.getpid(), signal.SIGKILL)
+        if name == "small":
+            time.sleep(float(x[first == 5, 1].sum()))
+        by = np.array([name] * len(x), dtype=object)
+        return {"sum": x.sum(axis=1), "by": by}, certainty(first)
+    return model
+
+def small():
+    return answer("small", lambda first: np.where(first == 13, np.nan, np.where(first >= 1, 1.0, 0.0)))
+
+def large():
+    return answer("large", lambda first: np.ones(len(first)))
+"""
+
+INPUTS = (TensorSpec(name="x", datatype="FP64", shape=(-1, 2)),)
+OUTPUTS = (TensorSpec(name="sum", datatype="FP64", shape=(-1,)), TensorSpec(name="by", datatype="BYTES", shape=(-1,)))
+
+
+def little_profile() -> Profile:
+    """Ten recorded samples; `small` is certain of the even ones."""
+    even = (np.arange(10) % 2 == 0).astype(np.float64)
+    return Profile(
+        operator="sums",
+        curves=tuple(
+            RunTimeCurve(model=model, batch_sizes=(1, 8), median_s=(seconds, 2 * seconds), p95_s=(seconds, 2 * seconds))
+            for model, seconds in (("small", 0.001), ("large", 0.004))
+        ),
+        predictions=PredictionRecords(
+            models=("small", "large"),
+            quality=np.array([even, np.ones(10)]),
+            certainty=np.array([even, np.ones(10)]),
+            part=(np.arange(10) % 4 < 2).astype(np.int8),
+            prediction=np.array([[f"{model}-{i}" for i in range(10)] for model in ("small", "large")]),
+        ),
+        inputs=INPUTS,
+        outputs=OUTPUTS,
+        project="../gearshift.toml",
+    )
+
+
+def little_plan(sha256: str, *, largest_batch_size: int = 8) -> GearPlan:
+    """One device with both models; small > large in the one gear."""
+    settings = tuple(
+        ReplicaSettings(replica=replica, load_share=1.0, largest_batch_size=largest_batch_size)
+        for replica in ("large-0", "small-0")
+    )
+    gear = Gear(
+        load_range=LoadRange(from_=0), cascade=Cascade(models=("small", "large"), thresholds=(0.5,)), replicas=settings
+    )
+    return GearPlan(
+        planner="by hand",
+        hardware=identical_devices(1),
+        placement=Placement(
+            replicas=(
+                Replica(id="small-0", model="small", device_ids=("cpu-0",)),
+                Replica(id="large-0", model="large", device_ids=("cpu-0",)),
+            )
+        ),
+        operators={"sums": OperatorPlan(objective=Objective(latency_s=0.1), gears=(gear,))},
+        profile=SourceFile(path="profile", sha256=sha256),
+        trace=SourceFile(path="trace.csv", sha256=""),
+    )
+
+
+def write_little_task(folder: Path) -> Path:
+    """Write project, profile and plan; the path of the plan."""
+    (folder / "gearshift.toml").write_text(PROJECT)
+    (folder / "task.py").write_text(TASK)
+    profile = write_profile(little_profile(), folder / "profile")
+    write_plan(little_plan(profile.sha256), folder / "plan.json")
+    return folder / "plan.json"

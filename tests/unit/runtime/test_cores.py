@@ -1,0 +1,20 @@
+import pytest
+
+from gearshift.errors import InvalidInput
+from gearshift.hardware import Device, Hardware, identical_devices
+from gearshift.runtime.backends.local import assign_cores, router_cores
+
+
+def test_devices_get_disjoint_cores_from_the_highest_downward():
+    hardware = Hardware(devices=(Device(id="a"), Device(id="b", cores=2)))
+    assert assign_cores(hardware, [0, 1, 4, 5, 7]) == {"a": {7}, "b": {5, 4}}
+    assert router_cores(hardware, [0, 1, 4, 5, 7]) == {0, 1}
+
+
+def test_the_router_shares_the_cores_where_devices_need_them_all():
+    assert router_cores(identical_devices(2), [0, 1]) == {0, 1}
+
+
+def test_more_cores_than_there_are_is_refused_with_a_remedy():
+    with pytest.raises(InvalidInput, match=r"needs 3 cores for devices .* has 2; .*--backend emulated"):
+        assign_cores(identical_devices(3), [0, 1])

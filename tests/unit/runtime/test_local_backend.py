@@ -1,0 +1,98 @@
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from gearshift.errors import GearshiftError, ModelFailed
+from gearshift.plan_tables import plan_tables
+from gearshift.runtime.backends.local import LocalBackend
+from tests.conformance.test_backend_contract import Events
+from tests.little_task import INPUTS, TASK, little_plan, write_little_task
+
+
+def backend_of(folder: Path, task: str = TASK, **options: float) -> LocalBackend:
+    write_little_task(folder)
+    (folder / "task.py").write_text(task)
+    plan = little_plan("")
+    return LocalBackend(
+        plan_tables(plan, "sums"), plan, project=folder / "gearshift.toml", inputs=INPUTS, **options
+    )
+
+
+def children() -> set[int]:
+    return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+
+
+def start(backend: LocalBackend) -> None:
+    async def main() -> None:
+        try:
+            await backend.start(Events())
+        finally:
+            await backend.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        (TASK + "\ndef large():\n    raise ValueError('no weights')\n", "'large' cannot be loaded.*no weights"),
+        (TASK + "\ndef large():\n    os._exit(3)\n", "ended with status 3 while it loaded"),
+        (TASK + "\ndef large():\n    os.kill(os.getpid(), 9)\n", "ended by signal 9 while it loaded"),
+        ("import nothing_of_this_name", "cannot be loaded.*nothing_of_this_name"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_named_and_nothing_is_left(tmp_path, task, reason):
+    before = children()
+    with pytest.raises(GearshiftError, match=reason):
+        start(backend_of(tmp_path, task))
+    assert children() == before
+
+
+def test_loading_has_a_longest_time(tmp_path):
+    before = children()
+    begun = time.monotonic()
+    with pytest.raises(ModelFailed, match="took longer than 0.5 s"):
+        start(backend_of(tmp_path, TASK + "\ndef large():\n    time.sleep(60)\n", longest_start_s=0.5))
+    assert time.monotonic() - begun < 10
+    assert children() == before
+
+
+def test_a_model_that_refuses_zeros_is_served_all_the_same(tmp_path, capfd):
+    task = TASK.replace("(first == 666)", "(first == 0)")
+    start(backend_of(tmp_path, task))
+    assert "was not warmed up" in capfd.readouterr().err
+
+
+def test_what_a_model_starts_and_prints_neither_stays_nor_gets_in_the_way(tmp_path, capfd):
+    pid_file = tmp_path / "pid"
+    task = TASK + f"""
+import subprocess
+def large():
+    print("a word on standard output")
+    child = subprocess.Popen(["sleep", "600"])
+    open({str(pid_file)!r}, "w").write(str(child.pid))
+    return answer("large", lambda first: np.ones(len(first)))
+"""
+    start(backend_of(tmp_path, task))
+    captured = capfd.readouterr()
+    assert "a word on standard output" not in captured.out
+    assert is_gone_soon(int(pid_file.read_text()))
+
+
+def is_gone_soon(pid: int) -> bool:
+    """A killed process may be a zombie until its new parent reaps it."""
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except FileNotFoundError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False

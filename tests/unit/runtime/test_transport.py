@@ -1,0 +1,170 @@
+import asyncio
+import socket
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from gearshift.model import DATATYPES
+from gearshift.runtime import transport
+from gearshift.runtime.messages import Done, DonePart, Message, Run, RunPart, Stop
+from gearshift.runtime.transport import (
+    BlockingConnection,
+    EndOfStream,
+    FrameError,
+    FrameProtocol,
+    FrameReader,
+    encode_frame,
+    pack_tensors,
+    unpack_tensors,
+)
+
+NUMBERS = [dtype for dtype in DATATYPES.values() if dtype != "object"]
+SHAPES = npst.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
+
+
+def over_the_wire(arrays):
+    headers, buffers = pack_tensors(arrays)
+    return unpack_tensors(headers, memoryview(b"".join(bytes(buffer) for buffer in buffers)))
+
+
+@given(st.sampled_from(NUMBERS).flatmap(lambda dtype: npst.arrays(dtype, SHAPES)))
+def test_numbers_cross_unchanged(array):
+    (crossed,) = over_the_wire({"x": array}).values()
+    assert crossed.dtype == array.dtype
+    assert crossed.shape == array.shape
+    assert crossed.tobytes() == array.tobytes()
+
+
+@given(st.lists(st.text()) | st.lists(st.binary()))
+def test_text_and_bytes_cross_as_what_they_are(elements):
+    array = np.empty(len(elements), dtype=object)
+    array[:] = elements
+    (crossed,) = over_the_wire({"x": array}).values()
+    assert crossed.tolist() == elements
+
+
+def test_arrays_that_are_not_contiguous_cross_unchanged():
+    array = np.arange(24).reshape(4, 6)[::2, 1::2]
+    (crossed,) = over_the_wire({"x": array}).values()
+    assert crossed.tolist() == array.tolist()
+
+
+def test_several_tensors_follow_one_another():
+    arrays = {"a": np.arange(3), "b": np.array(["x", "yz"], dtype=object), "c": np.ones((2, 2), dtype=np.float32)}
+    crossed = over_the_wire(arrays)
+    assert {name: array.tolist() for name, array in crossed.items()} == {n: a.tolist() for n, a in arrays.items()}
+
+
+@pytest.mark.parametrize("data", [b"\x05\x00\x00\x00ab", b"\x01\x00", b"\x01\x00\x00\x00a\x01\x00\x00\x00b", b""])
+def test_a_damaged_bytes_tensor_is_refused(data):
+    with pytest.raises(FrameError):
+        transport.unpack_bytes(memoryview(data), (1,), text=True)
+
+
+def test_a_tensor_that_ends_past_the_body_is_refused():
+    headers, _ = pack_tensors({"x": np.arange(4)})
+    with pytest.raises(FrameError, match="ends at byte 32"):
+        unpack_tensors(headers, memoryview(bytes(8)))
+
+
+def test_a_frame_over_the_bound_is_refused_on_both_sides(monkeypatch):
+    frame = b"".join(bytes(part) for part in encode_frame(Stop(), [bytes(2000)]))
+    monkeypatch.setattr(transport, "LARGEST_BODY_BYTES", 1000)
+    with pytest.raises(FrameError, match="over the bound"):
+        encode_frame(Stop(), [bytes(2000)])
+    with pytest.raises(FrameError, match="over the bound"):
+        read_in_pieces(frame, 100)
+
+
+def test_a_header_that_is_no_message_is_refused():
+    with pytest.raises(FrameError, match="cannot be read"):
+        read_in_pieces(b"\x01\x00\x00\x00" + bytes(8) + b"\xc1", 100)
+
+
+def read_in_pieces(data: bytes, piece: int):
+    reader, frames, offset = FrameReader(), [], 0
+    while offset < len(data):
+        buffer = reader.buffer()
+        count = min(piece, len(buffer), len(data) - offset)
+        buffer[:count] = data[offset : offset + count]
+        offset += count
+        frames += reader.received(count)
+    return frames
+
+
+@pytest.mark.parametrize("piece", [1, 7, 64 << 10, 1 << 20])
+def test_frames_are_found_however_the_stream_is_cut(piece):
+    sizes = [0, 1, 5, 64 << 10, 0, 20_000, 40_000, 40_000, 100_000, 3]
+    bodies = [bytes([i]) * size for i, size in enumerate(sizes)]
+    data = b"".join(bytes(part) for body in bodies for part in encode_frame(Stop(), [body]))
+    if piece == 1:
+        bodies, data = bodies[:3], b"".join(bytes(part) for body in bodies[:3] for part in encode_frame(Stop(), [body]))
+    assert [bytes(body) for _, body in read_in_pieces(data, piece)] == bodies
+
+
+def run_message(batch: int, array) -> tuple[Run, list]:
+    headers, buffers = pack_tensors({"x": array})
+    return Run(batch=batch, replica=0, parts=(RunPart(rows=tuple(range(len(array))), tensors=headers),)), buffers
+
+
+def echo(sock: socket.socket) -> None:
+    """A worker that sends back what it gets."""
+    with sock:
+        connection = BlockingConnection(sock)
+        while True:
+            try:
+                message, body = connection.receive()
+            except EndOfStream:
+                return
+            assert isinstance(message, Run)
+            part = DonePart(rows=message.parts[0].rows, tensors=message.parts[0].tensors)
+            connection.send(Done(batch=message.batch, run_s=0.0, parts=(part,)), [body])
+
+
+@pytest.mark.parametrize("loop_kind", ["uvloop", "asyncio"])
+def test_small_and_large_batches_cross_a_real_socket_both_ways(loop_kind):
+    arrays = [np.random.default_rng(0).random((rows, 1000)) for rows in (1, 3, 2000, 1, 500)]
+
+    async def main() -> dict[int, np.ndarray]:
+        answers: dict[int, np.ndarray] = {}
+        done, ended = asyncio.Event(), asyncio.Event()
+
+        def on_frame(message: Message, body: memoryview) -> None:
+            assert isinstance(message, Done)
+            answers[message.batch] = unpack_tensors(message.parts[0].tensors, body)["x"]
+            if len(answers) == len(arrays):
+                done.set()
+
+        ours, theirs = socket.socketpair()
+        thread = threading.Thread(target=echo, args=(theirs,))
+        thread.start()
+        _, protocol = await asyncio.get_running_loop().create_unix_connection(
+            lambda: FrameProtocol(on_frame, ended.set), sock=ours
+        )
+        for batch, array in enumerate(arrays):
+            protocol.send(*run_message(batch, array))
+        async with asyncio.timeout(20):
+            await done.wait()
+            protocol.close()
+            await ended.wait()
+        protocol.send(Stop())  # to nobody: no error
+        thread.join(10)
+        assert not thread.is_alive()
+        return answers
+
+    with asyncio.Runner(loop_factory=loop_factory(loop_kind)) as runner:
+        answers = runner.run(main())
+    for batch, array in enumerate(arrays):
+        np.testing.assert_array_equal(answers[batch], array)
+
+
+def loop_factory(kind: str):
+    if kind == "asyncio":
+        return asyncio.new_event_loop
+    import uvloop
+
+    return uvloop.new_event_loop

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+
+from gearshift.errors import ModelFailed
+from gearshift.model import Predicted, TensorSpec
+from gearshift.request import Request, Sample
+from gearshift.runtime.backends.local import assemble, settle
+from gearshift.runtime.messages import Done, Run
+from gearshift.runtime.worker import run_batch, zeros
+
+
+class Doubles:
+    """Doubles x; raises where a row is negative, is not certain where it is 13, answers too little where it is 99."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def run(self, inputs) -> Predicted:
+        x = inputs["x"]
+        self.calls.append(len(x))
+        if (x < 0).any():
+            raise ModelFailed("negative")
+        if (x == 99).any():
+            return Predicted({"y": x[:-1]}, np.ones(len(x) - 1))
+        return Predicted({"y": 2 * x, "certainty": x}, np.where(x.reshape(len(x), -1)[:, 0] == 13, np.nan, 0.5))
+
+
+def run(*payloads: np.ndarray) -> tuple[list[Sample], Doubles, Done]:
+    request = Request(id=1, operator="o", arrived_ns=0, rows=len(payloads))
+    samples = [Sample(request, row, row, {"x": payload}) for row, payload in enumerate(payloads)]
+    parts, buffers = assemble(samples)
+    model = Doubles()
+    body = memoryview(b"".join(bytes(buffer) for buffer in buffers))
+    done, out = run_batch("m", model, Run(batch=1, replica=0, parts=parts), body)
+    settle(samples, done, memoryview(b"".join(bytes(buffer) for buffer in out)), "m")
+    return samples, model, done
+
+
+def rows(*values: float) -> list[np.ndarray]:
+    return [np.array([value]) for value in values]
+
+
+def test_a_batch_is_one_call_and_each_sample_gets_its_row():
+    samples, model, done = run(*rows(1.0, 2.0, 3.0))
+    assert model.calls == [3]
+    assert [sample.result["y"].tolist() for sample in samples] == [[2.0], [4.0], [6.0]]
+    assert [sample.certainty for sample in samples] == [0.5] * 3
+    assert done.run_s > 0
+
+
+def test_an_output_may_be_called_certainty():
+    samples, _, _ = run(*rows(1.0, 2.0))
+    assert [sample.result["certainty"].tolist() for sample in samples] == [[1.0], [2.0]]
+
+
+@pytest.mark.parametrize("bad", [-1.0, 13.0, 99.0])
+@pytest.mark.parametrize("at", range(5))
+def test_only_the_sample_that_fails_fails(bad, at, capfd):
+    values = [1.0, 2.0, 3.0, 4.0, 5.0]
+    values[at] = bad
+    samples, _, _ = run(*rows(*values))
+    assert [bool(sample.error) for sample in samples] == [i == at for i in range(5)]
+    assert samples[at].error == "model 'm' failed on this sample"
+    assert [s.result["y"][0] for s in samples if not s.error] == [2 * v for v in values if v != bad]
+    assert "failed on 1 of 5 samples" in capfd.readouterr().err
+
+
+def test_all_samples_may_fail():
+    samples, _, done = run(*rows(-1.0, -2.0, 13.0))
+    assert all(sample.error for sample in samples)
+    assert done.parts == ()
+
+
+def test_rows_of_different_shapes_run_in_parts_and_come_back_in_their_places():
+    samples, model, _ = run(np.ones((1, 2)), np.ones((1, 3)), 2 * np.ones((1, 2)))
+    assert sorted(model.calls) == [1, 2]
+    assert [sample.result["y"].tolist() for sample in samples] == [[[2, 2]], [[2, 2, 2]], [[4, 4]]]
+
+
+def test_warm_up_batches_have_the_shape_and_type_of_the_input():
+    assert zeros(TensorSpec(name="x", datatype="FP32", shape=(-1, 3, -1)), 2).shape == (2, 3, 1)
+    assert zeros(TensorSpec(name="x", datatype="BYTES", shape=(-1,)), 2).tolist() == ["", ""]

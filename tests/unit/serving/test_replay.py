@@ -1,0 +1,283 @@
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from aiohttp import web
+
+from gearshift.errors import InvalidInput
+from gearshift.profiles.profile import PredictionRecords
+from gearshift.serving.replay import replay, run_replay
+from gearshift.serving.replay_result import NO_GEAR, OUTCOMES, Replay, write_request_log
+from gearshift.serving.sources import SampleSource, source_from_records, source_from_samples
+from gearshift.workload import Workload
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+LABELS = np.array([3, 1, 4, 1])
+
+
+def samples() -> SampleSource:
+    return source_from_samples({"x": np.arange(8, dtype=np.float32).reshape(4, 2)}, LABELS, "digits")
+
+
+def workload(times_ms: list[float], records: list[int] | None = None) -> Workload:
+    arrivals = np.array(np.array(times_ms) * 1e6, dtype=np.int64)
+    record = np.array(records or [0] * len(times_ms), dtype=np.int32)
+    return Workload(arrivals_ns=arrivals, record=record, duration_s=max(times_ms) / 1e3 + 0.1)
+
+
+def answer(label: object, *, gear: int = 0, outcome: str = "answered") -> web.Response:
+    output = {"name": "label", "datatype": "INT64", "shape": [1], "data": [label]}
+    parameters = {"gear": gear, "queue_s": 0.0, "run_s": 0.001, "outcome": outcome}
+    return web.json_response({"model_name": "digits", "parameters": parameters, "outputs": [output]})
+
+
+async def sample_of(request: web.Request) -> int:
+    """Which of `samples()` a request holds."""
+    return int((await request.json())["inputs"][0]["data"][0]) // 2
+
+
+def replayed(handler: Handler, load: Workload, source: SampleSource | None = None, **options: object) -> Replay:
+    """The replay of `load` against a server that answers with `handler`, in one event loop."""
+
+    async def run() -> Replay:
+        application = web.Application()
+        application.router.add_post("/v2/models/digits/infer", handler)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            await web.SockSite(runner, listener).start()
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+            try:
+                return await replay(url, load, source or samples(), **options)  # type: ignore[arg-type]
+            finally:
+                await runner.cleanup()
+
+    return asyncio.run(run())
+
+
+def outcomes(run: Replay) -> list[str]:
+    return [OUTCOMES[code] for code in run.log.outcome]
+
+
+def test_answers_are_judged_and_their_gears_followed() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        record = await sample_of(request)
+        return answer(int(LABELS[record]) if record < 3 else 9, gear=record)
+
+    run = replayed(handler, workload([0, 30, 60, 90], [0, 1, 2, 3]), slo_s=1.0)
+    assert outcomes(run) == ["answered"] * 4
+    assert run.log.quality.tolist() == [1, 1, 1, 0]
+    assert run.result.accuracy == 0.75
+    assert run.result.requests == 4
+    assert run.result.share_late == 0
+    assert run.result.goodput_qps == pytest.approx(4 / 0.19)
+    assert [gear for _, gear in run.gears] == [0, 1, 2, 3]
+    assert [seconds for seconds, _ in run.gears] == sorted(seconds for seconds, _ in run.gears)
+
+
+def test_requests_are_sent_on_time_whatever_the_answers_do() -> None:
+    sent: list[float] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        sent.append(time.monotonic())
+        await asyncio.sleep(0.2)
+        return answer(3)
+
+    run = replayed(handler, workload([0, 20, 40, 60]))
+    assert sent[-1] - sent[0] < 0.18
+    assert np.all(run.log.latency_s >= 0.2)
+    assert run.lateness.p50_s <= run.lateness.p99_s <= run.lateness.max_s
+
+
+def test_latency_counts_from_the_scheduled_instant_when_all_connections_are_busy() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.05)
+        return answer(3)
+
+    run = replayed(handler, workload([0, 0, 0, 0]), connections=1, slo_s=0.12)
+    assert np.all(np.sort(run.log.latency_s) >= np.array([0.05, 0.1, 0.15, 0.2]))
+    assert run.result.share_late >= 0.5
+    assert not run.valid
+
+
+def test_a_blocked_generator_is_flagged() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return answer(3)
+
+    def block(done: int, total: int) -> None:
+        if done == 1:
+            time.sleep(0.1)
+
+    run = replayed(handler, workload([0, 20, 40, 60, 80]), progress=block)
+    assert not run.valid
+    assert run.lateness.max_s > 0.03
+    assert replayed(handler, workload([0, 20, 40, 60, 80]), progress=block, largest_lateness_s=5.0).valid
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"), [(429, "refused"), (503, "refused"), (504, "late"), (500, "failed"), (502, "failed")]
+)
+def test_statuses_without_an_answer_count_as_late(status: int, outcome: str) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return answer(3) if await sample_of(request) == 0 else web.Response(status=status)
+
+    run = replayed(handler, workload([0, 5], [0, 1]), slo_s=10.0)
+    assert outcomes(run) == ["answered", outcome]
+    assert run.log.status.tolist() == [200, status]
+    assert run.result.share_late == 0.5
+    assert run.result.share_refused == (0.5 if outcome == "refused" else 0)
+    assert run.failed == (outcome == "failed")
+    assert run.log.gear[1] == NO_GEAR
+    assert np.isnan(run.log.quality[1])
+
+
+def test_a_broken_connection_and_an_answer_that_never_comes_are_failures() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        if await sample_of(request) == 0:
+            assert request.transport is not None
+            request.transport.abort()
+        else:
+            await asyncio.sleep(30)
+        return answer(3)
+
+    run = replayed(handler, workload([0, 5], [0, 1]), longest_s=0.2)
+    assert outcomes(run) == ["failed", "failed"]
+    assert run.log.status.tolist() == [0, 0]
+    assert run.result.accuracy == 0
+
+
+def test_requests_behind_a_hanging_server_end_too() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        await asyncio.sleep(30)
+        return answer(3)
+
+    run = replayed(handler, workload([0] * 20), connections=1, longest_s=0.1)
+    assert run.failed == 20
+    assert run.log.latency_s.max() < 1
+
+
+def test_a_degraded_answer_counts_as_an_answer_of_its_own_kind() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return answer(3, outcome="degraded")
+
+    run = replayed(handler, workload([0]))
+    assert outcomes(run) == ["degraded"]
+    assert run.result.accuracy == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "sentence"),
+    [
+        ("{'error': 'no such operator'}", 404, "status 404: .*no such operator"),
+        ("shape is wrong", 400, "status 400: shape is wrong"),
+        ("<html>", 200, "no V2 JSON"),
+        ('{"outputs": []}', 200, "no output 'label'"),
+    ],
+)
+def test_a_wrong_set_up_ends_the_replay_at_once(body: str, status: int, sentence: str) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(status=status, text=body)
+
+    started = time.monotonic()
+    with pytest.raises(InvalidInput, match=sentence):
+        replayed(handler, workload([0, 60_000]))
+    assert time.monotonic() - started < 10
+
+
+def test_an_url_without_a_server_is_refused_with_a_remedy() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(InvalidInput, match=r"cannot be reached.*gearshift serve"):
+            run_replay(url, workload([0]), samples())
+    with pytest.raises(InvalidInput, match="cannot be reached"):
+        run_replay("nonsense", workload([0]), samples())
+
+
+@pytest.mark.parametrize("options", [{"connections": 0}, {"connections": 257}, {"longest_s": 0.0}])
+def test_bad_options_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(InvalidInput):
+        run_replay("http://127.0.0.1:1", workload([0]), samples(), **options)  # type: ignore[arg-type]
+
+
+def test_a_workload_of_samples_that_are_not_there_is_refused_before_anything_is_sent() -> None:
+    with pytest.raises(InvalidInput, match="asks for sample 4"):
+        run_replay("http://127.0.0.1:1", workload([0], [4]), samples())
+
+
+def test_progress_ends_with_all_done() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return answer(3)
+
+    told: list[tuple[int, int]] = []
+    replayed(handler, workload([0, 1, 2]), progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (3, 3)
+    assert told == sorted(told)
+
+
+def test_an_emulated_server_answers_quality_itself() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        sample = (await request.json())["inputs"][0]
+        assert (sample["name"], sample["datatype"], sample["shape"]) == ("sample", "INT64", [1])
+        output = {"name": "quality", "datatype": "FP64", "shape": [1], "data": [sample["data"][0] / 4]}
+        return web.json_response({"outputs": [output]})
+
+    quality = np.zeros((1, 4))
+    records = PredictionRecords(
+        models=("m",), quality=quality, certainty=quality, part=np.array([0, 0, 1, 1], dtype=np.int8)
+    )
+    run = replayed(handler, workload([0, 1, 2], [1, 2, 3]), source_from_records(records, "digits"))
+    assert run.log.quality.tolist() == [0.25, 0.5, 0.75]
+    assert run.gears == ()
+
+
+def test_bodies_are_v2_requests_of_one_row() -> None:
+    inputs = {"x": np.array([[1.5, 2], [3, 4]], dtype=np.float32), "text": np.array(["a", 'b"'])}
+    source = source_from_samples(inputs, np.array(["yes", "no"]), "op")
+    assert json.loads(source.body(1)) == {
+        "inputs": [
+            {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [3, 4]},
+            {"name": "text", "shape": [1], "datatype": "BYTES", "data": ['b"']},
+        ],
+        "outputs": [{"name": "label"}],
+    }
+    assert source.quality(1, b'{"outputs": [{"name": "label", "data": ["no"]}]}') == 1
+    assert source.quality(0, b'{"outputs": [{"name": "label", "data": ["no"]}]}') == 0
+
+
+def test_labels_compare_in_value_or_in_text() -> None:
+    def judged(labels: list[object], data: object) -> float:
+        source = source_from_samples({"x": np.zeros((1, 1))}, np.array(labels), "op")
+        return source.quality(0, json.dumps({"outputs": [{"name": "label", "data": [data]}]}).encode())
+
+    assert judged([7], 7) == judged([7.0], 7) == judged(["7"], 7) == judged([True], True) == 1
+    assert judged([7], 8) == judged(["7"], 8) == 0
+
+
+def test_samples_that_cannot_be_sent_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="not finite"):
+        source_from_samples({"x": np.array([[np.nan]])}, np.array([1]), "op").body(0)
+    with pytest.raises(InvalidInput, match="no UTF-8 text"):
+        source_from_samples({"x": np.array([b"\xff\xfe"])}, np.array([1]), "op").body(0)
+    with pytest.raises(InvalidInput, match="has 2 rows"):
+        source_from_samples({"x": np.zeros(2)}, np.array([1]), "op")
+
+
+def test_the_request_log_is_written_as_csv(tmp_path: Path) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return answer(3, gear=2) if await sample_of(request) == 0 else web.Response(status=503)
+
+    run = replayed(handler, workload([0, 10], [0, 1]))
+    write_request_log(run.log, tmp_path / "log.csv")
+    header, first, second = (tmp_path / "log.csv").read_text().splitlines()
+    assert header == "arrival_s,lateness_s,latency_s,outcome,status,gear,quality,record"
+    assert first.startswith("0.000000000,")
+    assert first.endswith(",answered,200,2,1,0")
+    assert second.endswith(",refused,503,,,1")

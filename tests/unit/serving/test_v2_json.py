@@ -1,0 +1,165 @@
+import json
+
+import numpy as np
+import pytest
+
+from gearshift.errors import InvalidInput
+from gearshift.model import DATATYPES, TensorSpec
+from gearshift.request import Answer, RowFacts
+from gearshift.serving.v2_json import encode_answer, parse_request
+
+SPECS = {
+    "x": TensorSpec(name="x", datatype="FP32", shape=(-1, 2)),
+    "n": TensorSpec(name="n", datatype="INT8", shape=(-1,)),
+}
+GOOD_X = {"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [1, 2, 3, 4.5]}
+GOOD_N = {"name": "n", "shape": [2], "datatype": "INT8", "data": [1, -128]}
+
+
+def parse(body: object, specs=SPECS, outputs=("label",)):
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return parse_request(data, specs, outputs)
+
+
+def test_flat_and_nested_data_are_the_same():
+    flat = parse({"inputs": [GOOD_N, GOOD_X]})
+    nested = parse({"inputs": [GOOD_X | {"data": [[1, 2], [3, 4.5]]}, GOOD_N]})
+    for name in SPECS:
+        np.testing.assert_array_equal(flat.inputs[name], nested.inputs[name])
+        assert flat.inputs[name].dtype == DATATYPES[SPECS[name].datatype]
+    assert flat.inputs["x"].tolist() == [[1, 2], [3, 4.5]]
+    assert list(flat.inputs) == list(SPECS)
+    assert flat.rows == 2
+
+
+def test_what_the_protocol_allows_beside_is_taken():
+    request = parse(
+        {
+            "id": "a",
+            "inputs": [GOOD_X, GOOD_N | {"parameters": {"anything": 1}}],
+            "outputs": [{"name": "label", "parameters": {}}, {"name": "gearshift_stage"}],
+            "parameters": {"priority": 3, "timeout": 5000, "other": "text"},
+            "unknown": {"field": []},
+        }
+    )
+    assert (request.id, request.priority, request.timeout_us) == ("a", 3, 5000)
+    assert request.outputs == ("label", "gearshift_stage")
+
+
+@pytest.mark.parametrize("datatype", sorted(DATATYPES))
+def test_each_datatype_is_taken(datatype):
+    value = {"BYTES": "text", "BOOL": True}.get(datatype, 1)
+    tensor = {"name": "x", "shape": [1], "datatype": datatype, "data": [value]}
+    request = parse({"inputs": [tensor]}, {"x": TensorSpec(name="x", datatype=datatype, shape=(-1,))})
+    assert request.inputs["x"].tolist() == [value]
+
+
+def one(datatype: str, data: str) -> tuple[bytes, dict[str, TensorSpec]]:
+    body = b'{"inputs":[{"name":"x","shape":[1],"datatype":"%s","data":%s}]}' % (datatype.encode(), data.encode())
+    return body, {"x": TensorSpec(name="x", datatype=datatype, shape=(-1,))}
+
+
+@pytest.mark.parametrize(
+    ("datatype", "data"),
+    [
+        ("INT8", "[128]"),
+        ("UINT8", "[-1]"),
+        ("INT64", "[9223372036854775808]"),
+        ("UINT64", "[18446744073709551616]"),
+        ("INT64", "[123456789012345678901234567890]"),
+        ("INT32", "[1.5]"),
+        ("INT32", "[true]"),
+        ("INT32", '["1"]'),
+        ("FP16", "[70000]"),
+        ("FP32", "[1e39]"),
+        ("FP64", "[1e999]"),
+        ("FP64", "[NaN]"),
+        ("FP64", "[Infinity]"),
+        ("FP64", "[null]"),
+        ("FP64", "[true]"),
+        ("FP64", '["1"]'),
+        ("BOOL", "[1]"),
+        ("BYTES", "[1]"),
+        ("BYTES", '["\xff"]'),
+        ("FP64", "1"),
+        ("FP64", "[]"),
+        ("FP64", "[1,2]"),
+        ("FP64", "[[1]]"),
+        ("FP64", "{}"),
+        ("FP64", "[" * 100_000),
+    ],
+)
+def test_data_that_does_not_fit_is_refused_by_name(datatype, data):
+    body, specs = one(datatype, "")
+    body = body.replace(b'"data":', b'"data":' + data.encode("latin-1"))
+    with pytest.raises(InvalidInput, match=r"input 'x'|the body is no inference request"):
+        parse(body, specs)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "no inference request"),
+        (b"{", "no inference request"),
+        (b"[]", "no inference request"),
+        (b"\xff\xfe", "no inference request"),
+        (b"[" * 100_000, "no inference request"),
+        ({}, "inputs"),
+        ({"inputs": []}, "missing"),
+        ({"inputs": "x"}, r"\$\.inputs"),
+        ({"inputs": [GOOD_X]}, r"\['n'\] are missing"),
+        ({"inputs": [GOOD_X, GOOD_X, GOOD_N]}, "'x': is given twice"),
+        ({"inputs": [GOOD_X, GOOD_N, GOOD_X | {"name": "z"}]}, "input 'z': there is no such input"),
+        ({"inputs": [GOOD_X | {"datatype": "FP64"}, GOOD_N]}, "datatype is 'FP64', needs 'FP32'"),
+        ({"inputs": [GOOD_X | {"shape": [4]}, GOOD_N]}, "shape is"),
+        ({"inputs": [GOOD_X | {"shape": [2, 3]}, GOOD_N]}, "shape is"),
+        ({"inputs": [GOOD_X | {"shape": [0, 2], "data": []}, GOOD_N]}, "shape is"),
+        ({"inputs": [GOOD_X | {"shape": [-1, 2]}, GOOD_N]}, "shape is"),
+        ({"inputs": [GOOD_X | {"shape": [1 << 62, 2]}, GOOD_N]}, "rows"),
+        ({"inputs": [GOOD_X | {"data": [1, 2, 3]}, GOOD_N]}, "3 elements, shape says 4"),
+        ({"inputs": [GOOD_X | {"data": [[1, 2], [3]]}, GOOD_N]}, "nested unevenly"),
+        ({"inputs": [GOOD_X | {"data": [[1, 2, 3, 4]]}, GOOD_N]}, "data has shape"),
+        ({"inputs": [GOOD_X | {"shape": [1, 2], "data": [1, 2]}, GOOD_N]}, "rows"),
+        ({"inputs": [GOOD_X, GOOD_N], "parameters": {"priority": -1}}, "priority is -1"),
+        ({"inputs": [GOOD_X, GOOD_N], "parameters": {"priority": 1001}}, "priority is 1001"),
+        ({"inputs": [GOOD_X, GOOD_N], "parameters": {"priority": "high"}}, "priority"),
+        ({"inputs": [GOOD_X, GOOD_N], "parameters": {"timeout": -1}}, "timeout"),
+        ({"inputs": [GOOD_X, GOOD_N], "outputs": [{"name": "nothing"}]}, "output 'nothing': there is no such output"),
+    ],
+)
+def test_a_request_that_does_not_fit_is_refused_with_the_reason(body, reason):
+    with pytest.raises(InvalidInput, match=reason):
+        parse(body)
+
+
+ANSWER = Answer(
+    outcome="answered",
+    rows=(RowFacts(model="small", stage=0, certainty=0.9), RowFacts(model="large", stage=1, certainty=0.5)),
+    outputs={"label": np.array(["a", b"b"], dtype=object), "scores": np.array([[1, 2], [3, 4]], dtype=np.float32)},
+    gear=3,
+    queue_s=0.25,
+    run_s=0.5,
+)
+
+
+def test_an_answer_says_how_it_was_made():
+    request = parse({"id": "q", "inputs": [GOOD_X, GOOD_N]})
+    answer = json.loads(encode_answer("op", request, ANSWER))
+    assert answer == {
+        "model_name": "op",
+        "model_version": "1",
+        "id": "q",
+        "parameters": {"gear": 3, "queue_s": 0.25, "run_s": 0.5, "outcome": "answered"},
+        "outputs": [
+            {"name": "label", "datatype": "BYTES", "shape": [2], "data": ["a", "b"]},
+            {"name": "scores", "datatype": "FP32", "shape": [2, 2], "data": [1, 2, 3, 4]},
+        ],
+    }
+
+
+def test_row_facts_are_outputs_on_request():
+    names = ["gearshift_model", "gearshift_stage", "gearshift_certainty", "gearshift_exit_segment", "scores"]
+    request = parse({"inputs": [GOOD_X, GOOD_N], "outputs": [{"name": name} for name in names]}, outputs=())
+    outputs = json.loads(encode_answer("op", request, ANSWER))["outputs"]
+    assert [output["name"] for output in outputs] == names
+    assert [output["data"] for output in outputs[:4]] == [["small", "large"], [0, 1], [0.9, 0.5], [0, 0]]

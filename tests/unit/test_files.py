@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gearshift.errors import InvalidInput
+from gearshift.files import read_bytes, read_text, write_atomically
+
+
+@settings(deadline=None)
+@given(st.binary(min_size=1).filter(bytes.strip))
+def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.mktemp("files") / "file"
+    write_atomically(path, data)
+    assert read_bytes(path) == data
+
+
+def test_writing_leaves_no_temporary_file(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "file", b"1")
+    write_atomically(tmp_path / "file", b"2")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_folders_on_the_way_are_made(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "a/b/file", b"1")
+    assert (tmp_path / "a/b/file").read_bytes() == b"1"
+
+
+def test_a_written_file_may_be_read_by_others(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "file", b"1")
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(InvalidInput, match=r"taken: cannot be written .*; choose another place"):
+        write_atomically(tmp_path / "taken", b"1")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_place_below_a_file_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1")
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        write_atomically(tmp_path / "file" / "below", b"1")
+
+
+def test_a_missing_file_names_path_and_remedy(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="gone: no such file; make one"):
+        read_bytes(tmp_path / "gone", remedy="make one")
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_bytes(tmp_path)
+
+
+@pytest.mark.parametrize("data", [b"", b" \n\t"])
+def test_an_empty_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "file").write_bytes(data)
+    with pytest.raises(InvalidInput, match="file: the file is empty"):
+        read_bytes(tmp_path / "file")
+
+
+def test_text_loses_its_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"\xef\xbb\xbfh\xc3\xa9")
+    assert read_text(tmp_path / "file") == "hé"
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInput, match="file: not UTF-8 text"):
+        read_text(tmp_path / "file")

@@ -1,0 +1,396 @@
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gearshift.certainty import highest_probability, top_two_difference
+from gearshift.config import ModelSettings, Project
+from gearshift.errors import InvalidInput, ModelFailed
+from gearshift.loading import RunnableModel, Samples, load_certainty, load_model, load_samples
+from gearshift.model import Predicted, datatype_of
+
+SCORES = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]])
+INPUTS = {"input": np.zeros((2, 4), dtype=np.float32)}
+
+
+class Predicts:
+    """A model that answers the same whatever it is asked."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def predict(self, batch: object) -> object:
+        return self.answer
+
+
+class Estimator:
+    def __init__(self, classes: object, scores: object = SCORES) -> None:
+        self.classes_, self.scores = classes, scores
+
+    def predict_proba(self, batch: object) -> object:
+        return self.scores
+
+    def predict(self, batch: object) -> object:
+        raise AssertionError("predict_proba goes first")
+
+
+def runnable(model: object) -> RunnableModel:
+    return RunnableModel("m", model, top_two_difference)
+
+
+def project(**changes: Any) -> Project:
+    models = {"m": ModelSettings(load="models.py:load")}
+    return Project(**({"operator": "pets", "samples": "samples.py:load", "models": models} | changes))
+
+
+def write(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(textwrap.dedent(text))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _own_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+# Samples
+
+
+def test_one_array_is_the_input_named_input() -> None:
+    samples = Samples(np.zeros((3, 2)))
+    assert {name: array.shape for name, array in samples.arrays.items()} == {"input": (3, 2)}
+    assert len(samples) == 3
+
+
+def test_a_batch_takes_rows_of_every_input() -> None:
+    samples = Samples({"a": np.arange(4), "b": np.arange(4) * 10})
+    batch = samples.batch(np.array([3, 1]))
+    assert {name: array.tolist() for name, array in batch.items()} == {"a": [3, 1], "b": [30, 10]}
+
+
+def test_lists_become_arrays() -> None:
+    samples = Samples(["good film", "bad film"], labels=[1, 0])  # type: ignore[arg-type]
+    assert samples.arrays["input"].dtype.kind == "U"
+    assert isinstance(samples.labels, np.ndarray)
+
+
+def test_arrays_of_the_other_byte_order_are_turned() -> None:
+    assert datatype_of(Samples(np.array([1, 2], dtype=">f4")).arrays["input"]) == "FP32"
+
+
+UNUSABLE: dict[str, tuple[Callable[[], Samples], str]] = {
+    "no inputs": (lambda: Samples({}), "there are no inputs"),
+    "one row": (lambda: Samples(np.zeros((1, 2))), "there are 1 rows, needs at least 2"),
+    "a number": (lambda: Samples(3), "input 'input' is int, no array of rows"),  # type: ignore[arg-type]
+    "ragged": (lambda: Samples([[1], [1, 2]]), "input 'input' is no array"),  # type: ignore[arg-type]
+    "no width": (lambda: Samples(np.zeros((3, 0))), r"input 'input' has shape \(3, 0\)"),
+    "NaN": (lambda: Samples(np.array([[0], [np.nan], [np.inf]])), "NaN or infinity in 2 rows, the first is row 1"),
+    "dates": (lambda: Samples(np.array(["2020-01-01"] * 2, dtype="datetime64")), r"datetime64\[D\] have no datatype"),
+    "objects": (lambda: Samples(np.array([{}, None], dtype=object)), "holds objects of type NoneType"),
+    "rows differ": (lambda: Samples({"a": np.zeros(3), "b": np.zeros(2)}), "input 'b' has 2 rows, but input 'a' has 3"),
+    "few labels": (lambda: Samples(np.zeros(3), np.zeros(2)), "labels has 2 rows, but input 'input' has 3"),
+    "wide labels": (lambda: Samples(np.zeros(3), np.zeros((3, 2))), r"labels have shape \(3, 2\), needs one value"),
+    "NaN labels": (lambda: Samples(np.zeros(2), np.array([1, np.nan])), "labels holds NaN"),
+    "few groups": (lambda: Samples(np.zeros(3), None, np.zeros(4)), "groups has 4 rows"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_unusable_samples_are_refused(name: str) -> None:
+    make, told = UNUSABLE[name]
+    with pytest.raises(InvalidInput, match=told):
+        make()
+
+
+# What a model may be
+
+
+def test_an_estimator_answers_its_best_class_and_scores() -> None:
+    said = runnable(Estimator(np.array([10, 20, 30]))).run(INPUTS)
+    assert said.outputs["label"].tolist() == [20, 10]
+    assert np.array_equal(said.outputs["scores"], SCORES)
+    assert said.certainty == pytest.approx([0.5, 0.2])
+
+
+@pytest.mark.parametrize("classes", [["a", "b", "c"], np.array(["a", "b", "c"], dtype=object)])
+def test_text_classes_become_text_that_travels_as_bytes(classes: object) -> None:
+    label = runnable(Estimator(classes)).run(INPUTS).outputs["label"]
+    assert label.tolist() == ["b", "a"]
+    assert (label.dtype.kind, datatype_of(label)) == ("U", "BYTES")
+
+
+def test_a_real_scikit_learn_pipeline_runs() -> None:
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    linear = pytest.importorskip("sklearn.linear_model")
+    pipeline = pytest.importorskip("sklearn.pipeline")
+    model = pipeline.make_pipeline(text.CountVectorizer(), linear.LogisticRegression())
+    films = np.array(["good film", "bad film", "good", "bad"])
+    model.fit(films, ["up", "down", "up", "down"])
+    said = runnable(model).run({"input": films})
+    assert said.outputs["label"].tolist() == ["up", "down", "up", "down"]
+    assert said.certainty.min() > 0
+
+
+def test_a_scikit_learn_regressor_is_told_how_to_give_a_certainty() -> None:
+    linear = pytest.importorskip("sklearn.linear_model")
+    model = linear.LinearRegression().fit(np.zeros((2, 4)), [0, 1])
+    with pytest.raises(
+        ModelFailed, match=r"one value per row .*answer scores \(n, classes\), or \(answers, certainty\)"
+    ):
+        runnable(model).run(INPUTS)
+
+
+@pytest.mark.parametrize("model", [Predicts(SCORES), Predicts(SCORES.tolist()), lambda batch: SCORES])
+def test_scores_give_the_best_class_and_the_chosen_certainty(model: object) -> None:
+    said = RunnableModel("m", model, highest_probability).run(INPUTS)
+    assert said.outputs["label"].tolist() == [1, 0]
+    assert said.certainty.tolist() == [0.7, 0.5]
+
+
+def test_predicted_is_taken_as_it_is() -> None:
+    said = runnable(Predicts(Predicted({"box": np.ones((2, 4))}, np.array([0.1, 0.2])))).run(INPUTS)
+    assert said.outputs["box"].shape == (2, 4)
+    assert said.certainty.tolist() == [0.1, 0.2]
+
+
+def test_named_outputs_beside_a_certainty_are_taken() -> None:
+    said = runnable(Predicts(({"text": ["x", "y"]}, [1, 2]))).run(INPUTS)
+    assert said.outputs["text"].tolist() == ["x", "y"]
+    assert said.certainty.dtype == np.float64
+
+
+def test_one_array_beside_a_certainty_is_the_label() -> None:
+    assert runnable(Predicts((np.array(["x", "y"]), np.ones(2)))).run(INPUTS).outputs["label"].tolist() == ["x", "y"]
+
+
+def test_scores_beside_a_certainty_give_the_best_class() -> None:
+    said = runnable(Predicts((SCORES, np.array([0.3, 0.4])))).run(INPUTS)
+    assert said.outputs["label"].tolist() == [1, 0]
+    assert said.certainty.tolist() == [0.3, 0.4]
+
+
+def test_a_nan_certainty_is_handed_on() -> None:
+    scores = np.array([[np.nan, np.nan], [0.9, 0.1]])
+    said = runnable(Predicts(scores)).run(INPUTS)
+    assert np.isnan(said.certainty).tolist() == [True, False]
+
+
+def test_one_input_is_given_as_an_array_and_several_by_name() -> None:
+    seen: list[Any] = []
+
+    def model(batch: object) -> object:
+        seen.append(batch)
+        return SCORES
+
+    runnable(model).run(INPUTS)
+    runnable(model).run({"a": np.zeros(2), "b": np.ones(2)})
+    assert isinstance(seen[0], np.ndarray)
+    assert sorted(seen[1]) == ["a", "b"]
+
+
+def test_decode_sees_inputs_by_name_and_encode_names_outputs() -> None:
+    class Coded:
+        def decode(self, inputs: dict[str, Any]) -> Any:
+            return inputs["input"].sum(axis=1)
+
+        def predict(self, batch: Any) -> Any:
+            return np.stack([batch, 1 - batch], axis=1)
+
+        def encode(self, scores: Any) -> Any:
+            return {"first": scores[:, 0]}
+
+    said = runnable(Coded()).run(INPUTS)
+    assert {name: array.tolist() for name, array in said.outputs.items()} == {"first": [0.0, 0.0]}
+    assert said.certainty.tolist() == [1.0, 1.0]
+
+
+# What a model may not answer
+
+WRONG: dict[str, tuple[object, str]] = {
+    "too few rows": (
+        np.ones((3, 2)),
+        "model 'm' answered 3 rows for a batch of 2; answer one row per row of the batch",
+    ),
+    "one value per row": (np.array([0, 1]), r"one value per row \(shape \(2,\)\).*answer scores \(n, classes\)"),
+    "a number": (0.5, r"answered an array of shape \(\)"),
+    "one column": (np.ones((2, 1)), r"from which no class can be chosen; .*two or more classes"),
+    "text scores": (np.array([["a", "b"]] * 2), "from which no class can be chosen"),
+    "no classes": (np.ones((2, 0)), r"shape \(2, 0\)"),
+    "three dimensions": (np.ones((2, 3, 4)), r"shape \(2, 3, 4\)"),
+    "nothing": (None, "gave an answer of type NoneType"),
+    "ragged": ([[1.0], [1.0, 2.0]], "gave an answer that is no array"),
+    "outputs alone": ({"label": np.zeros(2)}, r"without a certainty; answer \(outputs, certainty\)"),
+    "a triple": ((1, 2, 3), "answered a tuple of 3"),
+    "no outputs": (({}, np.ones(2)), "answered outputs of type dict"),
+    "short output": (({"a": np.zeros(3)}, np.ones(2)), "answered 3 rows in output 'a' for a batch of 2"),
+    "single output": (({"a": 1}, np.ones(2)), "answered a single value in output 'a' for a batch of 2"),
+    "object output": (({"a": [{}, {}]}, np.ones(2)), "output 'a' with objects of type dict"),
+    "complex output": (({"a": np.ones(2) * 1j}, np.ones(2)), "output 'a' with arrays of type complex128"),
+    "wide certainty": (
+        (np.zeros(2), np.ones((2, 1))),
+        r"certainty of shape \(2, 1\).* for a batch of 2; .*shape \(2,\)",
+    ),
+    "text certainty": ((np.zeros(2), np.array(["a", "b"])), "certainty of shape .* and type <U1"),
+    "no certainty": ((np.zeros(2), None), "gave a certainty of type NoneType"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_answer_is_told(name: str) -> None:
+    answer, told = WRONG[name]
+    with pytest.raises(ModelFailed, match=told):
+        runnable(Predicts(answer)).run(INPUTS)
+
+
+def test_an_estimator_of_other_classes_than_scores_is_refused() -> None:
+    with pytest.raises(ModelFailed, match=r"scores of 3 classes, but its classes_ has shape \(2,\)"):
+        runnable(Estimator(["a", "b"])).run(INPUTS)
+
+
+def test_what_a_model_raises_is_told_in_one_line() -> None:
+    def broken(batch: object) -> object:
+        raise RuntimeError("out of\n  memory")
+
+    with pytest.raises(ModelFailed, match=r"^model 'm' raised RuntimeError: out of memory in its function$") as caught:
+        runnable(broken).run(INPUTS)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_a_model_that_leaves_python_is_told_too() -> None:
+    def leaving(batch: object) -> object:
+        raise SystemExit(3)
+
+    with pytest.raises(ModelFailed, match="raised SystemExit: 3"):
+        runnable(leaving).run(INPUTS)
+
+
+def test_a_certainty_function_that_raises_is_named() -> None:
+    def unsure(scores: object) -> Any:
+        raise ZeroDivisionError
+
+    with pytest.raises(ModelFailed, match="model 'm' raised ZeroDivisionError in its certainty"):
+        RunnableModel("m", Predicts(SCORES), unsure).run(INPUTS)
+
+
+# Loading
+
+
+def test_samples_are_loaded_from_the_users_file(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        samples="""
+            import numpy as np
+            from gearshift.loading import Samples
+            def load(): return Samples(np.zeros((3, 2)), labels=[0, 1, 0])
+        """,
+    )
+    samples = load_samples(project(), tmp_path)
+    assert len(samples) == 3
+
+
+def test_users_files_import_each_other(tmp_path: Path) -> None:
+    write(tmp_path, models="from gearshift_test_shared import load", gearshift_test_shared="def load(): return print")
+    assert load_model(project(), tmp_path, "m").model is print
+
+
+def test_two_projects_may_have_files_of_one_name(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, models=f"def load(): return lambda batch: {name!r}")
+    answers = [load_model(project(), tmp_path / name, "m").model(None) for name in ("a", "b")]
+    assert answers == ["a", "b"]
+
+
+def test_a_file_is_imported_once_for_all_its_models(tmp_path: Path) -> None:
+    write(tmp_path, models="shared = []\ndef load(): shared.append(1); return lambda batch: len(shared)")
+    first, second = (load_model(project(), tmp_path, "m").model for _ in range(2))
+    assert first(None) == second(None) == 2
+
+
+def test_setup_runs_when_a_model_is_loaded(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        models="""
+            class Model:
+                def setup(self): self.ready = True
+                def predict(self, batch): return batch
+            load = Model
+        """,
+    )
+    assert load_model(project(), tmp_path, "m").model.ready
+
+
+def test_a_users_certainty_is_loaded(tmp_path: Path) -> None:
+    write(tmp_path, models="def load(): return lambda b: [[.1, .9]] * 2", c="def sure(scores): return scores[:, 0]")
+    model = load_model(project(certainty="c.py:sure"), tmp_path, "m")
+    assert model.run(INPUTS).certainty.tolist() == [0.1, 0.1]
+
+
+def test_an_unknown_certainty_lists_the_built_in_ones(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"no certainty 'gut'; use one of top_two_difference, .*file.py:function"):
+        load_certainty(project(certainty="gut"), tmp_path)
+
+
+def test_an_unknown_model_lists_the_models(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="there is no model 'x'; use one of m"):
+        load_model(project(), tmp_path, "x")
+
+
+def test_a_missing_file_names_the_field(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"field models\.m\.load: there is no file .*models\.py"):
+        load_model(project(), tmp_path, "m")
+
+
+@pytest.mark.parametrize("text", ["", "load = 3"])
+def test_a_missing_function_names_file_and_function(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"field samples: .*samples\.py has no function 'load'"):
+        load_samples(project(), write(tmp_path, samples=text))
+
+
+def test_a_file_that_cannot_be_imported_names_the_line(tmp_path: Path) -> None:
+    with pytest.raises(ModelFailed, match=r"models\.py raised ImportError: no torch here \(models\.py, line 2\)"):
+        load_model(project(), write(tmp_path, models="x = 1\nraise ImportError('no torch here')"), "m")
+
+
+def test_a_file_that_is_no_python_names_the_line(tmp_path: Path) -> None:
+    with pytest.raises(ModelFailed, match=r"models\.py raised SyntaxError: .*line 1"):
+        load_model(project(), write(tmp_path, models="def load(:"), "m")
+
+
+def test_a_loader_that_raises_names_function_type_message_and_line(tmp_path: Path) -> None:
+    write(tmp_path, models="def load():\n    return open('/no/weights')")
+    with pytest.raises(
+        ModelFailed, match=r"models\.py:load raised FileNotFoundError: .*/no/weights.* \(models\.py, line 2\)"
+    ):
+        load_model(project(), tmp_path, "m")
+
+
+def test_unusable_samples_name_the_function(tmp_path: Path) -> None:
+    text = "from gearshift.loading import Samples\ndef load(): return Samples([1, 2], labels=[1])"
+    with pytest.raises(InvalidInput, match=r"samples\.py:load, samples: labels has 1 rows, but input 'input' has 2"):
+        load_samples(project(), write(tmp_path, samples=text))
+
+
+def test_samples_of_another_type_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelFailed, match=r"samples\.py:load answered dict; answer gearshift\.loading\.Samples"):
+        load_samples(project(), write(tmp_path, samples="def load(): return {}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("def load(): return None", "NoneType"), ("class A: pass\ndef load(): return A", "the class A")],
+)
+def test_a_loader_must_answer_what_can_be_run(tmp_path: Path, text: str, kind: str) -> None:
+    with pytest.raises(ModelFailed, match=f"answered {kind}, which cannot be run; answer an object with predict"):
+        load_model(project(), write(tmp_path, models=text), "m")
+
+
+def test_a_setup_that_raises_is_told(tmp_path: Path) -> None:
+    text = "class M:\n  def setup(self): raise OSError('no GPU')\n  def predict(self, b): return b\nload = M"
+    with pytest.raises(ModelFailed, match=r"model 'm' raised OSError: no GPU .* in setup"):
+        load_model(project(), write(tmp_path, models=text), "m")
