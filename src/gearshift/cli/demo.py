@@ -44,8 +44,8 @@ def _show(output: Output, made: DemoResult, p95_ms: float) -> None:
     shown = table("", "", "", "accuracy", "p50", "p95", "p99", "late", "goodput")
     for name, system in (
         ("gear plan", made.gears),
-        ("largest model alone", made.largest),
-        ("smallest model alone", made.smallest),
+        ("largest alone", made.largest),
+        ("smallest alone", made.smallest),
     ):
         shown.add_row(name, "predicted", *_figures(system.predicted), style="dim")
         shown.add_row("", "measured", *_figures(system.measured))

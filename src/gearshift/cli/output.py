@@ -96,7 +96,7 @@ def table(title: str, *columns: str) -> Table:
     """A table whose first column is text and the others are numbers."""
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for i, column in enumerate(columns):
-        made.add_column(column, justify="left" if i == 0 else "right", no_wrap=i > 0)
+        made.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
     return made
 
 

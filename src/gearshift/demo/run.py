@@ -185,10 +185,7 @@ def _profile(folder: Path, tell: Tell) -> Profile:
 
     write_atomically(folder / "gearshift.toml", _PROJECT.encode())
     write_atomically(folder / "models.py", _MODELS.encode())
-    trained: list[str] = []
-    task.train(
-        folder / "trained", lambda what: (trained.append(what), tell(f"training: {what}", 0.01 * len(trained)))[1]
-    )
+    task.train(folder / "trained", lambda what: tell(what, 0.02))
     done: dict[str, float] = {}
 
     def profiling(model: str, share: float) -> None:

@@ -21,7 +21,8 @@ _SPEC = struct.Struct("@qqqq")
 class FineTimer:
     """Calls `fired` on the loop's thread once after each `set`; a later `set` replaces an earlier one.
 
-    Measured on a 2-core machine with uvloop, idle: 1.65 ms asked, 1.72 ms median, 1.80 ms p99.
+    Measured with uvloop on a 2-core virtual machine, 1.65 ms asked a thousand times: 66 us late at the median, 223 us
+    at p99, 1.8 ms at most.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, fired: Callable[[], None]) -> None:

@@ -206,6 +206,8 @@ class Bench:
                 f"model {self.name!r} failed on {len(done.failed)} of {len(rows)} samples, "
                 f"first on sample {rows[done.failed[0]]}: {done.first_failure}"
             )
+        if done.first_failure:
+            raise ModelFailed(f"model {self.name!r} failed on a batch of {len(rows)} samples: {done.first_failure}")
         return batch, max(done.run_s, 1e-9), trip_s
 
     def memory_bytes(self) -> int:

@@ -159,10 +159,10 @@ def run_batch(name: str, model: RunnableModel, message: Run, body: memoryview) -
     for part in message.parts:
         attempt.run(unpack_tensors(part.tensors, body, offset), part.rows)
         offset += part_bytes(part)
-    if attempt.failed:
+    if attempt.first_failure:
         say(
             f"model {name!r} failed on {len(attempt.failed)} of {sum(len(part.rows) for part in message.parts)} "
-            f"samples; the first failure: {attempt.first_failure}"
+            f"samples of a batch; the first failure: {attempt.first_failure}"
         )
     done = Done(
         batch=message.batch,

@@ -86,6 +86,11 @@ class WorkerProcess:
         if self._protocol is not None:
             self._protocol.send(message, buffers)
 
+    def terminate(self) -> None:
+        """Kill the worker without waiting; `on_end` will tell."""
+        if not self._gone.is_set():
+            self._signal(signal.SIGKILL)
+
     async def stop(self, *, longest_s: float) -> None:
         """Ask the worker to end, then make it; returns when it is gone."""
         self._stopping = True

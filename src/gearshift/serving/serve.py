@@ -34,6 +34,8 @@ BackendKind = Literal["local", "emulated"]
 Say = Callable[[str], None]
 
 BACKLOG = 2048
+LEAST_HANG_S = 10.0
+HANG_FACTOR = 20.0
 LONGEST_END_S = 5
 """For what is left of HTTP when all accepted requests are answered or have failed."""
 
@@ -97,8 +99,14 @@ class ServingTask:
             project=self.project,
             inputs=self.inputs,
             longest_start_s=settings.longest_start_s,
+            longest_batch_s=longest_batch_s(self.profile),
             say=say,
         )
+
+
+def longest_batch_s(profile: Profile) -> float:
+    """How long a batch may take before its worker is taken to hang: far more than any that was measured."""
+    return max(LEAST_HANG_S, HANG_FACTOR * max(max(curve.p95_s) for curve in profile.curves))
 
 
 def read_task(

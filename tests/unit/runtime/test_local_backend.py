@@ -1,13 +1,17 @@
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import uvloop
 
 from gearshift.errors import GearshiftError, ModelFailed
 from gearshift.plan_tables import plan_tables
+from gearshift.request import Request, Sample
+from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend
 from tests.conformance.test_backend_contract import Events
 from tests.little_task import INPUTS, TASK, little_plan, write_little_task
@@ -17,9 +21,7 @@ def backend_of(folder: Path, task: str = TASK, **options: float) -> LocalBackend
     write_little_task(folder)
     (folder / "task.py").write_text(task)
     plan = little_plan("")
-    return LocalBackend(
-        plan_tables(plan, "sums"), plan, project=folder / "gearshift.toml", inputs=INPUTS, **options
-    )
+    return LocalBackend(plan_tables(plan, "sums"), plan, project=folder / "gearshift.toml", inputs=INPUTS, **options)
 
 
 def children() -> set[int]:
@@ -56,7 +58,7 @@ def test_a_model_that_cannot_be_loaded_is_named_and_nothing_is_left(tmp_path, ta
 def test_loading_has_a_longest_time(tmp_path):
     before = children()
     begun = time.monotonic()
-    with pytest.raises(ModelFailed, match="took longer than 0.5 s"):
+    with pytest.raises(ModelFailed, match=r"took longer than 0\.5 s"):
         start(backend_of(tmp_path, TASK + "\ndef large():\n    time.sleep(60)\n", longest_start_s=0.5))
     assert time.monotonic() - begun < 10
     assert children() == before
@@ -70,7 +72,9 @@ def test_a_model_that_refuses_zeros_is_served_all_the_same(tmp_path, capfd):
 
 def test_what_a_model_starts_and_prints_neither_stays_nor_gets_in_the_way(tmp_path, capfd):
     pid_file = tmp_path / "pid"
-    task = TASK + f"""
+    task = (
+        TASK
+        + f"""
 import subprocess
 def large():
     print("a word on standard output")
@@ -78,10 +82,29 @@ def large():
     open({str(pid_file)!r}, "w").write(str(child.pid))
     return answer("large", lambda first: np.ones(len(first)))
 """
+    )
     start(backend_of(tmp_path, task))
     captured = capfd.readouterr()
     assert "a word on standard output" not in captured.out
     assert is_gone_soon(int(pid_file.read_text()))
+
+
+def test_a_worker_that_hangs_is_replaced(tmp_path):
+    async def main() -> None:
+        backend, events = backend_of(tmp_path, longest_batch_s=0.3), Events()
+        await backend.start(events)
+        request = Request(id=1, operator="sums", arrived_ns=0)
+        small = 1
+        os.kill(backend.worker_pids()[small], signal.SIGSTOP)
+        backend.run(Batch(1, small, [Sample(request, 0, 0, {"x": np.array([[1.0, 2.0]])})]))
+        await events.until(lambda seen: seen.count(("ready", small)) == 2)
+        assert ("lost", small) in events.seen
+        backend.run(Batch(2, small, [Sample(request, 0, 0, {"x": np.array([[1.0, 2.0]])})]))
+        await events.until(lambda seen: ("batch", 2) in seen)
+        await backend.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
 
 
 def is_gone_soon(pid: int) -> bool:

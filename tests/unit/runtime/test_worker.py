@@ -62,7 +62,7 @@ def test_only_the_sample_that_fails_fails(bad, at, capfd):
     assert [bool(sample.error) for sample in samples] == [i == at for i in range(5)]
     assert samples[at].error == "model 'm' failed on this sample"
     assert [s.result["y"][0] for s in samples if not s.error] == [2 * v for v in values if v != bad]
-    assert "failed on 1 of 5 samples" in capfd.readouterr().err
+    assert "failed on 1 of 5 samples of a batch" in capfd.readouterr().err
 
 
 def test_all_samples_may_fail():

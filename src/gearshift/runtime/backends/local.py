@@ -73,6 +73,7 @@ class _Slot:
     replicas: list[int]
     worker: WorkerProcess | None = None
     restart: asyncio.Task[None] | None = None
+    watch: asyncio.TimerHandle | None = None
     restart_wait_s: float = SHORTEST_RESTART_WAIT_S
     running: dict[int, Batch] = field(default_factory=dict)
 
@@ -81,6 +82,7 @@ class LocalBackend:
     """Runs batches in worker processes; a worker that ends is started again, each time after a longer wait.
 
     `project` is the path of the `gearshift.toml` whose models the plan places; `inputs` are the operator's tensors.
+    A worker that holds a batch for longer than `longest_batch_s` hangs: it is killed, and so replaced.
     """
 
     def __init__(
@@ -91,10 +93,11 @@ class LocalBackend:
         project: Path,
         inputs: Sequence[TensorSpec],
         longest_start_s: float = 120.0,
+        longest_batch_s: float | None = None,
         say: Say = lambda text: None,
     ) -> None:
         self._tables, self._project, self._inputs = tables, project, tuple(inputs)
-        self._longest_start_s, self._say = longest_start_s, say
+        self._longest_start_s, self._longest_batch_s, self._say = longest_start_s, longest_batch_s, say
         self._slots = _slots(tables, plan)
         self._slot_of = {replica: slot for slot in self._slots for replica in slot.replicas}
         self._events: BatchEvents | None = None
@@ -112,8 +115,9 @@ class LocalBackend:
             await asyncio.gather(*starts, return_exceptions=True)
             await self.stop()
             raise
-        for replica in range(len(self._tables.replica_ids)):
-            events.replica_ready(replica)
+        for slot in self._slots:
+            if slot.worker is not None:  # else it has ended already and is being started again
+                self._tell_ready(slot)
 
     def run(self, batch: Batch) -> None:
         """Send `batch` to its replica's worker."""
@@ -124,6 +128,7 @@ class LocalBackend:
             if slot.worker is not None:
                 slot.worker.run(message, buffers)
                 slot.running[batch.id] = batch
+                self._watch(slot)
         except FrameError as error:
             self._say(f"batch {batch.id} cannot be sent: {error}")
             slot.running[batch.id] = batch
@@ -132,6 +137,7 @@ class LocalBackend:
     async def stop(self) -> None:
         """End all workers, kindly where nothing runs on them; nothing is left running."""
         self._stopped = True
+        self._events = None
         restarts = [slot.restart for slot in self._slots if slot.restart is not None]
         for restart in restarts:
             restart.cancel()
@@ -175,12 +181,24 @@ class LocalBackend:
 
     def _batch_done(self, slot: _Slot, done: Done, body: memoryview) -> None:
         batch = slot.running.pop(done.batch, None)
+        if slot.watch is not None:
+            slot.watch.cancel()
         if batch is None or self._events is None:
             return
         model = self._tables.models[self._tables.replica_model[batch.replica]]
         settle(batch.samples, done, body, model)
         self._events.samples_finished(batch, batch.samples)
         self._events.batch_finished(batch)
+
+    def _watch(self, slot: _Slot) -> None:
+        if self._longest_batch_s is not None and slot.worker is not None:
+            loop = asyncio.get_running_loop()
+            slot.watch = loop.call_later(self._longest_batch_s, self._hangs, slot, slot.worker)
+
+    def _hangs(self, slot: _Slot, worker: WorkerProcess) -> None:
+        if slot.worker is worker:
+            self._say(f"a worker has held a batch for {self._longest_batch_s:g} s; it is killed")
+            worker.terminate()
 
     def _fail_unsent(self, slot: _Slot, batch: Batch) -> None:
         if slot.running.pop(batch.id, None) is None or self._events is None:
@@ -195,6 +213,8 @@ class LocalBackend:
         busy = {batch.replica for batch in slot.running.values()}
         slot.worker = None
         slot.running.clear()
+        if slot.watch is not None:
+            slot.watch.cancel()
         if self._stopped or self._events is None:
             return
         slot.restart = asyncio.get_running_loop().create_task(self._restart(slot))
@@ -211,9 +231,12 @@ class LocalBackend:
             slot.restart_wait_s = min(2 * slot.restart_wait_s, LONGEST_RESTART_WAIT_S)
             try:
                 await self._start_worker(slot)
-            except GearshiftError as error:
+            except (GearshiftError, OSError) as error:
                 self._say(str(error))
         loop.call_later(2 * LONGEST_RESTART_WAIT_S, self._forget_failures, slot, slot.worker)
+        self._tell_ready(slot)
+
+    def _tell_ready(self, slot: _Slot) -> None:
         if self._events is not None:
             for replica in slot.replicas:
                 self._events.replica_ready(replica)

@@ -1,0 +1,39 @@
+# Everything runs in .venv, which is made once; later runs need no network.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := "$(BIN)/python" -m pip --disable-pip-version-check
+
+.PHONY: demo test test-long lint format docs-check clean
+
+demo: .venv/installed-demo
+	"$(BIN)/python" -m gearshift demo
+
+test: .venv/installed-test lint
+	"$(BIN)/python" -m pytest -n 2 -m "not long"
+
+test-long: .venv/installed-test lint
+	"$(BIN)/python" -m pytest -n 2
+
+lint: .venv/installed-test
+	"$(BIN)/python" -m ruff format --check .
+	"$(BIN)/python" -m ruff check .
+	"$(BIN)/python" -m mypy
+
+format: .venv/installed-test
+	"$(BIN)/python" -m ruff format .
+	"$(BIN)/python" -m ruff check --fix .
+
+.venv/bin/python:
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gearshift needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	"$(PYTHON)" -m venv .venv
+
+.venv/installed-demo: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo]'
+	touch $@
+
+.venv/installed-test: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $@ .venv/installed-demo
+
+clean:
+	rm -rf .venv build dist gearshift-demo

@@ -1,0 +1,99 @@
+import os
+
+import numpy as np
+import pytest
+
+from gearshift.errors import GearshiftError
+from gearshift.model import TensorSpec
+from gearshift.runtime.measure import profile_project
+
+PROJECT = """
+operator = "signs"
+samples = "task.py:samples"
+[models.small]
+load = "task.py:small"
+[models.large]
+load = "task.py:large"
+memory_mib = 7
+[profile]
+batch_sizes = [1, 4]
+repeats = 3
+"""
+TASK = """
+import os, time
+import numpy as np
+from gearshift.loading import Samples
+
+def samples():
+    x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    words = np.array([f"word {i}" for i in range(50)])
+    return Samples({"x": x, "words": words}, np.where(x.sum(axis=1) > 0, "up", "down"))
+
+def model(columns, seconds):
+    def run(inputs):
+        time.sleep(seconds)
+        assert inputs["words"][0].startswith("word ")
+        total = inputs["x"][:, :columns].sum(axis=1)
+        return {"label": np.where(total > 0, "up", "down")}, np.abs(total)
+    return run
+
+def small():
+    return model(2, 0.0)
+
+def large():
+    return model(3, 0.002)
+"""
+
+
+def project(folder, task: str = TASK):
+    (folder / "gearshift.toml").write_text(PROJECT)
+    (folder / "task.py").write_text(task)
+    return folder / "gearshift.toml"
+
+
+def test_models_are_measured_and_their_answers_recorded(tmp_path):
+    told: list[tuple[str, float]] = []
+    cores = os.sched_getaffinity(0)
+    path = project(tmp_path)
+    profile = profile_project(path, progress=lambda model, share: told.append((model, share)), folder=tmp_path / "p")
+    assert os.sched_getaffinity(0) == cores
+    assert profile.operator == "signs"
+    assert profile.project == "../gearshift.toml"
+    assert profile.models == ("small", "large")
+    small, large = profile.curves
+    assert small.batch_sizes == (1, 4)
+    assert large.median_s[0] > 0.002 > small.median_s[0]
+    assert large.memory_bytes == 7 << 20
+    assert small.memory_bytes > 0
+    assert 0 < small.overhead_per_batch_s < 0.1
+    assert profile.inputs == (
+        TensorSpec(name="x", datatype="FP32", shape=(-1, 3)),
+        TensorSpec(name="words", datatype="BYTES", shape=(-1,)),
+    )
+    assert profile.outputs == (TensorSpec(name="label", datatype="BYTES", shape=(-1,)),)
+    assert profile.predictions.quality[1].tolist() == [1.0] * 50
+    assert 0.5 < profile.predictions.quality[0].mean() < 1
+    assert np.isfinite(profile.predictions.certainty).all()
+    assert told[0] == ("small", 0.0)
+    assert told[-1] == ("large", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        ("def small():\n    raise ValueError('no weights')", "'small' cannot be loaded.*no weights"),
+        ("def small():\n    return lambda inputs: 1 / 0", "'small' failed on .* sample 0.*ZeroDivisionError"),
+        (
+            "def small():\n    return lambda inputs: ({'label': np.array(['up'])}, np.ones(1))",
+            "'small' failed on a batch of 4 samples: .*1 rows",
+        ),
+        (
+            "def small():\n    return lambda inputs: ({'label': inputs['words']}, np.full(len(inputs['x']), np.nan))",
+            "'small' failed.*the certainty is not a number",
+        ),
+        ("def small():\n    return lambda inputs: os._exit(1)", "'small' ended its worker"),
+    ],
+)
+def test_a_model_that_cannot_be_measured_is_named_with_the_reason(tmp_path, broken, reason):
+    with pytest.raises(GearshiftError, match=reason):
+        profile_project(project(tmp_path, TASK + "\n" + broken + "\n"), progress=lambda model, share: None)

@@ -1,0 +1,181 @@
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import uvloop
+
+from gearshift.errors import NotReady, QueueFull
+from gearshift.observability.journal import Journal
+from gearshift.observability.metrics import Metrics
+from gearshift.plan_tables import plan_tables
+from gearshift.request import Answer
+from gearshift.runtime.backends.emulated import EmulatedBackend
+from gearshift.runtime.service import STOPPED, Service
+from tests.little_task import little_plan, little_profile
+
+LONGEST_S = 20.0
+
+
+def serve(use: Callable[[Service, EmulatedBackend], Awaitable[Any]], **options: Any) -> Any:
+    """What `use` answers; the service is stopped afterwards."""
+
+    async def main() -> Any:
+        plan = little_plan("")
+        tables = plan_tables(plan, "sums")
+        backend = EmulatedBackend(tables, plan, little_profile())
+        service = Service(tables, backend, **options)
+        await service.start()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                return await use(service, backend)
+        finally:
+            await service.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
+def samples(*numbers: int) -> dict[str, np.ndarray]:
+    return {"sample": np.array(numbers)}
+
+
+def test_each_row_is_answered_by_its_own_stage():
+    answer: Answer = serve(lambda service, _: service.infer(samples(0, 1, 2)))
+    assert answer.outcome == "answered"
+    assert [row.model for row in answer.rows] == ["small", "large", "small"]
+    assert [row.stage for row in answer.rows] == [0, 1, 0]
+    assert answer.outputs["label"].tolist() == ["small-0", "large-1", "small-2"]
+    assert answer.run_s >= 0.005  # both models, one after the other
+
+
+def test_one_failed_row_fails_its_request_and_no_other():
+    async def use(service: Service, _: EmulatedBackend) -> list[Answer]:
+        return await asyncio.gather(service.infer(samples(0, 10)), service.infer(samples(2)))
+
+    failed, answered = serve(use)
+    assert failed.outcome == "failed"
+    assert failed.errors == ("sample 10 is not recorded, the profile has samples 0 to 9",)
+    assert answered.outcome == "answered"
+
+
+def test_many_requests_at_once_each_get_their_own_answer():
+    async def use(service: Service, _: EmulatedBackend) -> list[Answer]:
+        return await asyncio.gather(*(service.infer(samples(i % 10)) for i in range(500)))
+
+    for i, answer in enumerate(serve(use)):
+        model = "small" if i % 2 == 0 else "large"
+        assert answer.outputs["label"].tolist() == [f"{model}-{i % 10}"]
+
+
+def test_samples_over_the_bound_are_refused_and_those_before_are_answered():
+    async def use(service: Service, _: EmulatedBackend) -> list[Answer | BaseException]:
+        requests = (service.infer(samples(0)) for _ in range(100))
+        return await asyncio.gather(*requests, return_exceptions=True)
+
+    answers = serve(use, most_waiting_requests=5)
+    refused = [answer for answer in answers if isinstance(answer, QueueFull)]
+    assert 0 < len(refused) < 100
+    assert all(answer.outcome == "answered" for answer in answers if not isinstance(answer, QueueFull))
+
+
+def test_bytes_over_the_bound_are_refused_before_they_are_read():
+    async def use(service: Service, _: EmulatedBackend) -> None:
+        with service.reading(1000) as hold:
+            with pytest.raises(QueueFull), service.reading(1):
+                pass
+            hold(5000)  # alone, it may be larger than the bound
+        with service.reading(1000):
+            pass
+        with service.reading(400), service.reading(400) as hold, pytest.raises(QueueFull):
+            hold(300)
+
+    serve(use, most_waiting_bytes=1000)
+
+
+def test_a_drained_service_has_answered_all_and_takes_nothing_more():
+    async def use(service: Service, _: EmulatedBackend) -> None:
+        requests = [asyncio.ensure_future(service.infer(samples(i % 10))) for i in range(50)]
+        await asyncio.sleep(0)
+        assert await service.drain(LONGEST_S)
+        assert not service.ready
+        assert [(await request).outcome for request in requests] == ["answered"] * 50
+        with pytest.raises(NotReady):
+            await service.infer(samples(0))
+
+    serve(use)
+
+
+def test_what_a_drain_cannot_answer_in_time_fails():
+    async def use(service: Service, _: EmulatedBackend) -> None:
+        requests = [asyncio.ensure_future(service.infer(samples(1))) for _ in range(500)]
+        await asyncio.sleep(0)
+        assert not await service.drain(0.01)
+        answers = await asyncio.gather(*requests)
+        assert {answer.outcome for answer in answers} <= {"answered", "failed"}
+        assert answers[-1].reason == STOPPED
+        assert service.router.waiting == 0
+
+    serve(use)
+
+
+def test_requests_of_a_lost_replica_fail_and_the_service_is_not_ready_until_it_is_back():
+    async def use(service: Service, backend: EmulatedBackend) -> None:
+        large, small = 0, 1
+        request = asyncio.ensure_future(service.infer(samples(0)))
+        await asyncio.sleep(0)
+        backend.lose(small)
+        answer = await request
+        assert answer.outcome == "failed"
+        assert "small" in answer.reason
+        assert not service.ready
+        assert (await service.infer(samples(0))).outcome == "failed"  # at once: there is no other
+        while not service.ready:
+            await asyncio.sleep(0.01)
+        assert (await service.infer(samples(0))).outcome == "answered"
+        assert large != small
+
+    serve(use)
+
+
+def test_a_cancelled_request_leaves_its_queue():
+    async def use(service: Service, _: EmulatedBackend) -> None:
+        runs = asyncio.ensure_future(service.infer(samples(1)))
+        waits = asyncio.ensure_future(service.infer(samples(0, 2)))
+        await asyncio.sleep(0)
+        assert service.router.waiting == 2
+        waits.cancel()
+        await asyncio.gather(waits, return_exceptions=True)
+        assert service.router.waiting == 0
+        runs.cancel()  # it runs at the first stage and must not go on to the second
+        await asyncio.gather(runs, return_exceptions=True)
+        assert await service.drain(LONGEST_S)
+        assert (await asyncio.gather(service.infer(samples(0)), return_exceptions=True))[0].http_status == 503
+
+    serve(use)
+
+
+def test_the_journal_and_the_metrics_tell_what_happened(tmp_path):
+    metrics, journal = Metrics(), Journal(tmp_path / "journal.jsonl")
+
+    async def use(service: Service, backend: EmulatedBackend) -> str:
+        await service.infer(samples(0, 1))
+        backend.lose(0)
+        return metrics.text().decode()
+
+    text = serve(use, metrics=metrics, journal=journal)
+    journal.close()
+    for line in (
+        'gearshift_requests_total{operator="sums",outcome="answered"} 1.0',
+        'gearshift_request_latency_seconds_count{operator="sums"} 1.0',
+        'gearshift_batch_size_sum{model="small"} 2.0',
+        'gearshift_batches_total{model="large",reason="full"} 1.0',
+        'gearshift_forwarded_total{stage="0"} 1.0',
+        'gearshift_restarts_total{replica="large-0"} 1.0',
+        "gearshift_gear 0.0",
+    ):
+        assert line in text
+    events = [json.loads(line)["event"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    assert events == ["replica_ready", "replica_ready", "ready", "replica_lost", "stop"]
