@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from gearshift.certainty import BUILT_IN
 from gearshift.errors import InvalidInput, require
 from gearshift.files import read_bytes
 
@@ -52,16 +53,27 @@ class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     profile: ProfileSettings = ProfileSettings()
 
     def __post_init__(self) -> None:
-        plain = self.operator.replace("-", "").replace("_", "").replace(".", "").isalnum()
-        require(
-            plain and self.operator.isascii() and len(self.operator) <= 64,
-            f"operator is {self.operator!r}",
-            remedy="use up to 64 letters, digits, '-', '_' and '.'",
-        )
+        require_operator_name(self.operator)
         _check_reference(self.samples, "samples")
         require(len(self.models) >= 1, "there are no models", remedy="add a [models.NAME] section")
         if ":" in self.certainty:
             _check_reference(self.certainty, "certainty")
+        else:
+            require(
+                self.certainty in BUILT_IN,
+                f"certainty is {self.certainty!r}",
+                remedy=f"use one of {', '.join(BUILT_IN)}, or file.py:function",
+            )
+
+
+def require_operator_name(name: str) -> None:
+    """Raise `InvalidInput` unless `name` can stand in a URL and a metric."""
+    plain = name.replace("-", "").replace("_", "").replace(".", "")
+    require(
+        plain.isalnum() and name.isascii() and len(name) <= 64,
+        f"operator is {name!r}",
+        remedy="use up to 64 letters, digits, '-', '_' and '.'",
+    )
 
 
 def read_project(path: Path) -> Project:

@@ -237,16 +237,9 @@ def load_model(project: Project, directory: Path, name: str) -> RunnableModel:
 
 
 def load_certainty(project: Project, directory: Path) -> CertaintyFunction:
-    """The project's certainty function: built in, or the user's; raises `InvalidInput` where there is none."""
-    field = "certainty"
+    """The project's certainty function: built in, or the user's."""
     if ":" in project.certainty:
-        return _function(project.certainty, directory, field=field)
-    if project.certainty not in BUILT_IN:
-        raise InvalidInput(
-            f"there is no certainty {project.certainty!r}",
-            where=f"{PROJECT_FILE}, field {field}",
-            remedy=f"use one of {', '.join(BUILT_IN)}, or file.py:function",
-        )
+        return _function(project.certainty, directory, field="certainty")
     return BUILT_IN[project.certainty]
 
 

@@ -10,7 +10,7 @@ import pytest
 from gearshift.certainty import highest_probability, top_two_difference
 from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput, ModelFailed
-from gearshift.loading import RunnableModel, Samples, load_certainty, load_model, load_samples
+from gearshift.loading import RunnableModel, Samples, load_model, load_samples
 from gearshift.model import Predicted, datatype_of
 
 SCORES = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]])
@@ -331,9 +331,9 @@ def test_a_users_certainty_is_loaded(tmp_path: Path) -> None:
     assert model.run(INPUTS).certainty.tolist() == [0.1, 0.1]
 
 
-def test_an_unknown_certainty_lists_the_built_in_ones(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"no certainty 'gut'; use one of top_two_difference, .*file.py:function"):
-        load_certainty(project(certainty="gut"), tmp_path)
+def test_an_unknown_certainty_lists_the_built_in_ones() -> None:
+    with pytest.raises(InvalidInput, match=r"certainty is 'gut'; use one of top_two_difference, .*file.py:function"):
+        project(certainty="gut")
 
 
 def test_an_unknown_model_lists_the_models(tmp_path: Path) -> None:

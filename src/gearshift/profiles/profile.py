@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
+from gearshift.config import require_operator_name
 from gearshift.errors import InvalidInput, require
 from gearshift.model import TensorSpec
 
 PART_A = 0
 PART_B = 1
+LONGEST_BATCH_S = 1e6
 
 
 class RunTimeCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,7 +46,11 @@ class RunTimeCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         rising = all(a < b for a, b in zip(self.batch_sizes, self.batch_sizes[1:], strict=False))
         require(rising and self.batch_sizes[0] >= 1, "batch sizes must be at least 1 and rise", where=where)
         for name, seconds in (("median_s", self.median_s), ("p95_s", self.p95_s)):
-            require(all(0 < s < math.inf for s in seconds), f"{name} must be positive and finite", where=where)
+            require(
+                all(0 < s < LONGEST_BATCH_S for s in seconds),
+                f"{name} must be positive, and under 11 days",
+                where=where,
+            )
         require(self.memory_bytes >= 0, "memory_bytes is negative", where=where)
         for overhead in (self.overhead_per_batch_s, self.overhead_per_request_s):
             require(0 <= overhead < math.inf, "an overhead is negative or not finite", where=where)
@@ -98,6 +104,8 @@ class PredictionRecords:
         for name in ("quality", "certainty", "prediction", "output_tokens", "exit_segment"):
             array = getattr(self, name)
             require(array is None or array.shape == shape, f"predictions: {name} is not of shape {shape}")
+        require(len(set(self.models)) == shape[0], f"predictions name a model twice: {sorted(self.models)}")
+        require(self.label is None or self.label.shape == shape[1:], f"predictions: label is not of shape {shape[1:]}")
         require(bool(np.isfinite(self.certainty).all()), "predictions: a certainty is not finite")
         require(bool(((self.quality >= 0) & (self.quality <= 1)).all()), "predictions: a quality is not in [0, 1]")
         require(
@@ -135,6 +143,7 @@ class Profile:
     notes: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        require_operator_name(self.operator)
         keys = [(c.model, c.device_kind, c.tensor_parallel, c.cores, c.segment) for c in self.curves]
         require(len(set(keys)) == len(keys), "the profile has run times for one model and device kind twice")
         for model in self.predictions.models:

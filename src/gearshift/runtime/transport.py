@@ -11,6 +11,7 @@ import math
 import socket
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -45,12 +46,18 @@ class EndOfStream(EOFError):
 # Tensors -------------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=1024)
+def datatype_named(dtype: np.dtype[Any]) -> str:
+    """`datatype_of` for arrays of this type, looked up once."""
+    return datatype_of(np.empty(0, dtype))
+
+
 def pack_tensors(arrays: Arrays) -> tuple[tuple[TensorHeader, ...], list[Buffer]]:
     """Headers and buffers of `arrays`; contiguous numbers are not copied."""
     headers: list[TensorHeader] = []
     buffers: list[Buffer] = []
     for name, array in arrays.items():
-        datatype = datatype_of(array)
+        datatype = datatype_named(array.dtype)
         text = False
         if datatype == "BYTES":
             buffer: Buffer

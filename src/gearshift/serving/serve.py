@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import os
 import signal
 import socket
@@ -256,6 +257,8 @@ class ServerProcess:
         try:
             if not await _done_before(self._service.start(), self._first_signal):
                 return 0
+            gc.collect()
+            gc.freeze()  # what was made by now stays, so that collections while serving are short
             self._say(self._ready_line())
             await self._first_signal.wait()
             for server in self._http.servers:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from gearshift import __version__
 from gearshift.errors import InvalidInput, require
-from gearshift.model import DATATYPES, Arrays, TensorSpec, datatype_of
+from gearshift.model import DATATYPES, Arrays, TensorSpec
 from gearshift.request import LEAST_URGENT, Answer, RowFacts
+from gearshift.runtime.transport import datatype_named
 
 MODEL_VERSION = "1"
 MOST_ROWS = 1 << 20
@@ -215,7 +216,7 @@ def _row_facts(name: str, rows: Sequence[RowFacts]) -> NDArray[Any]:
 
 
 def _tensor(name: str, array: NDArray[Any]) -> dict[str, Any]:
-    datatype = datatype_of(array)
+    datatype = datatype_named(array.dtype)
     data = array.ravel().tolist()
     if datatype == "BYTES":
         data = [item.decode(errors="replace") if isinstance(item, bytes) else str(item) for item in data]

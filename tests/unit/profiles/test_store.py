@@ -56,7 +56,7 @@ def profiles(draw: st.DrawFn) -> Profile:
         exit_segment=np.array(grid(st.integers(0, 9))) if draw(st.booleans()) else None,
     )
     return Profile(
-        operator=draw(texts),
+        operator=draw(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)),
         curves=tuple(curve(model, draw(st.floats(1e-9, 1e3))) for model in models),
         predictions=predictions,
         inputs=(TensorSpec(name="input", datatype="FP32", shape=(-1, 3)),),
