@@ -302,6 +302,37 @@ def test_a_killed_worker_fails_what_it_held_and_is_replaced(tmp_path):
         assert server.end() == 0
 
 
+def test_workers_killed_under_load_cost_only_what_they_held(tmp_path):
+    with serving(tmp_path) as server:
+
+        async def client_loop(client, answers, stop):
+            while not stop.is_set():
+                answers.append((await post(client, server, body((1, 2), (0, 1))))[0])
+
+        async def main(client):
+            answers: list[int] = []
+            stop = asyncio.Event()
+            clients = [asyncio.create_task(client_loop(client, answers, stop)) for _ in range(20)]
+            for _ in range(2):
+                await until_count(answers, 200, answers.count(200) + 200)
+                os.kill(server.workers()[0], signal.SIGKILL)
+                await until_count(answers, 500, answers.count(500) + 1)
+                await until_ready(client, server)
+            await until_count(answers, 200, answers.count(200) + 200)
+            stop.set()
+            await asyncio.gather(*clients)
+            return answers
+
+        assert set(speak(main)) == {200, 500}
+        assert server.end() == 0
+
+
+async def until_count(answers: list[int], status: int, count: int) -> None:
+    async with asyncio.timeout(LONGEST_S):
+        while answers.count(status) < count:
+            await asyncio.sleep(0.01)
+
+
 def test_a_request_that_kills_its_worker_does_not_take_the_server_down(tmp_path):
     with serving(tmp_path) as server:
 
