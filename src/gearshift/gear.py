@@ -16,6 +16,8 @@ from gearshift.result import ServingResult
 SCHEMA_VERSION = 1
 METER_BACKLOG = 0
 METER_ALPHA = 1
+SHARE_UNIT = 1 << 20
+"""What the load shares of a model add up to once a plan is resolved to whole numbers."""
 
 Meter = Literal["backlog", "alpha"]
 LoadUnit = Literal["requests_per_s", "outstanding_requests"]

@@ -1,5 +1,6 @@
 """A gear plan for one operator resolved to indices and flat arrays, the form in which decisions read it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +8,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import to_ns
 from gearshift.errors import require
-from gearshift.gear import METER_ALPHA, METER_BACKLOG, GearPlan
+from gearshift.gear import METER_ALPHA, METER_BACKLOG, SHARE_UNIT, GearPlan, ReplicaSettings
 
 MOST_MODELS = 62
 """Visited models are bits of one int64."""
@@ -21,7 +22,8 @@ class PlanTables:
     """Replicas are sorted by model, so that a model's replicas are `model_begin[m]` to `model_begin[m + 1]`.
 
     Per gear and stage, row-major with `most_stages` columns: `stage_models` (-1 beyond the last), `thresholds`.
-    Per gear and model: `stage_of` (-1 where the gear's cascade lacks it).  Per gear and replica: `shares`,
+    Per gear and model: `stage_of` (-1 where the gear's cascade lacks it).  Per gear and replica: `shares`
+    (a model's add up to `SHARE_UNIT`),
     `minimum_queue_length` (1 where the share is 0), `largest_batch_size`, `longest_wait_ns`.
     `on_device` from `on_device_begin[d]` are device d's replicas; `spans` from `spans_begin[r]` replica r's devices.
     """
@@ -41,7 +43,7 @@ class PlanTables:
     stage_models: Ints
     thresholds: Floats
     stage_of: Ints
-    shares: Floats
+    shares: Ints
     minimum_queue_length: Ints
     largest_batch_size: Ints
     longest_wait_ns: Ints
@@ -101,7 +103,7 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
         stage_models=stage_models.ravel().astype(np.int64),
         thresholds=thresholds.ravel(),
         stage_of=stage_of.ravel().astype(np.int64),
-        shares=np.array([[s.load_share for s in row] for row in per_replica]).ravel(),
+        shares=np.array([_share_row(row, model_of_replica) for row in per_replica], dtype=np.int64).ravel(),
         minimum_queue_length=np.array(
             [[s.minimum_queue_length if s.load_share > 0 else 1 for s in row] for row in per_replica], dtype=np.int64
         ).ravel(),
@@ -126,6 +128,26 @@ def only_operator(plan: GearPlan) -> str:
         remedy="split the plan",
     )
     return next(iter(plan.operators))
+
+
+def whole_shares(weights: Sequence[float]) -> list[int]:
+    """Whole numbers in proportion to `weights` that add up to `SHARE_UNIT`; largest remainders are rounded up."""
+    total = sum(weights)
+    exact = [w / total * SHARE_UNIT for w in weights]
+    shares = [int(e) for e in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda i: (shares[i] - exact[i], i))
+    for i in by_remainder[: SHARE_UNIT - sum(shares)]:
+        shares[i] += 1
+    return shares
+
+
+def _share_row(row: Sequence[ReplicaSettings], model_of_replica: Ints) -> list[int]:
+    """Shares of one gear's replicas, which are sorted by model; a model outside the cascade has none."""
+    shares: list[int] = []
+    for model in np.unique(model_of_replica):
+        weights = [s.load_share for s, m in zip(row, model_of_replica, strict=True) if m == model]
+        shares += whole_shares(weights) if sum(weights) > 0 else [0] * len(weights)
+    return shares
 
 
 def _flat(lists: list[list[int]]) -> Ints:

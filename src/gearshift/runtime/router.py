@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from gearshift.decisions import Decision, LogRow
-from gearshift.plan_tables import PlanTables
+from gearshift.plan_tables import PlanTables, whole_shares
 from gearshift.policies.batching import NOT_YET, batch_size, start_reason
 from gearshift.policies.forwarding import ANSWER, next_model
 from gearshift.policies.gear_shift import gear_in_force
@@ -53,7 +53,7 @@ class Router:
         self._stage_models: list[int] = tables.stage_models.tolist()
         self._thresholds: list[float] = tables.thresholds.tolist()
         self._stage_of: list[int] = tables.stage_of.tolist()
-        self._planned_shares: list[float] = tables.shares.tolist()
+        self._planned_shares: list[int] = tables.shares.tolist()
         self._shares = list(self._planned_shares)
         self._minimum: list[int] = tables.minimum_queue_length.tolist()
         self._largest: list[int] = tables.largest_batch_size.tolist()
@@ -70,7 +70,7 @@ class Router:
         self._lost = [False] * self._replicas
         self._wake_ns: list[int | None] = [None] * len(tables.device_ids)
         self._touched: list[int] = []
-        self._credits = [0.0] * self._replicas
+        self._credits = [0] * self._replicas
         self._arrived_since_tick = 0
         self._last_arrivals: deque[int] = deque(maxlen=METER_KEEPS_ARRIVALS)
 
@@ -288,12 +288,10 @@ class Router:
                 if self._stage_of[gear * self._models + model] < 0:
                     continue
                 replicas = range(self._model_begin[model], self._model_begin[model + 1])
-                alive = [r for r in replicas if not self._lost[r]]
-                total = sum(self._planned_shares[base + r] for r in alive)
-                for r in replicas:
-                    planned = self._planned_shares[base + r]
-                    even = 1 / len(alive) if alive else 0.0
-                    self._shares[base + r] = 0.0 if self._lost[r] else planned / total if total > 0 else even
+                planned = [0 if self._lost[r] else self._planned_shares[base + r] for r in replicas]
+                weights = planned if any(planned) else [not self._lost[r] for r in replicas]
+                shares = whole_shares(weights) if any(weights) else [0] * len(weights)
+                self._shares[base + replicas.start : base + replicas.stop] = shares
 
     def _write(self, now_ns: int, kind: Decision, a: int, b: int, c: int) -> None:
         if self._log is not None:

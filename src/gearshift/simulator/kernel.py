@@ -278,8 +278,8 @@ def finish_batch(
             route(plan, settings, state, q, out, sample, following, now_ns)
         sample = following_sample
     next_end_ns = NEVER_NS
-    for device in range(settings.devices):
-        next_end_ns = min(next_end_ns, state.ends_ns[device])
+    for end_ns in state.ends_ns:
+        next_end_ns = min(next_end_ns, end_ns)
     state.numbers[NEXT_END_NS] = next_end_ns
     start_on_touched(plan, settings, state, q, out, now_ns)
 

@@ -172,7 +172,7 @@ def simulate_tables(
         wakes_ns=np.full(devices, kernel.NEVER_NS),
         batch=np.full(replicas, NONE),
         batch_length=np.zeros(replicas, dtype=np.int64),
-        credits=np.zeros(replicas),
+        credits=np.zeros(replicas, dtype=np.int64),
         visited=np.zeros(n, dtype=np.int64),
         touched=np.zeros(devices, dtype=np.int64),
         is_touched=np.zeros(devices, dtype=np.int8),

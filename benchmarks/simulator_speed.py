@@ -1,0 +1,117 @@
+"""Simulated requests per second on one core: 16 devices, 3 stages, gear shifts; and memory for 9 million requests.
+
+Each row is one load and one cap on batches.  The load swings by a quarter around its mean every ten seconds, so that
+gears shift.  The claim: at least 10 million requests/s at a mean batch of 4 or more, 5 million at batch 1.
+"""
+
+import argparse
+import resource
+
+import numpy as np
+from machine import describe, pin_to_last_core, seconds_of
+
+from gearshift.cascade import Cascade
+from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.hardware import identical_devices
+from gearshift.objective import Objective
+from gearshift.placement import Placement, Replica
+from gearshift.plan_tables import plan_tables
+from gearshift.simulator.simulate import Simulation, simulate_tables
+from gearshift.workload import Workload
+
+DEVICES = 16
+MODELS = ("small", "medium", "large")
+BATCH_S = ((0.0010, 0.00005), (0.0015, 0.0002), (0.0020, 0.0006))
+"""Seconds of a batch of b: first + b x second."""
+GEARS = 8
+RECORDS = 16_000
+
+
+def plan_for(qps: float, largest_batch: int) -> GearPlan:
+    replicas = tuple(
+        Replica(id=f"{m}@{d:02d}", model=m, device_ids=(f"cpu-{d}",)) for m in MODELS for d in range(DEVICES)
+    )
+    starts = [0.0, *np.linspace(0.8 * qps, 1.25 * qps, GEARS - 1)]
+    gears = []
+    for g in range(GEARS):
+        forward = 0.45 - 0.03 * g
+        gears.append(
+            Gear(
+                load_range=LoadRange(from_=starts[g], to=starts[g + 1] if g + 1 < GEARS else None),
+                cascade=Cascade(models=MODELS, thresholds=(forward, forward)),
+                replicas=tuple(
+                    ReplicaSettings(replica=r.id, load_share=1 / DEVICES, largest_batch_size=largest_batch)
+                    for r in replicas
+                ),
+            )
+        )
+    source = SourceFile(path="", sha256="")
+    return GearPlan(
+        planner="benchmark",
+        hardware=identical_devices(DEVICES),
+        placement=Placement(replicas=replicas),
+        operators={"task": OperatorPlan(objective=Objective(), gears=tuple(gears))},
+        profile=source,
+        trace=source,
+    )
+
+
+def workload_of(qps: float, requests: int) -> Workload:
+    generator = np.random.default_rng(0)
+    seconds = np.arange(int(requests / qps) + 1)
+    rate = qps * (1 + 0.25 * np.sin(seconds * 2 * np.pi / 10))
+    times = np.concatenate([s + generator.random(generator.poisson(r)) for s, r in zip(seconds, rate, strict=True)])
+    arrivals_ns = np.sort((times * 1e9).astype(np.int64))
+    return Workload(
+        arrivals_ns=arrivals_ns,
+        record=generator.integers(0, RECORDS, len(arrivals_ns)).astype(np.int32),
+        duration_s=float(len(seconds)),
+    )
+
+
+def run(qps: float, largest_batch: int, requests: int) -> tuple[list[float], Simulation]:
+    tables = plan_tables(plan_for(qps, largest_batch), "task")
+    sizes = np.arange(largest_batch + 1)
+    run_ns = np.repeat([np.rint((a + b * sizes) * 1e9).astype(np.int64) for a, b in BATCH_S], DEVICES, axis=0)
+    ordered = [MODELS.index(model) for model in tables.models]
+    run_ns = np.concatenate([run_ns[m * DEVICES : (m + 1) * DEVICES] for m in ordered])
+    certainty = np.random.default_rng(1).random((len(MODELS), RECORDS))
+    workload = workload_of(qps, requests)
+    last: list[Simulation] = []
+
+    def once() -> None:
+        last[:] = [simulate_tables(tables, run_ns, certainty, workload)]
+
+    once()
+    return seconds_of(once, repeats=5), last[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=3_000_000)
+    arguments = parser.parse_args()
+    pin_to_last_core()
+    print(describe())
+    print(
+        "| requests/s per device | largest batch | mean batch | visits | shifts | busy | million requests/s (min..max) |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for per_device, largest_batch in ((300, 64), (700, 64), (1000, 64), (1400, 64), (2000, 64), (300, 1)):
+        times, simulation = run(per_device * DEVICES, largest_batch, arguments.requests)
+        requests = len(simulation.workload)
+        batches = simulation.batches
+        visits = float((batches * np.arange(batches.shape[1])).sum())
+        speeds = sorted(requests / t / 1e6 for t in times)
+        busy = float(simulation.busy_s.mean()) / simulation.duration_s
+        print(
+            f"| {per_device} | {largest_batch} | {visits / batches.sum():.2f} | {visits / requests:.2f} "
+            f"| {len(simulation.shifts)} | {busy:.0%} | {speeds[2]:.1f} ({speeds[0]:.1f}..{speeds[-1]:.1f}) |"
+        )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    _, simulation = run(1000 * DEVICES, 64, 9_000_000)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(f"9 million requests: peak memory {after / 2**20:.2f} GiB (it was {before / 2**20:.2f} GiB before)")
+
+
+if __name__ == "__main__":
+    main()
