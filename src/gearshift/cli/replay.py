@@ -19,7 +19,7 @@ from gearshift.serving.replay_result import write_request_log
 @click.option("--project", type=PATH, help="The gearshift.toml with the samples, where it has moved.")
 @click.option("--emulated", is_flag=True, help="The server has emulated devices: send numbers of recorded samples.")
 @click.option("--slo-ms", type=float, help="Requests answered later than this are late.")
-@click.option("--connections", type=int, default=256, show_default=True, help="At most so many connections.")
+@click.option("--connections", type=int, default=2048, show_default=True, help="At most so many connections.")
 @click.option("--longest-s", type=float, default=30.0, show_default=True, help="Give a request up after so long.")
 @click.option("--log", "log_path", type=PATH, help="Write a row for every request as CSV.")
 @verb

@@ -1,5 +1,6 @@
 """Metrics in Prometheus format, in a registry of their own."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -39,7 +40,7 @@ class NoMetrics:
     def batch_started(self, model: str, size: int, reason: int) -> None:
         """Forget it."""
 
-    def batch_finished(self, model: str, run_s: float) -> None:
+    def batch_finished(self, model: str, devices: Sequence[str], run_s: float) -> None:
         """Forget it."""
 
     def restarted(self, replica: str) -> None:
@@ -70,6 +71,9 @@ class Metrics:
         )
         self._run = Histogram(
             "gearshift_run_seconds", "Time a batch held its devices.", ["model"], buckets=SECONDS, registry=registry
+        )
+        self._busy = Counter(
+            "gearshift_device_busy_seconds", "Time a device was held by batches.", ["device"], registry=registry
         )
         self._batch_size = Histogram(
             "gearshift_batch_size", "Samples per batch.", ["model"], buckets=BATCH_SIZES, registry=registry
@@ -114,9 +118,11 @@ class Metrics:
         self._histogram(self._batch_size, "size", model).observe(size)
         self._counter(self._batches, "batches", model, REASONS.get(reason, str(reason))).inc()
 
-    def batch_finished(self, model: str, run_s: float) -> None:
+    def batch_finished(self, model: str, devices: Sequence[str], run_s: float) -> None:
         """Count how long a batch held its devices."""
         self._histogram(self._run, "run", model).observe(run_s)
+        for device in devices:
+            self._counter(self._busy, "busy", device).inc(run_s)
 
     def restarted(self, replica: str) -> None:
         """Count a worker that ended."""

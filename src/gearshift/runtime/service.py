@@ -246,6 +246,10 @@ class Service:
         self._metrics.batch_started(model, len(samples), reason)
         self._backend.run(Batch(next(self._batch_ids), replica, samples))
 
+    def _devices_of(self, replica: int) -> list[str]:
+        begin, end = self._tables.spans_begin[replica], self._tables.spans_begin[replica + 1]
+        return [self._tables.device_ids[device] for device in self._tables.spans[begin:end]]
+
     def _answered(self, sample: Sample) -> None:
         opened = self._open.get(sample.request.id)
         if opened is None:
@@ -272,7 +276,8 @@ class Service:
         """Start what may start on the devices that are free now."""
         now_ns = self._clock.now_ns()
         model = self._tables.models[self._tables.replica_model[batch.replica]]
-        self._metrics.batch_finished(model, (now_ns - self._started_ns.pop(batch.replica, now_ns)) / NS_PER_S)
+        run_ns = now_ns - self._started_ns.pop(batch.replica, now_ns)
+        self._metrics.batch_finished(model, self._devices_of(batch.replica), run_ns / NS_PER_S)
         self.router.batch_finished(batch.replica, now_ns)
         self._arm_wake()
 

@@ -7,15 +7,19 @@ import aiohttp
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from prometheus_client.parser import text_string_to_metric_families
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import InvalidInput, require
 from gearshift.result import ServingResult, percentile, summarise
+from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.replay_result import NO_ANSWER, NO_GEAR, OUTCOMES, Lateness, Replay, RequestLog, gear_shifts
 from gearshift.serving.sources import SampleSource
 from gearshift.workload import Workload
 
-MOST_CONNECTIONS = 256
+MOST_CONNECTIONS = 8192
+DEFAULT_CONNECTIONS = 2048
+BUSY = "gearshift_device_busy_seconds_total"
 LARGEST_LATENESS_S = 0.010
 LONGEST_S = 30.0
 REACH_WITHIN = aiohttp.ClientTimeout(total=10)
@@ -31,7 +35,7 @@ async def replay(
     source: SampleSource,
     *,
     slo_s: float | None = None,
-    connections: int = MOST_CONNECTIONS,
+    connections: int = DEFAULT_CONNECTIONS,
     longest_s: float = LONGEST_S,
     largest_lateness_s: float = LARGEST_LATENESS_S,
     devices: int = 0,
@@ -43,7 +47,8 @@ async def replay(
     Bodies are encoded before the first request is sent.  An instant that finds all connections busy waits for one, and
     that wait is lateness.  Status 429 and 503 are refusals; 504, an answer too late; any other of 500 and above, a
     broken connection, or no answer within `longest_s` of sending, a failure: all of them count as late.  `progress` is
-    told (done, total) now and then; `devices` is copied into the result.
+    told (done, total) now and then; `devices` is copied into the result; without it, and for
+    utilisation, the server's metrics are asked before and after.
 
     Raises `InvalidInput` where nothing listens at `url`, where the server rejects a request as wrong (another status
     of 300 to 499), and where an answer cannot be judged.
@@ -62,8 +67,13 @@ async def replay(
             session, f"{base}/v2/models/{source.operator}/infer", workload, source, bodies, clock or WallClock(),
             connections=connections, longest_s=longest_s, progress=progress,
         )  # fmt: skip
+        before = await _busy_s(session, base)
+        began_ns = run.now_ns()
         await run.serve()
-    return run.settle(slo_s=slo_s, largest_lateness_s=largest_lateness_s, devices=devices)
+        took_s = (run.now_ns() - began_ns) / NS_PER_S
+        after = await _busy_s(session, base)
+    utilisation = {device: (busy_s - before.get(device, 0.0)) / took_s for device, busy_s in after.items()}
+    return run.settle(slo_s=slo_s, largest_lateness_s=largest_lateness_s, devices=devices, utilisation=utilisation)
 
 
 def run_replay(
@@ -72,13 +82,14 @@ def run_replay(
     source: SampleSource,
     *,
     slo_s: float | None = None,
-    connections: int = MOST_CONNECTIONS,
+    connections: int = DEFAULT_CONNECTIONS,
     longest_s: float = LONGEST_S,
     largest_lateness_s: float = LARGEST_LATENESS_S,
     devices: int = 0,
     progress: Progress | None = None,
 ) -> Replay:
     """`replay` in an event loop of its own: uvloop where there is one."""
+    allow_many_connections()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(
             replay(
@@ -140,6 +151,10 @@ class _Run:
         self._quality = np.full(n, np.nan)
         self._done = 0
         self._next_progress_ns = 0
+
+    def now_ns(self) -> int:
+        """The time on the run's clock."""
+        return self._clock.now_ns()
 
     async def serve(self) -> None:
         """Send everything and wait for every answer; raises `InvalidInput` at the first that shows a wrong set-up."""
@@ -216,7 +231,9 @@ class _Run:
             self._progress(self._done, len(self._due_ns))
             self._next_progress_ns = self._clock.now_ns() + round(PROGRESS_EVERY_S * NS_PER_S)
 
-    def settle(self, *, slo_s: float | None, largest_lateness_s: float, devices: int) -> Replay:
+    def settle(
+        self, *, slo_s: float | None, largest_lateness_s: float, devices: int, utilisation: dict[str, float]
+    ) -> Replay:
         """The figures of the finished run."""
         late_s = (self._sent_ns - self._due_ns) / NS_PER_S
         log = RequestLog(
@@ -231,7 +248,13 @@ class _Run:
         )
         lateness = Lateness(p50_s=percentile(late_s, 0.50), p99_s=percentile(late_s, 0.99), max_s=float(late_s.max()))
         return Replay(
-            result=_summarise(log, slo_s=slo_s, duration_s=self._workload.duration_s, devices=devices),
+            result=_summarise(
+                log,
+                slo_s=slo_s,
+                duration_s=self._workload.duration_s,
+                devices=devices or len(utilisation),
+                utilisation=utilisation,
+            ),
             log=log,
             lateness=lateness,
             valid=lateness.p99_s <= largest_lateness_s,
@@ -240,7 +263,9 @@ class _Run:
         )
 
 
-def _summarise(log: RequestLog, *, slo_s: float | None, duration_s: float, devices: int) -> ServingResult:
+def _summarise(
+    log: RequestLog, *, slo_s: float | None, duration_s: float, devices: int, utilisation: dict[str, float]
+) -> ServingResult:
     answered = log.answered
     return summarise(
         latency_s=log.latency_s[answered],
@@ -250,7 +275,7 @@ def _summarise(log: RequestLog, *, slo_s: float | None, duration_s: float, devic
         latency_objective_s=slo_s,
         duration_s=duration_s,
         devices=devices,
-        utilisation={},
+        utilisation=utilisation,
         independent_samples=len(np.unique(log.record[answered])),
     )
 
@@ -275,6 +300,18 @@ async def _reach(session: aiohttp.ClientSession, base: str) -> None:
             where=base,
             remedy="start it with `gearshift serve`, or give the URL as http://HOST:PORT",
         ) from None
+
+
+async def _busy_s(session: aiohttp.ClientSession, base: str) -> dict[str, float]:
+    """Seconds that each device of a Gearshift server was busy so far; empty where another server listens."""
+    try:
+        async with session.get(f"{base}/metrics", timeout=REACH_WITHIN) as response:
+            text = await response.text() if response.status == 200 else ""
+        families = list(text_string_to_metric_families(text))
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+        return {}
+    samples = (sample for family in families for sample in family.samples)
+    return {sample.labels["device"]: sample.value for sample in samples if sample.name == BUSY}
 
 
 def _first_of(errors: ExceptionGroup[Exception]) -> Exception:

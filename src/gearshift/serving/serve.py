@@ -29,6 +29,7 @@ from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend
 from gearshift.runtime.backends.local import LocalBackend, router_cores
 from gearshift.runtime.service import Service
 from gearshift.serving.http import Application, connection_class
+from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.settings import ServerSettings
 
 BackendKind = Literal["local", "emulated"]
@@ -65,6 +66,7 @@ def serve(
     a profile or a port that cannot be used, `ModelFailed` for a model that cannot be loaded; nothing is left running.
     """
     task = read_task(plan_path, backend, profile_path=profile_path, project_path=project_path)
+    allow_many_connections()
     journal = NoJournal() if journal_path is None else Journal(journal_path)
     with bound_socket(settings.host, settings.port) as sock, pinned(task.router_cores):
         try:

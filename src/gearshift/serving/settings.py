@@ -1,22 +1,30 @@
 """Settings of the HTTP server."""
 
+from typing import Annotated
+
 import msgspec
 
 from gearshift.errors import require
 
 
-class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the server listens, and its bounds.  Port 0 takes any free one."""
+def _help(text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text)
 
-    host: str = "127.0.0.1"
-    port: int = 8000
-    most_waiting_requests: int = 10_000
-    most_waiting_bytes: int = 256 << 20
-    largest_body_bytes: int = 64 << 20
-    largest_header_bytes: int = 64 << 10
-    keep_alive_s: int = 75
-    drain_s: float = 30.0
-    longest_start_s: float = 120.0
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the server listens, and its bounds; flags of `gearshift serve` derive from these fields."""
+
+    host: Annotated[str, _help("The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, _help("The port to listen on; 0 takes any free one.")] = 8000
+    most_waiting_requests: Annotated[int, _help("Queued samples beyond which requests are refused.")] = 10_000
+    most_waiting_bytes: Annotated[int, _help("Bytes of unanswered requests beyond which requests are refused.")] = (
+        256 << 20
+    )
+    largest_body_bytes: Annotated[int, _help("The largest request body.")] = 64 << 20
+    largest_header_bytes: Annotated[int, _help("The largest request head.")] = 64 << 10
+    keep_alive_s: Annotated[int, _help("How long an idle connection is kept, in seconds.")] = 75
+    drain_s: Annotated[float, _help("How long accepted requests may take after SIGTERM or Ctrl-C, in seconds.")] = 30.0
+    longest_start_s: Annotated[float, _help("How long models may take to load, in seconds.")] = 120.0
 
     def __post_init__(self) -> None:
         require(bool(self.host), "host is empty", remedy="give an address, such as 127.0.0.1")

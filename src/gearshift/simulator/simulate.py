@@ -69,7 +69,7 @@ class Simulation:
             requests=len(latency_s),
             refused=int(np.count_nonzero(~answered)),
             latency_objective_s=latency_objective_s,
-            duration_s=self.duration_s,
+            duration_s=self.workload.duration_s,
             devices=len(self.tables.device_ids),
             utilisation={
                 device: float(busy / self.duration_s)

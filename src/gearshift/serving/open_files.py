@@ -1,0 +1,11 @@
+"""How many connections this process may hold."""
+
+import resource
+
+
+def allow_many_connections() -> None:
+    """Raise the soft limit on open files to the hard one, within reason."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

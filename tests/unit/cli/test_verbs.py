@@ -1,0 +1,177 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from gearshift import api
+from gearshift.cli.main import VERBS, main_group
+from gearshift.plan_file import read_plan
+from gearshift.profiles.store import write_profile
+from gearshift.traces.generate import steady
+from gearshift.traces.read import write_trace
+from tests.worlds import synthetic_profile
+
+RESULT_NAMES = {
+    "accuracy",
+    "accuracy_interval",
+    "latency_s",
+    "share_late",
+    "share_refused",
+    "goodput_qps",
+    "requests",
+    "devices",
+    "utilisation",
+}
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main_group, [str(a) for a in arguments], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a profile, a trace and a plan."""
+    folder = tmp_path_factory.mktemp("with a space")
+    write_profile(synthetic_profile(models=3, samples=400), folder / "profile")
+    write_trace(steady(60, 5, seed=1), folder / "t.csv")
+    done = run(
+        "plan", folder / "profile", "--trace", folder / "t.csv", "--p95-ms", 100, "--ranges", 4,
+        "--out", folder / "plan.json", "--json", folder / "planned.json",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_every_verb_has_help_that_names_json() -> None:
+    for verb in VERBS:
+        assert "--json" in run(verb, "--help").output
+
+
+def test_plan_reports_under_the_agreed_names(made: Path) -> None:
+    planned = json.loads((made / "planned.json").read_text())
+    assert {"planner", "planning_s", "objective", "devices", "predicted"} <= planned.keys()
+    assert planned["predicted"].keys() >= RESULT_NAMES
+
+
+def test_a_plan_names_its_profile_relative_to_itself(made: Path) -> None:
+    plan = read_plan(made / "plan.json")
+    assert (plan.profile.path, plan.trace.path) == ("profile", "t.csv")
+    assert plan.operators["task"].objective.latency_s == 0.1
+
+
+def test_json_to_standard_output_leaves_nothing_else_there(made: Path) -> None:
+    done = run("simulate", made / "plan.json", "--trace", made / "t.csv", "--json", "-")
+    result = json.loads(done.stdout)
+    assert result.keys() >= RESULT_NAMES
+    assert result["latency_s"].keys() == {"mean", "p50", "p95", "p99"}
+    assert result["share_late"] <= 0.05
+
+
+def test_inspect_prints_a_plan_and_a_profile(made: Path) -> None:
+    assert "Gears of task" in run("inspect", made / "plan.json").output
+    assert "m2" in run("inspect", made / "profile").output
+
+
+def test_report_writes_a_page(made: Path) -> None:
+    done = run("report", made / "plan.json", "--trace", made / "t.csv", "--out", made / "r.html")
+    assert done.exit_code == 0, done.output
+    assert (made / "r.html").read_text().startswith("<!doctype html>")
+
+
+def test_doctor_counts_cores() -> None:
+    assert json.loads(run("doctor", "--json", "-").stdout)["cores"] >= 1
+
+
+def test_init_does_not_overwrite(tmp_path: Path) -> None:
+    assert run("init", tmp_path).exit_code == 0
+    again = run("init", tmp_path)
+    assert again.exit_code == 2
+    assert "there is such a file already; choose another folder" in again.stderr
+
+
+def test_an_infeasible_objective_exits_with_3_and_names_a_feasible_one(made: Path, tmp_path: Path) -> None:
+    def plan(p95_ms: float) -> Result:
+        return run(
+            "plan", made / "profile", "--trace", made / "t.csv", "--p95-ms", p95_ms, "--ranges", 4,
+            "--out", tmp_path / "plan.json", "--json", tmp_path / "error.json",
+        )  # fmt: skip
+
+    done = plan(0.1)
+    assert done.exit_code == 3
+    assert not (tmp_path / "plan.json").exists()
+    error: dict[str, Any] = json.loads((tmp_path / "error.json").read_text())["error"]
+    assert error["kind"] == "infeasible"
+    assert error["bottleneck"] == "m0"
+    assert error["load_range"]
+    assert f"--p95-ms {error['nearest_latency_s'] * 1e3:.4g}" in done.stderr
+    assert plan(error["nearest_latency_s"] * 1e3).exit_code == 0
+
+
+BAD: dict[str, tuple[list[str], str]] = {
+    "no objective": (["plan", "profile", "--trace", "t.csv"], "no objective is given; give --p95-ms"),
+    "two objectives": (
+        ["plan", "profile", "--trace", "t.csv", "--p95-ms", "5", "--latency-ms", "5"],
+        "--p95-ms and --latency-ms are both given",
+    ),
+    "negative objective": (["plan", "profile", "--trace", "t.csv", "--p95-ms", "-5"], "latency_s is -0.005"),
+    "no devices": (
+        ["plan", "profile", "--trace", "t.csv", "--p95-ms", "50", "--devices", "0"],
+        "0 devices asked for; ask for 1 to 10000",
+    ),
+    "no profile": (["plan", "nowhere", "--trace", "t.csv", "--p95-ms", "50"], "nowhere"),
+    "no trace": (["plan", "profile", "--trace", "nowhere.csv", "--p95-ms", "50"], "nowhere.csv: no such file"),
+    "no plan": (["simulate", "nowhere.json", "--trace", "t.csv"], "nowhere.json: no such file"),
+    "not a plan": (["inspect", "t.csv"], "t.csv: JSON is malformed"),
+    "empty plan": (["inspect", "empty.json"], "empty.json: the file is empty"),
+    "truncated plan": (["inspect", "cut.json"], "cut.json: Input data was truncated"),
+    "misspelt key": (["inspect", "misspelt.json"], "misspelt.json: Object contains unknown field `sead`"),
+    "newer schema": (["inspect", "newer.json"], "newer.json: schema_version is 2, this version of gearshift reads 1"),
+    "another profile": (
+        ["simulate", "plan.json", "--trace", "t.csv", "--profile", "other"],
+        "the plan was made from another profile",
+    ),
+    "no project": (["profile", "nowhere.toml"], "nowhere.toml: no such file; make one with `gearshift init`"),
+    "no server": (["replay", "http://127.0.0.1:9", "--trace", "t.csv", "--emulated"], "cannot be reached"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "told"), BAD.values(), ids=BAD.keys())
+def test_bad_input_exits_with_2_and_one_sentence(
+    made: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
+) -> None:
+    monkeypatch.chdir(made)
+    whole = (made / "plan.json").read_bytes()
+    (made / "empty.json").write_bytes(b"")
+    (made / "cut.json").write_bytes(whole[: len(whole) // 2])
+    (made / "misspelt.json").write_bytes(whole.replace(b'"seed"', b'"sead"'))
+    (made / "newer.json").write_bytes(whole.replace(b'"schema_version": 1', b'"schema_version": 2'))
+    if not (made / "other").exists():
+        write_profile(synthetic_profile(models=3, samples=400, seed=9), made / "other")
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.output
+
+
+def test_a_bug_is_one_sentence_and_a_file(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise RuntimeError("oops")
+
+    monkeypatch.setattr(api, "doctor", broken)
+    done = run("doctor")
+    assert done.exit_code == 70
+    path = Path(done.stderr.split("; see ")[1].strip())
+    assert "oops" in path.read_text()
+    path.unlink()
+
+
+def test_simulation_and_replay_draw_the_same_samples(made: Path) -> None:
+    profile = synthetic_profile(models=3, samples=400)
+    first = api.workload_of(profile, steady(60, 5, seed=1), seed=3)
+    again = api.workload_of(profile, steady(60, 5, seed=1), seed=3)
+    assert np.array_equal(first.record, again.record)
+    assert set(profile.predictions.part[first.record]) == {1}
