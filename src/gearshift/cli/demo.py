@@ -41,14 +41,14 @@ def _show(output: Output, made: DemoResult, p95_ms: float) -> None:
         f"{made.requests} requests, up to {made.peak_qps:.0f}/s, where the largest model alone carries "
         f"{made.largest_capacity_qps:.0f}/s; objective: p95 within {p95_ms:.4g} ms"
     )
-    shown = table("", "", "", "accuracy", "p50", "p95", "p99", "late", "goodput")
+    shown = table("", "", "accuracy", "p50", "p95", "p99", "late", "goodput")
     for name, system in (
         ("gear plan", made.gears),
         ("largest alone", made.largest),
         ("smallest alone", made.smallest),
     ):
-        shown.add_row(name, "predicted", *_figures(system.predicted), style="dim")
-        shown.add_row("", "measured", *_figures(system.measured))
+        shown.add_row(f"{name}, predicted", *_figures(system.predicted), style="dim")
+        shown.add_row(f"{name}, measured", *_figures(system.measured))
     output.show(shown)
     if not made.valid:
         output.say("the load generator could not keep its schedule on this machine: read measured latencies with care")

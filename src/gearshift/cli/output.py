@@ -21,6 +21,7 @@ from gearshift.files import write_atomically
 
 EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
+WIDTH_OF_FILES = 160
 
 Tell = Callable[[str, float], None]
 
@@ -30,7 +31,10 @@ class Output:
 
     def __init__(self, json_path: str | None) -> None:
         self._json_path = json_path
-        self.terminal = Console(file=sys.stderr if json_path == "-" else sys.stdout, highlight=False, soft_wrap=True)
+        file = sys.stderr if json_path == "-" else sys.stdout
+        self.terminal = Console(
+            file=file, highlight=False, soft_wrap=True, width=None if file.isatty() else WIDTH_OF_FILES
+        )
 
     def json(self, data: object) -> None:
         """Write `data` where `--json` says, if it says so."""
@@ -94,7 +98,7 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
 
 def table(title: str, *columns: str) -> Table:
     """A table whose first column is text and the others are numbers."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for i, column in enumerate(columns):
         made.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
     return made

@@ -168,8 +168,8 @@ class Router:
         if was_running:
             for device in self._spans[replica]:
                 self._busy[device] = False
-            self._touched.extend(self._spans[replica])
-            self._start_on_touched(now_ns)
+        self._touched.extend(self._spans[replica])
+        self._start_on_touched(now_ns)
 
     def replica_ready(self, replica: int, now_ns: int) -> None:
         """Route to the replica again."""
