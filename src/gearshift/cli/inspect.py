@@ -29,5 +29,6 @@ def command(output: Output, path: Path) -> None:
         if name in found.predictions:
             output.show(results_table("Predicted", [(name, found.predictions[name])]))
     replicas, devices = len(found.placement.replicas), len(found.hardware.devices)
-    output.say(f"{replicas} replicas on {devices} devices; made by planner {found.planner}")
+    counted = f"{replicas} replica{'s' * (replicas > 1)} on {devices} device{'s' * (devices > 1)}"
+    output.say(f"{counted}; made by planner {found.planner}")
     output.say(f"profile {found.profile.path or 'unknown'} {found.profile.sha256[:12]}")

@@ -1,0 +1,102 @@
+"""The commands that README and guides show work as they are written."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^<!-- run -->\n```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LONGEST_S = 120.0
+PORT = "8000"
+
+
+def commands_of(page: Path) -> list[str]:
+    """The command lines of a page's blocks that are marked to be run."""
+    lines = [line for block in BLOCK.findall(page.read_text()) for line in block.splitlines()]
+    assert all(line.startswith("$ ") for line in lines), "a block that is run holds commands alone"
+    return [line.removeprefix("$ ") for line in lines]
+
+
+def pages() -> list[Path]:
+    return [p for p in (ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))) if commands_of(p)]
+
+
+class Shell:
+    """Runs command lines one after another as a person would, with at most one server in the background."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "bin").mkdir()
+        (folder / "work").mkdir()
+        self.place = folder / "work"
+        program = folder / "bin" / "gearshift"
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gearshift "$@"\n')
+        program.chmod(0o755)
+        self.environment = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+        self.port = free_port()
+        self.server: subprocess.Popen[str] | None = None
+
+    def run(self, line: str) -> None:
+        line = re.sub(rf"\b{PORT}\b", self.port, line)
+        if line.startswith("cd "):
+            self.place /= line.removeprefix("cd ")
+        elif line.endswith("&"):
+            self.serve(line.removesuffix("&").strip())
+        elif line == "kill %1":
+            assert self.end() == 0
+        elif not line.startswith("curl ") or shutil.which("curl"):
+            self.do(line)
+
+    def do(self, line: str) -> None:
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=self.place, env=self.environment, capture_output=True, text=True,
+            timeout=LONGEST_S, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        assert '"error"' not in done.stdout, f"{line}\n{done.stdout}"
+
+    def serve(self, line: str) -> None:
+        self.server = subprocess.Popen(
+            ["bash", "-c", f"exec {line}"], cwd=self.place, env=self.environment, stderr=subprocess.PIPE, text=True
+        )
+        assert self.server.stderr is not None
+        said = self.server.stderr.readline()
+        assert said.startswith("serving "), said + self.server.stderr.read()
+
+    def end(self) -> int:
+        server, self.server = self.server, None
+        if server is None:
+            return 0
+        assert server.stderr is not None
+        server.send_signal(signal.SIGTERM)
+        with server.stderr:
+            return server.wait(LONGEST_S)
+
+
+def free_port() -> str:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return str(sock.getsockname()[1])
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+def test_commands_of_a_page_work_in_the_order_in_which_they_stand(page: Path, tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    try:
+        for line in commands_of(page):
+            shell.run(line)
+    finally:
+        shell.end()
+
+
+def test_readme_shows_every_verb_of_the_path_from_models_to_answers() -> None:
+    shown = " ".join(commands_of(ROOT / "README.md"))
+    for verb in ("init", "profile", "plan", "simulate", "inspect", "report", "serve", "replay"):
+        assert f"gearshift {verb}" in shown

@@ -1,0 +1,45 @@
+"""Every example runs from anywhere and prints what it says."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LONGEST_S = 120.0
+
+PRINTED = {
+    "01_plan_and_simulate.py": (
+        r"load +\[0, .*: .*\n",
+        r"load .*, inf\): small\n",
+        r"requests \d+, gear shifts [1-9]\d*\n",
+        r"accuracy 0\.9\d\d, p95 \d+\.\d ms, late [0-4]\.\d %\n",
+    ),
+    "02_serve_and_ask.py": (
+        r"serving task at http://127\.0\.0\.1:\d+ \(2 replicas on 1 device\)\n",
+        r"label: [01]\n",
+        r"gearshift_model: (small|large)\n",
+        r"exit code 0\n",
+    ),
+    "03_records_to_plan.py": (
+        r"infeasible: .* the nearest feasible objective is --p95-ms ",
+        r"devices 1: accuracy 0\.\d{3}, p95 \d+ ms\n",
+        r"devices 4: accuracy 0\.\d{3}, p95 \d+ ms\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(PRINTED))
+def test_an_example_prints_what_it_promises(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / name)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+    assert done.returncode == 0, done.stderr
+    for line in PRINTED[name]:
+        assert re.search(line, done.stdout), f"{line!r} is not in:\n{done.stdout}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_example_is_tested() -> None:
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(PRINTED)
