@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check
 
-.PHONY: demo test test-long lint format docs-check clean
+.PHONY: demo test test-long lint format clean
 
 demo: .venv/installed-demo
 	"$(BIN)/python" -m gearshift demo

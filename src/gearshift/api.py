@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gearshift.config import PROJECT_FILE, read_project
+from gearshift.config import PROJECT_FILE, project_file, read_project
 from gearshift.doctor import Machine, examine
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
@@ -14,7 +14,7 @@ from gearshift.objective import Objective, Scope
 from gearshift.plan_file import read_plan, write_plan
 from gearshift.plan_tables import only_operator
 from gearshift.profiles.profile import PART_B, Profile
-from gearshift.profiles.store import read_profile, write_profile
+from gearshift.profiles.store import NAME_IT, read_profile, require_replaceable, write_profile
 from gearshift.traces.read import read_trace
 from gearshift.workload import Trace, Workload, draw_workload
 
@@ -29,11 +29,17 @@ def _silent(what: str, share: float) -> None:
 def profile(
     project: PathLike = PROJECT_FILE, *, out: PathLike | None = None, seed: int = 0, progress: Progress = _silent
 ) -> Profile:
-    """Measure the models of a project through the real path; writes the profile into the folder `out` if given."""
+    """Measure the models of a project through the real path; writes the profile into the folder `out` if given.
+
+    `project` is a `gearshift.toml` or its folder.  Raises `InvalidInput` before measuring where `out` holds anything
+    else than a profile.
+    """
     from gearshift.runtime.measure import profile_project
 
     folder = None if out is None else Path(out)
-    made = profile_project(Path(project), progress=progress, seed=seed, folder=folder)
+    if folder is not None:
+        require_replaceable(folder)
+    made = profile_project(project_file(Path(project)), progress=progress, seed=seed, folder=folder)
     return made if folder is None else write_profile(made, folder)
 
 
@@ -43,6 +49,8 @@ def profile_from_records(
     """Import recorded predictions and run times (`predictions.csv`, `runtimes.csv`) instead of measuring."""
     from gearshift.profiles import records
 
+    if out is not None:
+        require_replaceable(Path(out))
     made = records.profile_from_records(Path(folder), operator=operator, seed=seed)
     return made if out is None else write_profile(made, Path(out))
 
@@ -104,9 +112,10 @@ def profiled_devices(profile: Profile, count: int, *, memory_bytes: int | None =
     first = profile.curves[0]
     needed = sum(curve.memory_bytes for curve in profile.curves if curve.device_kind == first.device_kind)
     require(1 <= count <= 10_000, f"{count} devices asked for", remedy="ask for 1 to 10000")
-    return identical_devices(
-        count, kind=first.device_kind, cores=first.cores, memory_bytes=memory_bytes or max(1 << 30, needed)
-    )
+    if memory_bytes is None:
+        memory_bytes = max(1 << 30, needed)
+    require(memory_bytes >= 1, f"memory_bytes is {memory_bytes}", remedy="give a positive number of bytes")
+    return identical_devices(count, kind=first.device_kind, cores=first.cores, memory_bytes=memory_bytes)
 
 
 def workload_of(profile: Profile, trace: Trace, *, seed: int = 0) -> Workload:
@@ -135,11 +144,11 @@ def plan_and_profile(plan: GearPlan | PathLike, profile: Profile | PathLike | No
     if isinstance(profile, Profile):
         measured = profile
     elif profile is not None:
-        measured = read_profile(Path(profile))
+        measured = read_profile(Path(profile), remedy=NAME_IT)
     elif isinstance(plan, GearPlan):
         raise InvalidInput("a plan that was not read from a file needs its profile", remedy="give profile=")
     else:
-        measured = read_profile(Path(plan).parent / made.profile.path)
+        measured = read_profile(Path(plan).parent / made.profile.path, remedy=NAME_IT)
     require(
         measured.sha256 == made.profile.sha256,
         "the plan was made from another profile",
@@ -224,7 +233,7 @@ def doctor() -> Machine:
 
 def _project_of(measured: Profile, profile: Profile | PathLike, project: PathLike | None) -> Path:
     if project is not None:
-        return Path(project)
+        return project_file(Path(project))
     if measured.project is None:
         raise InvalidInput(
             "the profile was imported and names no project to take samples from",

@@ -28,7 +28,9 @@ class ProfileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     repeats: int = 20
     longest_s: float = 10.0
-    """At most this long per model and batch size."""
+    """At most about this long per model and batch size."""
+    together: bool = True
+    """Time all models in one process, in turn, as they will be served; false: one after the other, for less memory."""
 
     def __post_init__(self) -> None:
         require(
@@ -74,6 +76,11 @@ def require_operator_name(name: str) -> None:
         f"operator is {name!r}",
         remedy="use up to 64 letters, digits, '-', '_' and '.'",
     )
+
+
+def project_file(path: Path) -> Path:
+    """`path`, or the `gearshift.toml` in it where it is a folder."""
+    return path / PROJECT_FILE if path.is_dir() else path
 
 
 def read_project(path: Path) -> Project:

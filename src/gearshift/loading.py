@@ -202,7 +202,7 @@ def load_samples(project: Project, directory: Path) -> Samples:
     samples = _call_reference(project.samples, directory, field="samples")
     if not isinstance(samples, Samples):
         raise ModelFailed(
-            f"{project.samples} answered {type(samples).__name__}; answer gearshift.loading.Samples(inputs, labels)"
+            f"{project.samples} answered {type(samples).__name__}; answer gearshift.Samples(inputs, labels)"
         )
     return samples
 

@@ -52,6 +52,8 @@ class Sample:
     certainty: float = 0.0
     result: object = None
     error: str = ""
+    degraded_by: str = ""
+    """Why an earlier stage answered than its certainty asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

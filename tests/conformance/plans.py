@@ -1,4 +1,4 @@
-"""Random small plans and workloads, with many ties: times are multiples of a millisecond."""
+"""Random small plans and workloads, with many ties: times are multiples of a millisecond, give or take a nanosecond."""
 
 from dataclasses import dataclass
 
@@ -89,6 +89,9 @@ def workloads(draw: st.DrawFn, records: int) -> Workload:
     gaps = generator.poisson(mean_gap_ms, n)
     burst = generator.random(n) < draw(st.sampled_from([0.0, 0.5, 0.95]))
     arrivals_ns = np.cumsum(np.where(burst, 0, gaps)).astype(np.int64) * MS
+    arrivals_ns += draw(st.sampled_from([0, 0, 150, 700])) * MS
+    if draw(st.booleans()):  # so that one nanosecond more or less of a wait makes a difference
+        arrivals_ns = np.sort(np.maximum(0, arrivals_ns + generator.integers(-1, 2, n)))
     deadline_ns, priority, continues = None, None, None
     if draw(st.booleans()):
         deadline_ns = arrivals_ns + generator.integers(1, 60, n) * MS

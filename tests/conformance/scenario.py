@@ -24,7 +24,7 @@ def long_case(*, samples: int, seed: int) -> Case:
         share = {"a": 1 / 16, "b": 1 / 16, "c": 1 / 8 if g < 6 else 0.0}
         gears.append(
             Gear(
-                load_range=LoadRange(from_=start, to=(starts + [None])[g + 1]),
+                load_range=LoadRange(from_=start, to=[*starts, None][g + 1]),
                 cascade=Cascade(models=models, thresholds=(0.6 - 0.06 * g, 0.5 - 0.06 * g)[: len(models) - 1]),
                 replicas=tuple(
                     ReplicaSettings(
@@ -41,7 +41,12 @@ def long_case(*, samples: int, seed: int) -> Case:
     operator = OperatorPlan(objective=Objective(latency_s=0.1), gears=tuple(gears), starvation_s=0.2)
     source = SourceFile(path="", sha256="")
     plan = GearPlan(
-        planner="test", hardware=hardware, placement=placement, operators={"task": operator}, profile=source, trace=source
+        planner="test",
+        hardware=hardware,
+        placement=placement,
+        operators={"task": operator},
+        profile=source,
+        trace=source,
     )
     sizes = np.arange(17)
     cost_ms = {"a": (1, 0.1), "b": (2, 0.5), "c": (4, 1.0)}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from gearshift.cli.options import PATH
+from gearshift.cli.options import PATH, require_positive
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import milliseconds, percent
 from gearshift.demo.run import DemoResult, run_demo
@@ -21,6 +21,7 @@ def command(output: Output, folder: Path, p95_ms: float, seconds: float) -> None
 
     The same trace is then served with the largest model alone, and with the smallest alone.
     """
+    require_positive("--p95-ms", p95_ms, "milliseconds")
     with output.progress() as tell:
         made = run_demo(folder, latency_s=p95_ms / 1e3, trace_s=seconds, tell=tell)
     output.json(

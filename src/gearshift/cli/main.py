@@ -1,10 +1,13 @@
 """The command `gearshift`."""
 
+from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 import click
 
 import gearshift
+from gearshift.cli.output import Output, write_error
 
 VERBS = ("demo", "init", "profile", "plan", "simulate", "inspect", "report", "serve", "replay", "doctor")
 
@@ -22,6 +25,29 @@ class _Verbs(click.Group):
             return None
         command: click.Command = import_module(f"gearshift.cli.{cmd_name}").command
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, and keep where `--json` wants the result, in case the rest cannot be parsed."""
+        ctx.obj = _json_path(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; a command line that cannot be parsed is also written where `--json` says."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            said = error.format_message()
+            write_error(Output(ctx.obj), {"kind": "usage", "message": said}, said=said)
+            raise
+
+
+def _json_path(args: Sequence[str]) -> str | None:
+    for i, argument in enumerate(args):
+        if argument.startswith("--json="):
+            return argument.removeprefix("--json=")
+        if argument == "--json" and i + 1 < len(args):
+            return args[i + 1]
+    return None
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

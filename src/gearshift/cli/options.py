@@ -1,5 +1,6 @@
 """Options that several verbs share, and options derived from a settings struct."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -7,10 +8,12 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import click
 import msgspec
 
+from gearshift.errors import require
 from gearshift.traces.read import read_trace
 from gearshift.workload import Trace
 
 PATH = click.Path(path_type=Path)
+SEED = click.IntRange(min=0)
 
 Command = Callable[..., None]
 
@@ -18,9 +21,7 @@ Command = Callable[..., None]
 def trace_options(function: Command) -> Command:
     """`--trace` and what can be done to it; gives the command one argument `trace_of`, a function that reads it."""
     options = (
-        click.option(
-            "--trace", "trace_path", type=PATH, required=True, help="CSV: column arrival_s, or second, requests."
-        ),
+        click.option("--trace", type=PATH, required=True, help="CSV: column arrival_s, or second, requests."),
         click.option("--rate-scale", type=float, default=1.0, show_default=True, help="Multiply the trace's rate."),
         click.option("--start-s", type=float, default=0.0, show_default=True, help="Begin this many seconds in."),
         click.option("--duration-s", type=float, help="Keep only so many seconds."),
@@ -31,7 +32,7 @@ def trace_options(function: Command) -> Command:
             show_default=True,
             help="How arrivals are drawn within a second of counts.",
         ),
-        click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything that is drawn."),
+        click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything that is drawn."),
     )
     for option in reversed(options):
         function = option(function)
@@ -39,17 +40,22 @@ def trace_options(function: Command) -> Command:
 
 
 def the_trace(
-    trace_path: Path, rate_scale: float, start_s: float, duration_s: float | None, arrivals: str, seed: int
+    trace: Path, rate_scale: float, start_s: float, duration_s: float | None, arrivals: str, seed: int
 ) -> Trace:
     """The trace that `trace_options` describe."""
     return read_trace(
-        trace_path,
+        trace,
         rate_scale=rate_scale,
         start_s=start_s,
         duration_s=duration_s,
         arrivals=arrivals,  # type: ignore[arg-type]
         seed=seed,
     )
+
+
+def require_positive(option: str, value: float | None, unit: str) -> None:
+    """Raise `InvalidInput` in words of the option unless its value is positive and finite, or not given."""
+    require(value is None or 0 < value < math.inf, f"{option} is {value}", remedy=f"give a positive number of {unit}")
 
 
 def settings_options(settings: type[msgspec.Struct]) -> Callable[[Command], Command]:

@@ -71,14 +71,14 @@ class Output:
 def verb(function: Callable[..., None]) -> Callable[..., None]:
     """A command whose first argument is its `Output`, with `--json`, and errors as people can read them."""
 
-    @click.option("--json", "json_path", metavar="FILE", help="Also write the result as JSON; - is standard output.")
+    @click.option("--json", metavar="FILE", help="Also write the result as JSON; - is standard output.")
     @functools.wraps(function)
-    def run(json_path: str | None, **arguments: Any) -> None:
-        output = Output(json_path)
+    def run(json: str | None, **arguments: Any) -> None:
+        output = Output(json)
         try:
             function(output, **arguments)
         except GearshiftError as error:
-            _write_error(output, error)
+            write_error(output, error.facts(), said=str(error))
             click.echo(f"error: {error}", err=True)
             raise SystemExit(error.exit_code) from None
         except KeyboardInterrupt:
@@ -116,11 +116,13 @@ def _lines(console: Console) -> Tell:
     return tell
 
 
-def _write_error(output: Output, error: GearshiftError) -> None:
+def write_error(output: Output, facts: dict[str, object], *, said: str) -> None:
+    """Write an error where `--json` says; that this is impossible is told, unless it is `said` anyway."""
     try:
-        output.json({"error": error.facts()})
+        output.json({"error": facts})
     except InvalidInput as second:
-        click.echo(f"error: {second}", err=True)
+        if str(second) != said:
+            click.echo(f"error: {second}", err=True)
 
 
 def _keep_traceback() -> str:

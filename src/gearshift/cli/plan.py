@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from gearshift import api
-from gearshift.cli.options import PATH, the_trace, trace_options
+from gearshift.cli.options import PATH, require_positive, the_trace, trace_options
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import gears_table, results_table
 from gearshift.errors import require
@@ -58,6 +58,9 @@ def command(
         "--p95-ms and --percentile are both given",
         remedy="give --latency-ms instead",
     )
+    require_positive("--p95-ms", p95_ms, "milliseconds")
+    require_positive("--latency-ms", latency_ms, "milliseconds")
+    require_positive("--memory-gib", memory_gib, "GiB")
     measured = read_profile(profile)
     trace = the_trace(**trace_arguments)
     memory_bytes = None if memory_gib is None else int(memory_gib * GIB)
@@ -74,7 +77,7 @@ def command(
             max_qps=max_qps,
             seed=trace_arguments["seed"],
             profile_source=api.source_file(profile, out, measured.sha256),
-            trace_source=api.source_file(trace_arguments["trace_path"], out, trace.sha256),
+            trace_source=api.source_file(trace_arguments["trace"], out, trace.sha256),
             progress=tell,
         )
     planning_s = time.perf_counter() - began

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from gearshift import api
-from gearshift.cli.options import PATH
+from gearshift.cli.options import PATH, SEED
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import profile_table
 from gearshift.config import PROJECT_FILE
@@ -14,18 +14,18 @@ from gearshift.config import PROJECT_FILE
 @click.command("profile", short_help="Measure models, or import records of them.")
 @click.argument("project", type=PATH, default=PROJECT_FILE)
 @click.option("--out", type=PATH, default="profile", show_default=True, help="The folder to write.")
-@click.option("--from-records", "records", type=PATH, help="Import predictions.csv and runtimes.csv of this folder.")
+@click.option("--from-records", type=PATH, help="Import predictions.csv and runtimes.csv of this folder.")
 @click.option("--operator", default="default", show_default=True, help="The operator's name, with --from-records.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split into parts A and B.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the split into parts A and B.")
 @verb
-def command(output: Output, project: Path, out: Path, records: Path | None, operator: str, seed: int) -> None:
-    """Measure the models of PROJECT (a gearshift.toml): run time per batch size, predictions, certainty."""
+def command(output: Output, project: Path, out: Path, from_records: Path | None, operator: str, seed: int) -> None:
+    """Measure the models of PROJECT (a gearshift.toml or its folder): run time per batch size, predictions, certainty."""
     with output.progress() as tell:
-        if records is not None:
-            made = api.profile_from_records(records, out=out, operator=operator, seed=seed)
+        if from_records is not None:
+            made = api.profile_from_records(from_records, out=out, operator=operator, seed=seed)
         else:
             made = api.profile(
-                project, out=out, seed=seed, progress=lambda model, share: tell(f"profiling {model}", share)
+                project, out=out, seed=seed, progress=lambda what, share: tell(f"profiling: {what}", share)
             )
     output.json(
         {

@@ -21,7 +21,7 @@ from gearshift.serving.replay_result import write_request_log
 @click.option("--slo-ms", type=float, help="Requests answered later than this are late.")
 @click.option("--connections", type=int, default=2048, show_default=True, help="At most so many connections.")
 @click.option("--longest-s", type=float, default=30.0, show_default=True, help="Give a request up after so long.")
-@click.option("--log", "log_path", type=PATH, help="Write a row for every request as CSV.")
+@click.option("--log", type=PATH, help="Write a row for every request as CSV.")
 @verb
 def command(
     output: Output,
@@ -32,7 +32,7 @@ def command(
     slo_ms: float | None,
     connections: int,
     longest_s: float,
-    log_path: Path | None,
+    log: Path | None,
     **trace_arguments: Any,
 ) -> None:
     """Send a trace to the server at URL, each request at its instant, and measure latency and accuracy."""
@@ -50,10 +50,10 @@ def command(
             longest_s=longest_s,
             progress=lambda done, total: tell("replaying", done / total),
         )
-    if log_path is not None:
-        write_request_log(run.log, log_path)
+    if log is not None:
+        write_request_log(run.log, log)
     output.json(run.as_json())
-    output.show(results_table("Measured", [(url, run.result)]))
+    output.show(results_table(f"Measured at {url}", [("replay", run.result)]))
     output.say(f"the generator itself was late by {milliseconds(run.lateness.p99_s)} (p99)")
     if not run.valid:
         output.say("not valid: the generator could not keep the schedule; use fewer requests or another machine")

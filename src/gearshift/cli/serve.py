@@ -20,14 +20,16 @@ from gearshift.serving.settings import ServerSettings
     show_default=True,
     help="Real models in worker processes, or devices that sleep for the profiled time.",
 )
-@click.option("--profile", "profile_path", type=PATH, help="The plan's profile, where it has moved.")
-@click.option("--project", "project_path", type=PATH, help="The gearshift.toml with the models, where it has moved.")
-@click.option("--journal", "journal_path", type=PATH, help="Write gear shifts and faults as JSON lines.")
+@click.option("--profile", type=PATH, help="The plan's profile, where it has moved.")
+@click.option("--project", type=PATH, help="The gearshift.toml with the models, where it has moved.")
+@click.option("--journal", type=PATH, help="Write gear shifts and faults as JSON lines.")
 @settings_options(ServerSettings)
 @verb
-def command(output: Output, plan: Path, **options: Any) -> None:
+def command(
+    output: Output, plan: Path, profile: Path | None, project: Path | None, journal: Path | None, **options: Any
+) -> None:
     """Serve PLAN until Ctrl-C or SIGTERM; then answer all that was accepted, and end."""
-    code = api.serve(plan, **options)
+    code = api.serve(plan, profile_path=profile, project_path=project, journal_path=journal, **options)
     output.json({"exit_code": code})
     if code:
         raise SystemExit(code)

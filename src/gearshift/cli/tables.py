@@ -11,19 +11,21 @@ from gearshift.result import ServingResult
 
 
 def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Table:
-    """One row per result."""
-    made = table(title, "", "requests", "accuracy", "p50", "p95", "p99", "late", "refused", "goodput")
+    """One row per result, within 80 columns; the refused only where there are any."""
+    counted = ", ".join(str(count) for count in dict.fromkeys(result.requests for _, result in rows))
+    refused = any(result.share_refused for _, result in rows)
+    columns = ("", "accuracy", "p50", "p95", "p99", "late", *(("refused",) if refused else ()), "goodput")
+    made = table(f"{title}, {counted} requests", *columns)
     for name, result in rows:
         latency = result.latency_s
         made.add_row(
             name,
-            str(result.requests),
             percent(result.accuracy),
             milliseconds(latency.p50),
             milliseconds(latency.p95),
             milliseconds(latency.p99),
             percent(result.share_late),
-            percent(result.share_refused),
+            *((percent(result.share_refused),) if refused else ()),
             f"{result.goodput_qps:.1f}/s",
         )
     return made

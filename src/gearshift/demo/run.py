@@ -186,11 +186,9 @@ def _profile(folder: Path, tell: Tell) -> Profile:
     write_atomically(folder / "gearshift.toml", _PROJECT.encode())
     write_atomically(folder / "models.py", _MODELS.encode())
     task.train(folder / "trained", lambda what: tell(what, 0.02))
-    done: dict[str, float] = {}
 
-    def profiling(model: str, share: float) -> None:
-        done[model] = share
-        tell(f"profiling {model}", 0.05 + 0.35 * sum(done.values()) / len(task.MODEL_NAMES))
+    def profiling(what: str, share: float) -> None:
+        tell(f"profiling: {what}", 0.05 + 0.35 * share)
 
     measured = profile_project(folder / "gearshift.toml", progress=profiling, seed=SEED, folder=folder / "profile")
     return write_profile(measured, folder / "profile")

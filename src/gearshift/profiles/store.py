@@ -26,6 +26,7 @@ SCHEMA_VERSION = 1
 METADATA_FILE = "profile.json"
 ARRAYS_FILE = "predictions.npz"
 REMEDY = "make the profile anew with `gearshift profile`"
+NAME_IT = "name the folder of the plan's profile with --profile"
 
 # Names, types and dimensions of the arrays; "U" is text of any width.
 _FORMATS = {
@@ -81,7 +82,7 @@ def write_profile(profile: Profile, folder: Path) -> Profile:
     holds anything else, or where writing is impossible.
     """
     folder = folder.resolve()
-    _refuse_other_content(folder)
+    require_replaceable(folder)
     arrays = _arrays_of(profile.predictions)
     metadata = _metadata_of(profile, arrays)
     metadata = msgspec.structs.replace(metadata, sha256=_sha256(metadata, arrays))
@@ -98,9 +99,13 @@ def write_profile(profile: Profile, folder: Path) -> Profile:
     return dataclasses.replace(profile, sha256=metadata.sha256)
 
 
-def read_profile(folder: Path) -> Profile:
-    """The profile in `folder`; raises `InvalidInput` where it is missing, damaged, changed or of another version."""
-    require(folder.is_dir(), "there is no such profile folder", where=str(folder), remedy=REMEDY)
+def read_profile(folder: Path, *, remedy: str = REMEDY) -> Profile:
+    """The profile in `folder`; raises `InvalidInput` where it is missing, damaged, changed or of another version.
+
+    `remedy` is for one that is missing.
+    """
+    require(folder.is_dir(), "there is no such profile folder", where=str(folder), remedy=remedy)
+    require((folder / METADATA_FILE).is_file(), f"holds no {METADATA_FILE}", where=str(folder), remedy=remedy)
     metadata = _read_metadata(folder / METADATA_FILE)
     arrays = _read_arrays(folder / ARRAYS_FILE, metadata.arrays)
     require(
@@ -125,7 +130,8 @@ def read_profile(folder: Path) -> Profile:
         raise InvalidInput(error.what, where=str(folder), remedy=REMEDY) from error
 
 
-def _refuse_other_content(folder: Path) -> None:
+def require_replaceable(folder: Path) -> None:
+    """Raise `InvalidInput` where `folder` holds anything else than an older profile."""
     if not folder.exists():
         return
     require(folder.is_dir(), "is a file, needs a folder", where=str(folder), remedy="choose another place")

@@ -63,11 +63,15 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """A replica is loaded and warm; `memory_bytes` is by how much the worker's resident memory grew."""
+    """A replica is loaded and warm; `memory_bytes` is by how much the worker's resident memory grew.
+
+    `warm_up_failure` is what the model raised where it failed on every batch of zeros.
+    """
 
     replica: int
     load_s: float
     memory_bytes: int
+    warm_up_failure: str = ""
 
 
 class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):

@@ -186,6 +186,13 @@ class Router:
                     self.waiting -= 1
                     break
 
+    def missing_first_model(self) -> str | None:
+        """The model at which arrivals begin, where none of its replicas lives."""
+        model = self._stage_models[self.gear * self._tables.most_stages]
+        base = self.gear * self._replicas
+        living = any(self._shares[base + self._model_begin[model] : base + self._model_begin[model + 1]])
+        return None if living else self._tables.models[model]
+
     def queue_lengths(self) -> list[int]:
         """Samples that wait for each replica."""
         return [len(queue) for queue in self._queues]
@@ -201,13 +208,23 @@ class Router:
             self._model_begin[model + 1],
         )
         if replica < 0:
-            sample.error = f"no worker of model {self._tables.models[model]!r} is running; try again"
-            self._answered(sample)
+            self._answer_without(model, sample, now_ns)
             return
         self._queues[replica].add(sample, now_ns)
         self.waiting += 1
         self._touched.extend(self._spans[replica])
         self._write(now_ns, Decision.ROUTE, sample.sequence, replica, sample.stage)
+
+    def _answer_without(self, model: int, sample: Sample, now_ns: int) -> None:
+        """Answer with what the stage before has said; a sample that no stage has seen yet fails."""
+        reason = f"no worker of model {self._tables.models[model]!r} is running"
+        if sample.visited:
+            sample.stage -= 1
+            sample.degraded_by = reason
+            self._write(now_ns, Decision.ANSWER, sample.sequence, sample.model, self.gear)
+        else:
+            sample.error = f"{reason}; try again"
+        self._answered(sample)
 
     def _start_on_touched(self, now_ns: int) -> None:
         for device in self._touched:

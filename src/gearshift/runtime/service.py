@@ -144,7 +144,7 @@ class Service:
         def hold(more_bytes: int) -> None:
             nonlocal held_bytes
             if self._held_bytes + more_bytes > self._most_waiting_bytes and self._held_bytes > held_bytes:
-                self._refuse()
+                self._refuse(self._queue_full())
             held_bytes += more_bytes
             self._held_bytes += more_bytes
 
@@ -163,6 +163,8 @@ class Service:
         payload_bytes: int = 0,
     ) -> Answer:
         """The answer to a request whose arrays have one row for each sample; outcome `failed` where a row failed.
+
+        The outcome is `degraded` where a row should have gone on to a model of which no replica lives.
 
         Priority 0 is the operator's default; `deadline_ns` is on the service's clock (`now_ns`).  Raises `NotReady`
         and `QueueFull`.  When the caller is cancelled, what still waits leaves its queue.
@@ -184,15 +186,21 @@ class Service:
 
     def _admit(self, rows: int, payload_bytes: int) -> None:
         if not self._accepting:
-            raise NotReady("the server is not accepting requests; try another one, or again later")
+            self._refuse(NotReady("the server is not accepting requests; try another one, or again later"))
+        missing = self.router.missing_first_model()
+        if missing is not None:
+            self._refuse(NotReady(f"no worker of model {missing!r} is running; try again later"))
         waiting = self.router.waiting + self._reading
         if not admits(waiting, self._held_bytes, rows, payload_bytes, self._most_waiting, self._most_waiting_bytes):
-            self._refuse()
+            self._refuse(self._queue_full())
 
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, error: NotReady | QueueFull) -> NoReturn:
         self._metrics.refused(self._tables.operator)
+        raise error
+
+    def _queue_full(self) -> QueueFull:
         waiting = self.router.waiting + self._reading
-        raise QueueFull(f"{waiting} requests wait and {self._held_bytes} bytes are held already; try again later")
+        return QueueFull(f"{waiting} requests wait and {self._held_bytes} bytes are held already; try again later")
 
     def _accept(self, inputs: Arrays, rows: int, priority: int, deadline_ns: int, payload_bytes: int) -> _Open:
         request = Request(
@@ -351,7 +359,16 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
         reason = "the models of this cascade answer outputs of different names or shapes"
         return Answer(outcome="failed", reason=reason, errors=(reason,), gear=gear, queue_s=queue_s, run_s=run_s)
     rows = tuple(RowFacts(model=models[s.model], stage=s.stage, certainty=s.certainty) for s in samples)
-    return Answer(outcome="answered", rows=rows, outputs=outputs, gear=gear, queue_s=queue_s, run_s=run_s)
+    reason = next((sample.degraded_by for sample in samples if sample.degraded_by), "")
+    return Answer(
+        outcome="degraded" if reason else "answered",
+        reason=reason,
+        rows=rows,
+        outputs=outputs,
+        gear=gear,
+        queue_s=queue_s,
+        run_s=run_s,
+    )
 
 
 def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:

@@ -113,25 +113,25 @@ def load_one(path: Path, replica: ReplicaToLoad, inputs: Sequence[TensorSpec]) -
     memory_before = resident_bytes()
     begun = time.perf_counter()
     model = load_model(read_project(path), path.parent, replica.model)
-    warm_up(replica, model, inputs)
+    failure = warm_up(replica, model, inputs)
     load_s = time.perf_counter() - begun
     grown = max(0, resident_bytes() - memory_before)
-    return model, Loaded(replica=replica.replica, load_s=load_s, memory_bytes=grown)
+    return model, Loaded(replica=replica.replica, load_s=load_s, memory_bytes=grown, warm_up_failure=failure)
 
 
-def warm_up(replica: ReplicaToLoad, model: RunnableModel, inputs: Sequence[TensorSpec]) -> None:
+def warm_up(replica: ReplicaToLoad, model: RunnableModel, inputs: Sequence[TensorSpec]) -> str:
     """Run batches of zeros, so that the first request does not pay for what happens once.
 
-    A model may well refuse zeros; that is said on standard error and does not keep it from serving.
+    A model may well refuse zeros, and serves all the same; answers what it raised first, where no batch went well.
     """
-    if not inputs:
-        return
-    for rows in replica.warm_up_rows:
+    failures: list[str] = []
+    batches = replica.warm_up_rows if inputs else ()
+    for rows in batches:
         try:
             model.run({spec.name: zeros(spec, rows) for spec in inputs})
         except Exception as error:  # noqa: BLE001  the door to the user's code
-            say(f"model {replica.model!r} was not warmed up with {rows} rows of zeros: {describe(error)}")
-            return
+            failures.append(describe(replica.model, error))
+    return failures[0] if failures and len(failures) == len(batches) else ""
 
 
 def zeros(spec: TensorSpec, rows: int) -> NDArray[Any]:
@@ -196,7 +196,7 @@ class Attempt:
             predicted = self._timed(inputs, len(rows))
             certainty, outputs, headers, buffers = packed(predicted)
         except Exception as error:  # noqa: BLE001  the door to the user's code
-            self.first_failure = self.first_failure or describe(error)
+            self.first_failure = self.first_failure or describe(self._name, error)
             self._split(inputs, rows)
             return
         unknown = np.isnan(certainty)
@@ -259,11 +259,11 @@ def packed(predicted: Predicted) -> tuple[NDArray[Any], Arrays, tuple[TensorHead
 # Words on standard error ---------------------------------------------------------------------------------------------
 
 
-def describe(error: BaseException) -> str:
-    """Type and message of what the user's code raised."""
-    cause = error.__cause__
-    text = f"{type(error).__name__}: {error}"
-    return text if cause is None else f"{text} (from {type(cause).__name__}: {cause})"
+def describe(name: str, error: BaseException) -> str:
+    """What model `name` did wrong, in a sentence that begins after its name."""
+    if isinstance(error, GearshiftError):
+        return str(error).removeprefix(f"model {name!r} ")
+    return f"raised {type(error).__name__}: {error}"
 
 
 def say(text: str) -> None:

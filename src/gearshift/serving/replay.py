@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 
-import aiohttp
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import InvalidInput, require
 from gearshift.result import ServingResult, percentile, summarise
+from gearshift.serving.http_client import HttpClient, NoAnswer
 from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.replay_result import NO_ANSWER, NO_GEAR, OUTCOMES, Lateness, Replay, RequestLog, gear_shifts
 from gearshift.serving.sources import SampleSource
@@ -22,7 +22,7 @@ DEFAULT_CONNECTIONS = 2048
 BUSY = "gearshift_device_busy_seconds_total"
 LARGEST_LATENESS_S = 0.010
 LONGEST_S = 30.0
-REACH_WITHIN = aiohttp.ClientTimeout(total=10)
+REACH_WITHIN_S = 5.0
 PROGRESS_EVERY_S = 0.1
 SEND_AT_ONCE = 32
 
@@ -60,18 +60,22 @@ async def replay(
     for name, seconds in (("longest_s", longest_s), ("largest_lateness_s", largest_lateness_s)):
         require(0 < seconds < 1e6, f"{name} is {seconds}", remedy="give a positive number of seconds")
     base = url.rstrip("/")
-    bodies = {record: source.body(record) for record in np.unique(workload.record).tolist()}
-    async with _session(connections, longest_s) as session:
-        await _reach(session, base)
+    async with HttpClient(base, connections=connections) as client:
+        path = f"/v2/models/{source.operator}/infer"
+        requests = {
+            record: client.request_bytes("POST", path, source.body(record))
+            for record in np.unique(workload.record).tolist()
+        }
+        await _reach(client, base)
         run = _Run(
-            session, f"{base}/v2/models/{source.operator}/infer", workload, source, bodies, clock or WallClock(),
-            connections=connections, longest_s=longest_s, progress=progress,
+            client, f"{base}{path}", workload, source, requests, clock or WallClock(),
+            longest_s=longest_s, progress=progress,
         )  # fmt: skip
-        before = await _busy_s(session, base)
+        before = await _busy_s(client)
         began_ns = run.now_ns()
         await run.serve()
         took_s = (run.now_ns() - began_ns) / NS_PER_S
-        after = await _busy_s(session, base)
+        after = await _busy_s(client)
     utilisation = {device: (busy_s - before.get(device, 0.0)) / took_s for device, busy_s in after.items()}
     return run.settle(slo_s=slo_s, largest_lateness_s=largest_lateness_s, devices=devices, utilisation=utilisation)
 
@@ -125,23 +129,21 @@ class _Run:
 
     def __init__(
         self,
-        session: aiohttp.ClientSession,
+        client: HttpClient,
         target: str,
         workload: Workload,
         source: SampleSource,
-        bodies: dict[int, bytes],
+        requests: dict[int, bytes],
         clock: Clock,
         *,
-        connections: int,
         longest_s: float,
         progress: Progress | None,
     ) -> None:
         n = len(workload)
-        self._session, self._target, self._source, self._bodies = session, target, source, bodies
+        self._client, self._target, self._source, self._requests = client, target, source, requests
         self._workload, self._clock, self._progress = workload, clock, progress
         self._records = workload.record.tolist()
-        self._longest_ns = round(longest_s * NS_PER_S)
-        self._free = asyncio.Semaphore(connections)
+        self._longest_s, self._longest_ns = longest_s, round(longest_s * NS_PER_S)
         self._due_ns: NDArray[np.int64] = workload.arrivals_ns
         self._sent_ns = np.full(n, _UNSENT, dtype=np.int64)
         self._done_ns = np.zeros(n, dtype=np.int64)
@@ -185,10 +187,13 @@ class _Run:
             await asyncio.sleep(max(left_ns / NS_PER_S, 0.001))
 
     async def _request(self, i: int, due_ns: int) -> None:
-        async with self._free:
+        await self._client.acquire()
+        try:
             self._sent_ns[i] = sent_ns = self._clock.now_ns()
             if sent_ns - due_ns < self._longest_ns:
                 await self._exchange(i)
+        finally:
+            self._client.release()
         self._done_ns[i] = self._clock.now_ns()
         self._tell()
 
@@ -196,9 +201,8 @@ class _Run:
         """Send request `i` and note its answer; a request without one stays failed."""
         record = self._records[i]
         try:
-            async with self._session.post(self._target, data=self._bodies[record], allow_redirects=False) as response:
-                status, payload = response.status, await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError):
+            status, payload = await self._client.exchange(self._requests[record], within_s=self._longest_s)
+        except NoAnswer:
             return
         self._status[i] = status
         if status == 200:
@@ -280,35 +284,24 @@ def _summarise(
     )
 
 
-def _session(connections: int, longest_s: float) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=connections),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=longest_s),
-        headers={"Content-Type": "application/json"},
-    )
-
-
-async def _reach(session: aiohttp.ClientSession, base: str) -> None:
+async def _reach(client: HttpClient, base: str) -> None:
     """Raise `InvalidInput` unless something at `base` answers HTTP, whatever it says."""
     try:
-        async with session.get(f"{base}/v2/health/ready", timeout=REACH_WITHIN) as response:
-            await response.read()
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        await client.exchange(client.request_bytes("GET", "/v2/health/ready"), within_s=REACH_WITHIN_S)
+    except NoAnswer as error:
         raise InvalidInput(
-            f"cannot be reached ({error or type(error).__name__})",
+            f"cannot be reached ({error})",
             where=base,
             remedy="start it with `gearshift serve`, or give the URL as http://HOST:PORT",
         ) from None
 
 
-async def _busy_s(session: aiohttp.ClientSession, base: str) -> dict[str, float]:
+async def _busy_s(client: HttpClient) -> dict[str, float]:
     """Seconds that each device of a Gearshift server was busy so far; empty where another server listens."""
     try:
-        async with session.get(f"{base}/metrics", timeout=REACH_WITHIN) as response:
-            text = await response.text() if response.status == 200 else ""
-        families = list(text_string_to_metric_families(text))
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+        status, text = await client.exchange(client.request_bytes("GET", "/metrics"), within_s=REACH_WITHIN_S)
+        families = list(text_string_to_metric_families(text.decode())) if status == 200 else []
+    except (NoAnswer, ValueError):
         return {}
     samples = (sample for family in families for sample in family.samples)
     return {sample.labels["device"]: sample.value for sample in samples if sample.name == BUSY}

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import uvicorn
 
+from gearshift.config import project_file
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
@@ -23,7 +24,7 @@ from gearshift.observability.metrics import Metrics
 from gearshift.plan_file import read_plan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.store import read_profile
+from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.backends.local import LocalBackend, router_cores
@@ -119,7 +120,7 @@ def read_task(
     plan = read_plan(plan_path)
     tables = plan_tables(plan, only_operator(plan))
     folder = profile_path or plan_path.parent / plan.profile.path
-    profile = read_profile(folder)
+    profile = read_profile(folder, remedy=NAME_IT)
     require(
         profile.sha256 == plan.profile.sha256,
         f"the plan was made from another profile than the one in {folder}",
@@ -156,7 +157,7 @@ def _project(folder: Path, profile: Profile, given: Path | None) -> Path:
             where=str(folder),
             remedy="serve with --backend emulated, or name a project",
         )
-    path = (given or folder / str(profile.project)).resolve()
+    path = project_file(given or folder / str(profile.project)).resolve()
     require(path.is_file(), "no such file", where=str(path), remedy="name the project whose models were profiled")
     return path
 
@@ -306,7 +307,11 @@ def _http_config(application: Application, settings: ServerSettings) -> uvicorn.
     return uvicorn.Config(
         application,
         loop="none",
-        http=connection_class(settings.largest_header_bytes),
+        http=connection_class(
+            largest_header_bytes=settings.largest_header_bytes,
+            longest_read_s=settings.longest_read_s,
+            most_connections=settings.most_connections,
+        ),
         ws="none",
         lifespan="off",
         interface="asgi3",

@@ -22,6 +22,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     )
     largest_body_bytes: Annotated[int, _help("The largest request body.")] = 64 << 20
     largest_header_bytes: Annotated[int, _help("The largest request head.")] = 64 << 10
+    most_connections: Annotated[int, _help("Open connections beyond which new ones are closed at once.")] = 10_000
+    longest_read_s: Annotated[float, _help("How long a client may take to send one request, in seconds.")] = 60.0
     keep_alive_s: Annotated[int, _help("How long an idle connection is kept, in seconds.")] = 75
     drain_s: Annotated[float, _help("How long accepted requests may take after SIGTERM or Ctrl-C, in seconds.")] = 30.0
     longest_start_s: Annotated[float, _help("How long models may take to load, in seconds.")] = 120.0
@@ -34,9 +36,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "most_waiting_bytes",
             "largest_body_bytes",
             "largest_header_bytes",
+            "most_connections",
             "keep_alive_s",
         ):
             value = getattr(self, name)
             require(value >= 1, f"{name} is {value}, needs at least 1")
+        require(0 < self.longest_read_s <= 86_400, f"longest_read_s is {self.longest_read_s}, needs 0 to 86400")
         require(0 <= self.drain_s <= 86_400, f"drain_s is {self.drain_s}, needs 0 to 86400")
         require(0 < self.longest_start_s <= 86_400, f"longest_start_s is {self.longest_start_s}, needs 0 to 86400")

@@ -185,6 +185,8 @@ def encode_answer(operator: str, request: InferRequest, answer: Answer) -> bytes
         "run_s": answer.run_s,
         "outcome": answer.outcome,
     }
+    if answer.outcome == "degraded":
+        response["parameters"]["reason"] = answer.reason
     response["outputs"] = [_tensor(name, array) for name, array in arrays.items()]
     return _ENCODER.encode(response)
 

@@ -197,7 +197,7 @@ def test_an_url_without_a_server_is_refused_with_a_remedy() -> None:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         with pytest.raises(InvalidInput, match=r"cannot be reached.*gearshift serve"):
             run_replay(url, workload([0]), samples())
-    with pytest.raises(InvalidInput, match="cannot be reached"):
+    with pytest.raises(InvalidInput, match="no URL of a server; give it as http://HOST:PORT"):
         run_replay("nonsense", workload([0]), samples())
 
 

@@ -17,7 +17,7 @@ from gearshift.model import Arrays, TensorSpec
 from gearshift.plan_tables import PlanTables
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents
-from gearshift.runtime.messages import Done, Load, ReplicaToLoad, Run, RunPart
+from gearshift.runtime.messages import Done, Load, Loaded, ReplicaToLoad, Run, RunPart
 from gearshift.runtime.transport import Buffer, FrameError, pack_tensors, unpack_tensors
 from gearshift.runtime.worker import part_bytes
 from gearshift.runtime.worker_process import WorkerProcess
@@ -102,6 +102,7 @@ class LocalBackend:
         self._slot_of = {replica: slot for slot in self._slots for replica in slot.replicas}
         self._events: BatchEvents | None = None
         self._stopped = False
+        self._told_cold: set[str] = set()
 
     async def start(self, events: BatchEvents) -> None:
         """Start all workers at once; raises `ModelFailed` or `WorkerDied` with nothing left running."""
@@ -160,8 +161,17 @@ class LocalBackend:
             on_done=lambda done, body: self._batch_done(slot, done, body),
             on_end=lambda: self._worker_ended(slot),
         )
-        await worker.start(self._load_message(slot), longest_s=self._longest_start_s)
+        loaded = await worker.start(self._load_message(slot), longest_s=self._longest_start_s)
         slot.worker = worker
+        for replica in loaded:
+            if replica.warm_up_failure:
+                self._tell_cold(self._tables.models[self._tables.replica_model[replica.replica]], replica)
+
+    def _tell_cold(self, model: str, replica: Loaded) -> None:
+        """Say once for each model that it may well not work."""
+        if model not in self._told_cold:
+            self._told_cold.add(model)
+            self._say(f"model {model!r} failed its warm-up on zeros ({replica.warm_up_failure}); it has not run yet")
 
     def _load_message(self, slot: _Slot) -> Load:
         tables = self._tables

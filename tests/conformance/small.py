@@ -1,0 +1,84 @@
+"""Small plans spelt out in a line or two, for examples that are worked out by hand."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gearshift.cascade import Cascade
+from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.hardware import Device, Hardware
+from gearshift.objective import Objective
+from gearshift.placement import Placement, Replica
+from gearshift.workload import Workload
+from tests.conformance.plans import MS
+
+
+def small_gear(
+    placed: Mapping[str, str],
+    cascade: str,
+    thresholds: Sequence[float] = (),
+    *,
+    load: tuple[float, float | None] = (0.0, None),
+    shares: Mapping[str, float] | None = None,
+    minimum: int | Mapping[str, int] = 1,
+    largest: int | Mapping[str, int] = 4,
+    wait_ms: float | Mapping[str, float] = 0.0,
+) -> Gear:
+    """A gear of `cascade` ("a b"); a replica's model is its first letter, shares are equal unless given."""
+    models = tuple(cascade.split())
+
+    def share(replica: str) -> float:
+        if replica[0] not in models:
+            return 0.0
+        if shares is not None and replica in shares:
+            return shares[replica]
+        return 1 / sum(other[0] == replica[0] for other in placed)
+
+    def value(setting: Any, replica: str, default: Any) -> Any:
+        return setting.get(replica, default) if isinstance(setting, Mapping) else setting
+
+    return Gear(
+        load_range=LoadRange(from_=load[0], to=load[1]),
+        cascade=Cascade(models=models, thresholds=tuple(thresholds)),
+        replicas=tuple(
+            ReplicaSettings(
+                replica=replica,
+                load_share=share(replica),
+                minimum_queue_length=value(minimum, replica, 1),
+                largest_batch_size=value(largest, replica, 4),
+                longest_wait_s=value(wait_ms, replica, 0.0) / 1e3,
+            )
+            for replica in placed
+        ),
+    )
+
+
+def small_plan(placed: Mapping[str, str], *gears: Gear, **operator: Any) -> GearPlan:
+    """Replicas by id with their devices ("d0 d1"), on the devices that they name."""
+    devices = sorted({device for span in placed.values() for device in span.split()})
+    source = SourceFile(path="", sha256="")
+    return GearPlan(
+        planner="test",
+        hardware=Hardware(devices=tuple(Device(id=device) for device in devices)),
+        placement=Placement(
+            replicas=tuple(
+                Replica(id=replica, model=replica[0], device_ids=tuple(span.split()))
+                for replica, span in placed.items()
+            )
+        ),
+        operators={"task": OperatorPlan(objective=Objective(latency_s=0.1), gears=gears, **operator)},
+        profile=source,
+        trace=source,
+    )
+
+
+def small_workload(arrivals_ms: Sequence[float], **columns: Any) -> Workload:
+    """Sample i carries record i; times in milliseconds."""
+    arrivals_ns = np.rint(np.array(arrivals_ms) * MS).astype(np.int64)
+    return Workload(
+        arrivals_ns=arrivals_ns,
+        record=np.arange(len(arrivals_ns), dtype=np.int32),
+        duration_s=float(arrivals_ns[-1]) / 1e9,
+        **{name: np.array(column) for name, column in columns.items()},
+    )

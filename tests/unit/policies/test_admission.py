@@ -1,0 +1,33 @@
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gearshift.policies.admission import admits
+
+COUNTS = st.integers(0, 20)
+
+
+def test_a_request_is_admitted_up_to_the_bound() -> None:
+    assert admits(7, 0, 3, 0, 10, 0)
+    assert not admits(8, 0, 3, 0, 10, 0)
+
+
+def test_bytes_have_a_bound_of_their_own() -> None:
+    assert admits(1, 60, 1, 40, 10, 100)
+    assert not admits(1, 61, 1, 40, 10, 100)
+
+
+def test_a_request_is_admitted_whole_or_not_at_all() -> None:
+    assert not admits(9, 0, 2, 0, 10, 0)
+
+
+def test_an_idle_system_admits_a_request_larger_than_the_bounds() -> None:
+    assert admits(0, 0, 1000, 10**9, 10, 100)
+
+
+@settings(deadline=None, derandomize=True)
+@given(COUNTS, COUNTS, COUNTS, COUNTS)
+def test_whoever_is_refused_would_be_refused_behind_a_longer_queue(
+    waiting: int, rows: int, most: int, longer: int
+) -> None:
+    if waiting > 0 and not admits(waiting, 0, rows, 0, most, 0):
+        assert not admits(waiting + longer, 0, rows, 0, most, 0)

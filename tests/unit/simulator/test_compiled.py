@@ -1,0 +1,118 @@
+"""The cache trap: Numba's cache looks only at the kernel's own file and would keep an old policy silently."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gearshift
+from gearshift.simulator.compiled import sources_hash
+
+PACKAGE = Path(gearshift.__file__).parent
+POLICIES_AND_SIMULATOR = [file for folder in ("policies", "simulator") for file in (PACKAGE / folder).glob("*.py")]
+COMPILED_IN = [*sorted(str(file.relative_to(PACKAGE)) for file in POLICIES_AND_SIMULATOR), "gear.py", "decisions.py"]
+OLD = "return queue_length if queue_length < largest_batch_size else largest_batch_size"
+
+LITTLE_KERNEL = """
+from gearshift.policies import batching
+from gearshift.simulator.compiled import compiled, inlined
+
+batch_size = inlined(batching.batch_size)
+
+
+@compiled
+def run(queued):
+    return batch_size(queued, 4)
+
+
+print(run(3), sum(run.stats.cache_hits.values()))
+"""
+
+WHOLE_KERNEL = """
+import numpy as np
+from gearshift.plan_tables import plan_tables
+from gearshift.simulator import kernel
+from gearshift.simulator.simulate import simulate_tables
+from tests.conformance.small import small_gear, small_plan, small_workload
+
+placed = {"a0": "d0"}
+plan = small_plan(placed, small_gear(placed, "a", largest=4, minimum=3, wait_ms=5))
+workload = small_workload([0, 0, 0])
+run = simulate_tables(plan_tables(plan, "task"), np.array([[0, 1, 2, 3, 4]]), np.ones((1, 3)), workload)
+print(int(run.batches[0].argmax()), sum(kernel.run.stats.cache_hits.values()))
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the package, to be changed."""
+    copy = tmp_path / "src" / "gearshift"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+def change_a_policy(package: Path) -> None:
+    batching = package / "policies" / "batching.py"
+    text = batching.read_text()
+    assert text.count(OLD) == 1
+    batching.write_text(text.replace(OLD, "return 1"))
+
+
+def run_in_a_new_process(package: Path, script: Path) -> tuple[int, int]:
+    """What the script prints: a batch's size, and how often its kernel was loaded from the cache."""
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(package.parent), str(Path(__file__).parents[3])]),
+        "XDG_CACHE_HOME": str(package.parent.parent / "cache"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    environment.pop("NUMBA_CACHE_DIR", None)
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    size, hits = done.stdout.split()
+    return int(size), int(hits)
+
+
+def test_the_hash_is_the_same_for_the_same_sources(package: Path) -> None:
+    assert sources_hash(package) == sources_hash(PACKAGE)
+
+
+@pytest.mark.parametrize("file", COMPILED_IN)
+def test_a_change_to_any_source_that_is_compiled_in_changes_the_hash(package: Path, file: str) -> None:
+    before = sources_hash(package)
+    with (package / file).open("a") as source:
+        source.write("# changed\n")
+    assert sources_hash(package) != before
+
+
+def test_a_new_policy_changes_the_hash(package: Path) -> None:
+    before = sources_hash(package)
+    (package / "policies" / "another.py").write_text("")
+    assert sources_hash(package) != before
+
+
+def test_a_change_to_a_source_that_is_not_compiled_in_keeps_the_hash(package: Path) -> None:
+    before = sources_hash(package)
+    (package / "runtime" / "router.py").write_text("")
+    assert sources_hash(package) == before
+
+
+def assert_the_cache_sees_a_changed_policy(package: Path, script: Path) -> None:
+    assert run_in_a_new_process(package, script) == (3, 0)
+    assert run_in_a_new_process(package, script) == (3, 1)
+    change_a_policy(package)
+    assert run_in_a_new_process(package, script) == (1, 0)
+
+
+def test_a_changed_policy_is_compiled_anew_and_an_unchanged_one_loaded_from_the_cache(package: Path) -> None:
+    script = package / "simulator" / "little_kernel.py"
+    script.write_text(LITTLE_KERNEL)
+    assert_the_cache_sees_a_changed_policy(package, script)
+
+
+@pytest.mark.long
+def test_the_simulator_follows_a_changed_policy_though_its_kernel_is_cached(package: Path, tmp_path: Path) -> None:
+    (tmp_path / "whole_kernel.py").write_text(WHOLE_KERNEL)
+    assert_the_cache_sees_a_changed_policy(package, tmp_path / "whole_kernel.py")

@@ -1,0 +1,152 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gearshift.errors import InvalidInput
+from gearshift.gear import GearPlan
+from gearshift.plan_file import encode_plan, read_plan, write_plan
+from tests.conformance.plans import Case, cases
+from tests.conformance.small import small_gear, small_plan
+
+PLACED = {"a0": "d0", "b0": "d0 d1"}
+
+
+def some_plan() -> GearPlan:
+    gears = (
+        small_gear(PLACED, "a b", (0.1,), load=(0.0, 33.3)),
+        small_gear(PLACED, "a", load=(33.3, None), largest=3, wait_ms=0.7),
+    )
+    return small_plan(PLACED, *gears, starvation_s=2.5)
+
+
+def changed(path: Path, change: Any) -> Path:
+    """A plan's file with its decoded JSON changed."""
+    content = json.loads(encode_plan(some_plan()))
+    change(content)
+    path.write_text(json.dumps(content))
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        read_plan(path)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(case=cases())
+def test_a_plan_read_back_is_the_same_plan_and_gives_the_same_bytes(tmp_path: Path, case: Case) -> None:
+    write_plan(case.plan, tmp_path / "plan.json")
+    again = read_plan(tmp_path / "plan.json")
+    assert again == case.plan
+    assert encode_plan(again) == (tmp_path / "plan.json").read_bytes()
+
+
+def test_a_plan_file_is_json_that_a_person_can_read_line_by_line() -> None:
+    lines = encode_plan(some_plan()).decode().splitlines()
+    assert len(lines) > 50
+    assert max(map(len, lines)) < 120
+    assert encode_plan(some_plan()).endswith(b"}\n")
+
+
+def test_a_load_range_is_written_as_from_and_to() -> None:
+    content = json.loads(encode_plan(some_plan()))
+    assert content["operators"]["task"]["gears"][1]["load_range"] == {"from": 33.3, "to": None}
+
+
+def test_a_misspelt_key_is_refused_with_its_path(tmp_path: Path) -> None:
+    def misspell(content: Any) -> None:
+        content["operators"]["task"]["gears"][1]["replicas"][0]["longest_wiat_s"] = 1.0
+
+    sentence = refusal(changed(tmp_path / "plan.json", misspell))
+    assert "longest_wiat_s" in sentence
+    assert "$.operators[...].gears[1].replicas[0]" in sentence
+
+
+def test_a_misspelt_key_at_the_top_is_refused(tmp_path: Path) -> None:
+    sentence = refusal(changed(tmp_path / "plan.json", lambda content: content.update(unfinnished=True)))
+    assert "unfinnished" in sentence
+
+
+def test_a_missing_key_is_refused_with_its_path(tmp_path: Path) -> None:
+    sentence = refusal(changed(tmp_path / "plan.json", lambda content: content["hardware"].pop("devices")))
+    assert "`devices` - at `$.hardware`" in sentence
+
+
+def test_a_value_of_the_wrong_type_is_refused_with_its_path(tmp_path: Path) -> None:
+    sentence = refusal(changed(tmp_path / "plan.json", lambda content: content["operators"]["task"].update(alpha="8")))
+    assert "$.operators[...].alpha" in sentence
+
+
+def test_a_value_out_of_range_is_refused_with_its_path_and_itself(tmp_path: Path) -> None:
+    def break_it(content: Any) -> None:
+        content["operators"]["task"]["gears"][0]["replicas"][1]["largest_batch_size"] = 0
+
+    sentence = refusal(changed(tmp_path / "plan.json", break_it))
+    assert "largest_batch_size is 0, needs at least 1" in sentence
+    assert "$.operators[...].gears[0].replicas[1]" in sentence
+
+
+def test_a_refused_plan_file_names_the_remedy(tmp_path: Path) -> None:
+    sentence = refusal(changed(tmp_path / "plan.json", lambda content: content.pop("planner")))
+    assert sentence.endswith("; mend the file, or make the plan anew with `gearshift plan`")
+
+
+def test_a_plan_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    def break_it(content: Any) -> None:
+        content["placement"]["replicas"][0]["device_ids"] = ["d9"]
+
+    assert "replica 'a0' is on device 'd9'" in refusal(changed(tmp_path / "plan.json", break_it))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(share=st.floats(0, 1, exclude_max=True))
+def test_a_plan_file_cut_short_anywhere_is_refused(tmp_path: Path, share: float) -> None:
+    whole = encode_plan(some_plan()).rstrip()
+    (tmp_path / "plan.json").write_bytes(whole[: int(share * len(whole))])
+    refusal(tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize("content", [b"", b" \n"])
+def test_an_empty_plan_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "plan.json").write_bytes(content)
+    assert refusal(tmp_path / "plan.json").endswith("the file is empty; make a plan with `gearshift plan`")
+
+
+def test_a_missing_plan_file_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "plan.json").endswith("no such file; make a plan with `gearshift plan`")
+
+
+def test_a_folder_for_a_plan_file_is_refused(tmp_path: Path) -> None:
+    assert "cannot be read" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b'{"planner": "\xff"}', b"[]", b"null", b"[1, 2"])
+def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "plan.json").write_bytes(content)
+    refusal(tmp_path / "plan.json")
+
+
+def test_a_plan_of_another_schema_version_is_refused_by_its_version_though_its_fields_are_unknown(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "plan.json").write_text('{"schema_version": 2, "gearboxes": []}')
+    assert refusal(tmp_path / "plan.json").endswith(
+        "schema_version is 2, this version of gearshift reads 1; make the plan anew with `gearshift plan`"
+    )
+
+
+def test_a_plan_without_a_schema_version_is_refused(tmp_path: Path) -> None:
+    assert "schema_version" in refusal(changed(tmp_path / "plan.json", lambda content: content.pop("schema_version")))
+
+
+def test_a_failed_write_leaves_the_old_plan(tmp_path: Path) -> None:
+    write_plan(some_plan(), tmp_path / "plan.json")
+    with pytest.raises(InvalidInput):
+        write_plan(some_plan(), tmp_path / "plan.json" / "below-a-file.json")
+    assert read_plan(tmp_path / "plan.json") == some_plan()
