@@ -41,7 +41,5 @@ def synthetic_profile(
         )
     part = np.zeros(samples, dtype=np.int8)
     part[generator.permutation(samples)[: samples // 2]] = 1
-    records = PredictionRecords(
-        models=names, quality=np.array(quality), certainty=np.array(certainty), part=part
-    )
+    records = PredictionRecords(models=names, quality=np.array(quality), certainty=np.array(certainty), part=part)
     return Profile(operator="task", curves=tuple(curves), predictions=records)

@@ -65,10 +65,13 @@ class Workload:
         for name in ("record", "deadline_ns", "priority", "continues"):
             array = getattr(self, name)
             require(array is None or len(array) == n, f"workload has {n} arrivals, but {name} has another length")
-        if self.continues is not None and n:
+        require(n > 0, "the workload has no requests")
+        rising = self.arrivals_ns[0] >= 0 and bool(np.all(np.diff(self.arrivals_ns) >= 0))
+        require(bool(rising), "the workload's arrivals are negative or not sorted")
+        require(int(self.record.min()) >= 0, "the workload names a negative sample")
+        if self.continues is not None:
             again = np.flatnonzero(self.continues)
-            together = n == 0 or not self.continues[0]
-            together = together and bool(np.all(self.arrivals_ns[again] == self.arrivals_ns[again - 1]))
+            together = not self.continues[0] and bool(np.all(self.arrivals_ns[again] == self.arrivals_ns[again - 1]))
             require(together, "rows of one request must arrive together")
         if self.deadline_ns is not None:
             require(bool(np.all(self.deadline_ns <= NO_DEADLINE_NS)), "a deadline is after the end of time")

@@ -269,6 +269,65 @@ def test_headers_without_end_are_refused(server):
         assert sock.recv(1000).startswith(b"HTTP/1.1 431 ")
 
 
+def test_a_head_over_the_bound_is_refused_also_when_it_arrives_whole(server):
+    with connected(server) as sock:
+        sock.sendall(b"GET /v2 HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 12_000 + b"\r\n\r\n")
+        assert sock.recv(1000).startswith(b"HTTP/1.1 431 ")
+    with connected(server) as sock:
+        sock.sendall(b"GET /v2 HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 9_000 + b"\r\n\r\n")
+        assert sock.recv(1000).startswith(b"HTTP/1.1 200 ")
+
+
+INFER = b"POST /v2/models/sums/infer HTTP/1.1\r\nhost: x\r\n"
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory) -> Iterator[Server]:
+    """A server that waits for requests 0.3 s and takes two connections."""
+    folder = tmp_path_factory.mktemp("strict")
+    with serving(folder, longest_read_s=0.3, most_connections=2) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"", b""),
+        (b"\r\n", b""),
+        (INFER, b"HTTP/1.1 408 "),
+        (INFER + b"content-length: 10\r\n\r\n{", b"HTTP/1.1 408 "),
+        (INFER + b"transfer-encoding: chunked\r\n\r\n1\r\n{", b"HTTP/1.1 408 "),
+        (b"GET /v2 HTTP/1.1\r\nhost: x\r\n\r\nGET /v2 HTTP/1.1\r\n", b"HTTP/1.1 200 "),
+    ],
+)
+def test_a_request_that_is_never_complete_is_given_up(strict, sent, answer):
+    with connected(strict) as sock:
+        sock.sendall(sent)
+        begun = time.monotonic()
+        received = b""
+        while more := sock.recv(1000):
+            received += more
+        assert time.monotonic() - begun < 5
+        assert received.startswith(answer)
+        assert bool(received) == bool(answer)
+
+
+def test_waiting_for_an_answer_is_not_bounded_by_the_time_for_reading(strict):
+    assert infer(strict, body((5, 1)))[0] == 200
+
+
+def test_connections_over_the_bound_are_closed_at_once(strict):
+    with connected(strict) as first, connected(strict), connected(strict) as third:
+        assert third.recv(1000) == b""
+        first.sendall(b"GET /v2 HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert first.recv(1000).startswith(b"HTTP/1.1 200 ")
+
+
+def connected(server: Server) -> socket.socket:
+    host, port = server.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=LONGEST_S)
+
+
 def test_only_the_request_that_fails_fails_and_no_internals_leave(server):
     rows = [(1, 1), (666, 1), (2, 2), (13, 1), (3, 3)]
 
@@ -323,7 +382,7 @@ def test_workers_killed_under_load_cost_only_what_they_held(tmp_path):
             await asyncio.gather(*clients)
             return answers
 
-        assert set(speak(main)) == {200, 500}
+        assert {200, 500} <= set(speak(main)) <= {200, 500, 503}
         assert server.end() == 0
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from gearshift.config import ProfileSettings, read_project
+from gearshift.config import ProfileSettings, project_file, read_project
 from gearshift.errors import InvalidInput
 
 PROJECT = """\
@@ -27,6 +27,11 @@ def test_a_project_is_read_with_its_defaults(tmp_path: Path) -> None:
     assert list(project.models) == ["small", "large"]
     assert project.models["large"].memory_mib == 12.5
     assert (project.certainty, project.profile) == ("top_two_difference", ProfileSettings())
+
+
+def test_a_folder_stands_for_the_project_in_it(tmp_path: Path) -> None:
+    assert project_file(tmp_path) == tmp_path / "gearshift.toml"
+    assert project_file(tmp_path / "other.toml") == tmp_path / "other.toml"
 
 
 def test_how_to_measure_can_be_set(tmp_path: Path) -> None:

@@ -285,7 +285,7 @@ def test_samples_are_loaded_from_the_users_file(tmp_path: Path) -> None:
         tmp_path,
         samples="""
             import numpy as np
-            from gearshift.loading import Samples
+            from gearshift import Samples
             def load(): return Samples(np.zeros((3, 2)), labels=[0, 1, 0])
         """,
     )
@@ -371,13 +371,13 @@ def test_a_loader_that_raises_names_function_type_message_and_line(tmp_path: Pat
 
 
 def test_unusable_samples_name_the_function(tmp_path: Path) -> None:
-    text = "from gearshift.loading import Samples\ndef load(): return Samples([1, 2], labels=[1])"
+    text = "from gearshift import Samples\ndef load(): return Samples([1, 2], labels=[1])"
     with pytest.raises(InvalidInput, match=r"samples\.py:load, samples: labels has 1 rows, but input 'input' has 2"):
         load_samples(project(), write(tmp_path, samples=text))
 
 
 def test_samples_of_another_type_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelFailed, match=r"samples\.py:load answered dict; answer gearshift\.loading\.Samples"):
+    with pytest.raises(ModelFailed, match=r"samples\.py:load answered dict; answer gearshift\.Samples"):
         load_samples(project(), write(tmp_path, samples="def load(): return {}"))
 
 

@@ -65,7 +65,6 @@ def test_a_workload_that_cannot_be_says_why(columns: dict[str, Any], sentence: s
     assert str(caught.value) == sentence
 
 
-@pytest.mark.xfail(strict=True, reason="only a Trace checks this, and the kernel goes back in time")
 @pytest.mark.parametrize("arrivals_ns", [[5, 0], [-5, 0]])
 def test_a_workload_whose_times_are_not_sorted_or_negative_is_refused(arrivals_ns: list[int]) -> None:
     with pytest.raises(InvalidInput):

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 import gearshift
-from gearshift.cli.output import Output, write_error
 
 VERBS = ("demo", "init", "profile", "plan", "simulate", "inspect", "report", "serve", "replay", "doctor")
 
@@ -36,6 +35,8 @@ class _Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
+            from gearshift.cli.output import Output, write_error
+
             said = error.format_message()
             write_error(Output(ctx.obj), {"kind": "usage", "message": said}, said=said)
             raise

@@ -55,7 +55,8 @@ def the_trace(
 
 def require_positive(option: str, value: float | None, unit: str) -> None:
     """Raise `InvalidInput` in words of the option unless its value is positive and finite, or not given."""
-    require(value is None or 0 < value < math.inf, f"{option} is {value}", remedy=f"give a positive number of {unit}")
+    if value is not None:
+        require(0 < value < math.inf, f"{option} is {value:g}", remedy=f"give a positive number of {unit}")
 
 
 def settings_options(settings: type[msgspec.Struct]) -> Callable[[Command], Command]:

@@ -19,7 +19,7 @@ from gearshift.config import PROJECT_FILE
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the split into parts A and B.")
 @verb
 def command(output: Output, project: Path, out: Path, from_records: Path | None, operator: str, seed: int) -> None:
-    """Measure the models of PROJECT (a gearshift.toml or its folder): run time per batch size, predictions, certainty."""
+    """Measure the models of PROJECT (a gearshift.toml or its folder): run times, predictions, certainty."""
     with output.progress() as tell:
         if from_records is not None:
             made = api.profile_from_records(from_records, out=out, operator=operator, seed=seed)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
+from gearshift.hardware import Device
 from gearshift.profiles.profile import PART_A, PredictionRecords, Profile
 
 Floats = NDArray[np.float64]
@@ -68,11 +69,11 @@ class CascadeSpace:
         return front
 
 
-def work_per_request_s(profile: Profile, *, device_kind: str) -> dict[str, float]:
-    """Seconds of a device that each model takes per request, at the batch size where that is least."""
+def work_per_request_s(profile: Profile, device: Device) -> dict[str, float]:
+    """Seconds of a device like `device` that each model takes per request, at the batch size where that is least."""
     work = {}
     for model in profile.models:
-        curve = profile.curve(model, device_kind=device_kind)
+        curve = profile.curve(model, device_kind=device.kind, cores=device.cores)
         table = curve.table_ns()[1:] / 1e9
         work[model] = float((table / np.arange(1, len(table) + 1)).min())
     return work
@@ -159,7 +160,7 @@ def _chains(models: list[str], longest: int) -> Iterator[tuple[str, ...]]:
 
 
 def _cut(certainty: Floats, quantiles: int) -> Floats:
-    """Thresholds between the lowest certainty (all but ties answer) and just above the highest (none answers)."""
+    """Thresholds on quantiles, the highest certainty among them; the lowest, at which all answer, is left out."""
     inner = np.quantile(certainty, np.linspace(0, 1, quantiles)[1:], method="lower")
     return np.unique(inner)
 

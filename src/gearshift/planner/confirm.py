@@ -11,6 +11,7 @@ from scipy import stats
 from gearshift.gear import GearPlan
 from gearshift.profiles.profile import Profile
 from gearshift.result import LatencySummary, ServingResult, wilson_interval
+from gearshift.result import percentile as percentile_of
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace, Workload, draw_workload
 
@@ -69,7 +70,7 @@ def confirm(
     def replay(seed: int) -> tuple[ServingResult, float]:
         run = simulate(plan, profile, workload_of(trace, profile, part=part, seed=seed))
         result = run.result(profile, latency_objective_s=latency_objective_s)
-        return result, float(np.quantile(run.latency_s, percentile, method="inverted_cdf"))
+        return result, percentile_of(run.latency_s, percentile)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         runs = list(pool.map(replay, range(seeds)))

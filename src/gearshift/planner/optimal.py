@@ -39,8 +39,12 @@ PROBE_RANGES = 800
 SELDOM_ABOVE = 0.998
 UNVISITED_WEIGHT = 1e-6
 """So that ranges the trace does not visit get the best cascade, too."""
+LEAST_MARGIN = {"every-range": 1.15, "trace": 0.5}
+"""Every range is planned for at least so many times its load.  Not for 1: what a plan is tight at to the last percent,
+a machine a few percent slower than when it was profiled cannot serve, and queues then grow without bound."""
 LARGEST_MARGIN = 2.0
-SMALLEST_MARGIN_OF_TRACE_SCOPE = 0.5
+CHEAPEST_EVERYWHERE = math.inf
+"""The margin at which no other cascade holds anywhere."""
 MARGIN_PRECISION = 0.02
 STARVATION_FACTOR = 10
 ALPHAS = (8.0, 4.0, 2.0, 1.0)
@@ -98,7 +102,7 @@ def plan(request: PlanRequest, *, progress: Progress = _silent) -> GearPlan:
 
 def single_model_plan(request: PlanRequest, model: str) -> GearPlan:
     """The baseline of one model at all loads, whether or not it meets the objective; its largest batch is chosen."""
-    work_s = work_per_request_s(request.profile, device_kind=request.hardware.devices[0].kind)
+    work_s = work_per_request_s(request.profile, request.hardware.devices[0])
     candidate = evaluate_cascade(Cascade(models=(model,)), request.profile.predictions, work_s, part=PART_A)
     search = _Search(dataclasses.replace(request, ranges=1), _silent)
     return search.with_predictions(search.build([candidate]), planner="single")
@@ -133,11 +137,12 @@ class _Search:
     def run(self) -> GearPlan:
         """Search, confirm, repair."""
         request = self.request
-        work_s = work_per_request_s(request.profile, device_kind=request.hardware.devices[0].kind)
+        work_s = work_per_request_s(request.profile, request.hardware.devices[0])
         self.progress("searching cascades", 0.0)
         placed = {model: work_s[model] for model in self.placement.models}
         self.candidates = pareto_cascades(request.profile, placed, most=request.most_candidates)
-        if not self.steady.holds(self.candidates[0].cascade, float(self.upper_ends[-1])):
+        every_range = request.objective.scope == "every-range"
+        if every_range and not self.steady.holds(self.candidates[0].cascade, float(self.upper_ends[-1])):
             raise self._infeasible()
         if request.max_qps is None:
             self._raise_top()
@@ -257,12 +262,11 @@ class _Search:
             replay = self._replay(made, part=PART_A, seeds=1)
             return _Repair(margin, alpha, replay.result.accuracy) if self._holds(replay) else None
 
-        low = 1.0 if self.request.objective.scope == "every-range" else SMALLEST_MARGIN_OF_TRACE_SCOPE
-        high = LARGEST_MARGIN
+        low, high = LEAST_MARGIN[self.request.objective.scope], LARGEST_MARGIN
         if (least := replayed(low)) is not None:
             return least
         if (found := replayed(high)) is None:
-            return None
+            return replayed(CHEAPEST_EVERYWHERE)
         while high > low * (1 + MARGIN_PRECISION):
             middle = (low + high) / 2
             if (tried := replayed(middle)) is None:
@@ -274,15 +278,18 @@ class _Search:
     def _confirmed(self, repair: _Repair) -> GearPlan | None:
         """The repaired plan when it holds on all seeds, on part A and then on part B; margins rise until it does."""
         margin = repair.margin
-        while margin < LARGEST_MARGIN * (1 + MARGIN_PRECISION):
+        while True:
             made = self._assigned(margin, repair.alpha)
             if self._holds(self._replay(made, part=PART_A, seeds=SEEDS)):
                 predicted = self._replay(made, part=PART_B, seeds=SEEDS)
                 if self._holds(predicted):
                     name = self.request.profile.operator
                     return msgspec.structs.replace(made, predictions={name: predicted.result})
+            if margin == CHEAPEST_EVERYWHERE:
+                return None
             margin *= 1 + 2 * MARGIN_PRECISION
-        return None
+            if margin > LARGEST_MARGIN:
+                margin = CHEAPEST_EVERYWHERE
 
     def _holds(self, replay: Confirmation) -> bool:
         return replay.share_late_bound() <= 1 - self.request.objective.percentile
@@ -299,6 +306,13 @@ class _Search:
             seeds=seeds,
         )
 
+    def _nearest_s(self, least_s: float) -> float:
+        """A round latency objective above `least_s` that the cheapest cascade meets on all replays."""
+        made = self.build([self.candidates[0]] * len(self.upper_ends))
+        replays = [self._replay(made, part=part, seeds=SEEDS) for part in (PART_A, PART_B)]
+        spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
+        return _rounded_up(1.05 * max(least_s, spread_s))
+
     def _infeasible(self) -> Infeasible:
         """Why, and the nearest latency objective that the cheapest cascade meets on the ranges and on the trace."""
         cheapest, top = self.candidates[0], float(self.upper_ends[-1])
@@ -314,9 +328,7 @@ class _Search:
                 load_range=str(last),
                 bottleneck=bottleneck,
             )
-        made = self.build([cheapest] * len(self.upper_ends))
-        replayed_s = float(self._replay(made, part=PART_A, seeds=SEEDS).latency_s.max())
-        nearest_s = _rounded_up(1.05 * max(cell.latency_s, replayed_s))
+        nearest_s = self._nearest_s(max(cell.latency_s, self.request.latency_s))
         return Infeasible(
             f"no cascade keeps {self.request.objective.percentile:.4g} of requests within "
             f"{self.request.latency_s * 1e3:.4g} ms on {devices} device{'s' * (devices > 1)}",

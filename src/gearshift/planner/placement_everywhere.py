@@ -15,7 +15,7 @@ def place_everywhere(profile: Profile, hardware: Hardware) -> Placement:
     replicas = []
     for device in hardware.devices:
         free_bytes = device.memory_bytes
-        memory = {m: profile.curve(m, device_kind=device.kind).memory_bytes for m in profile.models}
+        memory = {m: profile.curve(m, device_kind=device.kind, cores=device.cores).memory_bytes for m in profile.models}
         for model in sorted(profile.models, key=lambda m: (count[m], memory[m], m)):
             if memory[model] <= free_bytes:
                 free_bytes -= memory[model]

@@ -22,9 +22,11 @@ from gearshift.workload import Trace, Workload, draw_workload
 SAMPLES = 20_000
 WARM_UP_SHARE = 0.1
 CAPACITY_PRECISION = 0.02
-MOST_UTILISATION = 0.995
 STABLE_GROWTH = 1.5
 """A queue that grows without end makes the last third of a run 5 / 3 as slow as the middle third."""
+HARDLY_EVER_IDLE = 0.995
+STABLE_GROWTH_UNDER_FULL_LOAD = 1.15
+"""Large batches may keep a device busy all the time and still keep up; growth is then looked at more closely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ class SteadyState:
         return low
 
     def _meets(self, cell: Cell) -> bool:
-        return cell.stable and cell.share_late <= 1 - self.objective.percentile
+        return cell.stable and (self.objective.latency_s is None or cell.latency_s <= self.objective.latency_s)
 
     def _simulate(self, cascade: Cascade, load_qps: float, largest_batch_size: int) -> Cell:
         gear = Gear(
@@ -161,10 +163,11 @@ class SteadyState:
         limit_s = np.inf if self.objective.latency_s is None else self.objective.latency_s
         thirds = np.array_split(latency_s, 3)
         settled = latency_s[int(len(latency_s) * WARM_UP_SHARE) :]
-        grows = float(thirds[2].mean()) > STABLE_GROWTH * float(thirds[1].mean()) + 0.1 * min(limit_s, 1.0)
+        growth = STABLE_GROWTH if utilisation < HARDLY_EVER_IDLE else STABLE_GROWTH_UNDER_FULL_LOAD
+        grows = float(thirds[2].mean()) > growth * float(thirds[1].mean()) + 0.02 * min(limit_s, 1.0)
         return Cell(
             latency_s=percentile(settled, self.objective.percentile),
-            share_late=float(np.mean(settled > limit_s)),
-            stable=not grows and utilisation < MOST_UTILISATION,
+            share_late=1 - int(np.count_nonzero(settled <= limit_s)) / len(settled),
+            stable=not grows,
             utilisation=utilisation,
         )

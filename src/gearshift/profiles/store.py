@@ -105,7 +105,7 @@ def read_profile(folder: Path, *, remedy: str = REMEDY) -> Profile:
     `remedy` is for one that is missing.
     """
     require(folder.is_dir(), "there is no such profile folder", where=str(folder), remedy=remedy)
-    require((folder / METADATA_FILE).is_file(), f"holds no {METADATA_FILE}", where=str(folder), remedy=remedy)
+    require((folder / METADATA_FILE).exists(), "no such file", where=str(folder / METADATA_FILE), remedy=remedy)
     metadata = _read_metadata(folder / METADATA_FILE)
     arrays = _read_arrays(folder / ARRAYS_FILE, metadata.arrays)
     require(

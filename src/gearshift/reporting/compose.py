@@ -63,7 +63,7 @@ def compose(
 def candidate_points(plan: GearPlan, profile: Profile) -> list[CandidatePoint]:
     """The front and the cascades in use, and a sample of the other candidates."""
     used = {gear.cascade for operator in plan.operators.values() for gear in operator.gears}
-    work_s = work_per_request_s(profile, device_kind=plan.hardware.devices[0].kind)
+    work_s = work_per_request_s(profile, plan.hardware.devices[0])
     space = search_cascades(profile.predictions, work_s)
     front = {int(i) for i in space.front()}
     dots = np.unique(np.linspace(0, len(space) - 1, MOST_DOTS).astype(np.int64))

@@ -38,8 +38,8 @@ def profile_project(project_path: Path, *, progress: Progress, seed: int = 0, fo
     """The profile of the project's models on one processor, the highest that this process may use.
 
     `progress(what, share)` is told what is done and how far it is.  The profile's `project` is relative to `folder`,
-    where it will be written; without one it is absolute.  Raises `ModelFailed` or `InvalidInput` naming the model that cannot
-    be loaded, raises, answers wrong rows or an unusable certainty.
+    where it will be written; without one it is absolute.  Raises `ModelFailed` or `InvalidInput` naming the model
+    that cannot be loaded, raises, answers wrong rows or an unusable certainty.
     """
     project_path = project_path.resolve()
     project = read_project(project_path)

@@ -65,6 +65,7 @@ class Router:
         self.waiting = 0
         self._queues = [WaitingQueue(tables.starvation_ns) for _ in range(self._replicas)]
         self._running: list[Sequence[Sample]] = [() for _ in range(self._replicas)]
+        self._in_batch = [False] * self._replicas
         self._started_ns = [0] * self._replicas
         self._busy = [False] * len(tables.device_ids)
         self._lost = [False] * self._replicas
@@ -72,6 +73,7 @@ class Router:
         self._touched: list[int] = []
         self._credits = [0] * self._replicas
         self._arrived_since_tick = 0
+        self._ticked_ns = 0
         self._last_arrivals: deque[int] = deque(maxlen=METER_KEEPS_ARRIVALS)
 
     # Events, in the order in which they are taken at one instant.
@@ -79,6 +81,11 @@ class Router:
     def samples_finished(self, replica: int, samples: Sequence[Sample], now_ns: int) -> None:
         """Answer or queue samples whose certainty (or error) is set; devices start only after `batch_finished`."""
         model = self._model_of[replica]
+        if len(samples) < len(self._running[replica]):
+            left = {sample.sequence for sample in samples}
+            self._running[replica] = [s for s in self._running[replica] if s.sequence not in left]
+        else:
+            self._running[replica] = ()
         for sample in samples:
             sample.run_ns += now_ns - self._started_ns[replica]
             if sample.error:
@@ -105,6 +112,7 @@ class Router:
     def batch_finished(self, replica: int, now_ns: int) -> None:
         """Free the replica's devices, then start what may start there and where samples were queued."""
         self._running[replica] = ()
+        self._in_batch[replica] = False
         for device in self._spans[replica]:
             self._busy[device] = False
         self._touched[:0] = self._spans[replica]
@@ -115,12 +123,13 @@ class Router:
         kept = self._last_arrivals
         self.rate_qps = arrival_rate_qps(
             self._arrived_since_tick,
-            METER_WINDOW_NS,
+            max(METER_WINDOW_NS, now_ns - self._ticked_ns),
             len(kept),
             kept[0] if len(kept) == METER_KEEPS_ARRIVALS else 0,
             now_ns,
         )
         self._arrived_since_tick = 0
+        self._ticked_ns = now_ns
         gear = gear_in_force(
             self._tables.meter,
             self.gear,
@@ -165,7 +174,8 @@ class Router:
         for sample in [*was_running, *queued]:
             sample.error = f"the worker of model {model!r} ended while it held this request; send it again"
             self._answered(sample)
-        if was_running:
+        if self._in_batch[replica]:
+            self._in_batch[replica] = False
             for device in self._spans[replica]:
                 self._busy[device] = False
         self._touched.extend(self._spans[replica])
@@ -178,13 +188,15 @@ class Router:
         self._touched.extend(self._spans[replica])
         self._start_on_touched(now_ns)
 
-    def cancel(self, samples: Sequence[Sample]) -> None:
+    def cancel(self, samples: Sequence[Sample], now_ns: int) -> None:
         """Take samples that still wait out of their queues; those that run are not stopped."""
         for sample in samples:
-            for queue in self._queues:
+            for replica, queue in enumerate(self._queues):
                 if queue.remove(sample):
                     self.waiting -= 1
+                    self._touched.extend(self._spans[replica])
                     break
+        self._start_on_touched(now_ns)
 
     def missing_first_model(self) -> str | None:
         """The model at which arrivals begin, where none of its replicas lives."""
@@ -268,7 +280,7 @@ class Router:
         for device in self._spans[replica]:
             self._busy[device] = True
             self._wake_ns[device] = None
-        self._running[replica] = samples
+        self._running[replica], self._in_batch[replica] = samples, True
         self._started_ns[replica] = now_ns
         self._write(now_ns, Decision.START, replica, size, reason)
         for sample in samples:

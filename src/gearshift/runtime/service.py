@@ -223,12 +223,12 @@ class Service:
 
     def _abandon(self, opened: _Open) -> None:
         if self._close(opened):
-            self.router.cancel(opened.samples)
+            self.router.cancel(opened.samples, self._clock.now_ns())
             self._metrics.finished(self._tables.operator, "cancelled")
 
     def _fail_open(self) -> None:
         for opened in list(self._open.values()):
-            self.router.cancel(opened.samples)
+            self.router.cancel(opened.samples, self._clock.now_ns())
             self._settle(opened, Answer(outcome="failed", reason=STOPPED, errors=(STOPPED,)))
 
     def _settle(self, opened: _Open, answer: Answer) -> None:

@@ -138,6 +138,12 @@ def simulate_tables(
     log_rows: int = 0,
 ) -> Simulation:
     """As `simulate`, with the plan already resolved; `certainty` is (models, records) in the order of the tables."""
+    records = certainty.shape[1]
+    require(
+        int(workload.record.max()) < records,
+        f"the workload names sample {int(workload.record.max())}, but there are records of {records} samples",
+        remedy="draw the workload from this profile",
+    )
     n, devices, replicas = len(workload), len(tables.device_ids), len(tables.replica_ids)
     empty = np.zeros(0, dtype=np.int64)
     deadline_ns, priority = workload.deadline_ns, workload.priority

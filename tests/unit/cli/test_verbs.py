@@ -1,15 +1,21 @@
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from gearshift import api
 from gearshift.cli.main import VERBS, main_group
+from gearshift.cli.tables import results_table
+from gearshift.errors import InvalidInput
 from gearshift.plan_file import read_plan
 from gearshift.profiles.store import write_profile
+from gearshift.result import LatencySummary
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
 from tests.worlds import synthetic_profile
@@ -116,7 +122,22 @@ BAD: dict[str, tuple[list[str], str]] = {
         ["plan", "profile", "--trace", "t.csv", "--p95-ms", "5", "--latency-ms", "5"],
         "--p95-ms and --latency-ms are both given",
     ),
-    "negative objective": (["plan", "profile", "--trace", "t.csv", "--p95-ms", "-5"], "latency_s is -0.005"),
+    "negative objective": (
+        ["plan", "profile", "--trace", "t.csv", "--p95-ms", "-5"],
+        "--p95-ms is -5; give a positive number of milliseconds",
+    ),
+    "no memory": (
+        ["plan", "profile", "--trace", "t.csv", "--p95-ms", "50", "--memory-gib", "0"],
+        "--memory-gib is 0; give a positive number of GiB",
+    ),
+    "moved profile": (
+        ["simulate", "plan.json", "--trace", "t.csv", "--profile", "nowhere"],
+        "nowhere: there is no such profile folder; name the folder of the plan's profile with --profile",
+    ),
+    "moved profile of a server": (
+        ["serve", "plan.json", "--profile", "nowhere"],
+        "nowhere: there is no such profile folder; name the folder of the plan's profile with --profile",
+    ),
     "no devices": (
         ["plan", "profile", "--trace", "t.csv", "--p95-ms", "50", "--devices", "0"],
         "0 devices asked for; ask for 1 to 10000",
@@ -134,6 +155,12 @@ BAD: dict[str, tuple[list[str], str]] = {
         "the plan was made from another profile",
     ),
     "no project": (["profile", "nowhere.toml"], "nowhere.toml: no such file; make one with `gearshift init`"),
+    "folder without project": (["profile", "."], "gearshift.toml: no such file; make one with `gearshift init`"),
+    "taken folder": (["profile", "nowhere.toml", "--out", "."], ", which is no part of a profile"),
+    "taken folder for records": (
+        ["profile", "--from-records", "nowhere", "--out", "."],
+        ", which is no part of a profile",
+    ),
     "no server": (["replay", "http://127.0.0.1:9", "--trace", "t.csv", "--emulated"], "cannot be reached"),
 }
 
@@ -155,6 +182,64 @@ def test_bad_input_exits_with_2_and_one_sentence(
     assert told in done.stderr
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["plan", "profile"], "Missing option '--trace'"),
+        (["plan", "profile", "--trice", "t.csv"], "No such option"),
+        (["plan", "profile", "--trace", "t.csv", "--seed", "-1"], "-1 is not in the range x>=0"),
+        (["profile", "--seed", "-1"], "-1 is not in the range x>=0"),
+        (["serv"], "No such command"),
+    ],
+)
+def test_a_command_line_that_cannot_be_parsed_is_also_written_as_json(arguments: list[str], told: str) -> None:
+    done = run(*arguments, "--json", "-")
+    assert done.exit_code == 2
+    assert told in done.stderr
+    error = json.loads(done.stdout)["error"]
+    assert error["kind"] == "usage"
+    assert told in error["message"]
+
+
+def test_an_unwritable_json_file_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run("doctor", "--json", tmp_path / "file" / "x.json")
+    assert done.exit_code == 2
+    assert done.stderr.count("cannot be written") == 1
+
+
+def test_an_environment_variable_is_named_after_its_option(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEARSHIFT_SIMULATE_TRACE", str(made / "t.csv"))
+    monkeypatch.setenv("GEARSHIFT_SIMULATE_JSON", "-")
+    done = CliRunner().invoke(main_group, ["simulate", str(made / "plan.json")], auto_envvar_prefix="GEARSHIFT")
+    assert json.loads(done.stdout).keys() >= RESULT_NAMES
+
+
+def test_a_device_without_memory_is_refused() -> None:
+    profile = synthetic_profile(models=1, samples=10)
+    for memory_bytes in (0, -1):
+        with pytest.raises(InvalidInput, match=f"memory_bytes is {memory_bytes}; give a positive number of bytes"):
+            api.profiled_devices(profile, 1, memory_bytes=memory_bytes)
+    assert api.profiled_devices(profile, 1).devices[0].memory_bytes >= 1 << 30
+
+
+@pytest.mark.parametrize("share_refused", [0.0, 0.5])
+def test_a_result_fits_80_columns_with_all_its_digits(made: Path, share_refused: float) -> None:
+    predicted = read_plan(made / "plan.json").predictions["task"]
+    latency = LatencySummary(mean=0.999, p50=0.999, p95=100.25, p99=100.25)
+    result = msgspec.structs.replace(
+        predicted, requests=123456, accuracy=1.0, latency_s=latency, share_late=1.0, share_refused=share_refused,
+        goodput_qps=12345.6,
+    )  # fmt: skip
+    console = Console(width=80, file=io.StringIO())
+    console.print(results_table("Predicted for the trace", [("gear plan", result)]))
+    title, header, row = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert title.strip() == "Predicted for the trace, 123456 requests"
+    assert ("refused" in header) == (share_refused > 0)
+    assert row.split()[-1] == "12345.6/s"
+    assert "…" not in header + row
 
 
 def test_a_bug_is_one_sentence_and_a_file(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

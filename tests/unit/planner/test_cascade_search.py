@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.cascade import Cascade
+from gearshift.hardware import Device
 from gearshift.planner.cascade_search import (
     CascadeSpace,
     evaluate_cascade,
@@ -112,7 +113,7 @@ def test_every_candidate_is_covered_by_the_front(records: PredictionRecords) -> 
 
 def the_space(*, longest_chain: int = 3, samples: int = 400) -> CascadeSpace:
     profile = synthetic_profile(models=4, samples=samples)
-    work_s = work_per_request_s(profile, device_kind="cpu")
+    work_s = work_per_request_s(profile, Device(id="d"))
     return search_cascades(profile.predictions, work_s, quantiles=8, longest_chain=longest_chain)
 
 
@@ -139,7 +140,7 @@ def test_thresholds_come_from_part_a_alone() -> None:
     certainty, quality = records.certainty.copy(), records.quality.copy()
     certainty[:, other], quality[:, other] = -5.0, 0.0
     changed = PredictionRecords(models=records.models, quality=quality, certainty=certainty, part=records.part)
-    work_s = work_per_request_s(profile, device_kind="cpu")
+    work_s = work_per_request_s(profile, Device(id="d"))
     before, after = search_cascades(records, work_s), search_cascades(changed, work_s)
     assert {m: t.tolist() for m, t in before.thresholds.items()} == {m: t.tolist() for m, t in after.thresholds.items()}
     assert before.accuracy.tolist() == after.accuracy.tolist()
@@ -148,7 +149,7 @@ def test_thresholds_come_from_part_a_alone() -> None:
 def test_the_work_of_a_request_is_its_part_of_the_best_batch() -> None:
     profile = synthetic_profile(models=2, samples=20, fastest_s=0.001)
     largest = BATCH_SIZES[-1]
-    assert work_per_request_s(profile, device_kind="cpu")["m0"] == pytest.approx(
+    assert work_per_request_s(profile, Device(id="d"))["m0"] == pytest.approx(
         (0.001 * (0.5 + 0.5 * largest) + 0.0001) / largest
     )
 
@@ -156,7 +157,7 @@ def test_the_work_of_a_request_is_its_part_of_the_best_batch() -> None:
 @pytest.mark.parametrize("most", [2, 3, 10, 1000])
 def test_a_thinned_front_keeps_its_ends_and_its_order(most: int) -> None:
     profile = synthetic_profile(models=4, samples=600)
-    work_s = work_per_request_s(profile, device_kind="cpu")
+    work_s = work_per_request_s(profile, Device(id="d"))
     whole = pareto_cascades(profile, work_s, most=10_000)
     thinned = pareto_cascades(profile, work_s, most=most)
     assert len(thinned) <= most

@@ -3,6 +3,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from tests.conformance.test_backend_contract import Events
 from tests.little_task import INPUTS, TASK, little_plan, write_little_task
 
 
-def backend_of(folder: Path, task: str = TASK, **options: float) -> LocalBackend:
+def backend_of(folder: Path, task: str = TASK, **options: Any) -> LocalBackend:
     write_little_task(folder)
     (folder / "task.py").write_text(task)
     plan = little_plan("")
@@ -64,10 +65,13 @@ def test_loading_has_a_longest_time(tmp_path):
     assert children() == before
 
 
-def test_a_model_that_refuses_zeros_is_served_all_the_same(tmp_path, capfd):
-    task = TASK.replace("(first == 666)", "(first == 0)")
-    start(backend_of(tmp_path, task))
-    assert "was not warmed up" in capfd.readouterr().err
+def test_a_model_that_refuses_zeros_is_served_all_the_same_and_said_to_have_not_run(tmp_path):
+    told: list[str] = []
+    start(backend_of(tmp_path, TASK.replace("(first == 666)", "(first == 0)"), say=told.append))
+    raised = "raised ValueError: a secret of the model (task.py, line 9) in its function"
+    assert sorted(told) == [
+        f"model {name!r} failed its warm-up on zeros ({raised}); it has not run yet" for name in ("large", "small")
+    ]
 
 
 def test_what_a_model_starts_and_prints_neither_stays_nor_gets_in_the_way(tmp_path, capfd):

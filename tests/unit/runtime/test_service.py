@@ -131,13 +131,43 @@ def test_requests_of_a_lost_replica_fail_and_the_service_is_not_ready_until_it_i
         assert answer.outcome == "failed"
         assert "small" in answer.reason
         assert not service.ready
-        assert (await service.infer(samples(0))).outcome == "failed"  # at once: there is no other
+        with pytest.raises(NotReady, match="no worker of model 'small' is running; try again later"):
+            await service.infer(samples(0))  # at once: there is no other
         while not service.ready:
             await asyncio.sleep(0.01)
         assert (await service.infer(samples(0))).outcome == "answered"
         assert large != small
 
     serve(use)
+
+
+def test_an_earlier_stage_answers_while_the_next_model_has_no_replica():
+    metrics = Metrics()
+
+    async def use(service: Service, backend: EmulatedBackend) -> Answer:
+        backend.lose(0)
+        return await service.infer(samples(0, 1))
+
+    answer = serve(use, metrics=metrics)
+    assert (answer.outcome, answer.reason) == ("degraded", "no worker of model 'large' is running")
+    assert [(row.model, row.stage) for row in answer.rows] == [("small", 0), ("small", 0)]
+    assert answer.outputs["label"].tolist() == ["small-0", "small-1"]
+    assert 'gearshift_requests_total{operator="sums",outcome="degraded"} 1.0' in metrics.text().decode()
+
+
+def test_requests_that_are_not_let_in_are_counted_as_refused():
+    metrics = Metrics()
+
+    async def use(service: Service, backend: EmulatedBackend) -> None:
+        backend.lose(1)
+        with pytest.raises(NotReady), service.reading(10):
+            pass
+        service.stop_accepting()
+        with pytest.raises(NotReady):
+            await service.infer(samples(0))
+
+    serve(use, metrics=metrics)
+    assert 'gearshift_requests_total{operator="sums",outcome="refused"} 2.0' in metrics.text().decode()
 
 
 def test_a_cancelled_request_leaves_its_queue():

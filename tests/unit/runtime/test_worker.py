@@ -5,8 +5,8 @@ from gearshift.errors import ModelFailed
 from gearshift.model import Predicted, TensorSpec
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.local import assemble, settle
-from gearshift.runtime.messages import Done, Run
-from gearshift.runtime.worker import run_batch, zeros
+from gearshift.runtime.messages import Done, ReplicaToLoad, Run
+from gearshift.runtime.worker import describe, run_batch, warm_up, zeros
 
 
 class Doubles:
@@ -75,6 +75,29 @@ def test_rows_of_different_shapes_run_in_parts_and_come_back_in_their_places():
     samples, model, _ = run(np.ones((1, 2)), np.ones((1, 3)), 2 * np.ones((1, 2)))
     assert sorted(model.calls) == [1, 2]
     assert [sample.result["y"].tolist() for sample in samples] == [[[2, 2]], [[2, 2, 2]], [[4, 4]]]
+
+
+def test_what_a_model_raised_is_told_once_with_its_name(capfd):
+    _, _, done = run(*rows(-1.0))
+    assert done.first_failure == "negative"
+    assert "'m' failed on 1 of 1 samples of a batch; the first failure: negative\n" in capfd.readouterr().err
+    assert (
+        describe("m", ModelFailed("model 'm' raised OSError: no disk in predict"))
+        == "raised OSError: no disk in predict"
+    )
+    assert describe("m", KeyError("x")) == "raised KeyError: 'x'"
+
+
+@pytest.mark.parametrize(("fails_on", "failure"), [((1, 8), "raised ValueError: zeros"), ((8,), ""), ((), "")])
+def test_a_warm_up_fails_when_every_batch_does(fails_on, failure):
+    class Picky:
+        def run(self, inputs) -> Predicted:
+            if len(inputs["x"]) in fails_on:
+                raise ValueError("zeros")
+            return Predicted({}, inputs["x"])
+
+    replica = ReplicaToLoad(replica=0, model="m", warm_up_rows=(1, 8))
+    assert warm_up(replica, Picky(), (TensorSpec(name="x", datatype="FP32", shape=(-1,)),)) == failure
 
 
 def test_warm_up_batches_have_the_shape_and_type_of_the_input():

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -155,6 +156,12 @@ def test_an_answer_says_how_it_was_made():
             {"name": "scores", "datatype": "FP32", "shape": [2, 2], "data": [1, 2, 3, 4]},
         ],
     }
+
+
+def test_a_degraded_answer_says_why():
+    degraded = dataclasses.replace(ANSWER, outcome="degraded", reason="no worker of model 'large' is running")
+    parameters = json.loads(encode_answer("op", parse({"inputs": [GOOD_X, GOOD_N]}), degraded))["parameters"]
+    assert (parameters["outcome"], parameters["reason"]) == ("degraded", "no worker of model 'large' is running")
 
 
 def test_row_facts_are_outputs_on_request():

@@ -289,9 +289,6 @@ def test_a_model_without_run_times_is_refused() -> None:
         simulate(named_plan(largest=2), profile, small_workload([0]))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="nothing compares the workload with the profile: the kernel reads beyond the end"
-)
 def test_a_workload_of_samples_that_were_not_recorded_is_refused() -> None:
     workload = Workload(arrivals_ns=np.array([0]), record=np.array([20], dtype=np.int32), duration_s=1.0)
     with pytest.raises(InvalidInput):
