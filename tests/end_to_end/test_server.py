@@ -354,6 +354,8 @@ def test_a_killed_worker_fails_what_it_held_and_is_replaced(tmp_path):
             status, answer, _ = await slow
             assert status == 500
             assert "ended" in answer["error"]
+            status, _, headers = await post(client, server, body((1, 2)))
+            assert (status, headers["Retry-After"]) == (503, "1")
             await until_ready(client, server)
             return (await post(client, server, body((1, 2))))[0]
 
