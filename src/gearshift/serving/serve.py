@@ -27,7 +27,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
-from gearshift.runtime.backends.local import LocalBackend, router_cores
+from gearshift.runtime.backends.local import LocalBackend, assign_cores, router_cores
 from gearshift.runtime.service import Service
 from gearshift.serving.http import Application, connection_class
 from gearshift.serving.open_files import allow_many_connections
@@ -82,7 +82,10 @@ def serve(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingTask:
-    """A plan and all that serving it needs; `router_cores` are the processors left to this process."""
+    """A plan and all that serving it needs.
+
+    `device_cores` are the devices' processors, `router_cores` those left to this process.
+    """
 
     plan: GearPlan
     tables: PlanTables
@@ -91,6 +94,7 @@ class ServingTask:
     project: Path | None
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    device_cores: dict[str, frozenset[int]] | None
     router_cores: frozenset[int] | None
 
     def make_backend(self, settings: ServerSettings, say: Say) -> Backend:
@@ -102,6 +106,7 @@ class ServingTask:
             self.plan,
             project=self.project,
             inputs=self.inputs,
+            cores=self.device_cores,
             longest_start_s=settings.longest_start_s,
             longest_batch_s=longest_batch_s(self.profile),
             say=say,
@@ -136,6 +141,7 @@ def read_task(
             project=None,
             inputs=EMULATED_INPUTS,
             outputs=emulated_outputs(profile),
+            device_cores=None,
             router_cores=None,
         )
     return ServingTask(
@@ -146,6 +152,7 @@ def read_task(
         project=_project(folder, profile, project_path),
         inputs=profile.inputs,
         outputs=profile.outputs,
+        device_cores=assign_cores(plan.hardware),
         router_cores=router_cores(plan.hardware),
     )
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,9 @@ class LocalBackend:
     """Runs batches in worker processes; a worker that ends is started again, each time after a longer wait.
 
     `project` is the path of the `gearshift.toml` whose models the plan places; `inputs` are the operator's tensors.
-    A worker that holds a batch for longer than `longest_batch_s` hangs: it is killed, and so replaced.
+    `cores` are each device's processors, by default those of `assign_cores`, which looks at what this process may use:
+    who pins itself beside the devices assigns them before.  A worker that holds a batch for longer than
+    `longest_batch_s` hangs: it is killed, and so replaced.
     """
 
     def __init__(
@@ -92,13 +94,14 @@ class LocalBackend:
         *,
         project: Path,
         inputs: Sequence[TensorSpec],
+        cores: Mapping[str, frozenset[int]] | None = None,
         longest_start_s: float = 120.0,
         longest_batch_s: float | None = None,
         say: Say = lambda text: None,
     ) -> None:
         self._tables, self._project, self._inputs = tables, project, tuple(inputs)
         self._longest_start_s, self._longest_batch_s, self._say = longest_start_s, longest_batch_s, say
-        self._slots = _slots(tables, plan)
+        self._slots = _slots(tables, cores or assign_cores(plan.hardware))
         self._slot_of = {replica: slot for slot in self._slots for replica in slot.replicas}
         self._events: BatchEvents | None = None
         self._stopped = False
@@ -257,8 +260,7 @@ class LocalBackend:
             slot.restart_wait_s = SHORTEST_RESTART_WAIT_S
 
 
-def _slots(tables: PlanTables, plan: GearPlan) -> list[_Slot]:
-    cores = assign_cores(plan.hardware)
+def _slots(tables: PlanTables, cores: Mapping[str, frozenset[int]]) -> list[_Slot]:
     by_devices: dict[tuple[int, ...], list[int]] = {}
     for replica in range(len(tables.replica_ids)):
         begin, end = tables.spans_begin[replica], tables.spans_begin[replica + 1]
