@@ -31,6 +31,7 @@ def command(output: Output, folder: Path, p95_ms: float, seconds: float) -> None
             "served": made.gears.measured,
             "baselines": {"largest": made.largest.measured, "smallest": made.smallest.measured},
             "valid": made.valid,
+            "lateness_p99_s": [one.replay.lateness.p99_s for one in (made.gears, made.largest, made.smallest)],
             "report": str(made.report),
         }
     )

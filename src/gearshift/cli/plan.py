@@ -32,6 +32,11 @@ from gearshift.profiles.store import read_profile
 )
 @click.option("--ranges", type=int, default=20, show_default=True, help="How many load ranges.")
 @click.option("--max-qps", type=float, help="The top of the load ranges, in requests per second.")
+@click.option(
+    "--least-margin",
+    type=float,
+    help="Plan every range for at least so many times its load [default: 1.15; 0.5 with --scope trace].",
+)
 @click.option("--memory-gib", type=float, help="Memory of each device; by default enough for every model.")
 @click.option("--out", type=PATH, default="plan.json", show_default=True, help="The plan file to write.")
 @verb
@@ -45,6 +50,7 @@ def command(
     scope: Any,
     ranges: int,
     max_qps: float | None,
+    least_margin: float | None,
     memory_gib: float | None,
     out: Path,
     **trace_arguments: Any,
@@ -75,6 +81,7 @@ def command(
             scope=scope,
             ranges=ranges,
             max_qps=max_qps,
+            least_margin=least_margin,
             seed=trace_arguments["seed"],
             profile_source=api.source_file(profile, out, measured.sha256),
             trace_source=api.source_file(trace_arguments["trace"], out, trace.sha256),

@@ -61,7 +61,10 @@ def _silent(what: str, share: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """What to plan for.  `max_qps` is the top of the ranges."""
+    """What to plan for.
+
+    `max_qps` is the top of the ranges; every range is planned for at least `least_margin` times its load.
+    """
 
     profile: Profile
     trace: Trace
@@ -70,6 +73,7 @@ class PlanRequest:
     ranges: int = RANGES
     max_qps: float | None = None
     most_candidates: int = MOST_CANDIDATES
+    least_margin: float | None = None
     seed: int = 0
     profile_source: SourceFile = UNKNOWN_SOURCE
     trace_source: SourceFile = UNKNOWN_SOURCE
@@ -86,6 +90,11 @@ class PlanRequest:
             self.max_qps is None or 0 < self.max_qps < math.inf,
             f"max_qps is {self.max_qps}",
             remedy="give a positive rate",
+        )
+        require(
+            self.least_margin is None or 0 < self.least_margin <= LARGEST_MARGIN,
+            f"least_margin is {self.least_margin}",
+            remedy=f"give a positive number up to {LARGEST_MARGIN:g}",
         )
         require(2 <= self.most_candidates <= 10_000, f"most_candidates is {self.most_candidates}, needs 2 to 10000")
 
@@ -262,7 +271,7 @@ class _Search:
             replay = self._replay(made, part=PART_A, seeds=1)
             return _Repair(margin, alpha, replay.result.accuracy) if self._holds(replay) else None
 
-        low, high = LEAST_MARGIN[self.request.objective.scope], LARGEST_MARGIN
+        low, high = self.request.least_margin or LEAST_MARGIN[self.request.objective.scope], LARGEST_MARGIN
         if (least := replayed(low)) is not None:
             return least
         if (found := replayed(high)) is None:

@@ -1,7 +1,9 @@
 """The open-loop load generator: sends when the workload says, whatever the answers do, and measures from then."""
 
 import asyncio
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 import numpy as np
@@ -94,7 +96,7 @@ def run_replay(
 ) -> Replay:
     """`replay` in an event loop of its own: uvloop where there is one."""
     allow_many_connections()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with _no_collections(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(
             replay(
                 url,
@@ -108,6 +110,17 @@ def run_replay(
                 progress=progress,
             )
         )
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Keep the garbage collector off what is there already: in a large process it pauses for milliseconds."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 class _Parameters(msgspec.Struct, frozen=True):
