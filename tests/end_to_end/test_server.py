@@ -562,3 +562,11 @@ def test_a_model_that_cannot_be_loaded_ends_the_server(tmp_path):
     failing = Server(plan, "local", {})
     failing.until_it_says("error: model .* cannot be loaded")
     assert failing.wait() == 2
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core is shared by all")
+def test_the_worker_has_the_devices_core_and_the_router_the_others(tmp_path):
+    with serving(tmp_path) as server:
+        (worker,) = server.workers()
+        assert os.sched_getaffinity(worker) == {max(os.sched_getaffinity(0))}
+        assert os.sched_getaffinity(server.process.pid) == os.sched_getaffinity(0) - os.sched_getaffinity(worker)

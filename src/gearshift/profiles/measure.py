@@ -55,14 +55,14 @@ def fit_overheads(
 ) -> tuple[float, float]:
     """Overhead per batch and per request, in seconds, neither negative.
 
-    For each batch size the repeated round trips (repeats,) and the runs inside them (repeats,), as pairs.  The line
-    through the medians of their differences has the median slope of all pairs (Theil and Sen), so one disturbed size
-    does not bend it.
+    For each batch size the repeated round trips (repeats,) and the runs inside them (repeats,).  An overhead is what
+    the mean round trip takes beyond the median run: queues feel the mean, and simulation takes the median.  The line
+    through these has the median slope of all pairs (Theil and Sen), so one disturbed size does not bend it.
     """
     require(len(batch_sizes) == len(round_trip_s) == len(run_s) >= 1, "overheads need at least one batch size")
     x = np.asarray(batch_sizes, dtype=np.float64)
-    differences = [np.asarray(trip) - np.asarray(run) for trip, run in zip(round_trip_s, run_s, strict=True)]
-    y = np.maximum(0.0, [float(np.median(d)) for d in differences])
+    beyond = [float(np.mean(trip) - np.median(run)) for trip, run in zip(round_trip_s, run_s, strict=True)]
+    y = np.maximum(0.0, beyond)
     slopes = [(y[j] - y[i]) / (x[j] - x[i]) for i, j in combinations(range(len(x)), 2) if x[i] != x[j]]
     per_request = max(0.0, float(np.median(slopes))) if slopes else 0.0
     per_batch = float(np.median(y - per_request * x))
