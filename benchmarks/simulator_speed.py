@@ -92,9 +92,7 @@ def main() -> None:
     arguments = parser.parse_args()
     pin_to_last_core()
     print(describe())
-    print(
-        "| requests/s per device | largest batch | mean batch | visits | shifts | busy | million requests/s (min..max) |"
-    )
+    print("| requests/s per device | largest batch | mean batch | visits | shifts | busy | million/s (min..max) |")
     print("|---|---|---|---|---|---|---|")
     for per_device, largest_batch in ((300, 64), (700, 64), (1000, 64), (1400, 64), (2000, 64), (300, 1)):
         times, simulation = run(per_device * DEVICES, largest_batch, arguments.requests)
