@@ -27,6 +27,7 @@ class ServerProcess:
             sys.executable, "-m", "gearshift", "serve", str(plan), "--port", "0", *options,
         )  # fmt: skip
         self.url = ""
+        self._reader: threading.Thread | None = None
 
     def __enter__(self) -> "ServerProcess":
         self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -37,7 +38,8 @@ class ServerProcess:
                 said.append(line.strip())
                 if READY in line:
                     self.url = line.split(" at ")[1].split()[0]
-                    threading.Thread(target=self._process.stderr.read, daemon=True).start()
+                    self._reader = threading.Thread(target=self._process.stderr.read, daemon=True)
+                    self._reader.start()
                     return self
         except BaseException:
             self._end()
@@ -57,3 +59,7 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._reader is not None:
+            self._reader.join(END_S)
+        if self._process.stderr is not None:
+            self._process.stderr.close()

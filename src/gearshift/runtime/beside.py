@@ -22,12 +22,11 @@ MESSAGE = {"inputs": [{"name": "input", "shape": [1, 64], "datatype": "FP32", "d
 def front_end_beside(cores: Set[int]) -> Iterator[None]:
     """Such work on `cores` for as long as the block lasts."""
     command = [sys.executable, "-P", "-m", "gearshift.runtime.beside", *map(str, sorted(cores))]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def exchange(cores: Set[int]) -> None:
