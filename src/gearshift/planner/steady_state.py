@@ -15,8 +15,9 @@ from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.plan_tables import plan_tables
 from gearshift.profiles.profile import PART_A, Profile
+from gearshift.profiles.run_times import run_times_ns
 from gearshift.result import percentile
-from gearshift.simulator.simulate import run_times_ns, simulate_tables
+from gearshift.simulator.simulate import simulate_tables
 from gearshift.workload import Trace, Workload, draw_workload
 
 SAMPLES = 20_000

@@ -14,8 +14,9 @@ from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
 from gearshift.plan_tables import plan_tables
+from gearshift.profiles.run_times import run_times_ns
 from gearshift.result import percentile
-from gearshift.simulator.simulate import UNBOUNDED, Simulation, run_times_ns, simulate, simulate_tables
+from gearshift.simulator.simulate import UNBOUNDED, Simulation, simulate, simulate_tables
 from gearshift.workload import Workload
 from tests.conformance.plans import MS, Case, cases
 from tests.conformance.scenario import long_case

@@ -6,15 +6,14 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import Clock, WallClock
-from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
 from gearshift.plan_tables import PlanTables
 from gearshift.profiles.profile import PredictionRecords, Profile
+from gearshift.profiles.run_times import run_times_ns
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.runtime.fine_timer import FineTimer
@@ -37,7 +36,7 @@ class EmulatedBackend:
     def __init__(self, tables: PlanTables, plan: GearPlan, profile: Profile, *, clock: Clock | None = None) -> None:
         self._tables = tables
         self._clock = clock or WallClock()
-        self._run_ns = run_time_tables(tables, plan, profile)
+        self._run_ns = run_times_ns(plan, tables, profile).tolist()
         self._answers = RecordedAnswers(tables.models, profile.predictions)
         self._events: BatchEvents | None = None
         self._timer: FineTimer | None = None
@@ -132,30 +131,3 @@ def emulated_outputs(profile: Profile) -> tuple[TensorSpec, ...]:
     if profile.predictions.prediction is None:
         return (quality,)
     return quality, TensorSpec(name="label", datatype="BYTES", shape=(-1,))
-
-
-def run_time_tables(tables: PlanTables, plan: GearPlan, profile: Profile) -> list[list[int]]:
-    """For each replica, nanoseconds that a batch of each size holds its devices.
-
-    Raises `InvalidInput` where the profile lacks a model on its kind of device, or a batch size of the plan.
-    """
-    kinds = {device.id: device.kind for device in plan.hardware.devices}
-    replicas = {replica.id: replica for replica in plan.placement.replicas}
-    largest = np.max(tables.largest_batch_size.reshape(tables.gears, -1), axis=0)
-    rows = []
-    for r, replica_id in enumerate(tables.replica_ids):
-        replica = replicas[replica_id]
-        curve = profile.curve(
-            replica.model,
-            device_kind=kinds[replica.device_ids[0]],
-            tensor_parallel=replica.tensor_parallel,
-            cores=replica.cores,
-        )
-        if largest[r] > curve.largest_batch_size:
-            raise InvalidInput(
-                f"replica {replica_id!r} takes batches of up to {largest[r]}, "
-                f"the profile of model {replica.model!r} ends at {curve.largest_batch_size}",
-                remedy="profile larger batches, or plan anew",
-            )
-        rows.append(curve.table_ns().tolist())
-    return rows
