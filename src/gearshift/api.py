@@ -1,9 +1,9 @@
 """The verbs as functions: what the command line does, for programs."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gearshift.config import PROJECT_FILE, project_file, read_project
 from gearshift.doctor import Machine, examine
@@ -17,6 +17,10 @@ from gearshift.profiles.profile import PART_B, Profile
 from gearshift.profiles.store import NAME_IT, read_profile, require_replaceable, write_profile
 from gearshift.traces.read import read_trace
 from gearshift.workload import Trace, Workload, draw_workload
+
+if TYPE_CHECKING:
+    from gearshift.serving.replay_result import Replay
+    from gearshift.simulator.simulate import Simulation
 
 Progress = Callable[[str, float], None]
 PathLike = Path | str
@@ -127,7 +131,7 @@ def workload_of(profile: Profile, trace: Trace, *, seed: int = 0) -> Workload:
 
 def simulate(
     plan: GearPlan | PathLike, trace: Trace | PathLike, *, profile: Profile | PathLike | None = None, seed: int = 0
-) -> "Any":
+) -> "Simulation":
     """What serving `trace` by `plan` would come to: a `Simulation`, whose `result(...)` holds the figures.
 
     A plan file names its profile; `profile` says where it is now.  Raises `InvalidInput` for another profile than the
@@ -205,7 +209,7 @@ def replay(
     slo_s: float | None = None,
     seed: int = 0,
     **options: Any,
-) -> "Any":
+) -> "Replay":
     """Send the trace to a server in an open loop; a `Replay` with the figures and a log of every request.
 
     Samples come from the project that the profile names, or from `project`; with `emulated` they are the numbers of
@@ -243,16 +247,3 @@ def _project_of(measured: Profile, profile: Profile | PathLike, project: PathLik
         )
     base = Path() if isinstance(profile, Profile) else Path(profile)
     return base / measured.project
-
-
-__all__: Sequence[str] = (
-    "doctor",
-    "inspect",
-    "plan",
-    "profile",
-    "profile_from_records",
-    "replay",
-    "report",
-    "serve",
-    "simulate",
-)
