@@ -39,11 +39,14 @@ def profile(
     else than a profile.
     """
     from gearshift.runtime.measure import profile_project
+    from gearshift.serving.beside import front_end_beside
 
     folder = None if out is None else Path(out)
     if folder is not None:
         require_replaceable(folder)
-    made = profile_project(project_file(Path(project)), progress=progress, seed=seed, folder=folder)
+    made = profile_project(
+        project_file(Path(project)), progress=progress, seed=seed, folder=folder, front_end=front_end_beside
+    )
     return made if folder is None else write_profile(made, folder)
 
 

@@ -150,7 +150,13 @@ class SteadyState:
         workload = Workload(arrivals_ns=arrivals_ns, record=self._records, duration_s=float(arrivals_ns[-1]) / NS_PER_S)
         records = self.profile.predictions
         certainty = np.ascontiguousarray(records.certainty[records.rows(tables.models)])
-        run = simulate_tables(tables, run_times_ns(plan, tables, self.profile), certainty, workload)
+        run = simulate_tables(
+            tables,
+            run_times_ns(plan, tables, self.profile),
+            certainty,
+            workload,
+            front_end_s=self.profile.front_end_s,
+        )
         return self._judge(run.latency_s, float(run.busy_s.sum()) / (run.duration_s * len(tables.device_ids)))
 
     def _judge(self, latency_s: NDArray[np.float64], utilisation: float) -> Cell:
