@@ -65,6 +65,30 @@ def wilson_interval(mean: float, n: int, z: float = 1.959964) -> tuple[float, fl
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
+def lower_confidence_bound(mean: float, n: int, confidence: float) -> float:
+    """The least true mean that `n` independent scores in [0, 1] with this mean leave likely (Chernoff, 1952).
+
+    Scores of any distribution have a true mean below it with probability `1 - confidence` at most: it is the least
+    `q` with `n x kl(mean, q) <= log(1 / (1 - confidence))`, kl the divergence between two shares.
+    """
+    if n == 0:
+        return 0.0
+    allowed = -math.log1p(-confidence) / n
+    low, high = 0.0, mean
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _divergence(mean, middle) <= allowed else (middle, high)
+    return low
+
+
+def _divergence(p: float, q: float) -> float:
+    """Kullback and Leibler's divergence between shares `p` and `q`."""
+    if q <= 0 or q >= 1:
+        return 0.0 if p == q else math.inf
+    inside = p * math.log(p / q) if p > 0 else 0.0
+    return inside + ((1 - p) * math.log((1 - p) / (1 - q)) if p < 1 else 0.0)
+
+
 def summarise(
     *,
     latency_s: NDArray[np.float64],

@@ -117,12 +117,33 @@ class PlacementSearch:
         From an even mix, from every single pattern and from `start`, one team at a time changes its pattern as long
         as that helps.  `loads_qps` and `weights` are (ranges,).
         """
+        found = self._climbed(candidates, loads_qps, weights, latency_s, start)
+        return sorted(found, key=lambda c: (found[c], c), reverse=True)[:most]
+
+    def most_accuracy(
+        self,
+        candidates: Sequence[CandidateCascade],
+        loads_qps: NDArray[np.float64],
+        weights: NDArray[np.float64],
+        *,
+        latency_s: float = math.inf,
+    ) -> float:
+        """The weighted accuracy of the best layout in the bound."""
+        return max(score for score, _ in self._climbed(candidates, loads_qps, weights, latency_s, ()).values())
+
+    def _climbed(
+        self,
+        candidates: Sequence[CandidateCascade],
+        loads_qps: NDArray[np.float64],
+        weights: NDArray[np.float64],
+        latency_s: float,
+        start: Sequence[Counts],
+    ) -> dict[Counts, tuple[float, float]]:
         bound = _Bound(self, candidates, loads_qps, weights, latency_s)
         found: dict[Counts, tuple[float, float]] = {}
         for layout in [*start, *self._starts()]:
             self._climb(layout, bound, found)
-        ranked = sorted(found, key=lambda c: (found[c], c), reverse=True)
-        return ranked[:most]
+        return found
 
     def _starts(self) -> Iterator[Counts]:
         yield tuple(_spread(len(c.teams), len(c.patterns)) for c in self.classes)
