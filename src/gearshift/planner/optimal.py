@@ -165,7 +165,7 @@ class _Planner:
         for search in self.searches(request):
             self._current = search
             try:
-                feasible.append((search.choices()[0].accuracy, search))
+                feasible.append((search.steady_accuracy(), search))
             except Infeasible as error:
                 infeasible.append(error)
         for _, search in sorted(feasible, key=lambda f: -f[0]):

@@ -40,7 +40,9 @@ CHEAPEST_EVERYWHERE = math.inf
 MARGIN_PRECISION = 0.02
 IMPROVING_STEPS = (0.1, 0.03, 0.0)
 """Of the candidates: how much dearer the next cascade is that local search tries; at least the next."""
-MOST_IMPROVING_REPLAYS = 60
+IMPROVING_REPLAYS = (4, 400)
+IMPROVING_REQUESTS = 12_000_000
+"""How many requests local search may replay, within so many replays at least and at most."""
 ALPHAS = (8.0, 4.0, 2.0, 1.0)
 """Tried in turn: with a larger one a backlog downshifts sooner, with a smaller one accuracy is kept longer."""
 
@@ -86,21 +88,31 @@ class SloSearch:
 
     def choices(self) -> list[Choice]:
         """What holds on the trace as it is, the most accurate first; raises `Infeasible` when nothing does."""
-        if self._choices is not None:
-            return self._choices
-        every_range = self.request.objective.scope == "every-range"
-        if every_range and not self.steady.holds(self.candidates[0].cascade, float(self.upper_ends[-1])):
-            raise self._infeasible()
-        if self.request.max_qps is None:
-            self._raise_top()
-        self.capacities = self._capacities()
-        self.weights = self._metered(self.build([0] * len(self.upper_ends))) + UNVISITED_WEIGHT
-        self.progress("replaying the trace", 0.8)
-        repairs = [repair for alpha in ALPHAS if (repair := self._least_repair(alpha)) is not None]
-        if not repairs:
-            raise self._infeasible()
-        self._choices = sorted(repairs, key=lambda c: -c.accuracy)
+        if self._choices is None:
+            self.steady_accuracy()
+            self.progress("replaying the trace", 0.8)
+            repairs = [repair for alpha in ALPHAS if (repair := self._least_repair(alpha)) is not None]
+            if not repairs:
+                raise self._infeasible()
+            self._choices = sorted(repairs, key=lambda c: -c.accuracy)
         return self._choices
+
+    def steady_accuracy(self) -> float:
+        """The accuracy of the assignment for the least margin, as steady state sees it; raises `Infeasible`."""
+        if not len(self.capacities):
+            every_range = self.request.objective.scope == "every-range"
+            if every_range and not self.steady.holds(self.candidates[0].cascade, float(self.upper_ends[-1])):
+                raise self._infeasible()
+            if self.request.max_qps is None:
+                self._raise_top()
+            self.capacities = self._capacities()
+            self.weights = self._metered(self.build([0] * len(self.upper_ends))) + UNVISITED_WEIGHT
+        accuracy = np.array([c.accuracy for c in self.candidates])
+        return float(self.weights @ accuracy[list(self._assigned(self._least_margin))])
+
+    @property
+    def _least_margin(self) -> float:
+        return self.request.least_margin or LEAST_MARGIN[self.request.objective.scope]
 
     def confirmed(self) -> GearPlan:
         """The most accurate choice that holds on all arrival seeds, on part A and on part B; raises `Infeasible`."""
@@ -209,7 +221,7 @@ class SloSearch:
             once = self._replayed(assignment, alpha)
             return Choice(assignment, margin, alpha, once.result.accuracy) if self._holds(once) else None
 
-        low, high = self.request.least_margin or LEAST_MARGIN[self.request.objective.scope], LARGEST_MARGIN
+        low, high = self._least_margin, LARGEST_MARGIN
         if (least := replayed(low)) is not None:
             return least
         if (found := replayed(high)) is None:
@@ -230,7 +242,8 @@ class SloSearch:
         """
         every_range = self.request.objective.scope == "every-range"
         ranges = [k for k in np.argsort(-self.weights).tolist() if self.weights[k] > 1e-4 and k < len(self.weights) - 1]
-        left = MOST_IMPROVING_REPLAYS
+        least, most = IMPROVING_REPLAYS
+        left = min(most, max(least, IMPROVING_REQUESTS // len(self.request.trace)))
         for step in IMPROVING_STEPS:
             for k in ranges:
                 while left > 0:

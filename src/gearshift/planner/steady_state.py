@@ -16,18 +16,19 @@ from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.plan_tables import plan_tables
 from gearshift.planner.assemble import curves_of, replica_settings
-from gearshift.planner.balance import balanced
+from gearshift.planner.balance import Balance, balanced
 from gearshift.planner.cascade_search import evaluate_cascade
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.profiles.run_times import run_times_ns
-from gearshift.result import percentile
 from gearshift.simulator.simulate import Simulation, simulate_tables
 from gearshift.workload import Trace, Workload, draw_workload
 
-SAMPLES = 20_000
+SAMPLES = 12_000
 WARM_UP_SHARE = 0.1
 GRID_STEP = 1.02
 """Capacities are found on loads this factor apart, the same for all objectives, so that simulations are shared."""
+LOG_STEP = math.log(GRID_STEP)
+LIKELY_BUSY = 0.8
 QUANTILES = np.linspace(0, 1, 513)
 STABLE_GROWTH = 1.5
 """A queue that grows without end makes the last third of a run 5 / 3 as slow as the middle third."""
@@ -90,7 +91,8 @@ class SteadyState:
     _unit_gaps: NDArray[np.float64] = field(init=False, repr=False)
     _records: NDArray[np.int32] = field(init=False, repr=False)
     _cells: dict[_Key, _Measured] = field(default_factory=dict, repr=False)
-    _shares: dict[Cascade, dict[str, float]] = field(default_factory=dict, repr=False)
+    _balances: dict[Cascade, Balance] = field(default_factory=dict, repr=False)
+    _held_with: dict[Cascade, int] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         curves = curves_of(self.profile, self.hardware, self.placement)
@@ -122,15 +124,15 @@ class SteadyState:
                 kept.append(size)
         return kept
 
-    def shares(self, cascade: Cascade) -> dict[str, float]:
-        """Each replica's load share in a gear with this cascade."""
-        if cascade not in self._shares:
+    def balance(self, cascade: Cascade) -> Balance:
+        """Load shares in a gear with this cascade, each replica at its most efficient batch."""
+        if cascade not in self._balances:
             work_s = {id_: float((t / np.arange(1, len(t) + 1)).min()) for id_, t in self._work_s.items()}
             by_model = {r.model: work_s[r.id] for r in self.placement.replicas}
             known = evaluate_cascade(cascade, self.profile.predictions, by_model, part=PART_A)
             reach = dict(zip(cascade.models, known.reach, strict=True))
-            self._shares[cascade] = balanced(self.placement, work_s, reach).shares
-        return self._shares[cascade]
+            self._balances[cascade] = balanced(self.placement, work_s, reach)
+        return self._balances[cascade]
 
     def settings(self, cascade: Cascade, largest_batch_size: int) -> tuple[ReplicaSettings, ...]:
         """How every replica works in a gear with this cascade."""
@@ -139,7 +141,7 @@ class SteadyState:
             self.hardware,
             self.placement,
             cascade,
-            shares=self.shares(cascade),
+            shares=self.balance(cascade).shares,
             largest_batch_size=largest_batch_size,
         )
 
@@ -163,25 +165,51 @@ class SteadyState:
         return sizes[chosen], cells[chosen]
 
     def holds(self, cascade: Cascade, load_qps: float) -> bool:
-        """Whether some largest batch keeps the cascade stable and within the objective at this load."""
-        for size in reversed(self.batch_sizes()):
+        """Whether some largest batch keeps the cascade stable and within the objective at this load.
+
+        Tried first is the one with which the cascade was seen to hold last.
+        """
+        sizes = self.batch_sizes()[::-1]
+        first = self._held_with.get(cascade, sizes[0])
+        for size in [first, *(s for s in sizes if s != first)]:
             cell = self.cell(cascade, load_qps, size)
             if cell.stable and cell.latency_s <= self.limit_s:
+                self._held_with[cascade] = size
                 return True
         return False
 
     def capacity_qps(self, cascade: Cascade, *, least_qps: float, most_qps: float) -> float:
-        """The highest load of the grid between the two at which the cascade holds; 0 when it does not at the least."""
-        low = math.floor(math.log(least_qps) / math.log(GRID_STEP))
-        high = max(low, math.ceil(math.log(most_qps) / math.log(GRID_STEP)))
-        if not self.holds(cascade, GRID_STEP**low):
-            return 0.0
-        if self.holds(cascade, GRID_STEP**high):
-            return most_qps
-        while high > low + 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.holds(cascade, GRID_STEP**middle) else (low, middle)
-        return float(min(most_qps, GRID_STEP**low))
+        """The highest load of the grid between the two at which the cascade holds; 0 when it does not at the least.
+
+        Looked for from the load that would keep the busiest device busy most of the time, in growing steps.
+        """
+        low = math.floor(math.log(least_qps) / LOG_STEP)
+        high = max(low, math.ceil(math.log(most_qps) / LOG_STEP))
+        bound_qps = LIKELY_BUSY / self.balance(cascade).utilisation_per_qps
+        guess = min(high, max(low, round(math.log(bound_qps) / LOG_STEP)))
+        step = 4
+        if self.holds(cascade, GRID_STEP**guess):
+            below, above = guess, guess + step
+            while above < high and self.holds(cascade, GRID_STEP**above):
+                below, step = above, 2 * step
+                above = below + step
+            if above >= high:
+                if below == high or self.holds(cascade, GRID_STEP**high):
+                    return most_qps
+                above = high
+        else:
+            above, below = guess, guess - step
+            while below > low and not self.holds(cascade, GRID_STEP**below):
+                above, step = below, 2 * step
+                below = above - step
+            if below <= low:
+                if above == low or not self.holds(cascade, GRID_STEP**low):
+                    return 0.0
+                below = low
+        while above > below + 1:
+            middle = (below + above) // 2
+            below, above = (middle, above) if self.holds(cascade, GRID_STEP**middle) else (below, middle)
+        return float(min(most_qps, GRID_STEP**below))
 
     def _simulate(self, cascade: Cascade, load_qps: float, largest_batch_size: int) -> _Measured:
         gear = Gear(
@@ -213,11 +241,11 @@ class SteadyState:
 def _measured(run: Simulation, p: float) -> _Measured:
     latency_s = run.latency_s
     thirds = np.array_split(latency_s, 3)
-    settled = latency_s[int(len(latency_s) * WARM_UP_SHARE) :]
+    settled = np.sort(latency_s[int(len(latency_s) * WARM_UP_SHARE) :])
     return _Measured(
         percentile=p,
-        latency_s=percentile(settled, p),
-        quantiles_s=np.quantile(settled, QUANTILES).astype(np.float32),
+        latency_s=float(settled[max(0, math.ceil(p * len(settled) - 1e-9) - 1)]),
+        quantiles_s=settled[np.rint(QUANTILES * (len(settled) - 1)).astype(np.int64)].astype(np.float32),
         middle_s=float(thirds[1].mean()),
         last_s=float(thirds[2].mean()),
         utilisation=float(run.busy_s.sum()) / (run.duration_s * len(run.tables.device_ids)),

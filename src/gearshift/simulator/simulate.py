@@ -59,8 +59,9 @@ class Simulation:
     def quality(self, profile: Profile) -> NDArray[np.float64]:
         """Recorded quality of every answered sample's answer."""
         answered = self.finished_ns >= 0
-        rows = profile.predictions.rows(self.tables.models)[self.model[answered]]
-        return profile.predictions.quality[rows, self.workload.record[answered]]
+        rows = profile.predictions.rows(self.tables.models)[self.model]
+        quality: NDArray[np.float64] = profile.predictions.quality[rows, self.workload.record]
+        return quality if answered.all() else quality[answered]
 
     def result(self, profile: Profile, *, latency_objective_s: float | None) -> ServingResult:
         """The figures of this run."""
@@ -78,7 +79,7 @@ class Simulation:
                 device: float(busy / self.duration_s)
                 for device, busy in zip(self.tables.device_ids, self.busy_s, strict=True)
             },
-            independent_samples=len(np.unique(self.workload.record)),
+            independent_samples=int(np.count_nonzero(np.bincount(self.workload.record))),
         )
 
 

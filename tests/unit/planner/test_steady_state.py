@@ -118,7 +118,7 @@ def test_load_shares_of_a_model_add_up_to_one_in_proportion_to_speed() -> None:
     )
     hardware = Hardware(devices=(Device(id="f", kind="fast"), Device(id="s", kind="slow")))
     table = SteadyState(profile, hardware, place_everywhere(profile, hardware), Objective(), seed=0)
-    assert table.shares(Cascade(models=("m",))) == pytest.approx({"m@f": 0.75, "m@s": 0.25})
+    assert table.balance(Cascade(models=("m",))).shares == pytest.approx({"m@f": 0.75, "m@s": 0.25})
 
 
 def test_a_replica_whose_model_is_not_in_the_cascade_gets_no_share_and_no_batch_beyond_its_profile() -> None:
