@@ -84,7 +84,8 @@ def read_parquet_table(path: Path, *, required: Sequence[str], optional: Sequenc
     data = read_bytes(path)
     try:
         content = parquet.ParquetFile(pyarrow.BufferReader(data)).read()
-    except (pyarrow.ArrowException, OSError) as error:
+        content.validate(full=True)
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InvalidInput(
             f"no Parquet file that can be read ({' '.join(str(error).split())})",
             where=str(path),
