@@ -30,8 +30,9 @@ def negative_entropy(scores: Scores) -> NDArray[np.float64]:
 
 
 def softmax(scores: Scores) -> Scores:
-    """Probabilities of `scores` (n, classes) per row, of the type of the scores where that is a float."""
-    raised = np.exp(scores - np.max(scores, axis=1, keepdims=True))
+    """Probabilities of `scores` (n, classes) per row, in single precision or the better one of the scores."""
+    exact = scores.astype(np.result_type(scores.dtype, np.float32), copy=False)
+    raised = np.exp(exact - np.max(exact, axis=1, keepdims=True))
     return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
 
