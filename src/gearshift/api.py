@@ -39,11 +39,14 @@ def profile(
     else than a profile.
     """
     from gearshift.runtime.measure import profile_project
+    from gearshift.serving.beside import front_end_beside
 
     folder = None if out is None else Path(out)
     if folder is not None:
         require_replaceable(folder)
-    made = profile_project(project_file(Path(project)), progress=progress, seed=seed, folder=folder)
+    made = profile_project(
+        project_file(Path(project)), progress=progress, seed=seed, folder=folder, front_end=front_end_beside
+    )
     return made if folder is None else write_profile(made, folder)
 
 
@@ -63,9 +66,12 @@ def plan(
     profile: Profile | PathLike,
     trace: Trace | PathLike,
     *,
+    planner: str = "optimal",
     devices: int | Hardware = 1,
-    latency_s: float,
+    latency_s: float | None = None,
+    accuracy: float | None = None,
     percentile: float = 0.95,
+    confidence: float | None = None,
     scope: Scope = "every-range",
     ranges: int | None = None,
     max_qps: float | None = None,
@@ -83,23 +89,26 @@ def plan(
 
     Raises `Infeasible`, with the nearest feasible objective, when there is none.
     """
-    from gearshift.planner import optimal
+    from gearshift.planner import planners
+    from gearshift.planner.request import RANGES, PlanRequest
 
     measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
-    request = optimal.PlanRequest(
+    request = PlanRequest(
         profile=measured,
         trace=arrivals,
         hardware=devices if isinstance(devices, Hardware) else profiled_devices(measured, devices),
-        objective=Objective(percentile=percentile, latency_s=latency_s, scope=scope),
-        ranges=optimal.RANGES if ranges is None else ranges,
+        objective=Objective(
+            percentile=percentile, latency_s=latency_s, accuracy=accuracy, confidence=confidence, scope=scope
+        ),
+        ranges=RANGES if ranges is None else ranges,
         max_qps=max_qps,
         least_margin=least_margin,
         seed=seed,
         profile_source=profile_source or source_file(profile, out, measured.sha256),
         trace_source=trace_source or source_file(trace, out, arrivals.sha256),
     )
-    made = optimal.plan(request, progress=progress)
+    made = planners.plan(planner, request, progress=progress)
     if out is not None:
         write_plan(made, Path(out))
     return made

@@ -8,7 +8,7 @@ for a margin times its load.
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -18,22 +18,18 @@ from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible, require
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, OperatorPlan, SourceFile
-from gearshift.hardware import Hardware
-from gearshift.objective import Objective
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
 from gearshift.placement import Placement
+from gearshift.planner.assemble import assemble, replay, with_predictions
 from gearshift.planner.assignment import best_monotone_assignment
 from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade, pareto_cascades, work_per_request_s
-from gearshift.planner.confirm import SEEDS, Confirmation, confirm, workload_of
+from gearshift.planner.confirm import SEEDS, Confirmation, workload_of
 from gearshift.planner.placement_everywhere import place_everywhere
+from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, equal_ranges, load_ranges, silent
 from gearshift.planner.steady_state import SteadyState
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.simulator.simulate import simulate
-from gearshift.workload import Trace
 
-RANGES = 20
-MOST_CANDIDATES = 64
-HEADROOM = 1.2
 PROBE_RANGE = 4.0
 PROBE_RANGES = 800
 SELDOM_ABOVE = 0.998
@@ -42,79 +38,46 @@ UNVISITED_WEIGHT = 1e-6
 LEAST_MARGIN = {"every-range": 1.15, "trace": 0.5}
 """Every range is planned for at least so many times its load.  Not for 1: what a plan is tight at to the last percent,
 a machine a few percent slower than when it was profiled cannot serve, and queues then grow without bound."""
-LARGEST_MARGIN = 2.0
 CHEAPEST_EVERYWHERE = math.inf
 """The margin at which no other cascade holds anywhere."""
 MARGIN_PRECISION = 0.02
-STARVATION_FACTOR = 10
 ALPHAS = (8.0, 4.0, 2.0, 1.0)
 """Tried in turn: with a larger one a backlog downshifts sooner, with a smaller one accuracy is kept longer."""
 
-UNKNOWN_SOURCE = SourceFile(path="", sha256="")
 
-Progress = Callable[[str, float], None]
-
-
-def _silent(what: str, share: float) -> None:
-    """Progress that nobody watches."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRequest:
-    """What to plan for.
-
-    `max_qps` is the top of the ranges; every range is planned for at least `least_margin` times its load.
-    """
-
-    profile: Profile
-    trace: Trace
-    hardware: Hardware
-    objective: Objective
-    ranges: int = RANGES
-    max_qps: float | None = None
-    most_candidates: int = MOST_CANDIDATES
-    least_margin: float | None = None
-    seed: int = 0
-    profile_source: SourceFile = UNKNOWN_SOURCE
-    trace_source: SourceFile = UNKNOWN_SOURCE
-
-    def __post_init__(self) -> None:
-        require(self.objective.latency_s is not None, "the planner needs a latency objective", remedy="give --p95-ms")
-        require(
-            self.objective.accuracy is None and self.objective.confidence is None,
-            "this planner takes no accuracy objective yet",
-            remedy="give a latency objective alone",
-        )
-        require(1 <= self.ranges <= 1000, f"{self.ranges} load ranges asked for", remedy="ask for 1 to 1000")
-        require(
-            self.max_qps is None or 0 < self.max_qps < math.inf,
-            f"max_qps is {self.max_qps}",
-            remedy="give a positive rate",
-        )
-        require(
-            self.least_margin is None or 0 < self.least_margin <= LARGEST_MARGIN,
-            f"least_margin is {self.least_margin}",
-            remedy=f"give a positive number up to {LARGEST_MARGIN:g}",
-        )
-        require(2 <= self.most_candidates <= 10_000, f"most_candidates is {self.most_candidates}, needs 2 to 10000")
-
-    @property
-    def latency_s(self) -> float:
-        """The latency objective."""
-        return self.objective.latency_s or 0.0
-
-
-def plan(request: PlanRequest, *, progress: Progress = _silent) -> GearPlan:
+def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     """A confirmed plan; raises `Infeasible` when none meets the objective."""
-    return _Search(request, progress).run()
+    require(request.objective.latency_s is not None, "the planner needs a latency objective", remedy="give --p95-ms")
+    require(
+        request.objective.accuracy is None and request.objective.confidence is None,
+        "this planner takes no accuracy objective yet",
+        remedy="give a latency objective alone",
+    )
+    return plan_with(request, progress=progress)
+
+
+def plan_with(
+    request: PlanRequest,
+    *,
+    candidates: Sequence[CandidateCascade] | None = None,
+    placement: Placement | None = None,
+    planner: str = "optimal",
+    progress: Progress = silent,
+) -> GearPlan:
+    """The confirmed plan of restricted planners: of these `candidates` (by rising work) on this `placement` only.
+
+    None leaves the choice to this planner.  Raises `Infeasible` when no plan meets the objective.
+    """
+    made = _Search(request, progress, candidates=candidates, placement=placement).run()
+    return msgspec.structs.replace(made, planner=planner)
 
 
 def single_model_plan(request: PlanRequest, model: str) -> GearPlan:
     """The baseline of one model at all loads, whether or not it meets the objective; its largest batch is chosen."""
     work_s = work_per_request_s(request.profile, request.hardware.devices[0])
     candidate = evaluate_cascade(Cascade(models=(model,)), request.profile.predictions, work_s, part=PART_A)
-    search = _Search(dataclasses.replace(request, ranges=1), _silent)
-    return search.with_predictions(search.build([candidate]), planner="single")
+    search = _Search(dataclasses.replace(request, ranges=1), silent)
+    return with_predictions(msgspec.structs.replace(search.build([candidate]), planner="single"), request)
 
 
 _Row = tuple[LoadRange, CandidateCascade, int, GearPrediction | None]
@@ -132,14 +95,21 @@ class _Repair:
 class _Search:
     """One search: the steady-state table, the capacities, and the plans made from them."""
 
-    def __init__(self, request: PlanRequest, progress: Progress) -> None:
+    def __init__(
+        self,
+        request: PlanRequest,
+        progress: Progress,
+        *,
+        candidates: Sequence[CandidateCascade] | None = None,
+        placement: Placement | None = None,
+    ) -> None:
         self.request, self.progress = request, progress
-        self.placement: Placement = place_everywhere(request.profile, request.hardware)
+        self.placement: Placement = placement or place_everywhere(request.profile, request.hardware)
         self.steady = SteadyState(
             request.profile, request.hardware, self.placement, request.objective, seed=request.seed
         )
-        self.upper_ends = _upper_ends(request.max_qps or HEADROOM * request.trace.peak_qps, request.ranges)
-        self.candidates: list[CandidateCascade] = []
+        self.upper_ends = request.upper_ends()
+        self.candidates = list(candidates or ())
         self.capacities: NDArray[np.float64] = np.zeros(0)
         self.weights: NDArray[np.float64] = np.zeros(0)
 
@@ -148,8 +118,9 @@ class _Search:
         request = self.request
         work_s = work_per_request_s(request.profile, request.hardware.devices[0])
         self.progress("searching cascades", 0.0)
-        placed = {model: work_s[model] for model in self.placement.models}
-        self.candidates = pareto_cascades(request.profile, placed, most=request.most_candidates)
+        if not self.candidates:
+            placed = {model: work_s[model] for model in self.placement.models}
+            self.candidates = pareto_cascades(request.profile, placed, most=request.most_candidates)
         every_range = request.objective.scope == "every-range"
         if every_range and not self.steady.holds(self.candidates[0].cascade, float(self.upper_ends[-1])):
             raise self._infeasible()
@@ -170,8 +141,9 @@ class _Search:
     def build(self, assigned: Sequence[CandidateCascade], alpha: float = ALPHAS[0]) -> GearPlan:
         """The plan with one cascade per range, each with the largest batch that serves its upper end best."""
         rows = []
-        for k, candidate in enumerate(assigned):
-            load_qps = float(self.upper_ends[k])
+        for load_range, load_qps, candidate in zip(
+            load_ranges(self.upper_ends), self.upper_ends.tolist(), assigned, strict=True
+        ):
             size, cell = self.steady.best(candidate.cascade, load_qps)
             predicted = GearPrediction(
                 load_qps=load_qps,
@@ -180,14 +152,11 @@ class _Search:
                 share_late=cell.share_late,
                 utilisation=cell.utilisation,
             )
-            lower = 0.0 if k == 0 else float(self.upper_ends[k - 1])
-            load_range = LoadRange(from_=lower, to=None if k == len(assigned) - 1 else load_qps)
             rows.append((load_range, candidate, size, predicted))
         return self._plan_of(rows, alpha)
 
     def _plan_of(self, rows: Sequence[_Row], alpha: float = ALPHAS[0]) -> GearPlan:
         """The plan with these gears: range, cascade, largest batch, and what is predicted."""
-        request = self.request
         gears = [
             Gear(
                 load_range=load_range,
@@ -197,26 +166,7 @@ class _Search:
             )
             for load_range, candidate, size, predicted in rows
         ]
-        operator = OperatorPlan(
-            objective=request.objective,
-            gears=tuple(gears),
-            alpha=alpha,
-            starvation_s=STARVATION_FACTOR * request.latency_s,
-        )
-        return GearPlan(
-            planner="optimal",
-            seed=request.seed,
-            hardware=request.hardware,
-            placement=self.placement,
-            operators={request.profile.operator: operator},
-            profile=request.profile_source,
-            trace=request.trace_source,
-        )
-
-    def with_predictions(self, made: GearPlan, *, planner: str) -> GearPlan:
-        """The plan with what part B predicts for it."""
-        result = self._replay(made, part=PART_B, seeds=SEEDS).result
-        return msgspec.structs.replace(made, planner=planner, predictions={self.request.profile.operator: result})
+        return assemble(self.request, self.placement, gears, planner="optimal", alpha=alpha)
 
     def _raise_top(self) -> None:
         """Raise the top of the ranges so that noise of the meter seldom reaches the last range, which is the cheapest.
@@ -225,16 +175,14 @@ class _Search:
         would hand a sixth of the peak's requests to the cheapest cascade.  The metered load is the simulator's own.
         """
         cheapest, top_qps = self.candidates[0], float(self.upper_ends[-1])
-        fine = _upper_ends(PROBE_RANGE * top_qps, PROBE_RANGES)
+        fine = equal_ranges(PROBE_RANGE * top_qps, PROBE_RANGES)
         size, _ = self.steady.best(cheapest.cascade, top_qps)
-        made = self._plan_of(
-            [(LoadRange(from_=f, to=t), cheapest, size, None) for f, t in zip([0.0, *fine], [*fine, None], strict=True)]
-        )
+        made = self._plan_of([(load_range, cheapest, size, None) for load_range in load_ranges(fine)])
         arrived = np.cumsum(self._metered(made))
         wanted = float(fine[min(PROBE_RANGES - 1, int(np.searchsorted(arrived, SELDOM_ABOVE * arrived[-1])))])
         wanted *= len(self.upper_ends) / max(1, len(self.upper_ends) - 1)
         capacity = self.steady.capacity_qps(cheapest.cascade, least_qps=top_qps, most_qps=max(top_qps, wanted))
-        self.upper_ends = _upper_ends(max(top_qps, min(wanted, capacity)), len(self.upper_ends))
+        self.upper_ends = equal_ranges(max(top_qps, min(wanted, capacity)), len(self.upper_ends))
 
     def _metered(self, made: GearPlan) -> NDArray[np.float64]:
         """The share (ranges,) of the trace's arrivals metered in each range."""
@@ -304,16 +252,7 @@ class _Search:
         return replay.share_late_bound() <= 1 - self.request.objective.percentile
 
     def _replay(self, made: GearPlan, *, part: int, seeds: int) -> Confirmation:
-        request = self.request
-        return confirm(
-            made,
-            request.profile,
-            request.trace,
-            part=part,
-            latency_objective_s=request.latency_s,
-            percentile=request.objective.percentile,
-            seeds=seeds,
-        )
+        return replay(made, self.request, part=part, seeds=seeds)
 
     def _nearest_s(self, least_s: float) -> float:
         """A round latency objective above `least_s` that the cheapest cascade meets on all replays."""
@@ -345,11 +284,6 @@ class _Search:
             bottleneck=bottleneck,
             nearest_latency_s=nearest_s,
         )
-
-
-def _upper_ends(top_qps: float, ranges: int) -> NDArray[np.float64]:
-    """Upper ends (ranges,) of equal load ranges up to `top_qps`; the last has no end, but is planned at the top."""
-    return top_qps * np.arange(1, ranges + 1) / ranges
 
 
 def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> float:

@@ -14,6 +14,7 @@ from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.plan_tables import plan_tables
+from gearshift.planner.assemble import curves_of, replica_settings
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.result import percentile
@@ -42,11 +43,10 @@ class Cell:
 
 def shares_by_speed(profile: Profile, hardware: Hardware, placement: Placement) -> dict[str, float]:
     """Each replica's load share: in proportion to its device's speed for its model."""
-    kinds = {device.id: device.kind for device in hardware.devices}
     speed = {}
+    curves = curves_of(profile, hardware, placement)
     for replica in placement.replicas:
-        curve = profile.curve(replica.model, device_kind=kinds[replica.device_ids[0]], cores=replica.cores)
-        table = curve.table_ns()[1:]
+        table = curves[replica.id].table_ns()[1:]
         speed[replica.id] = float((np.arange(1, len(table) + 1) / table).max())
     total: dict[str, float] = {}
     for replica in placement.replicas:
@@ -84,20 +84,13 @@ class SteadyState:
 
     def settings(self, cascade: Cascade, largest_batch_size: int) -> tuple[ReplicaSettings, ...]:
         """How every replica works in a gear with this cascade."""
-        kinds = {device.id: device.kind for device in self.hardware.devices}
-        return tuple(
-            ReplicaSettings(
-                replica=replica.id,
-                load_share=self._shares[replica.id] if replica.model in cascade.models else 0.0,
-                largest_batch_size=min(
-                    largest_batch_size,
-                    self.profile.curve(
-                        replica.model, device_kind=kinds[replica.device_ids[0]], cores=replica.cores
-                    ).largest_batch_size,
-                ),
-                cores=replica.cores,
-            )
-            for replica in self.placement.replicas
+        return replica_settings(
+            self.profile,
+            self.hardware,
+            self.placement,
+            cascade,
+            shares=self._shares,
+            largest_batch_size=largest_batch_size,
         )
 
     def cell(self, cascade: Cascade, load_qps: float, largest_batch_size: int) -> Cell:
@@ -157,7 +150,13 @@ class SteadyState:
         workload = Workload(arrivals_ns=arrivals_ns, record=self._records, duration_s=float(arrivals_ns[-1]) / NS_PER_S)
         records = self.profile.predictions
         certainty = np.ascontiguousarray(records.certainty[records.rows(tables.models)])
-        run = simulate_tables(tables, run_times_ns(plan, tables, self.profile), certainty, workload)
+        run = simulate_tables(
+            tables,
+            run_times_ns(plan, tables, self.profile),
+            certainty,
+            workload,
+            front_end_s=self.profile.front_end_s,
+        )
         return self._judge(run.latency_s, float(run.busy_s.sum()) / (run.duration_s * len(tables.device_ids)))
 
     def _judge(self, latency_s: NDArray[np.float64], utilisation: float) -> Cell:

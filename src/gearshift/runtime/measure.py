@@ -4,7 +4,8 @@ import asyncio
 import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from gearshift.profiles.measure import curve_from_timings, fit_overheads, record
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.local import assemble, assign_cores, router_cores, settle
-from gearshift.runtime.beside import front_end_beside
 from gearshift.runtime.messages import Done, Load, ReplicaToLoad, Run
 from gearshift.runtime.service import rows_of, stack_results
 from gearshift.runtime.worker_process import WorkerProcess
@@ -37,9 +37,33 @@ SHARE_OF_TIMING = 0.4
 Progress = Callable[[str, float], None]
 
 
-def profile_project(project_path: Path, *, progress: Progress, seed: int = 0, folder: Path | None = None) -> Profile:
+@dataclass(slots=True)
+class FrontEndTime:
+    """How long the front end took for a request, in the mean; 0 where it was not measured."""
+
+    mean_s: float = 0.0
+
+
+FrontEnd = Callable[[Samples], AbstractAsyncContextManager[FrontEndTime]]
+
+
+@asynccontextmanager
+async def no_front_end(samples: Samples) -> AsyncIterator[FrontEndTime]:
+    """No front end: models are timed alone."""
+    yield FrontEndTime()
+
+
+def profile_project(
+    project_path: Path,
+    *,
+    progress: Progress,
+    seed: int = 0,
+    folder: Path | None = None,
+    front_end: FrontEnd = no_front_end,
+) -> Profile:
     """The profile of the project's models on the highest processor this process may use, or with CUDA device 0.
 
+    `front_end` works beside the models while they are timed, and is measured itself.
     `progress(what, share)` is told what is done and how far it is.  The profile's `project` is relative to `folder`,
     where it will be written; without one it is absolute.  Raises `ModelFailed` or `InvalidInput` naming the model
     that cannot be loaded, raises, answers wrong rows or an unusable certainty.
@@ -47,7 +71,7 @@ def profile_project(project_path: Path, *, progress: Progress, seed: int = 0, fo
     project_path = project_path.resolve()
     project = read_project(project_path)
     samples = load_samples(project, project_path.parent)
-    measured = _run(_measure_all(project, project_path, samples, progress, seed))
+    measured = _run(_measure_all(project, project_path, samples, progress, seed, front_end))
     curves = tuple(one.curve for one in measured)
     answers = {one.curve.model: one.answers for one in measured}
     return Profile(
@@ -57,16 +81,18 @@ def profile_project(project_path: Path, *, progress: Progress, seed: int = 0, fo
         inputs=tuple(spec_of(name, array) for name, array in samples.arrays.items()),
         outputs=common_outputs(list(answers.values())),
         certainty=project.certainty,
+        front_end_s=float(np.mean([one.front_end_s for one in measured])),
         project=str(project_path) if folder is None else os.path.relpath(project_path, folder.resolve()),
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredModel:
-    """What a model costs, and its answers to all samples."""
+    """What a model costs, its answers to all samples, and what the front end took beside it."""
 
     curve: RunTimeCurve
     answers: Predicted
+    front_end_s: float
 
 
 def common_outputs(answers: Sequence[Predicted]) -> tuple[TensorSpec, ...]:
@@ -83,7 +109,7 @@ def common_outputs(answers: Sequence[Predicted]) -> tuple[TensorSpec, ...]:
 
 
 async def _measure_all(
-    project: Project, project_path: Path, samples: Samples, progress: Progress, seed: int
+    project: Project, project_path: Path, samples: Samples, progress: Progress, seed: int, front_end: FrontEnd
 ) -> list[MeasuredModel]:
     """All models in turn in one worker, as they will be served, or each in a worker of its own."""
     names = list(project.models)
@@ -99,7 +125,9 @@ async def _measure_all(
             def told(what: str, share: float, done: int = done) -> None:
                 progress(what, (done + share) / len(groups))
 
-            measured += await _measure(group, project, project_path, samples, told, hardware.devices[0], cores, seed)
+            measured += await _measure(
+                group, project, project_path, samples, told, hardware.devices[0], cores, seed, front_end
+            )
     finally:
         os.sched_setaffinity(0, cores_before)
     return measured
@@ -114,13 +142,14 @@ async def _measure(
     device: Device,
     cores: frozenset[int],
     seed: int,
+    front_end: FrontEnd,
 ) -> list[MeasuredModel]:
     sizes = tuple(sorted(set(project.profile.batch_sizes)))
     bench = Bench(names, cores=cores, device_kind=device.kind)
     progress("loading models", 0.0)
     try:
         memory_bytes = await bench.start(project_path, samples, warm_up_rows=sizes[-1:])
-        with front_end_beside(os.sched_getaffinity(0)):
+        async with front_end(samples) as front_end_time:
             timings = await _time_sizes(bench, sizes, project.profile, samples, progress, seed)
         answers = {}
         for done, name in enumerate(names):
@@ -154,7 +183,7 @@ async def _measure(
             overhead_per_batch_s=per_batch_s,
             overhead_per_request_s=per_request_s,
         )
-        measured.append(MeasuredModel(curve, answers[name]))
+        measured.append(MeasuredModel(curve, answers[name], front_end_time.mean_s))
     return measured
 
 

@@ -56,8 +56,12 @@ class WorkerProcess:
         return 0 if self._process is None else self._process.pid
 
     async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
-        """Start the process and have it load; raises `ModelFailed` or `WorkerDied`, with nothing left running."""
+        """Start the process and have it load; nothing is left running where it cannot.
+
+        Raises `ModelFailed`, `WorkerDied`, or `InvalidInput` for more CUDA devices than there are.
+        """
         loop = asyncio.get_running_loop()
+        environment = self._environment()
         self._loading, self._to_load = loop.create_future(), len(load.replicas)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         _widen(ours)
@@ -66,7 +70,7 @@ class WorkerProcess:
             lambda: FrameProtocol(self._received, self._stream_ended), sock=ours
         )
         with theirs:
-            self._process = self._spawn(theirs.fileno())
+            self._process = self._spawn(theirs.fileno(), environment)
         self._pidfd = os.pidfd_open(self._process.pid)
         loop.add_reader(self._pidfd, self._ended)
         self._protocol.send(load)
@@ -114,15 +118,18 @@ class WorkerProcess:
             self._signal(signal.SIGKILL)
             await self._is_gone_within(KILL_WAIT_S)
 
-    def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "gearshift.runtime.worker", "--fd", str(fd)]
-        command += ["--cores", ",".join(str(core) for core in sorted(self._cores)), "--parent", str(os.getpid())]
+    def _environment(self) -> dict[str, str]:
         settings = dict.fromkeys(THREAD_SETTINGS, str(max(1, len(self._cores))))
         if self._cuda:
             settings[CUDA_SETTING] = visible_cuda(self._cuda, os.environ.get(CUDA_SETTING))
+        return {**os.environ, **settings}
+
+    def _spawn(self, fd: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", "gearshift.runtime.worker", "--fd", str(fd)]
+        command += ["--cores", ",".join(str(core) for core in sorted(self._cores)), "--parent", str(os.getpid())]
         return subprocess.Popen(
             command,
-            env={**os.environ, **settings},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=2,  # what a model prints must not mix with our own standard output
             pass_fds=(fd,),

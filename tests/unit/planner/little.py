@@ -7,7 +7,8 @@ import numpy as np
 from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.planner.optimal import PlanRequest, single_model_plan
+from gearshift.planner.optimal import single_model_plan
+from gearshift.planner.request import PlanRequest
 from gearshift.workload import Trace
 from tests.worlds import synthetic_profile
 

@@ -266,7 +266,7 @@ def test_the_nearest_feasible_objective_is_not_tighter_than_the_one_that_was_ref
 )
 def test_a_request_that_cannot_be_planned_names_the_value(changed: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        little_request(**changed)
+        plan(little_request(**changed))
     assert str(caught.value).startswith(sentence)
 
 

@@ -106,6 +106,15 @@ def test_a_worker_on_processors_sees_what_its_parent_sees(tmp_path: Path, monkey
     assert told_by(tmp_path, little_plan("")) == {"small-0": "all", "large-0": "all"}
 
 
+def test_a_plan_for_more_cuda_devices_than_are_seen_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    hardware = Hardware(devices=(Device(id="cpu-0", kind="cuda"),))
+    with pytest.raises(InvalidInput, match="the plan needs 1 CUDA devices, but CUDA_VISIBLE_DEVICES is ''"):
+        told_by(tmp_path, msgspec.structs.replace(little_plan(""), hardware=hardware))
+
+
 def measured_on_cuda(folder: Path, text: str) -> Any:
     path = write_project(folder)
     path.write_text(f'{text}device_kind = "cuda"\n')

@@ -1,0 +1,110 @@
+"""A gear plan from its parts: what all planners do alike, once they have chosen."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from gearshift.cascade import Cascade
+from gearshift.gear import Gear, GearPlan, Meter, OperatorPlan, ReplicaSettings
+from gearshift.hardware import Hardware
+from gearshift.placement import Placement
+from gearshift.planner.confirm import SEEDS, Confirmation, confirm
+from gearshift.planner.request import PlanRequest
+from gearshift.profiles.profile import PART_B, Profile, RunTimeCurve
+
+STARVATION_FACTOR = 10
+DEFAULT_ALPHA = 8.0
+
+
+def curves_of(profile: Profile, hardware: Hardware, placement: Placement) -> dict[str, RunTimeCurve]:
+    """Run times by replica id, where each replica is; raises `InvalidInput` where they were not measured."""
+    kinds = {device.id: device.kind for device in hardware.devices}
+    return {
+        replica.id: profile.curve(
+            replica.model,
+            device_kind=kinds[replica.device_ids[0]],
+            tensor_parallel=replica.tensor_parallel,
+            cores=replica.cores,
+        )
+        for replica in placement.replicas
+    }
+
+
+def replica_settings(
+    profile: Profile,
+    hardware: Hardware,
+    placement: Placement,
+    cascade: Cascade,
+    *,
+    shares: Mapping[str, float],
+    largest_batch_size: int,
+    minimum_queue_length: Mapping[str, int] | None = None,
+) -> tuple[ReplicaSettings, ...]:
+    """How every replica works in a gear with `cascade`: load `shares` and minimum queue lengths by replica id.
+
+    Batches are capped at what was profiled; replicas of models outside the cascade have no share.
+    """
+    minimum = minimum_queue_length or {}
+    curves = curves_of(profile, hardware, placement)
+    settings = []
+    for replica in placement.replicas:
+        used = replica.model in cascade.models
+        largest = min(largest_batch_size, curves[replica.id].largest_batch_size)
+        settings.append(
+            ReplicaSettings(
+                replica=replica.id,
+                load_share=shares.get(replica.id, 0.0) if used else 0.0,
+                minimum_queue_length=max(1, minimum.get(replica.id, 1)) if used else 1,
+                largest_batch_size=largest,
+                cores=replica.cores,
+            )
+        )
+    return tuple(settings)
+
+
+def assemble(
+    request: PlanRequest,
+    placement: Placement,
+    gears: Sequence[Gear],
+    *,
+    planner: str,
+    alpha: float = DEFAULT_ALPHA,
+    meter: Meter = "backlog",
+) -> GearPlan:
+    """The plan with these gears, without predictions."""
+    latency_s = request.objective.latency_s
+    operator = OperatorPlan(
+        objective=request.objective,
+        gears=tuple(gears),
+        alpha=alpha,
+        meter=meter,
+        starvation_s=None if latency_s is None else STARVATION_FACTOR * latency_s,
+    )
+    return GearPlan(
+        planner=planner,
+        seed=request.seed,
+        hardware=request.hardware,
+        placement=placement,
+        operators={request.profile.operator: operator},
+        profile=request.profile_source,
+        trace=request.trace_source,
+    )
+
+
+def replay(made: GearPlan, request: PlanRequest, *, part: int, seeds: int = SEEDS) -> Confirmation:
+    """The request's trace served by the plan in simulation, once per arrival seed."""
+    return confirm(
+        made,
+        request.profile,
+        request.trace,
+        part=part,
+        latency_objective_s=request.latency_s,
+        percentile=request.objective.percentile,
+        seeds=seeds,
+    )
+
+
+def with_predictions(made: GearPlan, request: PlanRequest) -> GearPlan:
+    """The plan with what the trace gives on part B of the samples."""
+    result = replay(made, request, part=PART_B).result
+    return msgspec.structs.replace(made, predictions={request.profile.operator: result})

@@ -1,0 +1,92 @@
+"""What every planner is asked, and the load ranges that it plans for."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import require
+from gearshift.gear import LoadRange, SourceFile
+from gearshift.hardware import Hardware
+from gearshift.objective import Objective
+from gearshift.profiles.profile import Profile
+from gearshift.workload import Trace
+
+RANGES = 20
+MOST_CANDIDATES = 64
+HEADROOM = 1.2
+LARGEST_MARGIN = 2.0
+
+UNKNOWN_SOURCE = SourceFile(path="", sha256="")
+
+Progress = Callable[[str, float], None]
+LoadDistribution = Literal["trace", "zipf"]
+
+
+def silent(what: str, share: float) -> None:
+    """Progress that nobody watches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """What to plan for.
+
+    `max_qps` is the top of the ranges; every range is planned for at least `least_margin` times its load.
+    `load` says how often each range is visited: as in the trace, or by Zipf's law; None leaves it to the planner.
+    """
+
+    profile: Profile
+    trace: Trace
+    hardware: Hardware
+    objective: Objective
+    ranges: int = RANGES
+    max_qps: float | None = None
+    most_candidates: int = MOST_CANDIDATES
+    least_margin: float | None = None
+    load: LoadDistribution | None = None
+    budget_s: float | None = None
+    seed: int = 0
+    profile_source: SourceFile = UNKNOWN_SOURCE
+    trace_source: SourceFile = UNKNOWN_SOURCE
+
+    def __post_init__(self) -> None:
+        require(1 <= self.ranges <= 1000, f"{self.ranges} load ranges asked for", remedy="ask for 1 to 1000")
+        require(
+            self.max_qps is None or 0 < self.max_qps < math.inf,
+            f"max_qps is {self.max_qps}",
+            remedy="give a positive rate",
+        )
+        require(
+            self.least_margin is None or 0 < self.least_margin <= LARGEST_MARGIN,
+            f"least_margin is {self.least_margin}",
+            remedy=f"give a positive number up to {LARGEST_MARGIN:g}",
+        )
+        require(
+            self.budget_s is None or 0 < self.budget_s < math.inf,
+            f"budget_s is {self.budget_s}",
+            remedy="give a positive number of seconds",
+        )
+        require(2 <= self.most_candidates <= 10_000, f"most_candidates is {self.most_candidates}, needs 2 to 10000")
+
+    @property
+    def latency_s(self) -> float:
+        """The latency objective; infinite where there is none."""
+        return math.inf if self.objective.latency_s is None else self.objective.latency_s
+
+    def upper_ends(self) -> NDArray[np.float64]:
+        """Upper ends (ranges,) of the load ranges, up to `max_qps`, which is 1.2 times the peak second by default."""
+        return equal_ranges(self.max_qps or HEADROOM * self.trace.peak_qps, self.ranges)
+
+
+def equal_ranges(top_qps: float, ranges: int) -> NDArray[np.float64]:
+    """Upper ends (ranges,) of equal load ranges up to `top_qps`; the last has no end, but is planned at the top."""
+    return top_qps * np.arange(1, ranges + 1) / ranges
+
+
+def load_ranges(upper_ends: NDArray[np.float64]) -> list[LoadRange]:
+    """The ranges with these upper ends; the last is open."""
+    ends = [float(end) for end in upper_ends[:-1]]
+    return [LoadRange(from_=f, to=t) for f, t in zip([0.0, *ends], [*ends, None], strict=True)]
