@@ -16,6 +16,10 @@ from gearshift.planner.request import PlanRequest, Progress, silent
 DEFAULT = "optimal"
 MODULES = {
     "optimal": "gearshift.planner.optimal",
+    "single": "gearshift.planner.baselines.single",
+    "model-switching": "gearshift.planner.baselines.model_switching",
+    "static-cascade": "gearshift.planner.baselines.static_cascade",
+    "placement-heuristic": "gearshift.planner.baselines.placement_heuristic",
 }
 
 
