@@ -119,8 +119,8 @@ class SteadyState:
         """The largest batches to choose from: about a doubling apart, up to the largest profiled."""
         sizes = sorted({size for curve in self.profile.curves for size in curve.batch_sizes})
         kept = [sizes[0]]
-        for size, following in zip(sizes[1:], [*sizes[2:], None], strict=True):
-            if following is None or following > 2 * kept[-1]:
+        for i, size in enumerate(sizes[1:], start=1):
+            if i == len(sizes) - 1 or sizes[i + 1] > 2 * kept[-1]:
                 kept.append(size)
         return kept
 

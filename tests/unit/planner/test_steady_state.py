@@ -11,6 +11,7 @@ from tests.worlds import BATCH_SIZES, synthetic_profile
 
 FASTEST = Cascade(models=("m0",))
 PROFILE = synthetic_profile(models=2, samples=200, fastest_s=0.001)
+ONE_MODEL = synthetic_profile(models=1, samples=20).predictions
 
 
 def steady(
@@ -32,6 +33,16 @@ def test_a_cell_is_the_same_whatever_was_simulated_before() -> None:
     table, other = steady(), steady()
     other.cell(FASTEST, 700.0, 32)
     assert table.cell(FASTEST, 100.0, 4) == other.cell(FASTEST, 100.0, 4)
+
+
+@pytest.mark.parametrize(
+    ("measured", "kept"),
+    [((1,), [1]), ((1, 2), [1, 2]), ((1, 2, 3), [1, 2, 3]), ((1, 2, 4, 8), [1, 2, 4, 8]), ((4, 5, 6), [4, 6])],
+)
+def test_largest_batches_are_about_a_doubling_apart(measured: tuple[int, ...], kept: list[int]) -> None:
+    curve = RunTimeCurve(model="m0", batch_sizes=measured, median_s=measured, p95_s=measured)
+    table = steady(profile=Profile(operator="task", curves=(curve,), predictions=ONE_MODEL))
+    assert table.batch_sizes() == kept
 
 
 def test_a_device_with_little_to_do_answers_in_its_run_time() -> None:
