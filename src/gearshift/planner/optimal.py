@@ -256,10 +256,12 @@ class _Planner:
                     request.profile, request.hardware, placement, request.objective, seed=request.seed
                 )
             steady = self._steady[key].judged_by(request.objective)
-            placed = [
-                c for c in self.candidates(request, placement.models) if set(c.cascade.models) <= set(placement.models)
-            ]
-            searches.append(SloSearch(request, steady, placed, progress=self.progress, on_time=self.on_time))
+            models = set(placement.models)
+            placed = [c for c in self.candidates(request, placement.models) if models.issuperset(c.cascade.models)]
+            if placed:
+                searches.append(SloSearch(request, steady, placed, progress=self.progress, on_time=self.on_time))
+        if not searches:
+            raise Infeasible("none of the cascades has all its models on the devices")
         return searches
 
     def candidates(self, request: PlanRequest, models: tuple[str, ...]) -> list[CandidateCascade]:
