@@ -30,6 +30,7 @@ from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade,
 from gearshift.planner.pareto import undominated
 from gearshift.planner.placement_search import PlacementSearch
 from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.slices import plan_by_slices, slices_of
 from gearshift.planner.slo_search import SloSearch
 from gearshift.planner.steady_state import SteadyState
 from gearshift.profiles.profile import PART_A, PART_B
@@ -43,7 +44,6 @@ FRONTIER_POINTS = 12
 SLOWEST_FACTOR = 12.0
 CERTIFICATES = 3
 """How many plans may be held against part B; with a confidence each gets its part of the level."""
-TEAMS_OF_A_SLICE = 64
 PLACING_WINDOW_NS = 100_000_000
 
 
@@ -80,6 +80,11 @@ def plan_with(
         "a confidence is given without an accuracy",
         remedy="give --accuracy, too",
     )
+    slices = 1 if placement is not None or objective.accuracy is not None else slices_of(request)
+    if slices > 1:
+        return plan_by_slices(
+            request, slices, lambda part: plan_with(part, candidates=candidates, planner=planner, progress=progress)
+        )
     search = _Planner(request, progress, candidates=candidates, placement=placement)
     try:
         if objective.latency_s is None:
