@@ -1,7 +1,7 @@
 """The verbs as functions: what the command line does, for programs."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from gearshift.traces.read import read_trace
 from gearshift.workload import Trace, Workload, draw_workload
 
 if TYPE_CHECKING:
+    from gearshift.planner.compare import Comparison
     from gearshift.planner.explain import Explanation
     from gearshift.planner.request import LoadDistribution, PlanRequest
     from gearshift.serving.replay_result import Replay
@@ -281,6 +282,45 @@ def explain(
 def diff(a: GearPlan | PathLike, b: GearPlan | PathLike) -> PlanDiff:
     """What differs between two plans, or plan files."""
     return diff_plans(*(plan if isinstance(plan, GearPlan) else read_plan(Path(plan)) for plan in (a, b)))
+
+
+def compare(
+    profile: Profile | PathLike,
+    trace: Trace | PathLike,
+    *,
+    planners: Sequence[str],
+    devices: Sequence[int],
+    latencies_s: Sequence[float],
+    accuracies: Sequence[float] | None = None,
+    baselines: Sequence[str] | None = None,
+    processes: int | None = None,
+    progress: Progress = _silent,
+    **asked: Any,
+) -> "Comparison":
+    """Every planner on every number of devices for every latency objective, in processes side by side.
+
+    `accuracies` are the rows of the grid of fewest devices, `baselines` the planners that savings are counted against,
+    `processes` how many plan at a time (by default one per core); other options are those of `plan_request`.  A run
+    that fails is a row with its `error`.
+    """
+    from gearshift.planner.compare import BASELINES, compared
+    from gearshift.planner.planners import require_planner
+    from gearshift.planner.side_by_side import run_side_by_side
+
+    for name in (*planners, *(baselines or ())):
+        require_planner(name)
+    require(bool(planners and devices and latencies_s), "nothing to compare", remedy="name planners, devices and SLOs")
+    measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))
+    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    jobs = [
+        (name, plan_request(measured, arrivals, devices=count, latency_s=latency_s, **asked))
+        for name in dict.fromkeys(planners)
+        for count in sorted(set(devices))
+        for latency_s in sorted(set(latencies_s))
+    ]
+    count = processes or len(os.sched_getaffinity(0))
+    runs = run_side_by_side(jobs, processes=count, progress=progress)
+    return compared(runs, measured, baselines=BASELINES if baselines is None else baselines, accuracies=accuracies)
 
 
 def report(

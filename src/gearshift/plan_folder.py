@@ -76,7 +76,7 @@ def choose_plan(folder: Path, *, latency_s: float | None = None, accuracy: float
         fastest = min(latency_bound_s(result) for result in known.values())
         best = max(result.accuracy for result in known.values())
         raise InvalidInput(
-            f"none of {len(known)} plans meets the objective",
+            "none of its plans meets the objective",
             where=str(folder),
             remedy=f"their lowest p95 is {fastest * 1e3:.4g} ms and their highest accuracy {best:.4g}",
         )

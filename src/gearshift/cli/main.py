@@ -9,7 +9,7 @@ import click
 import gearshift
 
 VERBS = (
-    *("demo", "init", "profile", "plan", "simulate", "inspect", "explain", "diff", "report"),
+    *("demo", "init", "profile", "plan", "simulate", "inspect", "explain", "diff", "compare", "report"),
     *("serve", "replay", "doctor"),
 )
 

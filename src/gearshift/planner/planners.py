@@ -35,7 +35,12 @@ def frontier(name: str, request: PlanRequest, *, progress: Progress = silent) ->
     return made
 
 
-def _module(name: str) -> Any:
+def require_planner(name: str) -> None:
+    """Raise `InvalidInput` unless there is such a planner."""
     if name not in MODULES:
         raise InvalidInput(f"there is no planner {name!r}", remedy=f"name one of {', '.join(sorted(MODULES))}")
+
+
+def _module(name: str) -> Any:
+    require_planner(name)
     return import_module(MODULES[name])
