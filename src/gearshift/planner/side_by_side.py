@@ -14,6 +14,7 @@ import msgspec
 
 from gearshift.planner.compare import Run, died, run_planner
 from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.simulator.warm_up import warm_up
 
 Job = tuple[str, PlanRequest]
 
@@ -25,6 +26,8 @@ def run_side_by_side(jobs: Sequence[Job], *, processes: int, progress: Progress 
     """
     context = multiprocessing.get_context("spawn")
     waiting, running, done = deque(enumerate(jobs)), dict[Connection, tuple[int, SpawnProcess]](), dict[int, Run]()
+    progress("compiling", 0.0)
+    warm_up()  # once here, or every process would compile
     try:
         while waiting or running:
             while waiting and len(running) < processes:
