@@ -40,9 +40,7 @@ def listed(value: str) -> list[str]:
     "--planners",
     type=listed,
     metavar="NAMES",
-    default=registry.DEFAULT,
-    show_default=True,
-    help=f"Planners, between commas: {', '.join(registry.MODULES)}.",
+    help=f"Planners, between commas, of {', '.join(registry.MODULES)} [default: all].",
 )
 @click.option("--devices", type=listed, metavar="NUMBERS", default="1", show_default=True, help="Numbers of devices.")
 @click.option("--p95-ms", type=listed, metavar="NUMBERS", required=True, help="Latency objectives in milliseconds.")
@@ -59,7 +57,7 @@ def listed(value: str) -> list[str]:
 def command(
     output: Output,
     profile: Path,
-    planners: list[str],
+    planners: list[str] | None,
     devices: list[str],
     p95_ms: list[str],
     accuracies: list[str] | None,
@@ -83,7 +81,7 @@ def command(
         found = api.compare(
             measured,
             arrivals,
-            planners=planners,
+            planners=list(registry.MODULES) if planners is None else planners,
             devices=numbers("--devices", devices, int),
             latencies_s=latencies_s,
             accuracies=None if accuracies is None else numbers("--accuracies", accuracies, float),

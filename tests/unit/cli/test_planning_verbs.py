@@ -191,8 +191,8 @@ def test_serve_chooses_from_a_folder_and_says_where_it_cannot(place: Path) -> No
 def test_compare_writes_all_runs_and_a_failed_one_is_a_row(made: Path, tmp_path: Path) -> None:
     done = run(
         "compare", made / "profile", "--trace", made / "t.csv", "--devices", "1", "--p95-ms", "0.01,100", "--ranges", 2,
-        "--accuracies", "0.7,0.99", "--baselines", "", "--jobs", 2, "--csv", tmp_path / "c.csv",
-        "--out", tmp_path / "c.html", "--json", tmp_path / "c.json",
+        "--planners", "optimal", "--accuracies", "0.7,0.99", "--baselines", "", "--jobs", 2,
+        "--csv", tmp_path / "c.csv", "--out", tmp_path / "c.html", "--json", tmp_path / "c.json",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     rows = list(csv.DictReader((tmp_path / "c.csv").read_text().splitlines()))
@@ -229,7 +229,20 @@ def test_compare_leaves_no_process_and_no_file_when_it_is_ended(
 ) -> None:
     command = [
         *(sys.executable, "-m", "gearshift", "compare", str(made / "profile"), "--trace", str(made / "t.csv")),
-        *("--p95-ms", "40,50,60,70,80", "--jobs", "2", "--csv", "c.csv", "--out", "c.html", "--json", "c.json"),
+        *(
+            "--planners",
+            "optimal",
+            "--p95-ms",
+            "40,50,60,70,80",
+            "--jobs",
+            "2",
+            "--csv",
+            "c.csv",
+            "--out",
+            "c.html",
+            "--json",
+            "c.json",
+        ),
     ]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, start_new_session=True)
     children = wait_for_children(process.pid, 2)
