@@ -75,18 +75,21 @@ def plan(
     trace: Trace | PathLike,
     *,
     planner: str = DEFAULT_PLANNER,
+    fewest: bool = False,
     out: PathLike | None = None,
     progress: Progress = _silent,
     **asked: Any,
 ) -> GearPlan:
     """The plan of a planner for an objective, confirmed by replaying the whole trace; `out` is written if given.
 
+    With `fewest` it is on as few devices, like the first of `devices`, as meet both a latency and an accuracy.
     Objectives and the other options are those of `plan_request`.  Raises `Infeasible`, with the nearest feasible
     objective, when there is no plan.
     """
     from gearshift.planner import planners
 
-    made = planners.plan(planner, plan_request(profile, trace, out=out, **asked), progress=progress)
+    find = planners.fewest if fewest else planners.plan
+    made = find(planner, plan_request(profile, trace, out=out, **asked), progress=progress)
     if out is not None:
         write_plan(made, Path(out))
     return made

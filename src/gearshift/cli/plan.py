@@ -37,9 +37,8 @@ from gearshift.result import ServingResult
     "--devices",
     type=devices_of,
     metavar="NUMBER|FILE",
-    default="1",
-    show_default=True,
-    help="How many devices like the profiled one, or a JSON or TOML file that lists devices.",
+    help="How many devices like the profiled one, or a JSON or TOML file that lists devices [default: 1; the fewest"
+    " that do where both a latency and an accuracy are given].",
 )
 @click.option("--p95-ms", type=float, help="95 % of requests must be answered within this many milliseconds.")
 @click.option("--latency-ms", type=float, help="As --p95-ms, for another --percentile.")
@@ -80,7 +79,7 @@ from gearshift.result import ServingResult
 def command(
     output: Output,
     profile: Path,
-    devices: int | Path,
+    devices: int | Path | None,
     p95_ms: float | None,
     latency_ms: float | None,
     percentile: float | None,
@@ -93,8 +92,8 @@ def command(
 ) -> None:
     """Search for the gear plan that is best for an objective, from PROFILE and a trace.
 
-    With --p95-ms the most accurate plan within it; with --accuracy the fastest that reaches it; with --frontier all
-    plans that no other beats in both.
+    With --p95-ms the most accurate plan within it; with --accuracy the fastest that reaches it; with both, and
+    without --devices, the plan on the fewest devices that meets both; with --frontier all plans that no other beats.
     """
     limit_ms = p95_ms if p95_ms is not None else latency_ms
     require(
@@ -124,7 +123,8 @@ def command(
     measured = read_profile(profile)
     arrivals = the_trace(trace=trace, seed=seed, **{name: options.pop(name) for name in TRACE_OPTIONS})
     memory_bytes = None if memory_gib is None else int(memory_gib * GIB)
-    hardware = api.hardware_of(devices, measured, memory_bytes=memory_bytes)
+    hardware = api.hardware_of(1 if devices is None else devices, measured, memory_bytes=memory_bytes)
+    fewest = devices is None and limit_ms is not None and options["accuracy"] is not None and not frontier
     began = time.perf_counter()
     search: Callable[..., GearPlan | list[GearPlan]] = api.plan_frontier if frontier else api.plan
     try:
@@ -140,6 +140,7 @@ def command(
                 profile_source=api.source_file(profile, beside, measured.sha256),
                 trace_source=api.source_file(trace, beside, arrivals.sha256),
                 progress=tell,
+                **({"fewest": True} if fewest else {}),
                 **options,
             )
     except Infeasible as error:

@@ -208,6 +208,7 @@ class _Search:
             on_trace = self.share_late_on_trace(k, gear)
             most_qps = LARGEST_MARGIN * load_qps
             capacity_qps = self.steady.capacity_qps(candidate.cascade, least_qps=load_qps, most_qps=most_qps)
+            capacity_qps = max(load_qps, capacity_qps)  # capacities lie on a grid
             if on_trace > 1 - self.operator.objective.percentile:
                 breaks = "trace"
             elif gear.load_range.to is None:

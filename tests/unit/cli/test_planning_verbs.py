@@ -10,16 +10,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from gearshift.cli.main import main_group
-from gearshift.gear import SourceFile
+from gearshift.gear import GearPlan, SourceFile
 from gearshift.plan_file import read_plan, write_plan
 from gearshift.plan_folder import read_plans
 from gearshift.planner import planners
+from gearshift.planner.request import PlanRequest, Progress
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
@@ -74,6 +76,22 @@ def test_progress_shows_the_best_plan_so_far(place: Path) -> None:
     assert "best so far: accuracy 0.8" in run("plan", "profile", "--trace", "t.csv", "--p95-ms", 50).stderr
 
 
+def test_two_objectives_without_devices_ask_for_the_fewest(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fewest_devices(
+        name: str, request: PlanRequest, *, accuracy: float, latency_s: float, progress: Progress
+    ) -> GearPlan:
+        assert (name, accuracy, latency_s) == ("optimal", 0.8, 0.05)
+        return fake.made(request, 2, latency_s=0.04)
+
+    module = SimpleNamespace(fewest_devices=fewest_devices)
+    monkeypatch.setitem(sys.modules, "gearshift.planner.fewest", module)  # type: ignore[arg-type]
+    asked = ("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--accuracy", 0.8)
+    assert run(*asked).exit_code == 0
+    assert read_plan(place / "plan.json").predictions["task"].accuracy == 0.87
+    assert run(*asked, "--devices", 1).exit_code == 0
+    assert read_plan(place / "plan.json").predictions["task"].accuracy == 0.8
+
+
 def test_devices_may_be_a_file_of_several_kinds(place: Path) -> None:
     (place / "hardware.toml").write_text('[[devices]]\nid = "a"\n[[devices]]\nid = "b"\nprice_per_hour = 2.5\n')
     arguments = ("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--devices", "hardware.toml")
@@ -105,16 +123,16 @@ def test_a_folder_that_is_no_frontier_is_refused_before_the_search(place: Path) 
 
 def test_what_is_infeasible_comes_with_command_lines_that_are_feasible(place: Path) -> None:
     done = run(
-        "plan", "profile", "--trace", "t.csv", "--p95-ms", 5, "--accuracy", 0.9, "--out", "a plan.json",
-        "--json", "e.json",
+        "plan", "profile", "--trace", "t.csv", "--devices", 1, "--p95-ms", 5, "--accuracy", 0.9,
+        "--out", "a plan.json", "--json", "e.json",
     )  # fmt: skip
     assert done.exit_code == 3
     commands = json.loads((place / "e.json").read_text())["error"]["commands"]
     assert [line.removeprefix("try: ") for line in done.stderr.splitlines() if line.startswith("try: ")] == commands
     rest = "--out 'a plan.json' --json e.json"
     assert commands == [
-        f"gearshift plan profile --trace t.csv --p95-ms 12.346 --accuracy 0.9 {rest}",
-        f"gearshift plan profile --trace t.csv --p95-ms 5 --accuracy 0.8765 {rest}",
+        f"gearshift plan profile --trace t.csv --devices 1 --p95-ms 12.346 --accuracy 0.9 {rest}",
+        f"gearshift plan profile --trace t.csv --devices 1 --p95-ms 5 --accuracy 0.8765 {rest}",
     ]
 
 

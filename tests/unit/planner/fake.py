@@ -8,7 +8,6 @@ from gearshift.gear import Gear, GearPlan, LoadRange
 from gearshift.planner.assemble import assemble, replica_settings
 from gearshift.planner.placement_everywhere import place_everywhere
 from gearshift.planner.request import PlanRequest, Progress, silent
-from gearshift.planner.steady_state import shares_by_speed
 from gearshift.result import LatencySummary, ServingResult
 
 LEAST_S = 0.0123451
@@ -48,7 +47,7 @@ def made(request: PlanRequest, k: int, *, latency_s: float) -> GearPlan:
         request.hardware,
         placement,
         cascade,
-        shares=shares_by_speed(request.profile, request.hardware, placement),
+        shares={r.id: 1 / len(request.hardware.devices) for r in placement.replicas},
         largest_batch_size=4,
     )
     gear = Gear(load_range=LoadRange(from_=0.0), cascade=cascade, replicas=settings)
