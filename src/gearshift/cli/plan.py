@@ -148,6 +148,8 @@ def command(
             error.add_note(line)
         raise
     planning_s = time.perf_counter() - began
+    if any(plan.unfinished for plan in (found if isinstance(found, list) else [found])):
+        output.say("the search was ended early: this is the best so far")
     if isinstance(found, list):
         paths = [out / plan_name(i) for i in range(len(found))]
         output.json({"plans": [facts(*pair, planning_s) for pair in zip(found, paths, strict=True)]})
@@ -168,6 +170,7 @@ def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
         "objective": plan.operators[only_operator(plan)].objective,
         "devices": len(plan.hardware.devices),
         "predicted": result_of(plan),
+        "unfinished": plan.unfinished,
         "plan": str(path),
     }
 
