@@ -15,6 +15,7 @@ from gearshift.planner.request import PlanRequest, Progress, silent
 
 DEFAULT = "optimal"
 MODULES = {
+    "coordinate": "gearshift.planner.coordinate",
     "optimal": "gearshift.planner.optimal",
 }
 

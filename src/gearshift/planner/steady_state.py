@@ -97,7 +97,7 @@ class SteadyState:
         """The cell, simulated unless it is known."""
         key = (cascade, load_qps, largest_batch_size)
         if key not in self._cells:
-            self._cells[key] = self._simulate(cascade, load_qps, largest_batch_size)
+            self._cells[key] = self.simulate(cascade, load_qps, self.settings(cascade, largest_batch_size))
             self.simulated += 1
         return self._cells[key]
 
@@ -116,7 +116,7 @@ class SteadyState:
     def holds(self, cascade: Cascade, load_qps: float) -> bool:
         """Whether some largest batch keeps the cascade stable and within the objective at this load."""
         sizes = reversed(self.batch_sizes())
-        return any(self._meets(self.cell(cascade, load_qps, size)) for size in sizes)
+        return any(self.meets(self.cell(cascade, load_qps, size)) for size in sizes)
 
     def capacity_qps(self, cascade: Cascade, *, least_qps: float, most_qps: float) -> float:
         """The highest load, to within `CAPACITY_PRECISION`, at which the cascade holds; 0 when below `least_qps`."""
@@ -130,13 +130,13 @@ class SteadyState:
             low, high = (middle, high) if self.holds(cascade, middle) else (low, middle)
         return low
 
-    def _meets(self, cell: Cell) -> bool:
+    def meets(self, cell: Cell) -> bool:
+        """Whether a cell is stable and within the objective."""
         return cell.stable and (self.objective.latency_s is None or cell.latency_s <= self.objective.latency_s)
 
-    def _simulate(self, cascade: Cascade, load_qps: float, largest_batch_size: int) -> Cell:
-        gear = Gear(
-            load_range=LoadRange(from_=0.0), cascade=cascade, replicas=self.settings(cascade, largest_batch_size)
-        )
+    def simulate(self, cascade: Cascade, load_qps: float, replicas: tuple[ReplicaSettings, ...]) -> Cell:
+        """The cell of a gear with this cascade and these settings, simulated anew."""
+        gear = Gear(load_range=LoadRange(from_=0.0), cascade=cascade, replicas=replicas)
         plan = GearPlan(
             planner="steady-state",
             hardware=self.hardware,
