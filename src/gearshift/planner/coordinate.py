@@ -12,12 +12,12 @@ import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
+from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan, GearPrediction
 from gearshift.objective import Objective
@@ -42,6 +42,8 @@ MOST_CYCLES = 16
 FRONTIER_STEPS = 8
 ANY_LATENCY_S = 1e4
 STABLE_UTILISATION = 0.9
+IDLE_SHARE = 0.1
+"""Of the lowest range's load: what is too slow there is too slow at any load."""
 
 
 def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
@@ -105,6 +107,7 @@ class _Search:
         self.request, self.progress = request, progress
         self.hosts = hosts_of(request.profile, request.hardware)
         self.loads_qps = (request.least_margin or 1.0) * request.upper_ends()
+        self.idle_qps = IDLE_SHARE * float(self.loads_qps[0])
         self.weights = range_weights(request)
         self.deadline_s = time.monotonic() + (request.budget_s or math.inf)
         self.initial = _Draft(placed={host.device: list(host.seconds) for host in self.hosts})
@@ -113,6 +116,7 @@ class _Search:
         self.bottlenecks: dict[int, str] = {}
         self._steady = functools.cache(self._steady_on)
         self._tuned: dict[tuple[object, ...], Tuned] = {}
+        self._pruned: dict[tuple[object, ...], Held | DoesNotFit] = {}
 
     def run(self) -> GearPlan:
         """Cycle through the submodules until nothing changes; the cheapest cascade's plan is what is fallen back to."""
@@ -173,12 +177,21 @@ class _Search:
         return outcome
 
     def tune_queues(self, failure: Failure | None, draft: _Draft) -> _Outcome:
-        """Section 4.5: raise minimum queue lengths of the first model from 1 until each range holds."""
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            gears = tuple(pool.map(lambda k: self._tune(k, draft), range(len(self.loads_qps))))
-        draft = dataclasses.replace(draft, gears=gears)
-        failing = {k: self._bottleneck(k, draft) for k, tuned in enumerate(gears) if not tuned.holds}
-        return (self._too_slow(failing) if failing else None), draft
+        """Section 4.5: raise minimum queue lengths of the first model from 1 until each range holds.
+
+        A cascade that fails in a range, or on devices with next to nothing to do, is not simulated in higher ones.
+        """
+        gears: dict[int, Tuned] = {}
+        failed: set[Cascade] = set()
+        for k, candidate in enumerate(draft.assigned):
+            if candidate.cascade not in failed and self._tune(k, draft, self.idle_qps).holds:
+                gears[k] = self._tune(k, draft)
+            if k not in gears or not gears[k].holds:
+                failed.add(candidate.cascade)
+        failing = [k for k in range(len(draft.assigned)) if k not in gears or not gears[k].holds]
+        if failing:
+            return self._too_slow(failing, draft), draft
+        return None, dataclasses.replace(draft, gears=tuple(gears.values()))
 
     # Workload adaption ------------------------------------------------------------------------------------------------
 
@@ -246,9 +259,12 @@ class _Search:
         overloaded = [k for k, demand in enumerate(demands) if balance(demand, everywhere) is None]
         if overloaded:
             draft = dataclasses.replace(draft, placed=self.initial.placed)
-            return self._too_slow({k: self._bottleneck(k, draft) for k in overloaded}), draft
+            return self._too_slow(overloaded, draft), draft
         highest = sorted({candidate.cascade: k for k, candidate in enumerate(draft.assigned)}.values())
-        placed = prune(self.hosts, [demands[k] for k in highest], at_least=at_least)
+        key = (tuple(candidate.cascade for candidate in draft.assigned), tuple(sorted(at_least.items())))
+        if key not in self._pruned:
+            self._pruned[key] = prune(self.hosts, [demands[k] for k in highest], at_least=at_least)
+        placed = self._pruned[key]
         if isinstance(placed, DoesNotFit):
             return NoRoom(placed.models, tuple(highest[d] for d in placed.demands)), draft
         return None, dataclasses.replace(draft, placed=placed, at_least=at_least)
@@ -274,23 +290,23 @@ class _Search:
         demand = self._demand(k, draft)
         return max(demand, key=lambda model: demand[model] * work_s[model] / count_of(draft.placed, model))
 
-    def _too_slow(self, bottlenecks: dict[int, str]) -> TooSlow:
+    def _too_slow(self, failing: Sequence[int], draft: _Draft) -> TooSlow:
+        bottlenecks = {k: self._bottleneck(k, draft) for k in failing}
         self.bottlenecks |= bottlenecks
         return TooSlow(bottlenecks)
 
     # Minimum queue lengths --------------------------------------------------------------------------------------------
 
-    def _tune(self, k: int, draft: _Draft) -> Tuned:
-        return self._tune_at(float(self.loads_qps[k]), k, draft)
-
-    def _tune_at(self, load_qps: float, k: int, draft: _Draft) -> Tuned:
+    def _tune(self, k: int, draft: _Draft, load_qps: float | None = None) -> Tuned:
         placement = placement_of(self.request.hardware, draft.placed)
         cascade = draft.assigned[k].cascade
+        load_qps = float(self.loads_qps[k]) if load_qps is None else load_qps
         key = (placement, cascade, load_qps)
         if key not in self._tuned:
             found = balance(self._demand(k, draft), seconds_held(self.hosts, draft.placed), most_utilisation=math.inf)
             shares = {} if found is None else {replica_id(m, d): s for (m, d), s in found.shares.items()}
-            self._tuned[key] = tune(self._steady(placement), cascade, load_qps, shares)
+            longest = 1 if load_qps == self.idle_qps else None
+            self._tuned[key] = tune(self._steady(placement), cascade, load_qps, shares, longest=longest)
         return self._tuned[key]
 
     def _steady_on(self, placement: Placement) -> SteadyState:
@@ -303,7 +319,11 @@ class _Search:
         """The plan of the cheapest cascade alone: where this fails no other holds (section 4.2)."""
         draft = dataclasses.replace(self.initial, assigned=(self.candidates[CHEAPEST],) * len(self.loads_qps))
         failure, draft = self._placed(draft, {})
-        return (failure, draft) if failure is not None else self.tune_queues(None, draft)
+        if failure is not None:
+            return failure, draft
+        gears = tuple(self._tune(k, draft) for k in range(len(draft.assigned)))
+        failing = [k for k, tuned in enumerate(gears) if not tuned.holds]
+        return (self._too_slow(failing, draft) if failing else None), dataclasses.replace(draft, gears=gears)
 
     def fastest_s(self) -> float:
         """The tightest latency objective that the cheapest cascade holds in all ranges; raises `Infeasible`."""
