@@ -51,10 +51,10 @@ def tune(
         )
         cell = steady.simulate(cascade, load_qps, settings)
         tuned = Tuned(settings, cell, steady.meets(cell))
-        if tuned.holds or (cell.stable and cell.utilisation < NOT_BUSY):
+        if tuned.holds:
             return tuned
         improves = best is None or (not cell.stable, cell.latency_s) < (not best.cell.stable, best.cell.latency_s)
         best, worse = (tuned, 0) if best is None or improves else (best, worse + 1)
-        if worse >= PATIENCE:
+        if worse >= PATIENCE or (cell.stable and cell.utilisation < NOT_BUSY):
             break
     return best or tuned
