@@ -24,7 +24,7 @@ from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.planner.assemble import assemble, replay, with_predictions
 from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade, pareto_cascades
-from gearshift.planner.downgrading import CHEAPEST, Choices, Failure, NoRoom, NotAccurate, TooSlow
+from gearshift.planner.downgrading import CHEAPEST, ROUNDING, Choices, Failure, NoRoom, NotAccurate, TooSlow
 from gearshift.planner.hosts import Held, count_of, hosts_of, placement_of, replica_id, seconds_held
 from gearshift.planner.load_balance import balance
 from gearshift.planner.pareto import undominated
@@ -52,7 +52,7 @@ def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     Every range holds in steady state; unlike `optimal`'s, the plan is not confirmed on the trace.  Raises `Infeasible`.
     `progress` is told the time-weighted accuracy at the end.
     """
-    made = with_predictions(_Search(_checked(request), progress).run(), request)
+    made = with_predictions(Coordination(_checked(request), progress).run(), request)
     progress(f"time-weighted accuracy {time_weighted_accuracy(made, request):.4f}", 1.0)
     return made
 
@@ -65,7 +65,7 @@ def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearP
     """
     began_s = time.monotonic()
     progress("finding the fastest and the slowest plan", 0.0)
-    slowest = _Search(_for_latency(request, ANY_LATENCY_S, began_s), silent)
+    slowest = Coordination(_for_latency(request, ANY_LATENCY_S, began_s), silent)
     fastest_s, slowest_s = slowest.fastest_s(), _slowest_s(slowest.run())
     plans: list[GearPlan] = []
     points: list[tuple[float, float]] = []
@@ -73,7 +73,7 @@ def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearP
         progress(f"planning for {latency_s * 1e3:.4g} ms", i / FRONTIER_STEPS)
         asked = _for_latency(request, _rounded_up_s(latency_s), began_s)
         try:
-            made = _Search(asked, silent).run()
+            made = Coordination(asked, silent).run()
         except Infeasible:
             continue
         replayed = replay(made, asked, part=PART_B)
@@ -86,7 +86,7 @@ def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Draft:
+class Draft:
     """The plan so far; what a submodule has not yet decided is empty."""
 
     placed: Held
@@ -97,10 +97,10 @@ class _Draft:
     gears: tuple[Tuned, ...] = ()
 
 
-_Outcome = tuple[Failure | None, _Draft]
+_Outcome = tuple[Failure | None, Draft]
 
 
-class _Search:
+class Coordination:
     """One run of Algorithm 1."""
 
     def __init__(self, request: PlanRequest, progress: Progress) -> None:
@@ -110,7 +110,7 @@ class _Search:
         self.idle_qps = IDLE_SHARE * float(self.loads_qps[0])
         self.weights = range_weights(request)
         self.deadline_s = time.monotonic() + (request.budget_s or math.inf)
-        self.initial = _Draft(placed={host.device: list(host.seconds) for host in self.hosts})
+        self.initial = Draft(placed={host.device: list(host.seconds) for host in self.hosts})
         self.candidates = self._cascades(self.initial.placed)
         self.modules = (self.search_cascades, self.assign_cascades, self.place_models, self.tune_queues)
         self.bottlenecks: dict[int, str] = {}
@@ -145,13 +145,13 @@ class _Search:
 
     # The submodules, in the order of Algorithm 1 ----------------------------------------------------------------------
 
-    def search_cascades(self, failure: Failure | None, draft: _Draft) -> _Outcome:
+    def search_cascades(self, failure: Failure | None, draft: Draft) -> _Outcome:
         """Section 4.2: the front by accuracy and work on the present placement; an error here is final."""
         if failure is not None:
             return failure, draft
         return None, dataclasses.replace(draft, offered=self._cascades(draft.placed))
 
-    def assign_cascades(self, failure: Failure | None, draft: _Draft) -> _Outcome:
+    def assign_cascades(self, failure: Failure | None, draft: Draft) -> _Outcome:
         """Section 4.3: the best by what the objective leaves free; then downgraded where an error says so."""
         if failure is None and draft.choices is not None:
             return None, dataclasses.replace(draft, assigned=self._swapped(draft))
@@ -167,7 +167,7 @@ class _Search:
         self.progress("assigning cascades", 0.9 * closed)
         return None, dataclasses.replace(draft, choices=choices, assigned=assigned)
 
-    def place_models(self, failure: Failure | None, draft: _Draft) -> _Outcome:
+    def place_models(self, failure: Failure | None, draft: Draft) -> _Outcome:
         """Section 4.4: prune replicas until memory holds; on an error, with one more replica of a bottleneck."""
         if isinstance(failure, TooSlow):
             return self._with_one_more_replica(failure, draft)
@@ -176,7 +176,7 @@ class _Search:
             outcome = self._placed(draft, {})
         return outcome
 
-    def tune_queues(self, failure: Failure | None, draft: _Draft) -> _Outcome:
+    def tune_queues(self, failure: Failure | None, draft: Draft) -> _Outcome:
         """Section 4.5: raise minimum queue lengths of the first model from 1 until each range holds.
 
         A cascade that fails in a range, or on devices with next to nothing to do, is not simulated in higher ones.
@@ -196,8 +196,12 @@ class _Search:
     # Workload adaption ------------------------------------------------------------------------------------------------
 
     def _cascades(self, placed: Held) -> tuple[CandidateCascade, ...]:
-        found = pareto_cascades(self.request.profile, self._work_s(placed), most=self.request.most_candidates)
-        return tuple(found)
+        """By rising work and accuracy; of equal accuracies, which rounding may leave on the front, the cheapest."""
+        kept: list[CandidateCascade] = []
+        for each in pareto_cascades(self.request.profile, self._work_s(placed), most=self.request.most_candidates):
+            if not kept or each.accuracy > kept[-1].accuracy + ROUNDING:
+                kept.append(each)
+        return tuple(kept)
 
     def _work_s(self, placed: Held) -> dict[str, float]:
         """Seconds per request of each model that is placed: the harmonic mean over its devices."""
@@ -218,7 +222,7 @@ class _Search:
             candidates=candidates, weights=self.weights.tolist(), least_accuracy=least_accuracy, open=tuple(numbers)
         )
 
-    def _corrected(self, choices: Choices, failure: Failure, draft: _Draft) -> Choices | None:
+    def _corrected(self, choices: Choices, failure: Failure, draft: Draft) -> Choices | None:
         match failure:
             case TooSlow(bottlenecks):
                 used = {model for candidate in draft.assigned for model in candidate.cascade.models}
@@ -229,7 +233,7 @@ class _Search:
             case NotAccurate():
                 return None
 
-    def _swapped(self, draft: _Draft) -> tuple[CandidateCascade, ...]:
+    def _swapped(self, draft: Draft) -> tuple[CandidateCascade, ...]:
         """Each range's cascade, or a new one that is no worse in accuracy and work and better in one."""
         work_s = self._work_s(draft.placed)
 
@@ -247,12 +251,12 @@ class _Search:
 
     # Hardware mapping -------------------------------------------------------------------------------------------------
 
-    def _demand(self, k: int, draft: _Draft) -> dict[str, float]:
+    def _demand(self, k: int, draft: Draft) -> dict[str, float]:
         """Requests per second that reach each model of range k's cascade."""
         candidate, load_qps = draft.assigned[k], float(self.loads_qps[k])
         return {m: reach * load_qps for m, reach in zip(candidate.cascade.models, candidate.reach, strict=True)}
 
-    def _placed(self, draft: _Draft, at_least: Mapping[str, int]) -> _Outcome:
+    def _placed(self, draft: Draft, at_least: Mapping[str, int]) -> _Outcome:
         """Pruned to memory; of ranges with the same cascade the highest stands for all, as loads are proportional."""
         demands = [self._demand(k, draft) for k in range(len(draft.assigned))]
         everywhere = seconds_held(self.hosts, self.initial.placed)
@@ -269,7 +273,7 @@ class _Search:
             return NoRoom(placed.models, tuple(highest[d] for d in placed.demands)), draft
         return None, dataclasses.replace(draft, placed=placed, at_least=at_least)
 
-    def _with_one_more_replica(self, failure: TooSlow, draft: _Draft) -> _Outcome:
+    def _with_one_more_replica(self, failure: TooSlow, draft: Draft) -> _Outcome:
         """A placement with one more replica of a bottleneck, where that lowers its range's utilisation."""
         for k, model in failure.bottlenecks.items():
             now, possible = count_of(draft.placed, model), sum(model in host.seconds for host in self.hosts)
@@ -280,24 +284,24 @@ class _Search:
                 return None, changed
         return failure, draft
 
-    def _utilisation(self, k: int, draft: _Draft) -> float:
+    def _utilisation(self, k: int, draft: Draft) -> float:
         found = balance(self._demand(k, draft), seconds_held(self.hosts, draft.placed), most_utilisation=math.inf)
         return math.inf if found is None else found.utilisation
 
-    def _bottleneck(self, k: int, draft: _Draft) -> str:
+    def _bottleneck(self, k: int, draft: Draft) -> str:
         """The model of range k's cascade with the most work per replica; of equal ones the first."""
         work_s = self._work_s(draft.placed)
         demand = self._demand(k, draft)
         return max(demand, key=lambda model: demand[model] * work_s[model] / count_of(draft.placed, model))
 
-    def _too_slow(self, failing: Sequence[int], draft: _Draft) -> TooSlow:
+    def _too_slow(self, failing: Sequence[int], draft: Draft) -> TooSlow:
         bottlenecks = {k: self._bottleneck(k, draft) for k in failing}
         self.bottlenecks |= bottlenecks
         return TooSlow(bottlenecks)
 
     # Minimum queue lengths --------------------------------------------------------------------------------------------
 
-    def _tune(self, k: int, draft: _Draft, load_qps: float | None = None) -> Tuned:
+    def _tune(self, k: int, draft: Draft, load_qps: float | None = None) -> Tuned:
         placement = placement_of(self.request.hardware, draft.placed)
         cascade = draft.assigned[k].cascade
         load_qps = float(self.loads_qps[k]) if load_qps is None else load_qps
@@ -332,7 +336,7 @@ class _Search:
             raise self._infeasible(failure, cheapest)
         return max(tuned.cell.latency_s for tuned in cheapest.gears)
 
-    def _plan_of(self, draft: _Draft, *, unfinished: bool = False) -> GearPlan:
+    def _plan_of(self, draft: Draft, *, unfinished: bool = False) -> GearPlan:
         placement = placement_of(self.request.hardware, draft.placed)
         gears = []
         upper_ends = self.request.upper_ends()
@@ -352,7 +356,7 @@ class _Search:
         made = assemble(self.request, placement, gears, planner="coordinate", alpha=ALPHA, meter="alpha")
         return msgspec.structs.replace(made, unfinished=unfinished)
 
-    def _infeasible(self, failure: Failure | None, draft: _Draft) -> Infeasible:
+    def _infeasible(self, failure: Failure | None, draft: Draft) -> Infeasible:
         """Why there is no plan, for the user."""
         if draft.choices is not None or not isinstance(failure, TooSlow):
             reached = draft.choices.best_accuracy() if draft.choices else self.candidates[-1].accuracy
@@ -380,7 +384,7 @@ class _Search:
             model,
         )
 
-    def out_of_time(self, draft: _Draft | None = None) -> Infeasible:
+    def out_of_time(self, draft: Draft | None = None) -> Infeasible:
         """That the budget was too small."""
         reason = f"no plan was found within {self.request.budget_s:g} s"
         return self._refusal(reason, *self._worst_range(draft or self.initial))
@@ -394,7 +398,7 @@ class _Search:
         load_range = load_ranges(self.request.upper_ends())[k]
         return Infeasible(reason, load_range=str(load_range), bottleneck=model, nearest_latency_s=nearest_s)
 
-    def _worst_range(self, draft: _Draft) -> tuple[int, str]:
+    def _worst_range(self, draft: Draft) -> tuple[int, str]:
         """The range that lost most weighted accuracy to errors, and its bottleneck."""
         top = self.candidates[-1]
         lost = np.zeros(len(self.weights))

@@ -14,10 +14,12 @@ from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.plan_file import encode_plan
 from gearshift.planner import planners
-from gearshift.planner.coordinate import frontier, plan
+from gearshift.planner.coordinate import Coordination, Draft, frontier, plan
+from gearshift.planner.downgrading import NoRoom, TooSlow
+from gearshift.planner.hosts import count_of
 from gearshift.planner.pareto import undominated
 from gearshift.planner.range_weights import range_weights, time_weighted_accuracy
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.request import PlanRequest, silent
 from gearshift.profiles.profile import PredictionRecords, Profile
 from tests.unit.planner.little import PROFILE, little_request, little_trace
 from tests.worlds import synthetic_profile
@@ -298,3 +300,79 @@ def test_each_plans_objective_is_the_one_that_it_was_made_for() -> None:
 def test_the_frontier_of_too_much_load_is_infeasible() -> None:
     with pytest.raises(Infeasible, match="cannot carry"):
         frontier(little_request(trace=HEAVY))
+
+
+# The submodules, one at a time ----------------------------------------------------------------------------------------
+
+
+def assigned(**changed: Any) -> tuple[Coordination, Draft]:
+    """A search whose cascades are assigned for the first time."""
+    search = Coordination(little_request(**changed), silent)
+    _, draft = search.search_cascades(None, search.initial)
+    failure, draft = search.assign_cascades(None, draft)
+    assert failure is None
+    return search, draft
+
+
+def test_the_search_always_holds_the_cheapest_and_the_most_accurate_cascade() -> None:
+    _, draft = assigned(most_candidates=2)
+    assert draft.offered[0].cascade.models == ("m0",)
+    assert draft.offered[-1].accuracy == max(each.accuracy for each in assigned(most_candidates=500)[1].offered)
+
+
+def test_an_error_that_reaches_the_cascade_search_is_final() -> None:
+    search, draft = assigned()
+    assert search.search_cascades(TooSlow({1: "m0"}), draft) == (TooSlow({1: "m0"}), draft)
+
+
+def test_only_the_range_that_an_error_names_is_downgraded() -> None:
+    search, draft = assigned()
+    failure, after = search.assign_cascades(TooSlow({1: "m2"}), draft)
+    assert failure is None
+    assert [a == b for a, b in zip(draft.assigned, after.assigned, strict=True)] == [True, False, True, True]
+    assert after.assigned[1].work_s < draft.assigned[1].work_s
+
+
+def test_models_that_memory_cannot_hold_together_are_given_up_one_at_a_time() -> None:
+    search, draft = assigned()
+    used = {model for each in draft.assigned for model in each.cascade.models}
+    failure, after = search.assign_cascades(NoRoom(tuple(sorted(used)), ()), draft)
+    assert failure is None
+    assert len({model for each in after.assigned for model in each.cascade.models}) < len(used | {"m1"})
+
+
+def test_more_load_than_all_devices_carry_names_the_ranges_and_the_bottleneck() -> None:
+    search, draft = assigned()
+    failure, _ = search.place_models(None, draft)
+    assert isinstance(failure, TooSlow)
+    assert set(failure.bottlenecks.values()) == {"m2"}
+    assert 2 in failure.bottlenecks
+    assert 0 not in failure.bottlenecks
+
+
+def test_a_bottleneck_gets_one_more_replica_where_that_helps() -> None:
+    """Twenty ranges, of which the lowest alone asks for m2: m0 at the highest load leaves it one device of four."""
+    hardware = identical_devices(4, memory_bytes=MODEL_BYTES)
+    search, draft = assigned(hardware=hardware, ranges=20, trace=little_trace(low_qps=300, high_qps=900))
+    cheapest, best = draft.offered[0], draft.offered[-1]
+    assert best.cascade.models == ("m0", "m2")
+    failure, draft = search.place_models(None, dataclasses.replace(draft, assigned=(best, *[cheapest] * 19)))
+    assert failure is None
+    assert (count_of(draft.placed, "m0"), count_of(draft.placed, "m2")) == (3, 1)
+    failure, draft = search.place_models(TooSlow({0: "m2"}), draft)
+    assert failure is None
+    assert (count_of(draft.placed, "m0"), count_of(draft.placed, "m2")) == (2, 2)
+
+
+def test_where_no_more_replicas_help_the_error_travels_on() -> None:
+    search, draft = assigned(trace=little_trace(low_qps=20, high_qps=60))
+    failure, draft = search.place_models(None, draft)
+    assert failure is None
+    assert search.place_models(TooSlow({0: "m2"}), draft) == (TooSlow({0: "m2"}), draft)
+
+
+def test_ranges_that_are_too_slow_are_named() -> None:
+    search, draft = assigned(latency_s=0.012, trace=little_trace(low_qps=20, high_qps=60))
+    _, draft = search.place_models(None, draft)
+    failure, _ = search.tune_queues(None, draft)
+    assert failure == TooSlow({0: "m2", 1: "m2", 2: "m2"})
