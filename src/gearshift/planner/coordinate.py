@@ -359,11 +359,11 @@ class Coordination:
     def _infeasible(self, failure: Failure | None, draft: Draft) -> Infeasible:
         """Why there is no plan, for the user."""
         if draft.choices is not None or not isinstance(failure, TooSlow):
+            asked = self.request.objective.accuracy or 0.0
             reached = draft.choices.best_accuracy() if draft.choices else self.candidates[-1].accuracy
-            asked = self.request.objective.accuracy
+            known = f", the most accurate has about {reached:.4g}" if reached < asked else ""
             return self._refusal(
-                f"no plan on {self._devices} has a time-weighted accuracy of {asked:.4g}, "
-                f"the most accurate has about {reached:.4g}",
+                f"no plan on {self._devices} has a time-weighted accuracy of {asked:.4g}{known}",
                 *self._worst_range(draft),
             )
         k, model = max(failure.bottlenecks.items())

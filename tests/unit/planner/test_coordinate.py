@@ -297,6 +297,12 @@ def test_each_plans_objective_is_the_one_that_it_was_made_for() -> None:
         assert all(gear.predicted and gear.predicted.latency_p95_s <= latency_s for gear in operator_of(made).gears)
 
 
+def test_a_frontier_without_time_is_the_cheapest_plan() -> None:
+    plans = frontier(little_request(budget_s=1e-9))
+    assert [made.unfinished for made in plans] == [True] * len(plans)
+    assert {models for made in plans for models in models_of(made)} == {("m0",)}
+
+
 def test_the_frontier_of_too_much_load_is_infeasible() -> None:
     with pytest.raises(Infeasible, match="cannot carry"):
         frontier(little_request(trace=HEAVY))
