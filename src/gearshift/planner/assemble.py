@@ -39,12 +39,13 @@ def replica_settings(
     shares: Mapping[str, float],
     largest_batch_size: int,
     minimum_queue_length: Mapping[str, int] | None = None,
+    longest_wait_s: Mapping[str, float] | None = None,
 ) -> tuple[ReplicaSettings, ...]:
-    """How every replica works in a gear with `cascade`: load `shares` and minimum queue lengths by replica id.
+    """How every replica works in a gear with `cascade`: shares, minimum queue lengths and longest waits by replica id.
 
     Batches are capped at what was profiled; replicas of models outside the cascade have no share.
     """
-    minimum = minimum_queue_length or {}
+    minimum, longest_s = minimum_queue_length or {}, longest_wait_s or {}
     curves = curves_of(profile, hardware, placement)
     settings = []
     for replica in placement.replicas:
@@ -56,6 +57,7 @@ def replica_settings(
                 load_share=shares.get(replica.id, 0.0) if used else 0.0,
                 minimum_queue_length=max(1, minimum.get(replica.id, 1)) if used else 1,
                 largest_batch_size=largest,
+                longest_wait_s=longest_s.get(replica.id, 0.0) if used else 0.0,
                 cores=replica.cores,
             )
         )
