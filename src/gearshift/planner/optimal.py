@@ -20,7 +20,7 @@ from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
 from gearshift.placement import Placement
-from gearshift.planner.assemble import assemble, replay, with_predictions
+from gearshift.planner.assemble import assemble, replay, rounded_up_s, with_predictions
 from gearshift.planner.assignment import best_monotone_assignment
 from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade, pareto_cascades, work_per_request_s
 from gearshift.planner.confirm import SEEDS, Confirmation, workload_of
@@ -259,7 +259,7 @@ class _Search:
         made = self.build([self.candidates[0]] * len(self.upper_ends))
         replays = [self._replay(made, part=part, seeds=SEEDS) for part in (PART_A, PART_B)]
         spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
-        return _rounded_up(1.05 * max(least_s, spread_s))
+        return rounded_up_s(1.05 * max(least_s, spread_s))
 
     def _infeasible(self) -> Infeasible:
         """Why, and the nearest latency objective that the cheapest cascade meets on the ranges and on the trace."""
@@ -290,9 +290,3 @@ def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> flo
     """Seconds per request that a cascade spends in one of its models, at batch 1."""
     curve = next(c for c in profile.curves if c.model == model)
     return candidate.reach[candidate.cascade.models.index(model)] * curve.seconds(curve.batch_sizes[0])
-
-
-def _rounded_up(seconds: float) -> float:
-    """Up to two significant digits of milliseconds."""
-    unit = 10.0 ** (math.floor(math.log10(seconds * 1e3)) - 1)
-    return math.ceil(seconds * 1e3 / unit) * unit / 1e3

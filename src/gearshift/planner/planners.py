@@ -15,6 +15,7 @@ from gearshift.planner.request import PlanRequest, Progress, silent
 
 DEFAULT = "optimal"
 MODULES = {
+    "frontier": "gearshift.planner.frontier",
     "optimal": "gearshift.planner.optimal",
 }
 

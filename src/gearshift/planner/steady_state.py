@@ -134,9 +134,11 @@ class SteadyState:
         return cell.stable and (self.objective.latency_s is None or cell.latency_s <= self.objective.latency_s)
 
     def _simulate(self, cascade: Cascade, load_qps: float, largest_batch_size: int) -> Cell:
-        gear = Gear(
-            load_range=LoadRange(from_=0.0), cascade=cascade, replicas=self.settings(cascade, largest_batch_size)
-        )
+        return self.serve(cascade, self.settings(cascade, largest_batch_size), load_qps)
+
+    def serve(self, cascade: Cascade, replicas: tuple[ReplicaSettings, ...], load_qps: float) -> Cell:
+        """What the cascade does at this load where replicas work as they are told; simulated each time."""
+        gear = Gear(load_range=LoadRange(from_=0.0), cascade=cascade, replicas=replicas)
         plan = GearPlan(
             planner="steady-state",
             hardware=self.hardware,

@@ -1,0 +1,236 @@
+"""Candidate plans of a search: an assignment of cascades on a placement, scheduled and simulated once each.
+
+Ken, sections 4.3.3 (`invocation_schedule`) and 4.3.4.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings
+from gearshift.placement import Placement
+from gearshift.planner.assemble import DEFAULT_ALPHA, assemble, curves_of, replay, replica_settings
+from gearshift.planner.cascade_search import CandidateCascade
+from gearshift.planner.invocation_schedule import balanced_shares, minimum_queue_lengths
+from gearshift.planner.request import PlanRequest, load_ranges
+from gearshift.planner.search_trace import search_trace
+from gearshift.planner.steady_state import Cell, SteadyState
+from gearshift.profiles.profile import PART_A
+from gearshift.result import percentile
+from gearshift.simulator.simulate import simulate
+from gearshift.workload import Workload, draw_workload
+
+RUNS_TO_DRAIN = 4
+"""A backlog counts as load that is to be gone after so many runs of the slowest model, or after 125 ms if longer."""
+LONGEST_WAIT_S = 3600.0
+
+Assignment = tuple[int, ...]
+"""A cascade per load range by number, from the cheapest (0) to the most accurate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An assignment on a placement, with the largest batch that any replica takes."""
+
+    assignment: Assignment
+    placement: Placement
+    largest_batch_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What simulating a candidate on part A gives; `entered` are the gears that were in force at some time.
+
+    Where devices are overloaded, nothing is simulated: `overload_s` is by how many seconds per second the busiest
+    device is, added up over the ranges, and `overloaded` the lowest such range.
+    """
+
+    candidate: Candidate
+    latency_s: float = math.inf
+    accuracy: float = 0.0
+    entered: frozenset[int] = frozenset()
+    overload_s: float = 0.0
+    overloaded: int | None = None
+
+    @property
+    def score(self) -> float:
+        """Accuracy per latency (Ken, section 4.3.1)."""
+        return self.accuracy / self.latency_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheduled:
+    gear: Gear
+    overload_s: float
+
+
+@dataclass(slots=True)
+class CandidatePlans:
+    """Plans of these `cascades`, from cheapest to most accurate, with all that is known of them by their content."""
+
+    request: PlanRequest
+    cascades: list[CandidateCascade]
+    upper_ends: list[float] = field(init=False)
+    ranges: list[LoadRange] = field(init=False)
+    workload: Workload = field(init=False)
+    sampled: bool = field(init=False)
+    """Whether the search sees other arrivals than the request's trace."""
+    _tried: dict[Candidate, Tried] = field(init=False, default_factory=dict)
+    _run_s: dict[Placement, dict[str, NDArray[np.float64]]] = field(init=False, default_factory=dict)
+    _shares: dict[tuple[Placement, int], dict[str, float]] = field(init=False, default_factory=dict)
+    _scheduled: dict[tuple[Placement, int, int, int], _Scheduled] = field(init=False, default_factory=dict)
+    _steady: dict[Placement, SteadyState] = field(init=False, default_factory=dict)
+    _cells: dict[tuple[Placement, int, int, int], Cell] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        request = self.request
+        self.upper_ends = request.upper_ends().tolist()
+        self.ranges = load_ranges(request.upper_ends())
+        trace = search_trace(request)
+        self.sampled = trace is not request.trace
+        self.workload = draw_workload(trace, request.profile.predictions.indices(PART_A), seed=0)
+
+    def models(self, assignment: Assignment) -> frozenset[str]:
+        """The models of its cascades."""
+        return frozenset(model for c in set(assignment) for model in self.cascades[c].cascade.models)
+
+    def known(self, candidate: Candidate) -> bool:
+        """Whether trying it is free."""
+        return candidate in self._tried
+
+    def tried(self, candidate: Candidate) -> Tried:
+        """The candidate on the search's workload."""
+        if candidate not in self._tried:
+            self._tried[candidate] = self._simulated(candidate)
+        return self._tried[candidate]
+
+    def on_the_whole_trace(self, tried: Tried) -> Tried:
+        """The candidate on the request's trace."""
+        if not self.sampled:
+            return tried
+        replayed = replay(self.bare(tried.candidate), self.request, part=PART_A, seeds=1)
+        return replace(tried, latency_s=float(replayed.latency_s[0]), accuracy=replayed.result.accuracy)
+
+    def cell(self, candidate: Candidate, k: int) -> Cell:
+        """The candidate's gear k under steady load at the upper end of its range."""
+        key = _gear_key(candidate, k)
+        if key not in self._cells:
+            request, placement = self.request, candidate.placement
+            if placement not in self._steady:
+                self._steady[placement] = SteadyState(
+                    request.profile, request.hardware, placement, request.objective, seed=request.seed
+                )
+            gear = self._gear(candidate, k).gear
+            self._cells[key] = self._steady[placement].serve(gear.cascade, gear.replicas, self.upper_ends[k])
+        return self._cells[key]
+
+    def bare(self, candidate: Candidate) -> GearPlan:
+        """The plan without predictions.  A backlog is to be gone within the time that `RUNS_TO_DRAIN` says."""
+        models, run_s = self.models(candidate.assignment), self._run_times_s(candidate.placement)
+        slowest_s = max(float(run_s[r.id][1]) for r in candidate.placement.replicas if r.model in models)
+        return assemble(
+            self.request,
+            candidate.placement,
+            [self._gear(candidate, k).gear for k in range(len(self.ranges))],
+            planner="frontier",
+            alpha=min(DEFAULT_ALPHA, 1 / (RUNS_TO_DRAIN * slowest_s)),
+        )
+
+    def predicted(self, candidate: Candidate) -> GearPlan:
+        """The plan whose gears say what steady load at the upper ends of their ranges is predicted to give."""
+        made, name = self.bare(candidate), self.request.profile.operator
+        gears = tuple(
+            msgspec.structs.replace(gear, predicted=self._prediction(candidate, k))
+            for k, gear in enumerate(made.operators[name].gears)
+        )
+        operator = msgspec.structs.replace(made.operators[name], gears=gears)
+        return msgspec.structs.replace(made, operators={name: operator})
+
+    def _prediction(self, candidate: Candidate, k: int) -> GearPrediction:
+        cell = self.cell(candidate, k)
+        return GearPrediction(
+            load_qps=self.upper_ends[k],
+            accuracy=self.cascades[candidate.assignment[k]].accuracy,
+            latency_p95_s=cell.latency_s,
+            share_late=cell.share_late,
+            utilisation=cell.utilisation,
+        )
+
+    def _simulated(self, candidate: Candidate) -> Tried:
+        """With scope `trace`, ranges that have the cheapest cascade already may be overloaded."""
+        every_range = self.request.objective.scope == "every-range"
+        overload_s = {
+            k: self._gear(candidate, k).overload_s
+            for k, c in enumerate(candidate.assignment)
+            if (every_range or c > 0) and self._gear(candidate, k).overload_s > 0
+        }
+        if overload_s:
+            return Tried(candidate=candidate, overload_s=sum(overload_s.values()), overloaded=min(overload_s))
+        run = simulate(self.bare(candidate), self.request.profile, self.workload)
+        return Tried(
+            candidate=candidate,
+            latency_s=percentile(run.latency_s, self.request.objective.percentile),
+            accuracy=float(run.quality(self.request.profile).mean()),
+            entered=frozenset([0, *run.shifts[:, 1].tolist()]),
+        )
+
+    def _gear(self, candidate: Candidate, k: int) -> _Scheduled:
+        key = _gear_key(candidate, k)
+        if key not in self._scheduled:
+            self._scheduled[key] = self._schedule(*key)
+        return self._scheduled[key]
+
+    def _schedule(self, placement: Placement, largest_batch_size: int, k: int, c: int) -> _Scheduled:
+        """Range k's gear with cascade c: load shares, and the queue lengths that the range's upper end asks for."""
+        request, cascade = self.request, self.cascades[c].cascade
+        reach = dict(zip(cascade.models, self.cascades[c].reach, strict=True))
+        run_s = self._run_times_s(placement)
+        if (placement, c) not in self._shares:
+            self._shares[placement, c] = balanced_shares(placement, reach, {r: float(s[1]) for r, s in run_s.items()})
+        shares = self._shares[placement, c]
+        rate_qps = {
+            replica.id: shares[replica.id] * reach[replica.model] * self.upper_ends[k]
+            for replica in placement.replicas
+            if shares.get(replica.id, 0.0) > 0
+        }
+        lengths = minimum_queue_lengths(
+            placement, rate_qps, {r: seconds[: largest_batch_size + 1] for r, seconds in run_s.items()}
+        )
+        settings = replica_settings(
+            request.profile,
+            request.hardware,
+            placement,
+            cascade,
+            shares=shares,
+            largest_batch_size=largest_batch_size,
+            minimum_queue_length=lengths.minimum,
+        )
+        gear = Gear(
+            load_range=self.ranges[k],
+            cascade=cascade,
+            replicas=tuple(_waiting(s, rate_qps.get(s.replica, 0.0)) for s in settings),
+        )
+        return _Scheduled(gear, lengths.overload_s)
+
+    def _run_times_s(self, placement: Placement) -> dict[str, NDArray[np.float64]]:
+        """Seconds (largest + 1,) of a batch of each size, by replica id."""
+        if placement not in self._run_s:
+            curves = curves_of(self.request.profile, self.request.hardware, placement)
+            self._run_s[placement] = {replica: curve.table_ns() / NS_PER_S for replica, curve in curves.items()}
+        return self._run_s[placement]
+
+
+def _gear_key(candidate: Candidate, k: int) -> tuple[Placement, int, int, int]:
+    return candidate.placement, candidate.largest_batch_size, k, candidate.assignment[k]
+
+
+def _waiting(settings: ReplicaSettings, rate_qps: float) -> ReplicaSettings:
+    """A batch starts anyway once its minimum queue length should have come, at the upper end of the range."""
+    if settings.minimum_queue_length == 1:
+        return settings
+    fill_s = min(LONGEST_WAIT_S, settings.minimum_queue_length / rate_qps)
+    return msgspec.structs.replace(settings, longest_wait_s=fill_s)
