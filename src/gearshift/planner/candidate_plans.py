@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings
 from gearshift.placement import Placement
+from gearshift.plan_tables import plan_tables
 from gearshift.planner.assemble import DEFAULT_ALPHA, assemble, curves_of, replay, replica_settings
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.invocation_schedule import balanced_shares, minimum_queue_lengths
@@ -20,8 +21,9 @@ from gearshift.planner.request import PlanRequest, load_ranges
 from gearshift.planner.search_trace import search_trace
 from gearshift.planner.steady_state import Cell, SteadyState
 from gearshift.profiles.profile import PART_A
+from gearshift.profiles.run_times import run_times_ns
 from gearshift.result import percentile
-from gearshift.simulator.simulate import simulate
+from gearshift.simulator.simulate import simulate_tables
 from gearshift.workload import Workload, draw_workload
 
 RUNS_TO_DRAIN = 4
@@ -80,6 +82,8 @@ class CandidatePlans:
     sampled: bool = field(init=False)
     """Whether the search sees other arrivals than the request's trace."""
     _tried: dict[Candidate, Tried] = field(init=False, default_factory=dict)
+    _run_ns: dict[tuple[Placement, int], NDArray[np.int64]] = field(init=False, default_factory=dict)
+    _certainty: dict[tuple[str, ...], NDArray[np.float64]] = field(init=False, default_factory=dict)
     _run_s: dict[Placement, dict[str, NDArray[np.float64]]] = field(init=False, default_factory=dict)
     _shares: dict[tuple[Placement, int], dict[str, float]] = field(init=False, default_factory=dict)
     _scheduled: dict[tuple[Placement, int, int, int], _Scheduled] = field(init=False, default_factory=dict)
@@ -170,11 +174,18 @@ class CandidatePlans:
         }
         if overload_s:
             return Tried(candidate=candidate, overload_s=sum(overload_s.values()), overloaded=min(overload_s))
-        run = simulate(self.bare(candidate), self.request.profile, self.workload)
+        made, profile = self.bare(candidate), self.request.profile
+        tables, key = plan_tables(made, profile.operator), (candidate.placement, candidate.largest_batch_size)
+        if key not in self._run_ns:
+            self._run_ns[key] = run_times_ns(made, tables, profile)
+        if tables.models not in self._certainty:
+            certainty = profile.predictions.certainty[profile.predictions.rows(tables.models)]
+            self._certainty[tables.models] = np.ascontiguousarray(certainty)
+        run = simulate_tables(tables, self._run_ns[key], self._certainty[tables.models], self.workload)
         return Tried(
             candidate=candidate,
             latency_s=percentile(run.latency_s, self.request.objective.percentile),
-            accuracy=float(run.quality(self.request.profile).mean()),
+            accuracy=float(run.quality(profile).mean()),
             entered=frozenset([0, *run.shifts[:, 1].tolist()]),
         )
 

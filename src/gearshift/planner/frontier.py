@@ -7,7 +7,7 @@ in docs/planners/frontier.md.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -30,6 +30,8 @@ WALK_SHARE = 0.7
 """Of the time there is; the rest is for choosing among the plans that were visited."""
 ACCURACY_NOISE, LATENCY_NOISE = 0.01, 1.5
 """How far the search may be from replays of the whole trace: what misses the objective by more is not replayed."""
+FAR_BELOW = 0.5
+"""Of the latency objective: cheaper plans than one that is as fast as this are not looked at."""
 SPARE = 1.05
 MOST_NEAREST = 3
 
@@ -51,9 +53,7 @@ def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
         "the planner 'frontier' takes no confidence",
         remedy="leave it out, and read the interval that the plan records",
     )
-    walk = _Walk(request, progress)
-    walk.run()
-    chosen = _Choice(walk).run()
+    chosen = _Choice(_Walk(request, progress)).run()
     progress("confirmed", 1.0)
     return chosen
 
@@ -101,8 +101,11 @@ class _Walk:
         self.visited: list[Tried] = []
         self._placements: dict[frozenset[str], Placement | None] = {}
 
-    def run(self) -> None:
-        """Visit the cheapest plan, then all from the most accurate down to it, as far as time allows (section 4.2)."""
+    def run(self, enough: Callable[[Tried], bool] = lambda tried: False) -> None:
+        """Visit the cheapest plan, then all from the most accurate down to it (section 4.2).
+
+        Ends before where a plan is `enough`, or when the walk's time is over.
+        """
         ranges, dearest, largest = len(self.plans.ranges), len(self.plans.cascades) - 1, self.batch_sizes[-1]
         try:
             cheapest = self._revised((0,) * ranges, 0, largest)
@@ -115,7 +118,7 @@ class _Walk:
                 self.visited.append(current)
                 left = sum(current.candidate.assignment) / max(1, dearest * ranges)
                 self.progress("walking the frontier", 0.9 * (1 - left))
-                current = self._step(current)
+                current = None if enough(current) else self._step(current)
         except _OutOfTimeError:
             self.unfinished = True
             if not self.visited:
@@ -253,6 +256,7 @@ class _Choice:
 
     def run(self) -> GearPlan:
         """The chosen plan with its predictions; raises `Infeasible` when there is none."""
+        self.walk.run(self._enough)
         try:
             if self.objective.latency_s is None:
                 self._choose_fastest()
@@ -263,6 +267,12 @@ class _Choice:
         if self.chosen is None:
             raise self.walk.out_of_time() if self.walk.unfinished else self._infeasible()
         return self.walk.finished(self.chosen)
+
+    def _enough(self, tried: Tried) -> bool:
+        """Whether plans further down the walk, which are cheaper, cannot be the answer."""
+        if self.objective.latency_s is not None:
+            return tried.latency_s < FAR_BELOW * self.objective.latency_s and self._in_time(tried) is not None
+        return tried.accuracy < (self.objective.accuracy or 0.0) - 2 * ACCURACY_NOISE
 
     def _choose_fastest(self) -> None:
         for tried in sorted(self.walk.visited, key=lambda t: t.latency_s):

@@ -7,7 +7,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.planner.request import PlanRequest
 from gearshift.workload import Trace
 
-MOST_REQUESTS = 40_000
+MOST_REQUESTS = 20_000
 PIECES = 8
 LEAST_VISIT_S = 0.3
 """Three windows of the meter."""
