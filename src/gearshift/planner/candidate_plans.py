@@ -16,7 +16,7 @@ from gearshift.placement import Placement
 from gearshift.plan_tables import plan_tables
 from gearshift.planner.assemble import DEFAULT_ALPHA, assemble, curves_of, replay, replica_settings
 from gearshift.planner.cascade_search import CandidateCascade
-from gearshift.planner.invocation_schedule import balanced_shares, minimum_queue_lengths
+from gearshift.planner.invocation_schedule import ONE_SECOND, balanced_shares, least_busy_s, minimum_queue_lengths
 from gearshift.planner.request import PlanRequest, load_ranges
 from gearshift.planner.search_trace import search_trace
 from gearshift.planner.steady_state import Cell, SteadyState
@@ -64,12 +64,6 @@ class Tried:
         return self.accuracy / self.latency_s
 
 
-@dataclass(frozen=True, slots=True)
-class _Scheduled:
-    gear: Gear
-    overload_s: float
-
-
 @dataclass(slots=True)
 class CandidatePlans:
     """Plans of these `cascades`, from cheapest to most accurate, with all that is known of them by their content."""
@@ -86,7 +80,8 @@ class CandidatePlans:
     _certainty: dict[tuple[str, ...], NDArray[np.float64]] = field(init=False, default_factory=dict)
     _run_s: dict[Placement, dict[str, NDArray[np.float64]]] = field(init=False, default_factory=dict)
     _shares: dict[tuple[Placement, int], dict[str, float]] = field(init=False, default_factory=dict)
-    _scheduled: dict[tuple[Placement, int, int, int], _Scheduled] = field(init=False, default_factory=dict)
+    _capacity_qps: dict[tuple[Placement, int, int], float] = field(init=False, default_factory=dict)
+    _gears: dict[tuple[Placement, int, int, int], Gear] = field(init=False, default_factory=dict)
     _steady: dict[Placement, SteadyState] = field(init=False, default_factory=dict)
     _cells: dict[tuple[Placement, int, int, int], Cell] = field(init=False, default_factory=dict)
 
@@ -128,7 +123,7 @@ class CandidatePlans:
                 self._steady[placement] = SteadyState(
                     request.profile, request.hardware, placement, request.objective, seed=request.seed
                 )
-            gear = self._gear(candidate, k).gear
+            gear = self._gear(candidate, k)
             self._cells[key] = self._steady[placement].serve(gear.cascade, gear.replicas, self.upper_ends[k])
         return self._cells[key]
 
@@ -139,7 +134,7 @@ class CandidatePlans:
         return assemble(
             self.request,
             candidate.placement,
-            [self._gear(candidate, k).gear for k in range(len(self.ranges))],
+            [self._gear(candidate, k) for k in range(len(self.ranges))],
             planner="frontier",
             alpha=min(DEFAULT_ALPHA, 1 / (RUNS_TO_DRAIN * slowest_s)),
         )
@@ -168,9 +163,9 @@ class CandidatePlans:
         """With scope `trace`, ranges that have the cheapest cascade already may be overloaded."""
         every_range = self.request.objective.scope == "every-range"
         overload_s = {
-            k: self._gear(candidate, k).overload_s
+            k: overload_s
             for k, c in enumerate(candidate.assignment)
-            if (every_range or c > 0) and self._gear(candidate, k).overload_s > 0
+            if (every_range or c > 0) and (overload_s := self._overload_s(candidate, k)) > 0
         }
         if overload_s:
             return Tried(candidate=candidate, overload_s=sum(overload_s.values()), overloaded=min(overload_s))
@@ -189,50 +184,63 @@ class CandidatePlans:
             entered=frozenset([0, *run.shifts[:, 1].tolist()]),
         )
 
-    def _gear(self, candidate: Candidate, k: int) -> _Scheduled:
-        key = _gear_key(candidate, k)
-        if key not in self._scheduled:
-            self._scheduled[key] = self._schedule(*key)
-        return self._scheduled[key]
+    def _overload_s(self, candidate: Candidate, k: int) -> float:
+        """By how many seconds per second the busiest device is overloaded at the upper end of range k."""
+        placement, c = candidate.placement, candidate.assignment[k]
+        key = placement, candidate.largest_batch_size, c
+        if key not in self._capacity_qps:
+            rate_qps, run_s = self._rates(placement, c, 1.0), self._run_times_s(placement, candidate.largest_batch_size)
+            self._capacity_qps[key] = ONE_SECOND / least_busy_s(placement, rate_qps, run_s)
+        return max(0.0, self.upper_ends[k] / self._capacity_qps[key] - 1)
 
-    def _schedule(self, placement: Placement, largest_batch_size: int, k: int, c: int) -> _Scheduled:
+    def _gear(self, candidate: Candidate, k: int) -> Gear:
+        key = _gear_key(candidate, k)
+        if key not in self._gears:
+            self._gears[key] = self._scheduled(*key)
+        return self._gears[key]
+
+    def _scheduled(self, placement: Placement, largest_batch_size: int, k: int, c: int) -> Gear:
         """Range k's gear with cascade c: load shares, and the queue lengths that the range's upper end asks for."""
         request, cascade = self.request, self.cascades[c].cascade
-        reach = dict(zip(cascade.models, self.cascades[c].reach, strict=True))
-        run_s = self._run_times_s(placement)
-        if (placement, c) not in self._shares:
-            self._shares[placement, c] = balanced_shares(placement, reach, {r: float(s[1]) for r, s in run_s.items()})
-        shares = self._shares[placement, c]
-        rate_qps = {
-            replica.id: shares[replica.id] * reach[replica.model] * self.upper_ends[k]
-            for replica in placement.replicas
-            if shares.get(replica.id, 0.0) > 0
-        }
-        lengths = minimum_queue_lengths(
-            placement, rate_qps, {r: seconds[: largest_batch_size + 1] for r, seconds in run_s.items()}
-        )
+        rate_qps = self._rates(placement, c, self.upper_ends[k])
         settings = replica_settings(
             request.profile,
             request.hardware,
             placement,
             cascade,
-            shares=shares,
+            shares=self._shares[placement, c],
             largest_batch_size=largest_batch_size,
-            minimum_queue_length=lengths.minimum,
+            minimum_queue_length=minimum_queue_lengths(
+                placement, rate_qps, self._run_times_s(placement, largest_batch_size)
+            ),
         )
-        gear = Gear(
+        return Gear(
             load_range=self.ranges[k],
             cascade=cascade,
             replicas=tuple(_waiting(s, rate_qps.get(s.replica, 0.0)) for s in settings),
         )
-        return _Scheduled(gear, lengths.overload_s)
 
-    def _run_times_s(self, placement: Placement) -> dict[str, NDArray[np.float64]]:
-        """Seconds (largest + 1,) of a batch of each size, by replica id."""
+    def _rates(self, placement: Placement, c: int, load_qps: float) -> dict[str, float]:
+        """Requests per second by replica id, of those that have a share of cascade c's load."""
+        cascade = self.cascades[c]
+        reach = dict(zip(cascade.cascade.models, cascade.reach, strict=True))
+        if (placement, c) not in self._shares:
+            alone_s = {r: float(seconds[1]) for r, seconds in self._run_times_s(placement).items()}
+            self._shares[placement, c] = balanced_shares(placement, reach, alone_s)
+        shares = self._shares[placement, c]
+        return {
+            replica.id: shares[replica.id] * reach[replica.model] * load_qps
+            for replica in placement.replicas
+            if shares.get(replica.id, 0.0) > 0
+        }
+
+    def _run_times_s(self, placement: Placement, largest: int | None = None) -> dict[str, NDArray[np.float64]]:
+        """Seconds (sizes + 1,) of a batch of each size up to `largest`, by replica id."""
         if placement not in self._run_s:
             curves = curves_of(self.request.profile, self.request.hardware, placement)
             self._run_s[placement] = {replica: curve.table_ns() / NS_PER_S for replica, curve in curves.items()}
-        return self._run_s[placement]
+        run_s = self._run_s[placement]
+        return run_s if largest is None else {replica: seconds[: largest + 1] for replica, seconds in run_s.items()}
 
 
 def _gear_key(candidate: Candidate, k: int) -> tuple[Placement, int, int, int]:

@@ -183,7 +183,7 @@ class _Walk:
                     return found
                 if models not in searched:
                     searched.add(models)
-                    self._search(found.candidate, [found.candidate.placement])
+                    self._improve(found.candidate)
                     continue
                 blamed = found.overloaded
             if assignment[blamed] == 0:
@@ -192,9 +192,7 @@ class _Walk:
 
     def _settled(self, tried: Tried) -> Tried:
         """The candidate that was chosen, on the placement and with the largest batch that are best for it."""
-        best = self.tried(
-            replace(tried.candidate, placement=self._search(tried.candidate, [tried.candidate.placement]))
-        )
+        best = self.tried(replace(tried.candidate, placement=self._improve(tried.candidate)))
         while True:
             i = self.batch_sizes.index(best.candidate.largest_batch_size)
             near = [*self.batch_sizes[max(0, i - 1) : i], *self.batch_sizes[i + 1 : i + 2]]
@@ -221,9 +219,17 @@ class _Walk:
         placements = [known] if here is None else [known, here]
         return min((self.tried(Candidate(assignment, p, largest_batch_size)) for p in placements), key=_cost)
 
-    def _search(self, candidate: Candidate, starts: Sequence[Placement]) -> Placement:
+    def _improve(self, candidate: Candidate) -> Placement:
+        """As a search from where the candidate is placed, of one placement at a time."""
+        return self._search(candidate, [candidate.placement], width=1)
+
+    def _search(self, candidate: Candidate, starts: Sequence[Placement], *, width: int = WIDTH) -> Placement:
         """The best placement found from `starts`, which is from now on the one known for these models."""
-        placement = beam_search(self.placer, lambda p: _cost(self.tried(replace(candidate, placement=p))), starts)
+
+        def cost(placement: Placement) -> Cost:
+            return _cost(self.tried(replace(candidate, placement=placement)))
+
+        placement = beam_search(self.placer, cost, starts, width=width)
         self._placements[self.plans.models(candidate.assignment)] = placement
         return placement
 

@@ -3,8 +3,7 @@
 Ken, section 4.3.3.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,8 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from gearshift.placement import Placement, Replica
+
+Ints = NDArray[np.int64]
 
 NEGLIGIBLE_SHARE = 1e-9
 ONE_SECOND = 1 + 1e-9
@@ -30,53 +31,69 @@ def balanced_shares(
     not depend on the load, and one serves every load range that has the cascade.
     """
     used = [replica for replica in placement.replicas if replica.model in rate_qps]
-    device_ids = sorted({d for replica in used for d in replica.device_ids})
     models = sorted(rate_qps)
     if len(used) == len(models):
         return {replica.id: 1.0 for replica in used}
-    work_s = np.array([run_s[replica.id] * rate_qps[replica.model] for replica in used])
+    row = {d: i for i, d in enumerate(sorted({d for replica in used for d in replica.device_ids}))}
+    devices, replicas = len(row), len(used)
     replicas_of = {model: sum(replica.model == model for replica in used) for model in models}
     even = np.array([1 / replicas_of[replica.model] for replica in used])
-    on_device = _membership([replica.device_ids for replica in used], device_ids)
-    average_s = float((on_device @ (work_s * even)).sum()) / len(device_ids)
-    load = on_device @ sparse.diags_array(work_s / average_s)
-    deviation = sparse.eye_array(len(device_ids))
-    per_model = _membership([[replica.model] for replica in used], models)
-    above_and_below: Any = sparse.block_array([[load, -deviation], [-load, -deviation]], format="csr")
-    all_shared: Any = sparse.hstack([per_model, sparse.csr_array((len(models), len(device_ids)))], format="csr")
+    work_s = np.array([run_s[replica.id] * rate_qps[replica.model] for replica in used])
+    device, held = np.array([(row[d], r) for r, replica in enumerate(used) for d in replica.device_ids]).T
+    load = work_s[held] / ((work_s * even)[held].sum() / devices)
+    each, ones = np.arange(devices), np.ones(devices)
     solved = linprog(
-        np.concatenate([np.zeros(len(used)), np.ones(len(device_ids))]),
-        A_ub=above_and_below,
-        b_ub=np.repeat([1.0, -1.0], len(device_ids)),
-        A_eq=all_shared,
+        np.repeat([0.0, 1.0], [replicas, devices]),
+        A_ub=_matrix(
+            np.concatenate([load, -load, -ones, -ones]),
+            np.concatenate([device, devices + device, each, devices + each]),
+            np.concatenate([held, held, replicas + each, replicas + each]),
+            (2 * devices, replicas + devices),
+        ),
+        b_ub=np.repeat([1.0, -1.0], devices),
+        A_eq=_matrix(
+            np.ones(replicas),
+            np.array([models.index(replica.model) for replica in used]),
+            np.arange(replicas),
+            (len(models), replicas + devices),
+        ),
         b_eq=np.ones(len(models)),
         method="highs",
     )
-    found = even if solved.x is None else np.where(solved.x[: len(used)] < NEGLIGIBLE_SHARE, 0, solved.x[: len(used)])
+    found = even if solved.x is None else np.where(solved.x[:replicas] < NEGLIGIBLE_SHARE, 0, solved.x[:replicas])
     total = dict.fromkeys(models, 0.0)
     for replica, share in zip(used, found.tolist(), strict=True):
         total[replica.model] += share
     return {replica.id: share / total[replica.model] for replica, share in zip(used, found.tolist(), strict=True)}
 
 
-@dataclass(frozen=True, slots=True)
-class QueueLengths:
-    """Minimum queue lengths by replica id, and by how many seconds per second the busiest device is overloaded (0)."""
+def least_busy_s(
+    placement: Placement, rate_qps: Mapping[str, float], run_s: Mapping[str, NDArray[np.float64]]
+) -> float:
+    """Seconds of work per second of the busiest device, with batches of the sizes where a request takes least.
 
-    minimum: dict[str, int]
-    overload_s: float
+    `rate_qps` and `run_s` as for `minimum_queue_lengths`.  In proportion to the load.
+    """
+    busy_s: dict[str, float] = {}
+    for replica in placement.replicas:
+        rate = rate_qps.get(replica.id, 0.0)
+        if rate > 0:
+            work_s = _work_per_s(rate, run_s[replica.id])[-1]
+            for device_id in replica.device_ids:
+                busy_s[device_id] = busy_s.get(device_id, 0.0) + work_s
+    return max(busy_s.values(), default=0.0)
 
 
 def minimum_queue_lengths(
     placement: Placement,
     rate_qps: Mapping[str, float],
     run_s: Mapping[str, NDArray[np.float64]],
-) -> QueueLengths:
-    """Queue lengths raised round-robin from 1 until each device's work fits into one second.
+) -> dict[str, int]:
+    """Queue lengths by replica id, raised round-robin from 1 until each device's work fits into one second.
 
     `rate_qps` and `run_s` by replica id: its requests per second, and its seconds (largest + 1,) for a batch of each
     size up to the largest allowed.  No length is raised past the size where a request takes least.  Where even that
-    does not fit, the device is overloaded, and all lengths stay at 1.
+    does not fit on some device, all lengths stay at 1.
     """
     used = [replica for replica in placement.replicas if rate_qps.get(replica.id, 0.0) > 0]
     work_s = {r.id: _work_per_s(rate_qps[r.id], run_s[r.id]) for r in used}
@@ -87,20 +104,19 @@ def minimum_queue_lengths(
     least = {r.id: len(work_s[r.id]) for r in used}
     length = dict.fromkeys(least, 1)
 
-    def busy_s(device_id: str, lengths: Mapping[str, int]) -> float:
-        return sum(work_s[r.id][lengths[r.id] - 1] for r in on_device[device_id])
+    def busy_s(device_id: str) -> float:
+        return sum(work_s[r.id][length[r.id] - 1] for r in on_device[device_id])
 
-    overload_s = max((busy_s(d, least) - 1 for d in on_device), default=0.0)
-    if overload_s > ONE_SECOND - 1:
-        return QueueLengths(length, overload_s)
+    if least_busy_s(placement, rate_qps, run_s) > ONE_SECOND:
+        return length
     turn = dict.fromkeys(on_device, 0)
-    while crowded := [d for d in on_device if busy_s(d, length) > ONE_SECOND]:
+    while crowded := [d for d in on_device if busy_s(d) > ONE_SECOND]:
         for device_id in crowded:
-            while busy_s(device_id, length) > ONE_SECOND:
+            while busy_s(device_id) > ONE_SECOND:
                 replica = on_device[device_id][turn[device_id] % len(on_device[device_id])]
                 length[replica.id] = min(length[replica.id] + 1, least[replica.id])
                 turn[device_id] += 1
-    return QueueLengths(length, 0.0)
+    return length
 
 
 def _work_per_s(rate_qps: float, run_s: NDArray[np.float64]) -> list[float]:
@@ -110,9 +126,5 @@ def _work_per_s(rate_qps: float, run_s: NDArray[np.float64]) -> list[float]:
     return kept
 
 
-def _membership(rows: Sequence[Sequence[str]], names: Sequence[str]) -> sparse.csr_array:
-    """A matrix (names, rows) with 1 where the row holds the name."""
-    index = {name: i for i, name in enumerate(names)}
-    cells = [(index[name], row) for row, held in enumerate(rows) for name in held]
-    where = np.array(cells).T
-    return sparse.csr_array((np.ones(len(cells)), (where[0], where[1])), shape=(len(names), len(rows)))
+def _matrix(values: NDArray[np.float64], rows: Ints, columns: Ints, shape: tuple[int, int]) -> Any:
+    return sparse.csr_array((values, (rows, columns)), shape=shape)

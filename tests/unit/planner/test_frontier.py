@@ -14,6 +14,7 @@ from gearshift.hardware import GIB, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.plan_file import encode_plan
+from gearshift.planner import frontier as frontier_planner
 from gearshift.planner import planners
 from gearshift.planner.assemble import replay
 from gearshift.planner.frontier import frontier, lowered, plan
@@ -332,9 +333,25 @@ def test_an_accuracy_too_slow_for_the_latency_names_the_nearest_latency_that_has
     assert plan(little_request(objective=both))
 
 
-def test_a_plan_cut_short_is_marked_unfinished() -> None:
-    made = frontier(little_request(budget_s=0.05, ranges=20, most_candidates=60))
-    assert all(each.unfinished for each in made)
+class Ticking:
+    """A clock on which each look takes 10 ms."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def now_ns(self) -> int:
+        self.looks += 1
+        return self.looks * 10_000_000
+
+
+def test_a_search_cut_short_gives_its_best_plan_so_far_marked_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 35 simulations of more than a hundred, of which one is past the walk's part of the time."""
+    monkeypatch.setattr(frontier_planner, "WallClock", Ticking)
+    short, long = (frontier(little_request(budget_s=budget_s)) for budget_s in (0.5, 1000))
+    assert {made.unfinished for made in short} == {True}
+    assert {made.unfinished for made in long} == {False}
+    assert len(short) < len(long)
+    assert plan(little_request(budget_s=0.5)).unfinished
 
 
 def test_without_time_for_any_plan_it_says_so() -> None:
