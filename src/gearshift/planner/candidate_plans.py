@@ -83,7 +83,7 @@ class CandidatePlans:
     _capacity_qps: dict[tuple[Placement, int, int], float] = field(init=False, default_factory=dict)
     _gears: dict[tuple[Placement, int, int, int], Gear] = field(init=False, default_factory=dict)
     _steady: dict[Placement, SteadyState] = field(init=False, default_factory=dict)
-    _cells: dict[tuple[Placement, int, int, int], Cell] = field(init=False, default_factory=dict)
+    _cells: dict[tuple[Placement, int, int, int, float], Cell] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         request = self.request
@@ -114,9 +114,9 @@ class CandidatePlans:
         replayed = replay(self.bare(tried.candidate), self.request, part=PART_A, seeds=1)
         return replace(tried, latency_s=float(replayed.latency_s[0]), accuracy=replayed.result.accuracy)
 
-    def cell(self, candidate: Candidate, k: int) -> Cell:
-        """The candidate's gear k under steady load at the upper end of its range."""
-        key = _gear_key(candidate, k)
+    def cell(self, candidate: Candidate, k: int, *, margin: float = 1.0) -> Cell:
+        """The candidate's gear k under steady load of `margin` times the upper end of its range."""
+        key = (*_gear_key(candidate, k), margin)
         if key not in self._cells:
             request, placement = self.request, candidate.placement
             if placement not in self._steady:
@@ -124,7 +124,7 @@ class CandidatePlans:
                     request.profile, request.hardware, placement, request.objective, seed=request.seed
                 )
             gear = self._gear(candidate, k)
-            self._cells[key] = self._steady[placement].serve(gear.cascade, gear.replicas, self.upper_ends[k])
+            self._cells[key] = self._steady[placement].serve(gear.cascade, gear.replicas, margin * self.upper_ends[k])
         return self._cells[key]
 
     def bare(self, candidate: Candidate) -> GearPlan:

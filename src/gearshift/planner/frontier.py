@@ -24,12 +24,16 @@ from gearshift.planner.cascade_search import pareto_cascades
 from gearshift.planner.confirm import Confirmation
 from gearshift.planner.pareto import undominated
 from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.steady_state import Cell
 from gearshift.profiles.profile import PART_A
 
 WALK_SHARE = 0.7
 """Of the time there is; the rest is for choosing among the plans that were visited."""
 ACCURACY_NOISE, LATENCY_NOISE = 0.01, 1.5
 """How far the search may be from replays of the whole trace: what misses the objective by more is not replayed."""
+LEAST_MARGIN = 1.15
+"""How many times the load of its range `plan` asks a gear to be in time at; of the cheapest cascade, once.  Plans are
+chosen on some samples and serve others, which may ask for a few percent more work."""
 FAR_BELOW = 0.5
 """Of the latency objective: cheaper plans than one that is as fast as this are not looked at."""
 SPARE = 1.05
@@ -329,14 +333,18 @@ class _Choice:
         return self.walk.tried(candidate)
 
     def _late_range(self, candidate: Candidate) -> int | None:
-        """The lowest range that is late under steady load at its upper end, where the scope asks for every range."""
+        """The lowest range that is late under steady load, where the scope asks for every range."""
         if self.objective.scope == "every-range":
             for k in range(len(self.plans.ranges)):
                 self.walk.check_time()
-                cell = self.plans.cell(candidate, k)
+                cell = self._cell(candidate, k)
                 if not cell.stable or cell.latency_s > self.walk.request.latency_s:
                     return k
         return None
+
+    def _cell(self, candidate: Candidate, k: int) -> Cell:
+        margin = self.walk.request.least_margin or LEAST_MARGIN
+        return self.plans.cell(candidate, k, margin=margin if candidate.assignment[k] > 0 else 1.0)
 
     def _infeasible(self) -> Infeasible:
         """Why there is no plan, and the nearest latency that one of the fastest accurate plans keeps."""
@@ -372,7 +380,7 @@ class _Choice:
         replayed = self._replay(candidate)
         needed_s = max(self.walk.request.latency_s, float(replayed.latency_s.max() + replayed.latency_s.std()))
         if self.objective.scope == "every-range":
-            cells = [self.plans.cell(candidate, k) for k in range(len(self.plans.ranges))]
+            cells = [self._cell(candidate, k) for k in range(len(self.plans.ranges))]
             needed_s = max(needed_s, *(cell.latency_s if cell.stable else math.inf for cell in cells))
         return rounded_up_s(SPARE * needed_s) if needed_s < math.inf else math.inf
 

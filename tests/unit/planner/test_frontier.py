@@ -166,6 +166,11 @@ def test_a_plan_is_more_accurate_than_the_fastest_model_alone() -> None:
     assert planned(0.03).predictions["task"].accuracy > plans()[0].predictions["task"].accuracy + 0.02
 
 
+def test_a_larger_margin_gives_no_more_accuracy() -> None:
+    tight, loose = (plan(little_request(least_margin=margin)) for margin in (1.0, 1.6))
+    assert on_part_a(loose, little_request())[1] <= on_part_a(tight, little_request())[1]
+
+
 def test_with_an_accuracy_the_plan_has_it_and_is_as_fast_as_any_of_the_frontier() -> None:
     latency_s, accuracy = on_part_a(planned(None, 0.75), little_request())
     assert accuracy >= 0.75 - 0.01
@@ -261,7 +266,8 @@ def test_old_devices_are_planned_for_by_their_own_run_times() -> None:
 
 
 def test_one_model_has_a_frontier_of_one_plan() -> None:
-    made = frontier(little_request(profile=synthetic_profile(models=1, samples=600, fastest_s=0.001)))
+    profile = synthetic_profile(models=1, samples=600, fastest_s=0.001)
+    made = frontier(little_request(profile=profile, objective=Objective()))
     assert [gear.cascade.models for gear in gears_of(made[0])] == [("m0",)] * 4
     assert len(made) == 1
 
