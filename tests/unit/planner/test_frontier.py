@@ -14,10 +14,9 @@ from gearshift.hardware import GIB, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.plan_file import encode_plan
-from gearshift.planner import frontier as frontier_planner
-from gearshift.planner import planners
+from gearshift.planner import planners, walk
 from gearshift.planner.assemble import replay
-from gearshift.planner.frontier import frontier, lowered, plan
+from gearshift.planner.frontier import frontier, plan
 from gearshift.planner.pareto import undominated
 from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, Profile
@@ -46,37 +45,6 @@ def on_part_a(made: GearPlan, request: PlanRequest) -> tuple[float, float]:
 
 def gears_of(made: GearPlan) -> tuple[Gear, ...]:
     return made.operators["task"].gears
-
-
-# Steps ----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("assignment", "load_range", "then"),
-    [
-        ((3, 3, 3), 0, (2, 2, 2)),
-        ((3, 3, 3), 1, (3, 2, 2)),
-        ((3, 3, 3), 2, (3, 3, 2)),
-        ((5, 2, 0), 0, (4, 2, 0)),
-        ((2, 2, 1), 0, (1, 1, 1)),
-        ((1, 0), 0, (0, 0)),
-    ],
-)
-def test_a_step_takes_the_next_cheaper_cascade_and_nothing_dearer_at_higher_load(
-    assignment: tuple[int, ...], load_range: int, then: tuple[int, ...]
-) -> None:
-    assert lowered(assignment, load_range) == then
-
-
-@settings(deadline=None, derandomize=True)
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.data())
-def test_no_step_makes_a_higher_range_dearer_than_a_lower_one(cascades: list[int], data: st.DataObject) -> None:
-    assignment = tuple(sorted(cascades, reverse=True))
-    k = data.draw(st.integers(0, len(assignment) - 1))
-    then = lowered(assignment, k)
-    assert list(then) == sorted(then, reverse=True)
-    assert then[:k] == assignment[:k]
-    assert all(new <= old for new, old in zip(then, assignment, strict=True))
 
 
 # The frontier ---------------------------------------------------------------------------------------------------------
@@ -352,7 +320,7 @@ class Ticking:
 
 def test_a_search_cut_short_gives_its_best_plan_so_far_marked_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     """After 35 simulations of more than a hundred, of which one is past the walk's part of the time."""
-    monkeypatch.setattr(frontier_planner, "WallClock", Ticking)
+    monkeypatch.setattr(walk, "WallClock", Ticking)
     short, long = (frontier(little_request(budget_s=budget_s)) for budget_s in (0.5, 1000))
     assert {made.unfinished for made in short} == {True}
     assert {made.unfinished for made in long} == {False}
