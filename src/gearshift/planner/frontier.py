@@ -7,8 +7,11 @@ the paper, and why, is in docs/planners/frontier.md.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
+
+import msgspec
 
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
@@ -20,6 +23,8 @@ from gearshift.planner.request import PlanRequest, Progress, silent
 from gearshift.planner.steady_state import Cell
 from gearshift.planner.walk import OutOfTimeError, Walk, lowered
 from gearshift.profiles.profile import PART_A
+
+T = TypeVar("T")
 
 ACCURACY_NOISE, LATENCY_NOISE = 0.01, 1.5
 """How far the search may be from replays of the whole trace: what misses the objective by more is not replayed."""
@@ -60,13 +65,30 @@ def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearP
     walk.run()
     kept = _undominated(walk.visited)
     if walk.plans.sampled:
-        kept = _undominated([walk.plans.on_the_whole_trace(tried) for tried in kept])
-    made = []
-    for done, tried in enumerate(kept):
-        progress("predicting", 0.9 + 0.1 * done / len(kept))
-        made.append(walk.finished(tried.candidate))
+        progress("replaying", 0.9)
+        kept = _undominated(_as_time_allows(walk, kept, walk.plans.on_the_whole_trace))
+    progress("predicting", 0.92)
+    made = _as_time_allows(walk, kept, lambda tried: walk.finished(tried.candidate))
     progress("predicted", 1.0)
-    return made
+    return [msgspec.structs.replace(each, unfinished=walk.unfinished) for each in made]
+
+
+def _as_time_allows(walk: Walk, kept: Sequence[Tried], do: Callable[[Tried], T]) -> list[T]:
+    """What `do` gives for each; in want of time for a few, the first among them, that are spread over all."""
+    done: dict[int, T] = {}
+    try:
+        for i in sorted(range(len(kept)), key=_spread):
+            if done:
+                walk.check_time()
+            done[i] = do(kept[i])
+    except OutOfTimeError:
+        walk.unfinished = True
+    return [done[i] for i in sorted(done)]
+
+
+def _spread(i: int) -> int:
+    """The bits of a number in reverse: in this order, the first few of many are spread over all."""
+    return int(f"{i:032b}"[::-1], 2)
 
 
 class _Choice:
@@ -75,6 +97,7 @@ class _Choice:
     def __init__(self, walk: Walk) -> None:
         self.walk, self.plans, self.objective = walk, walk.plans, walk.request.objective
         self.chosen: Candidate | None = None
+        self.hurried = True
         self.replayed: dict[Candidate, Confirmation] = {}
 
     def run(self) -> GearPlan:
@@ -85,10 +108,12 @@ class _Choice:
                 self._choose_fastest()
             else:
                 self._choose_most_accurate()
+            if self.chosen is None and not self.walk.unfinished:
+                raise self._infeasible()
         except OutOfTimeError:
             self.walk.unfinished = True
         if self.chosen is None:
-            raise self.walk.out_of_time() if self.walk.unfinished else self._infeasible()
+            raise self.walk.out_of_time()
         return self.walk.finished(self.chosen)
 
     def _enough(self, tried: Tried) -> bool:
@@ -101,12 +126,13 @@ class _Choice:
         for tried in sorted(self.walk.visited, key=lambda t: t.latency_s):
             if self._accurate(tried):
                 self.chosen = tried.candidate
-                return
+                break
 
     def _choose_most_accurate(self) -> None:
         """The cheapest plan first, so that there is one however short the time is; then from the most accurate on."""
         most, (cheapest, *others) = -1.0, self.walk.visited
         for visited in [cheapest, *sorted(others, key=lambda t: -t.accuracy)]:
+            self.hurried = visited is not cheapest
             tried = self._in_time(visited) if visited.accuracy > most else None
             if tried is None or tried.latency_s > LATENCY_NOISE * self.walk.request.latency_s:
                 continue
@@ -124,9 +150,14 @@ class _Choice:
             return True
         return tried.accuracy + ACCURACY_NOISE >= wanted and self._replay(tried.candidate).result.accuracy >= wanted
 
+    def _check_time(self) -> None:
+        """The cheapest plan is looked at however short the time is."""
+        if self.hurried:
+            self.walk.check_time()
+
     def _replay(self, candidate: Candidate) -> Confirmation:
         if candidate not in self.replayed:
-            self.walk.check_time()
+            self._check_time()
             self.replayed[candidate] = replay(self.plans.bare(candidate), self.walk.request, part=PART_A)
         return self.replayed[candidate]
 
@@ -149,7 +180,7 @@ class _Choice:
         """The lowest range that is late under steady load, where the scope asks for every range."""
         if self.objective.scope == "every-range":
             for k in range(len(self.plans.ranges)):
-                self.walk.check_time()
+                self._check_time()
                 cell = self._cell(candidate, k)
                 if not cell.stable or cell.latency_s > self.walk.request.latency_s:
                     return k
