@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gearshift.plan_file import read_plan, write_plan
     from gearshift.profiles.profile import Profile
     from gearshift.profiles.store import read_profile, write_profile
+    from gearshift.torch_module import load_weights
     from gearshift.traces.read import read_trace, write_trace
     from gearshift.workload import Trace
 
@@ -58,6 +59,7 @@ _HOMES = {
     "gearshift.plan_file": ("read_plan", "write_plan"),
     "gearshift.profiles.profile": ("Profile",),
     "gearshift.profiles.store": ("read_profile", "write_profile"),
+    "gearshift.torch_module": ("load_weights",),
     "gearshift.traces.read": ("read_trace", "write_trace"),
     "gearshift.workload": ("Trace",),
 }
@@ -81,6 +83,7 @@ __all__ = [
     "identical_devices",
     "init",
     "inspect",
+    "load_weights",
     "plan",
     "profile",
     "profile_from_records",

@@ -39,18 +39,21 @@ def profile(
     else than a profile.
     """
     from gearshift.runtime.measure import profile_project
+    from gearshift.serving.beside import front_end_beside
 
     folder = None if out is None else Path(out)
     if folder is not None:
         require_replaceable(folder)
-    made = profile_project(project_file(Path(project)), progress=progress, seed=seed, folder=folder)
+    made = profile_project(
+        project_file(Path(project)), progress=progress, seed=seed, folder=folder, front_end=front_end_beside
+    )
     return made if folder is None else write_profile(made, folder)
 
 
 def profile_from_records(
     folder: PathLike, *, out: PathLike | None = None, operator: str = "default", seed: int = 0
 ) -> Profile:
-    """Import recorded predictions and run times (`predictions.csv`, `runtimes.csv`) instead of measuring."""
+    """Import recorded predictions and run times (`predictions` and `runtimes`, CSV or Parquet) instead of measuring."""
     from gearshift.profiles import records
 
     if out is not None:
@@ -122,7 +125,9 @@ def source_file(source: object, out: PathLike | None, sha256: str) -> SourceFile
 def profiled_devices(profile: Profile, count: int, *, memory_bytes: int | None = None) -> Hardware:
     """`count` devices of the kind and cores on which the profile was measured, with memory for all its models."""
     first = profile.curves[0]
-    needed = sum(curve.memory_bytes for curve in profile.curves if curve.device_kind == first.device_kind)
+    place = first.device_kind, first.tensor_parallel, first.cores
+    alike = [c for c in profile.curves if (c.device_kind, c.tensor_parallel, c.cores) == place]
+    needed = sum({curve.model: curve.memory_bytes for curve in alike}.values())
     require(1 <= count <= 10_000, f"{count} devices asked for", remedy="ask for 1 to 10000")
     if memory_bytes is None:
         memory_bytes = max(1 << 30, needed)

@@ -29,6 +29,13 @@ def negative_entropy(scores: Scores) -> NDArray[np.float64]:
     return np.asarray(np.sum(p * np.log(p), axis=1), dtype=np.float64)
 
 
+def softmax(scores: Scores) -> Scores:
+    """Probabilities of `scores` (n, classes) per row, in single precision or the better one of the scores."""
+    exact = scores.astype(np.result_type(scores.dtype, np.float32), copy=False)
+    raised = np.exp(exact - np.max(exact, axis=1, keepdims=True))
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+
 def mean_token_log_probability(scores: Scores) -> NDArray[np.float64]:
     """Mean of token log-probabilities `scores` (n, tokens) per row; NaN pads short rows."""
     return np.asarray(np.nanmean(np.asarray(scores, dtype=np.float64), axis=1), dtype=np.float64)

@@ -7,19 +7,32 @@ import msgspec
 from gearshift.certainty import BUILT_IN
 from gearshift.errors import InvalidInput, require
 from gearshift.files import read_bytes
+from gearshift.hardware import is_cuda
 
 PROJECT_FILE = "gearshift.toml"
+ONNX_SUFFIX = ".onnx"
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model: where its loader is (`file.py:function`, relative to the project file), and memory if known."""
+    """One model: its loader or its ONNX file, relative to the project file, and memory if known.
+
+    `load` is `file.py:function` or `file.onnx`; `softmax` makes probabilities of the scores that the model answers,
+    before certainty is taken of them.
+    """
 
     load: str
+    softmax: bool = False
     memory_mib: float | None = None
 
     def __post_init__(self) -> None:
-        _check_reference(self.load, "load")
+        if not self.is_onnx_file:
+            _check_reference(self.load, "load", "file.py:function or file.onnx")
         require(self.memory_mib is None or self.memory_mib > 0, f"memory_mib is {self.memory_mib}, needs more than 0")
+
+    @property
+    def is_onnx_file(self) -> bool:
+        """Whether `load` names an ONNX file instead of a loader."""
+        return self.load.endswith(ONNX_SUFFIX)
 
 
 class ProfileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,6 +42,8 @@ class ProfileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     repeats: int = 20
     longest_s: float = 10.0
     """At most about this long per model and batch size."""
+    device_kind: str = "cpu"
+    """`cpu` or `cuda`, or a name that begins with `cpu-` or `cuda-`, to keep run times of unlike devices apart."""
     together: bool = True
     """Time all models in one process, in turn, as they will be served; false: one after the other, for less memory."""
 
@@ -39,6 +54,11 @@ class ProfileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         )
         require(3 <= self.repeats <= 10_000, f"repeats is {self.repeats}, needs 3 to 10000")
         require(0 < self.longest_s < 1e6, f"longest_s is {self.longest_s}, needs a positive number of seconds")
+        require(
+            is_cuda(self.device_kind) or self.device_kind == "cpu" or self.device_kind.startswith("cpu-"),
+            f"device_kind is {self.device_kind!r}",
+            remedy="use cpu or cuda, or a name that begins with cpu- or cuda-",
+        )
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,10 +112,10 @@ def read_project(path: Path) -> Project:
         raise InvalidInput(str(error), where=str(path), remedy="mend the file") from error
 
 
-def _check_reference(reference: str, field: str) -> None:
+def _check_reference(reference: str, field: str, form: str = "file.py:function") -> None:
     file, colon, function = reference.partition(":")
     require(
         bool(colon) and file.endswith(".py") and function.isidentifier(),
         f"{field} is {reference!r}",
-        remedy="write it as file.py:function",
+        remedy=f"write it as {form}",
     )

@@ -7,8 +7,14 @@ import platform
 import msgspec
 import psutil
 
-EXTRAS = {"sklearn": "scikit-learn", "torch": "torch", "onnx": "onnxruntime", "ray": "ray"}
-WORTH_HAVING = {"sklearn": "models from scikit-learn, and `gearshift demo`"}
+from gearshift.extras import EXTRAS
+
+WORTH_HAVING = {
+    "sklearn": "models from scikit-learn, and `gearshift demo`",
+    "torch": "PyTorch modules",
+    "onnx": "models from ONNX files",
+    "parquet": "records in Parquet",
+}
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):

@@ -72,13 +72,18 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class GearPrediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What steady load at the upper end of a gear's range is predicted to give, by simulation on part A."""
+    """What steady load at the upper end of a gear's range is predicted to give, by simulation on part A.
+
+    `replayed_gain` is what the trace gained in accuracy where local search gave the range a dearer cascade than the
+    assignment from steady state; such a gear may cost more than that of a lower range.
+    """
 
     load_qps: float
     accuracy: float
     latency_p95_s: float
     share_late: float
     utilisation: float
+    replayed_gain: float | None = None
 
 
 class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,6 +7,11 @@ from gearshift.errors import require
 GIB = 1 << 30
 
 
+def is_cuda(kind: str) -> bool:
+    """Whether devices of this kind are CUDA devices: "cuda", or a name that begins with "cuda-"."""
+    return kind == "cuda" or kind.startswith("cuda-")
+
+
 class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One thing that runs one batch at a time: a GPU, or a fixed set of CPU cores."""
 

@@ -12,14 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.certainty import BUILT_IN, CertaintyFunction
+from gearshift.certainty import BUILT_IN, CertaintyFunction, softmax
 from gearshift.config import PROJECT_FILE, Project
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, require
 from gearshift.model import Arrays, Predicted, datatype_of
+from gearshift.onnx_file import open_onnx_file
+from gearshift.torch_module import is_module, placed
 
 DEFAULT_INPUT = "input"
 LABEL = "label"
 SCORES = "scores"
+CERTAINTY = "certainty"
+NAMES_OF_SCORES = (SCORES, "probabilities", "logits")
+"""Outputs that exporters give for what is called scores here."""
 _USER_MODULE = "gearshift_user_"
 _LONGEST_MESSAGE = 500
 
@@ -75,11 +80,13 @@ class RunnableModel:
     """A user's model behind one call, whatever its loader returned; `certainty` is used where it answers scores alone.
 
     `model` is an estimator (`predict_proba`), an object with `predict`, or a function; see `gearshift.model.Model`.
+    With `softmax`, scores are made probabilities first.
     """
 
     name: str
     model: Any
     certainty: CertaintyFunction
+    softmax: bool = False
 
     def run(self, inputs: Arrays) -> Predicted:
         """What the model says of n rows; a row's certainty may be NaN.
@@ -96,13 +103,33 @@ class RunnableModel:
                 raise self._refused(f"answered a tuple of {len(answer)}", "answer (outputs, certainty)")
             outputs, certainty = answer
             return self._checked(self._outputs(outputs, n), certainty, n)
+        if isinstance(answer, Mapping):
+            return self._checked(*self._judged(dict(answer), n), n)
         scores = self._scores(answer, n)
-        return self._checked(self._encoded(scores), self._call("its certainty", self.certainty, scores), n)
+        return self._checked(self._encoded(scores), self._certainty_of(scores), n)
 
     def _decoded(self, inputs: Arrays) -> Any:
         if hasattr(self.model, "decode"):
             return self._call("decode", self.model.decode, dict(inputs))
         return next(iter(inputs.values())) if len(inputs) == 1 else dict(inputs)
+
+    def _judged(self, outputs: dict[str, Any], n: int) -> tuple[Arrays, Any]:
+        """Outputs by name and their certainty: the one among them, or that of the scores among them."""
+        if CERTAINTY in outputs:
+            certainty = outputs.pop(CERTAINTY)
+            return outputs, certainty
+        name = next((name for name in NAMES_OF_SCORES if name in outputs), None)
+        if name is None:
+            raise self._refused(
+                f"answered outputs {', '.join(map(repr, outputs))} without a certainty",
+                "answer (outputs, certainty), or one of them as 'certainty' or 'scores'",
+            )
+        scores = self._scores(outputs.pop(name), n)
+        made = {SCORES: scores} if LABEL in outputs else self._encoded(scores)
+        return {**made, **outputs}, self._certainty_of(scores)
+
+    def _certainty_of(self, scores: NDArray[Any]) -> Any:
+        return self._call("its certainty", self.certainty, scores)
 
     def _outputs(self, outputs: Any, n: int) -> Arrays:
         """The outputs beside a certainty: by name, or one array of labels (n,) or of scores (n, classes)."""
@@ -112,8 +139,6 @@ class RunnableModel:
         return {LABEL: array} if array.ndim == 1 else self._encoded(self._scores(array, n))
 
     def _scores(self, answer: Any, n: int) -> NDArray[Any]:
-        if isinstance(answer, Mapping):
-            raise self._refused("answered outputs without a certainty", "answer (outputs, certainty)")
         scores = self._array("an answer", answer)
         if scores.ndim == 1:
             raise self._refused(
@@ -123,7 +148,7 @@ class RunnableModel:
         if scores.ndim != 2 or scores.shape[1] == 0:
             raise self._refused(f"answered an array of shape {scores.shape}", "answer scores (n, classes)")
         self._require_rows("", scores, n)
-        return scores
+        return softmax(scores) if self.softmax and scores.dtype.kind in "fiu" else scores
 
     def _encoded(self, scores: NDArray[Any]) -> Arrays:
         if hasattr(self.model, "encode"):
@@ -186,6 +211,8 @@ class RunnableModel:
     def _call(self, what: str, function: Callable[[Any], Any], argument: Any) -> Any:
         try:
             return function(argument)
+        except ModelFailed:
+            raise
         except (Exception, SystemExit) as error:
             raise ModelFailed(f"model {self.name!r} raised {_told(error)} in {what}") from error
 
@@ -207,11 +234,11 @@ def load_samples(project: Project, directory: Path) -> Samples:
     return samples
 
 
-def load_model(project: Project, directory: Path, name: str) -> RunnableModel:
+def load_model(project: Project, directory: Path, name: str, *, device_kind: str = "cpu") -> RunnableModel:
     """Model `name` of the project, loaded and set up; `directory` is the folder of `gearshift.toml`.
 
-    Raises `InvalidInput` for an unknown model, a missing file or function, `ModelFailed` where loading raises or its
-    result cannot be run.
+    PyTorch modules and ONNX files go onto a device of `device_kind`.  Raises `InvalidInput` for an unknown model, a
+    missing file, function, library or device, `ModelFailed` where loading raises or its result cannot be run.
     """
     where = f"{PROJECT_FILE}, field models"
     require(
@@ -221,8 +248,15 @@ def load_model(project: Project, directory: Path, name: str) -> RunnableModel:
         remedy=f"use one of {', '.join(project.models)}",
     )
     certainty = load_certainty(project, directory)
-    reference = project.models[name].load
+    settings = project.models[name]
+    if settings.is_onnx_file:
+        field = f"{where}.{name}.load"
+        session = open_onnx_file(name, directory / settings.load, device_kind=device_kind, where=field)
+        return RunnableModel(name, session, certainty, settings.softmax)
+    reference = settings.load
     model = _call_reference(reference, directory, field=f"models.{name}.load")
+    if is_module(model):
+        return RunnableModel(name, placed(name, model, device_kind), certainty, settings.softmax)
     runnable = any(hasattr(model, method) for method in ("predict_proba", "predict")) or callable(model)
     if isinstance(model, type) or not runnable:
         kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
@@ -233,7 +267,7 @@ def load_model(project: Project, directory: Path, name: str) -> RunnableModel:
             model.setup()
         except (Exception, SystemExit) as error:
             raise ModelFailed(f"model {name!r} raised {_told(error)} in setup") from error
-    return RunnableModel(name, model, certainty)
+    return RunnableModel(name, model, certainty, settings.softmax)
 
 
 def load_certainty(project: Project, directory: Path) -> CertaintyFunction:

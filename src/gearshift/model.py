@@ -63,14 +63,16 @@ class Model(Protocol):
     """What a user brings: `predict` is compulsory, the other three have defaults (`loading.py`).
 
     `setup()` runs once in the worker; `decode(inputs)` turns named arrays of n rows into what `predict` takes
-    (default: the only input's array, or several by name); `predict(batch)` answers scores (n, classes), `Predicted`, or
-    (outputs, certainty), where outputs are arrays by name, labels (n,) or scores (n, classes);
+    (default: the only input's array, or several by name); `predict(batch)` answers scores (n, classes), `Predicted`,
+    outputs by name with `certainty` or `scores` among them, or (outputs, certainty), where outputs are arrays by name,
+    labels (n,) or scores (n, classes);
     `encode(scores)` turns scores into named outputs of n rows (default: `label`, the best class, and `scores`).
-    An estimator with `predict_proba` and `classes_`, or a plain function in place of `predict`, is a model too.
+    An estimator with `predict_proba` and `classes_`, a plain function in place of `predict`, a PyTorch module, and an
+    ONNX file are models too.
     """
 
     def predict(self, batch: Any) -> Any:
-        """Scores (n, classes), `Predicted`, or (outputs, certainty), for a batch of n rows."""
+        """Scores (n, classes), `Predicted`, outputs by name, or (outputs, certainty), for a batch of n rows."""
         ...
 
 

@@ -1,6 +1,7 @@
 """What serving a workload came to, predicted or measured, under the same names."""
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -39,21 +40,23 @@ class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 def percentile(values: NDArray[np.float64], p: float) -> float:
     """The ceil(p n)-th smallest of `values` (n,); 0 when there are none."""
+    return percentiles(values, (p,))[0]
+
+
+def percentiles(values: NDArray[np.float64], ps: Sequence[float]) -> list[float]:
+    """`percentile` for several at once."""
     n = len(values)
     if n == 0:
-        return 0.0
-    rank = max(0, math.ceil(p * n - 1e-9) - 1)
-    return float(np.partition(values, rank)[rank])
+        return [0.0] * len(ps)
+    ranks = [max(0, math.ceil(p * n - 1e-9) - 1) for p in ps]
+    parted = np.partition(values, ranks)
+    return [float(parted[rank]) for rank in ranks]
 
 
 def latency_summary(latency_s: NDArray[np.float64]) -> LatencySummary:
     """Mean and percentiles of `latency_s` (n,), in seconds."""
-    return LatencySummary(
-        mean=float(latency_s.mean()) if len(latency_s) else 0.0,
-        p50=percentile(latency_s, 0.50),
-        p95=percentile(latency_s, 0.95),
-        p99=percentile(latency_s, 0.99),
-    )
+    p50, p95, p99 = percentiles(latency_s, (0.50, 0.95, 0.99))
+    return LatencySummary(mean=float(latency_s.mean()) if len(latency_s) else 0.0, p50=p50, p95=p95, p99=p99)
 
 
 def wilson_interval(mean: float, n: int, z: float = 1.959964) -> tuple[float, float]:
@@ -63,6 +66,30 @@ def wilson_interval(mean: float, n: int, z: float = 1.959964) -> tuple[float, fl
     centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(max(0.0, mean * (1 - mean)) / n + z * z / (4 * n * n))
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def lower_confidence_bound(mean: float, n: int, confidence: float) -> float:
+    """The least true mean that `n` independent scores in [0, 1] with this mean leave likely (Chernoff, 1952).
+
+    Scores of any distribution have a true mean below it with probability `1 - confidence` at most: it is the least
+    `q` with `n x kl(mean, q) <= log(1 / (1 - confidence))`, kl the divergence between two shares.
+    """
+    if n == 0:
+        return 0.0
+    allowed = -math.log1p(-confidence) / n
+    low, high = 0.0, mean
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _divergence(mean, middle) <= allowed else (middle, high)
+    return low
+
+
+def _divergence(p: float, q: float) -> float:
+    """Kullback and Leibler's divergence between shares `p` and `q`."""
+    if q <= 0 or q >= 1:
+        return 0.0 if p == q else math.inf
+    inside = p * math.log(p / q) if p > 0 else 0.0
+    return inside + ((1 - p) * math.log((1 - p) / (1 - q)) if p < 1 else 0.0)
 
 
 def summarise(

@@ -12,16 +12,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^<!-- run -->\n```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^<!-- (?:run|file: (\S+)) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LONGEST_S = 120.0
 PORT = "8000"
 
 
 def commands_of(page: Path) -> list[str]:
     """The command lines of a page's blocks that are marked to be run."""
-    lines = [line for block in BLOCK.findall(page.read_text()) for line in block.splitlines()]
+    lines = [line for file, block in BLOCK.findall(page.read_text()) if not file for line in block.splitlines()]
     assert all(line.startswith("$ ") for line in lines), "a block that is run holds commands alone"
     return [line.removeprefix("$ ") for line in lines]
+
+
+def files_of(page: Path) -> dict[str, str]:
+    """The files that a page shows, by name."""
+    return {file: block for file, block in BLOCK.findall(page.read_text()) if file}
 
 
 def pages() -> list[Path]:
@@ -36,9 +41,10 @@ class Shell:
         (folder / "bin").mkdir()
         (folder / "work").mkdir()
         self.place = folder / "work"
-        program = folder / "bin" / "gearshift"
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gearshift "$@"\n')
-        program.chmod(0o755)
+        for name, arguments in (("gearshift", "-m gearshift"), ("python", "")):
+            program = folder / "bin" / name
+            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
+            program.chmod(0o755)
         self.environment = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
         self.port = free_port()
         self.server: subprocess.Popen[str] | None = None
@@ -89,6 +95,8 @@ def free_port() -> str:
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
 def test_commands_of_a_page_work_in_the_order_in_which_they_stand(page: Path, tmp_path: Path) -> None:
     shell = Shell(tmp_path)
+    for name, text in files_of(page).items():
+        (shell.place / name).write_text(text)
     try:
         for line in commands_of(page):
             shell.run(line)

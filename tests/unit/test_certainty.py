@@ -10,6 +10,7 @@ from gearshift.certainty import (
     highest_probability,
     mean_token_log_probability,
     negative_entropy,
+    softmax,
     top_two_difference,
 )
 
@@ -36,6 +37,14 @@ def test_entropy_is_zero_for_a_sure_row_and_log_n_for_an_even_one() -> None:
 
 def test_padding_does_not_count_in_the_mean_of_tokens() -> None:
     assert mean_token_log_probability(np.array([[-1.0, -3.0], [-1.0, np.nan]])).tolist() == [-2.0, -1.0]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float16, np.float32, np.float64])
+def test_softmax_gives_probabilities_of_scores_of_any_type_and_size(dtype: type) -> None:
+    made = softmax(np.array([[0, 100], [3, 3]], dtype=dtype))
+    assert made[0] == pytest.approx([0, 1])
+    assert made[1].tolist() == [0.5, 0.5]
+    assert made.dtype == (np.float64 if np.dtype(dtype).itemsize == 8 else np.float32)
 
 
 def test_agreement_is_the_share_of_the_most_common_vote() -> None:

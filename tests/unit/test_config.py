@@ -29,6 +29,18 @@ def test_a_project_is_read_with_its_defaults(tmp_path: Path) -> None:
     assert (project.certainty, project.profile) == ("top_two_difference", ProfileSettings())
 
 
+@pytest.mark.parametrize(("load", "is_onnx_file"), [("models.py:large", False), ("folder/large.onnx", True)])
+def test_a_model_is_a_loader_or_an_onnx_file(tmp_path: Path, load: str, is_onnx_file: bool) -> None:
+    project = read_project(write(tmp_path, PROJECT.replace("models.py:large", load)))
+    assert project.models["large"].is_onnx_file == is_onnx_file
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cpu-old", "cuda", "cuda-x"])
+def test_kinds_of_devices_that_can_be_measured(tmp_path: Path, kind: str) -> None:
+    project = read_project(write(tmp_path, f'{PROJECT}[profile]\ndevice_kind = "{kind}"\n'))
+    assert project.profile.device_kind == kind
+
+
 def test_a_folder_stands_for_the_project_in_it(tmp_path: Path) -> None:
     assert project_file(tmp_path) == tmp_path / "gearshift.toml"
     assert project_file(tmp_path / "other.toml") == tmp_path / "other.toml"
@@ -49,7 +61,9 @@ def test_how_to_measure_can_be_set(tmp_path: Path) -> None:
         ('operator = "pets"', 'operator = "pets"\ncolour = "red"', "unknown field `colour`"),
         ("memory_mib = 12.5", "memory_mb = 12.5", "unknown field `memory_mb`"),
         ("memory_mib = 12.5", "memory_mib = 0", "memory_mib is 0.0, needs more than 0"),
-        ("models.py:large", "models.large", "load is 'models.large'; write it as file.py:function"),
+        ("models.py:large", "models.large", "load is 'models.large'; write it as file.py:function or file.onnx"),
+        ("models.py:large", "large.pkl", "load is 'large.pkl'; write it as file.py:function or file.onnx"),
+        ("memory_mib = 12.5", "softmax = 1", r"Expected `bool`, got `int` - at `\$.models\[...\].softmax`"),
         ("samples.py:load", "samples.py", "samples is 'samples.py'; write it as file.py:function"),
         ("samples.py:load", "samples.py:load()", r"samples is 'samples.py:load\(\)'"),
         ("[models.small]", "[models.small", "gearshift.toml: "),
@@ -71,6 +85,8 @@ def test_a_wrong_project_names_file_and_field(tmp_path: Path, old: str, new: str
         ("repeats = 2", "repeats is 2, needs 3 to 10000"),
         ("longest_s = 0.0", "longest_s is 0.0, needs a positive number"),
         ("longest_s = nan", "longest_s is nan, needs a positive number"),
+        ('device_kind = "gpu"', "device_kind is 'gpu'; use cpu or cuda, or a name that begins with cpu- or cuda-"),
+        ('device_kind = "cudax"', "device_kind is 'cudax'"),
     ],
 )
 def test_a_wrong_measurement_setting_is_named(tmp_path: Path, setting: str, told: str) -> None:

@@ -27,6 +27,7 @@ NOUNS = {
         "result",
     ),
     *("request", "plan_file", "plan_tables", "decisions", "certainty", "config", "loading"),
+    *("extras", "onnx_file", "torch_module"),
 }
 JOINING = {"reporting", "demo", "cli", "api", "init", "doctor", "__init__", "__main__"}
 MAY_IMPORT = {
@@ -42,7 +43,7 @@ MAY_IMPORT = {
 }
 """Each layer may import itself and these; the joining layer may import anything."""
 
-HEAVY = ("torch", "numba", "ray", "scipy", "sklearn", "plotly")
+HEAVY = ("torch", "onnxruntime", "pyarrow", "safetensors", "numba", "ray", "scipy", "sklearn", "plotly")
 
 
 def modules() -> dict[str, Path]:
@@ -128,7 +129,10 @@ def later():
     assert seen == {"gear", "decisions", "__init__", "policies.load", "clock", "planner.optimal"}
 
 
-@pytest.mark.parametrize("module", ["gearshift", "gearshift.runtime.router", "gearshift.cli.main"])
+@pytest.mark.parametrize(
+    "module",
+    ["gearshift", "gearshift.loading", "gearshift.runtime.router", "gearshift.runtime.worker", "gearshift.cli.main"],
+)
 def test_a_plain_import_loads_no_heavy_library(module: str) -> None:
     code = f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -164,6 +164,33 @@ def test_named_outputs_beside_a_certainty_are_taken() -> None:
     assert said.certainty.dtype == np.float64
 
 
+@pytest.mark.parametrize("name", ["scores", "probabilities", "logits"])
+def test_scores_among_named_outputs_give_label_and_certainty(name: str) -> None:
+    said = runnable(Predicts({name: SCORES, "text": ["x", "y"]})).run(INPUTS)
+    assert {key: array.tolist() for key, array in said.outputs.items()} == {
+        "label": [1, 0],
+        "scores": SCORES.tolist(),
+        "text": ["x", "y"],
+    }
+    assert said.certainty == pytest.approx([0.5, 0.2])
+
+
+def test_a_label_beside_scores_is_kept() -> None:
+    said = runnable(Predicts({"label": ["x", "y"], "scores": SCORES})).run(INPUTS)
+    assert said.outputs["label"].tolist() == ["x", "y"]
+
+
+def test_a_certainty_among_named_outputs_is_taken() -> None:
+    said = runnable(Predicts({"label": ["x", "y"], "certainty": [1, 2]})).run(INPUTS)
+    assert (list(said.outputs), said.certainty.tolist()) == (["label"], [1, 2])
+
+
+def test_softmax_goes_before_certainty_and_outputs() -> None:
+    said = RunnableModel("m", Predicts(np.array([[0, 1], [3, 3]])), highest_probability, softmax=True).run(INPUTS)
+    assert said.outputs["scores"].sum(axis=1) == pytest.approx([1, 1])
+    assert said.certainty == pytest.approx([np.e / (1 + np.e), 0.5])
+
+
 def test_one_array_beside_a_certainty_is_the_label() -> None:
     assert runnable(Predicts((np.array(["x", "y"]), np.ones(2)))).run(INPUTS).outputs["label"].tolist() == ["x", "y"]
 
@@ -224,7 +251,10 @@ WRONG: dict[str, tuple[object, str]] = {
     "three dimensions": (np.ones((2, 3, 4)), r"shape \(2, 3, 4\)"),
     "nothing": (None, "gave an answer of type NoneType"),
     "ragged": ([[1.0], [1.0, 2.0]], "gave an answer that is no array"),
-    "outputs alone": ({"label": np.zeros(2)}, r"without a certainty; answer \(outputs, certainty\)"),
+    "outputs alone": (
+        {"label": np.zeros(2)},
+        r"outputs 'label' without a certainty; answer \(outputs, certainty\), or one of them",
+    ),
     "a triple": ((1, 2, 3), "answered a tuple of 3"),
     "no outputs": (({}, np.ones(2)), "answered outputs of type dict"),
     "short output": (({"a": np.zeros(3)}, np.ones(2)), "answered 3 rows in output 'a' for a batch of 2"),

@@ -14,7 +14,7 @@ from gearshift.config import PROJECT_FILE
 @click.command("profile", short_help="Measure models, or import records of them.")
 @click.argument("project", type=PATH, default=PROJECT_FILE)
 @click.option("--out", type=PATH, default="profile", show_default=True, help="The folder to write.")
-@click.option("--from-records", type=PATH, help="Import predictions.csv and runtimes.csv of this folder.")
+@click.option("--from-records", type=PATH, help="Import predictions and runtimes (.csv or .parquet) of this folder.")
 @click.option("--operator", default="default", show_default=True, help="The operator's name, with --from-records.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the split into parts A and B.")
 @verb
@@ -38,6 +38,9 @@ def command(output: Output, project: Path, out: Path, from_records: Path | None,
                 {
                     "model": curve.model,
                     "device_kind": curve.device_kind,
+                    "tensor_parallel": curve.tensor_parallel,
+                    "cores": curve.cores,
+                    "segment": curve.segment,
                     "batch_sizes": curve.batch_sizes,
                     "median_s": curve.median_s,
                     "p95_s": curve.p95_s,

@@ -6,7 +6,7 @@ from rich.table import Table
 
 from gearshift.cli.output import table
 from gearshift.gear import GearPlan
-from gearshift.profiles.profile import PART_A, PART_B, Profile
+from gearshift.profiles.profile import PART_A, PART_B, Profile, RunTimeCurve
 from gearshift.result import ServingResult
 
 
@@ -58,7 +58,7 @@ def profile_table(profile: Profile) -> Table:
         per_sample = curve.seconds(curve.largest_batch_size) / curve.largest_batch_size
         made.add_row(
             curve.model,
-            f"{curve.device_kind} x{curve.cores}",
+            _place_of(curve),
             milliseconds(curve.seconds(curve.batch_sizes[0])),
             str(curve.largest_batch_size),
             milliseconds(per_sample),
@@ -67,6 +67,12 @@ def profile_table(profile: Profile) -> Table:
             f"{curve.memory_bytes / 2**20:.0f} MiB",
         )
     return made
+
+
+def _place_of(curve: RunTimeCurve) -> str:
+    parallel = f" tp{curve.tensor_parallel}" if curve.tensor_parallel > 1 else ""
+    segment = f" segment {curve.segment}" if curve.segment else ""
+    return f"{curve.device_kind} x{curve.cores}{parallel}{segment}"
 
 
 def percent(share: float) -> str:

@@ -20,7 +20,6 @@ from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.plan_file import write_plan
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.store import write_profile
 from gearshift.result import ServingResult
 from gearshift.serving.replay_result import Replay
 from gearshift.simulator.simulate import Simulation
@@ -185,7 +184,6 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
 
 def _profile(folder: Path, tell: Tell) -> Profile:
     from gearshift.demo import task
-    from gearshift.runtime.measure import profile_project
 
     write_atomically(folder / "gearshift.toml", _PROJECT.encode())
     write_atomically(folder / "models.py", _MODELS.encode())
@@ -194,8 +192,7 @@ def _profile(folder: Path, tell: Tell) -> Profile:
     def profiling(what: str, share: float) -> None:
         tell(f"profiling: {what}", 0.05 + 0.35 * share)
 
-    measured = profile_project(folder / "gearshift.toml", progress=profiling, seed=SEED, folder=folder / "profile")
-    return write_profile(measured, folder / "profile")
+    return api.profile(folder / "gearshift.toml", out=folder / "profile", seed=SEED, progress=profiling)
 
 
 def _capacity_qps(profile: Profile, model: str) -> float:

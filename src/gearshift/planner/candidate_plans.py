@@ -176,7 +176,13 @@ class CandidatePlans:
         if tables.models not in self._certainty:
             certainty = profile.predictions.certainty[profile.predictions.rows(tables.models)]
             self._certainty[tables.models] = np.ascontiguousarray(certainty)
-        run = simulate_tables(tables, self._run_ns[key], self._certainty[tables.models], self.workload)
+        run = simulate_tables(
+            tables,
+            self._run_ns[key],
+            self._certainty[tables.models],
+            self.workload,
+            front_end_s=profile.front_end_s,
+        )
         return Tried(
             candidate=candidate,
             latency_s=percentile(run.latency_s, self.request.objective.percentile),

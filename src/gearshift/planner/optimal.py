@@ -1,58 +1,58 @@
-"""The planner: the best accuracy within a latency percentile on given devices.
+"""Our planner, the default: exact assignment on simulated tables, placements by a bound, everything confirmed.
 
-Everything is placed everywhere it fits.  Each cascade of the front gets its capacity, the highest steady load at
-which it holds the objective; ranges get the best monotone assignment of cascades that hold at their upper end; and
-the plan is confirmed by replaying the whole trace.  What steady state flattered is repaired by planning every range
-for a margin times its load.
+- a latency objective: the most accurate plan that keeps it (`slo_search`), on the best few placements;
+- an accuracy objective: the plan with the lowest latency that keeps it, by bisection over latency objectives;
+- both: the fewest devices (the least price per hour) on which both are kept;
+- `frontier`: all of it, for latency objectives from the fastest model's run time up.
+
+Simulated cells are shared between objectives.  `docs/planners/optimal.md` gives the reasons.
 """
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
+from gearshift.clock import NS_PER_S
 from gearshift.errors import Infeasible, require
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
+from gearshift.gear import GearPlan
+from gearshift.hardware import Device, Hardware
+from gearshift.objective import Objective
 from gearshift.placement import Placement
-from gearshift.planner.assemble import assemble, replay, rounded_up_s, with_predictions
-from gearshift.planner.assignment import best_monotone_assignment
+from gearshift.planner.assemble import replay, with_predictions
 from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade, pareto_cascades, work_per_request_s
-from gearshift.planner.confirm import SEEDS, Confirmation, workload_of
-from gearshift.planner.placement_everywhere import place_everywhere
-from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, equal_ranges, load_ranges, silent
+from gearshift.planner.pareto import undominated
+from gearshift.planner.placement_search import PlacementSearch
+from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.slo_search import SloSearch
 from gearshift.planner.steady_state import SteadyState
-from gearshift.profiles.profile import PART_A, PART_B, Profile
-from gearshift.simulator.simulate import simulate
+from gearshift.profiles.profile import PART_A, PART_B
+from gearshift.result import lower_confidence_bound
 
-PROBE_RANGE = 4.0
-PROBE_RANGES = 800
-SELDOM_ABOVE = 0.998
-UNVISITED_WEIGHT = 1e-6
-"""So that ranges the trace does not visit get the best cascade, too."""
-LEAST_MARGIN = {"every-range": 1.15, "trace": 0.5}
-"""Every range is planned for at least so many times its load.  Not for 1: what a plan is tight at to the last percent,
-a machine a few percent slower than when it was profiled cannot serve, and queues then grow without bound."""
-CHEAPEST_EVERYWHERE = math.inf
-"""The margin at which no other cascade holds anywhere."""
-MARGIN_PRECISION = 0.02
-ALPHAS = (8.0, 4.0, 2.0, 1.0)
-"""Tried in turn: with a larger one a backlog downshifts sooner, with a smaller one accuracy is kept longer."""
+NAME = "optimal"
+LAYOUTS = 3
+"""How many of the placements that are best in the bound are planned on."""
+LADDER_STEP = 1.08
+FRONTIER_POINTS = 12
+SLOWEST_FACTOR = 12.0
+CERTIFICATES = 3
+"""How many plans may be held against part B; with a confidence each gets its part of the level."""
+TEAMS_OF_A_SLICE = 64
+PLACING_WINDOW_NS = 100_000_000
+
+
+class OutOfTime(Exception):
+    """The budget is spent."""
 
 
 def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     """A confirmed plan; raises `Infeasible` when none meets the objective."""
-    require(request.objective.latency_s is not None, "the planner needs a latency objective", remedy="give --p95-ms")
-    require(
-        request.objective.accuracy is None and request.objective.confidence is None,
-        "this planner takes no accuracy objective yet",
-        remedy="give a latency objective alone",
-    )
     return plan_with(request, progress=progress)
 
 
@@ -61,39 +61,85 @@ def plan_with(
     *,
     candidates: Sequence[CandidateCascade] | None = None,
     placement: Placement | None = None,
-    planner: str = "optimal",
+    planner: str = NAME,
     progress: Progress = silent,
 ) -> GearPlan:
     """The confirmed plan of restricted planners: of these `candidates` (by rising work) on this `placement` only.
 
-    None leaves the choice to this planner.  Raises `Infeasible` when no plan meets the objective.
+    None leaves the choice to this planner.  When the budget is spent, or at Ctrl-C, the best plan so far is answered,
+    marked unfinished.  Raises `Infeasible` when no plan meets the objective.
     """
-    made = _Search(request, progress, candidates=candidates, placement=placement).run()
+    objective = request.objective
+    require(
+        objective.latency_s is not None or objective.accuracy is not None,
+        "there is no objective",
+        remedy="give --p95-ms, --accuracy, or both",
+    )
+    require(
+        objective.confidence is None or objective.accuracy is not None,
+        "a confidence is given without an accuracy",
+        remedy="give --accuracy, too",
+    )
+    search = _Planner(request, progress, candidates=candidates, placement=placement)
+    try:
+        if objective.latency_s is None:
+            made = search.fastest()
+        elif objective.accuracy is None:
+            made = search.most_accurate(request)
+        else:
+            made = search.fewest()
+    except (KeyboardInterrupt, OutOfTime) as error:
+        unfinished = search.unfinished()
+        if unfinished is None:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raise Infeasible(f"no plan was found within the budget of {request.budget_s:g} s") from None
+        made = unfinished
     return msgspec.structs.replace(made, planner=planner)
+
+
+def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
+    """Confirmed plans by rising latency, none dominated, each for its own latency objective."""
+    return frontier_with(request, progress=progress)
+
+
+def frontier_with(
+    request: PlanRequest,
+    *,
+    candidates: Sequence[CandidateCascade] | None = None,
+    placement: Placement | None = None,
+    planner: str = NAME,
+    latencies_s: Sequence[float] = (),
+    progress: Progress = silent,
+) -> list[GearPlan]:
+    """`frontier` for restricted planners, at `latencies_s` where they are given."""
+    search = _Planner(request, progress, candidates=candidates, placement=placement)
+    found: list[GearPlan] = []
+    try:
+        for made in search.along(latencies_s or search.ladder(FRONTIER_POINTS)):
+            found.append(msgspec.structs.replace(made, planner=planner))  # noqa: PERF401  what there is at Ctrl-C stays
+    except (KeyboardInterrupt, OutOfTime):
+        found = [msgspec.structs.replace(made, unfinished=True) for made in found]
+        if not found:
+            raise Infeasible("no plan was found in time") from None
+    name = request.profile.operator
+    results = [made.predictions[name] for made in found]
+    points = [
+        (made.operators[name].objective.latency_s or 0.0, r.accuracy) for made, r in zip(found, results, strict=True)
+    ]
+    return [found[i] for i in undominated(points)]
 
 
 def single_model_plan(request: PlanRequest, model: str) -> GearPlan:
     """The baseline of one model at all loads, whether or not it meets the objective; its largest batch is chosen."""
-    work_s = work_per_request_s(request.profile, request.hardware.devices[0])
-    candidate = evaluate_cascade(Cascade(models=(model,)), request.profile.predictions, work_s, part=PART_A)
-    search = _Search(dataclasses.replace(request, ranges=1), silent)
-    return with_predictions(msgspec.structs.replace(search.build([candidate]), planner="single"), request)
+    candidate = _evaluated(request, Cascade(models=(model,)))
+    search = _Planner(dataclasses.replace(request, ranges=1), silent, candidates=[candidate])
+    one = search.searches(search.request)[0]
+    return with_predictions(msgspec.structs.replace(one.build([0]), planner="single"), request)
 
 
-_Row = tuple[LoadRange, CandidateCascade, int, GearPrediction | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Repair:
-    """A margin and an alpha with which the trace holds, and the accuracy they give on part A."""
-
-    margin: float
-    alpha: float
-    accuracy: float
-
-
-class _Search:
-    """One search: the steady-state table, the capacities, and the plans made from them."""
+class _Planner:
+    """What all objectives share: candidates, placements, simulated cells and the clock."""
 
     def __init__(
         self,
@@ -104,189 +150,230 @@ class _Search:
         placement: Placement | None = None,
     ) -> None:
         self.request, self.progress = request, progress
-        self.placement: Placement = placement or place_everywhere(request.profile, request.hardware)
-        self.steady = SteadyState(
-            request.profile, request.hardware, self.placement, request.objective, seed=request.seed
+        self._given_candidates, self._given_placement = candidates, placement
+        self._candidates: dict[tuple[str, ...], list[CandidateCascade]] = {}
+        self._steady: dict[tuple[Hardware, Placement], SteadyState] = {}
+        self._current: SloSearch | None = None
+        self._kept: GearPlan | None = None
+        self._ends_s = math.inf if request.budget_s is None else time.monotonic() + request.budget_s
+
+    # The three objectives.
+
+    def most_accurate(self, request: PlanRequest) -> GearPlan:
+        """The most accurate plan within the latency objective, over the best placements."""
+        feasible, infeasible = [], []
+        for search in self.searches(request):
+            self._current = search
+            try:
+                feasible.append((search.steady_accuracy(), search))
+            except Infeasible as error:
+                infeasible.append(error)
+        for _, search in sorted(feasible, key=lambda f: -f[0]):
+            self._current = search
+            try:
+                return search.confirmed()
+            except Infeasible as error:
+                infeasible.append(error)
+        raise min(infeasible, key=lambda e: e.nearest_latency_s or math.inf)
+
+    def fastest(self) -> GearPlan:
+        """The lowest latency objective at which the accuracy objective is kept."""
+        ladder = self.ladder()
+        target, n = self.request.objective.accuracy or 0.0, len(self.request.profile.predictions.indices(PART_B))
+        known: dict[int, float] = {}
+
+        def reached(step: int) -> float:
+            if step not in known:
+                known[step] = self._accuracy_within(ladder[step])
+            return known[step]
+
+        if self._certain(reached(len(ladder) - 1), n) < target:
+            raise self._out_of_reach(known[len(ladder) - 1])
+        low, high = -1, len(ladder) - 1
+        while high > low + 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._certain(reached(middle), n) >= target else (middle, high)
+        best = 0.0
+        for attempt in range(CERTIFICATES):
+            step = min(len(ladder) - 1, high + attempt)
+            made = self.most_accurate(self._asked(latency_s=ladder[step]))
+            best = max(best, self._kept_accuracy(made))
+            if self._kept_accuracy(made) >= target:
+                return self._for_objective(made, self.request.objective)
+        raise self._out_of_reach(best)
+
+    def fewest(self) -> GearPlan:
+        """The cheapest hardware, of the request's devices, on which latency and accuracy are both kept."""
+        target, best, refused = self.request.objective.accuracy or 0.0, 0.0, None
+        for hardware in _by_price(self.request.hardware):
+            self.on_time()
+            request = dataclasses.replace(self._asked(latency_s=self.request.latency_s), hardware=hardware)
+            if not self._may_reach(request, target):
+                continue
+            try:
+                made = self.most_accurate(request)
+            except Infeasible as error:
+                refused = error
+                continue
+            best = max(best, self._kept_accuracy(made))
+            if self._kept_accuracy(made) >= target:
+                return self._for_objective(made, self.request.objective)
+        if best == 0.0 and refused is not None:
+            raise refused
+        raise self._out_of_reach(best)
+
+    def along(self, latencies_s: Sequence[float]) -> Iterator[GearPlan]:
+        """A confirmed plan for each latency objective that has one."""
+        for i, latency_s in enumerate(latencies_s):
+            self.progress(f"planning for {latency_s * 1e3:.3g} ms", i / len(latencies_s))
+            try:
+                yield self.most_accurate(self._asked(latency_s=latency_s))
+            except Infeasible:
+                continue
+
+    def unfinished(self) -> GearPlan | None:
+        """The best plan so far, with what one replay predicts for it."""
+        made = self._kept or (self._current.unconfirmed() if self._current else None)
+        if made is None:
+            return None
+        result = replay(made, self.request, part=PART_B, seeds=1).result
+        return msgspec.structs.replace(made, unfinished=True, predictions={self.request.profile.operator: result})
+
+    # Their parts.
+
+    def on_time(self) -> None:
+        """Raise `OutOfTime` when the budget is spent."""
+        if time.monotonic() > self._ends_s:
+            raise OutOfTime
+
+    def searches(self, request: PlanRequest) -> list[SloSearch]:
+        """A search for each placement that is worth one."""
+        searches = []
+        for placement in self._placements(request):
+            key = (request.hardware, placement)
+            if key not in self._steady:
+                self._steady[key] = SteadyState(
+                    request.profile, request.hardware, placement, request.objective, seed=request.seed
+                )
+            steady = self._steady[key].judged_by(request.objective)
+            placed = [
+                c for c in self.candidates(request, placement.models) if set(c.cascade.models) <= set(placement.models)
+            ]
+            searches.append(SloSearch(request, steady, placed, progress=self.progress, on_time=self.on_time))
+        return searches
+
+    def candidates(self, request: PlanRequest, models: tuple[str, ...]) -> list[CandidateCascade]:
+        """The cascades to choose from where these models are placed."""
+        if self._given_candidates is not None:
+            return list(self._given_candidates)
+        if models not in self._candidates:
+            self.progress("searching cascades", 0.0)
+            work_s = work_per_request_s(request.profile, request.hardware.devices[0])
+            self._candidates[models] = pareto_cascades(
+                request.profile, {m: work_s[m] for m in models}, most=request.most_candidates
+            )
+        return self._candidates[models]
+
+    def _placements(self, request: PlanRequest) -> list[Placement]:
+        if self._given_placement is not None:
+            return [self._given_placement]
+        search = PlacementSearch(request.profile, request.hardware)
+        fitting = tuple(sorted({m for c in search.classes for p in c.patterns for m, _ in p}))
+        loads, weights = _metered_loads(request)
+        layouts = search.best(
+            self.candidates(request, fitting), loads, weights, latency_s=request.latency_s, most=LAYOUTS
         )
-        self.upper_ends = request.upper_ends()
-        self.candidates = list(candidates or ())
-        self.capacities: NDArray[np.float64] = np.zeros(0)
-        self.weights: NDArray[np.float64] = np.zeros(0)
+        return [search.placement(layout) for layout in layouts]
 
-    def run(self) -> GearPlan:
-        """Search, confirm, repair."""
-        request = self.request
-        work_s = work_per_request_s(request.profile, request.hardware.devices[0])
-        self.progress("searching cascades", 0.0)
-        if not self.candidates:
-            placed = {model: work_s[model] for model in self.placement.models}
-            self.candidates = pareto_cascades(request.profile, placed, most=request.most_candidates)
-        every_range = request.objective.scope == "every-range"
-        if every_range and not self.steady.holds(self.candidates[0].cascade, float(self.upper_ends[-1])):
-            raise self._infeasible()
-        if request.max_qps is None:
-            self._raise_top()
-        self.capacities = self._capacities()
-        cheapest = self.build([self.candidates[0]] * len(self.upper_ends))
-        self.weights = self._metered(cheapest) + UNVISITED_WEIGHT
-        repairs = [repair for alpha in ALPHAS if (repair := self._least_repair(alpha)) is not None]
-        self.progress("confirming", 0.95)
-        for repair in sorted(repairs, key=lambda r: -r.accuracy):
-            confirmed = self._confirmed(repair)
-            if confirmed is not None:
-                self.progress("confirmed", 1.0)
-                return confirmed
-        raise self._infeasible()
+    def _may_reach(self, request: PlanRequest, accuracy: float) -> bool:
+        """Whether the bound leaves hope for that accuracy on this hardware."""
+        search = PlacementSearch(request.profile, request.hardware)
+        fitting = tuple(sorted({m for c in search.classes for p in c.patterns for m, _ in p}))
+        loads, weights = _metered_loads(request)
+        best = search.most_accuracy(self.candidates(request, fitting), loads, weights, latency_s=request.latency_s)
+        return best >= accuracy - 0.02
 
-    def build(self, assigned: Sequence[CandidateCascade], alpha: float = ALPHAS[0]) -> GearPlan:
-        """The plan with one cascade per range, each with the largest batch that serves its upper end best."""
-        rows = []
-        for load_range, load_qps, candidate in zip(
-            load_ranges(self.upper_ends), self.upper_ends.tolist(), assigned, strict=True
-        ):
-            size, cell = self.steady.best(candidate.cascade, load_qps)
-            predicted = GearPrediction(
-                load_qps=load_qps,
-                accuracy=candidate.accuracy,
-                latency_p95_s=cell.latency_s,
-                share_late=cell.share_late,
-                utilisation=cell.utilisation,
-            )
-            rows.append((load_range, candidate, size, predicted))
-        return self._plan_of(rows, alpha)
+    def ladder(self, points: int | None = None) -> list[float]:
+        """Latency objectives from the fastest model's run time up, a factor apart that gives so many `points`."""
+        curves = [c for c in self.request.profile.curves if c.segment == 0]
+        front_end_s = self.request.profile.front_end_s
+        low = 1.1 * min(c.seconds(c.batch_sizes[0]) for c in curves) + front_end_s
+        high = SLOWEST_FACTOR * max(c.seconds(c.batch_sizes[0]) for c in curves) + front_end_s
+        steps = math.ceil(math.log(high / low) / math.log(LADDER_STEP)) if points is None else points - 1
+        return [float(s) for s in np.geomspace(low, high, steps + 1)]
 
-    def _plan_of(self, rows: Sequence[_Row], alpha: float = ALPHAS[0]) -> GearPlan:
-        """The plan with these gears: range, cascade, largest batch, and what is predicted."""
-        gears = [
-            Gear(
-                load_range=load_range,
-                cascade=candidate.cascade,
-                replicas=self.steady.settings(candidate.cascade, size),
-                predicted=predicted,
-            )
-            for load_range, candidate, size, predicted in rows
-        ]
-        return assemble(self.request, self.placement, gears, planner="optimal", alpha=alpha)
+    def _asked(self, *, latency_s: float) -> PlanRequest:
+        objective = msgspec.structs.replace(self.request.objective, latency_s=latency_s, accuracy=None, confidence=None)
+        return dataclasses.replace(self.request, objective=objective)
 
-    def _raise_top(self) -> None:
-        """Raise the top of the ranges so that noise of the meter seldom reaches the last range, which is the cheapest.
+    def _accuracy_within(self, latency_s: float) -> float:
+        """The accuracy on part A of the best unconfirmed plan; 0 where there is none."""
+        best = 0.0
+        for search in self.searches(self._asked(latency_s=latency_s)):
+            self._current = search
+            try:
+                best = max(best, search.choices()[0].accuracy)
+            except Infeasible:
+                continue
+        return best
 
-        At 300 requests/s a window of 100 ms holds 30 arrivals, give or take 5: a top of 1.2 times the peak second
-        would hand a sixth of the peak's requests to the cheapest cascade.  The metered load is the simulator's own.
-        """
-        cheapest, top_qps = self.candidates[0], float(self.upper_ends[-1])
-        fine = equal_ranges(PROBE_RANGE * top_qps, PROBE_RANGES)
-        size, _ = self.steady.best(cheapest.cascade, top_qps)
-        made = self._plan_of([(load_range, cheapest, size, None) for load_range in load_ranges(fine)])
-        arrived = np.cumsum(self._metered(made))
-        wanted = float(fine[min(PROBE_RANGES - 1, int(np.searchsorted(arrived, SELDOM_ABOVE * arrived[-1])))])
-        wanted *= len(self.upper_ends) / max(1, len(self.upper_ends) - 1)
-        capacity = self.steady.capacity_qps(cheapest.cascade, least_qps=top_qps, most_qps=max(top_qps, wanted))
-        self.upper_ends = equal_ranges(max(top_qps, min(wanted, capacity)), len(self.upper_ends))
+    def _certain(self, accuracy: float, n: int) -> float:
+        """The accuracy that can be claimed: the estimate, or its lower bound where a confidence is asked for."""
+        confidence = self.request.objective.confidence
+        if confidence is None:
+            return accuracy
+        return lower_confidence_bound(accuracy, n, 1 - (1 - confidence) / CERTIFICATES)
 
-    def _metered(self, made: GearPlan) -> NDArray[np.float64]:
-        """The share (ranges,) of the trace's arrivals metered in each range."""
-        workload = workload_of(self.request.trace, self.request.profile, part=PART_A, seed=0)
-        return simulate(made, self.request.profile, workload).arrived_in_gear / len(workload)
+    def _kept_accuracy(self, made: GearPlan) -> float:
+        result = made.predictions[self.request.profile.operator]
+        n = min(result.requests, len(self.request.profile.predictions.indices(PART_B)))
+        return self._certain(result.accuracy, n)
 
-    def _capacities(self) -> NDArray[np.float64]:
-        least, most = float(self.upper_ends[0]), float(self.upper_ends[-1]) * LARGEST_MARGIN
-        done = 0
+    def _for_objective(self, made: GearPlan, objective: Objective) -> GearPlan:
+        name = self.request.profile.operator
+        latency_s = made.operators[name].objective.latency_s
+        asked = msgspec.structs.replace(objective, latency_s=latency_s)
+        operator = msgspec.structs.replace(made.operators[name], objective=asked)
+        return msgspec.structs.replace(made, operators={name: operator})
 
-        def capacity(candidate: CandidateCascade) -> float:
-            nonlocal done
-            bound = 1.05 * len(self.request.hardware.devices) / candidate.work_s
-            found = self.steady.capacity_qps(candidate.cascade, least_qps=least, most_qps=max(least, min(most, bound)))
-            done += 1
-            self.progress("simulating steady load", 0.9 * done / len(self.candidates))
-            return found
-
-        with ThreadPoolExecutor() as pool:
-            return np.array(list(pool.map(capacity, self.candidates)))
-
-    def _assigned(self, margin: float, alpha: float) -> GearPlan:
-        """The plan for `margin` times the load; the last range, which has no upper end, gets the cheapest cascade."""
-        highest = np.searchsorted(self.upper_ends * margin, self.capacities, side="right") - 1
-        highest[0] = len(self.upper_ends) - 1
-        assignment = best_monotone_assignment(self.candidates, highest.tolist(), self.weights)
-        return self.build([self.candidates[c] for c in [*assignment[:-1], 0]], alpha)
-
-    def _least_repair(self, alpha: float) -> _Repair | None:
-        """The smallest margin whose plan holds on the trace as it is, by bisection; None when none does."""
-
-        def replayed(margin: float) -> _Repair | None:
-            made = self._assigned(margin, alpha)
-            replay = self._replay(made, part=PART_A, seeds=1)
-            return _Repair(margin, alpha, replay.result.accuracy) if self._holds(replay) else None
-
-        low, high = self.request.least_margin or LEAST_MARGIN[self.request.objective.scope], LARGEST_MARGIN
-        if (least := replayed(low)) is not None:
-            return least
-        if (found := replayed(high)) is None:
-            return replayed(CHEAPEST_EVERYWHERE)
-        while high > low * (1 + MARGIN_PRECISION):
-            middle = (low + high) / 2
-            if (tried := replayed(middle)) is None:
-                low = middle
-            else:
-                high, found = middle, tried
-        return found
-
-    def _confirmed(self, repair: _Repair) -> GearPlan | None:
-        """The repaired plan when it holds on all seeds, on part A and then on part B; margins rise until it does."""
-        margin = repair.margin
-        while True:
-            made = self._assigned(margin, repair.alpha)
-            if self._holds(self._replay(made, part=PART_A, seeds=SEEDS)):
-                predicted = self._replay(made, part=PART_B, seeds=SEEDS)
-                if self._holds(predicted):
-                    name = self.request.profile.operator
-                    return msgspec.structs.replace(made, predictions={name: predicted.result})
-            if margin == CHEAPEST_EVERYWHERE:
-                return None
-            margin *= 1 + 2 * MARGIN_PRECISION
-            if margin > LARGEST_MARGIN:
-                margin = CHEAPEST_EVERYWHERE
-
-    def _holds(self, replay: Confirmation) -> bool:
-        return replay.share_late_bound() <= 1 - self.request.objective.percentile
-
-    def _replay(self, made: GearPlan, *, part: int, seeds: int) -> Confirmation:
-        return replay(made, self.request, part=part, seeds=seeds)
-
-    def _nearest_s(self, least_s: float) -> float:
-        """A round latency objective above `least_s` that the cheapest cascade meets on all replays."""
-        made = self.build([self.candidates[0]] * len(self.upper_ends))
-        replays = [self._replay(made, part=part, seeds=SEEDS) for part in (PART_A, PART_B)]
-        spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
-        return rounded_up_s(1.05 * max(least_s, spread_s))
-
-    def _infeasible(self) -> Infeasible:
-        """Why, and the nearest latency objective that the cheapest cascade meets on the ranges and on the trace."""
-        cheapest, top = self.candidates[0], float(self.upper_ends[-1])
-        _, cell = self.steady.best(cheapest.cascade, top)
-        last = LoadRange(from_=float(self.upper_ends[-2]) if len(self.upper_ends) > 1 else 0.0)
-        bottleneck = max(cheapest.cascade.models, key=lambda m: work_share(cheapest, self.request.profile, m))
+    def _out_of_reach(self, best: float) -> Infeasible:
+        objective = self.request.objective
         devices = len(self.request.hardware.devices)
-        if not cell.stable:
-            needed = math.ceil(cheapest.work_s * top / 0.9)
-            return Infeasible(
-                f"{devices} device{'s' * (devices > 1)} cannot carry {top:.4g} requests/s with the cheapest cascade, "
-                f"about {max(needed, devices + 1)} could",
-                load_range=str(last),
-                bottleneck=bottleneck,
-            )
-        nearest_s = self._nearest_s(max(cell.latency_s, self.request.latency_s))
+        within = "" if objective.latency_s is None else f" within {objective.latency_s * 1e3:.4g} ms"
+        certain = "" if objective.confidence is None else f" with confidence {objective.confidence:g}"
         return Infeasible(
-            f"no cascade keeps {self.request.objective.percentile:.4g} of requests within "
-            f"{self.request.latency_s * 1e3:.4g} ms on {devices} device{'s' * (devices > 1)}",
-            load_range=str(last),
-            bottleneck=bottleneck,
-            nearest_latency_s=nearest_s,
+            f"no plan on {devices} device{'s' * (devices > 1)} has an accuracy of {objective.accuracy:g}{certain}"
+            f"{within}; the best that was found has {best:.4f}",
+            bottleneck=max(
+                self.request.profile.models, key=lambda m: _evaluated(self.request, Cascade(models=(m,))).accuracy
+            ),
         )
 
 
-def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> float:
-    """Seconds per request that a cascade spends in one of its models, at batch 1."""
-    curve = next(c for c in profile.curves if c.model == model)
-    return candidate.reach[candidate.cascade.models.index(model)] * curve.seconds(curve.batch_sizes[0])
+def _evaluated(request: PlanRequest, cascade: Cascade) -> CandidateCascade:
+    work_s = work_per_request_s(request.profile, request.hardware.devices[0])
+    return evaluate_cascade(cascade, request.profile.predictions, work_s, part=PART_A)
+
+
+def _metered_loads(request: PlanRequest) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The trace's loads (32,) in requests/s, and the share of requests that meet each."""
+    counts = np.bincount(request.trace.arrivals_ns // PLACING_WINDOW_NS).astype(np.float64)
+    rates = counts * (NS_PER_S / PLACING_WINDOW_NS)
+    ends = np.linspace(0, rates.max(), 33)[1:]
+    weights = np.bincount(np.searchsorted(ends, rates).clip(0, 31), weights=counts, minlength=32)
+    return ends, weights / weights.sum()
+
+
+def _by_price(hardware: Hardware) -> Iterator[Hardware]:
+    """Parts of the hardware by rising price, alike devices in their order; of equal prices the fewest devices first."""
+    alike: dict[tuple[object, ...], list[Device]] = {}
+    for d in hardware.devices:
+        alike.setdefault((d.kind, d.cores, d.memory_bytes, d.price_per_hour, d.node), []).append(d)
+    groups = list(alike.values())
+    options = []
+    for counts in product(*(range(len(group) + 1) for group in groups)):
+        if sum(counts) > 0:
+            price = sum(n * group[0].price_per_hour for n, group in zip(counts, groups, strict=True))
+            options.append((price, sum(counts), counts))
+    for _, _, counts in sorted(options):
+        yield Hardware(devices=tuple(d for n, group in zip(counts, groups, strict=True) for d in group[:n]))

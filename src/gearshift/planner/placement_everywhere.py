@@ -1,22 +1,25 @@
 """The first placement: every model on every device where it fits."""
 
+from collections.abc import Sequence
+
 from gearshift.errors import InvalidInput
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement, Replica
 from gearshift.profiles.profile import Profile
 
 
-def place_everywhere(profile: Profile, hardware: Hardware) -> Placement:
+def place_everywhere(profile: Profile, hardware: Hardware, *, models: Sequence[str] | None = None) -> Placement:
     """One replica of each model on each device, as far as memory allows; models with fewest replicas go first.
 
-    Raises `InvalidInput` when no model fits any device.
+    `models` are all of the profile unless given.  Raises `InvalidInput` when no model fits any device.
     """
-    count = dict.fromkeys(profile.models, 0)
+    models = profile.models if models is None else models
+    count = dict.fromkeys(models, 0)
     replicas = []
     for device in hardware.devices:
         free_bytes = device.memory_bytes
-        memory = {m: profile.curve(m, device_kind=device.kind, cores=device.cores).memory_bytes for m in profile.models}
-        for model in sorted(profile.models, key=lambda m: (count[m], memory[m], m)):
+        memory = {m: profile.curve(m, device_kind=device.kind, cores=device.cores).memory_bytes for m in models}
+        for model in sorted(models, key=lambda m: (count[m], memory[m], m)):
             if memory[model] <= free_bytes:
                 free_bytes -= memory[model]
                 count[model] += 1

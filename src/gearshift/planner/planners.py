@@ -17,6 +17,10 @@ DEFAULT = "optimal"
 MODULES = {
     "frontier": "gearshift.planner.frontier",
     "optimal": "gearshift.planner.optimal",
+    "single": "gearshift.planner.baselines.single",
+    "model-switching": "gearshift.planner.baselines.model_switching",
+    "static-cascade": "gearshift.planner.baselines.static_cascade",
+    "placement-heuristic": "gearshift.planner.baselines.placement_heuristic",
 }
 
 

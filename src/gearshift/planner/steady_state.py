@@ -1,8 +1,9 @@
 """Steady state: what one cascade does at one constant load on a placement, by simulation."""
 
+import math
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +16,20 @@ from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.plan_tables import plan_tables
 from gearshift.planner.assemble import curves_of, replica_settings
+from gearshift.planner.balance import Balance, balanced
+from gearshift.planner.cascade_search import evaluate_cascade
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.profiles.run_times import run_times_ns
-from gearshift.result import percentile
-from gearshift.simulator.simulate import simulate_tables
+from gearshift.simulator.simulate import Simulation, simulate_tables
 from gearshift.workload import Trace, Workload, draw_workload
 
-SAMPLES = 20_000
+SAMPLES = 12_000
 WARM_UP_SHARE = 0.1
-CAPACITY_PRECISION = 0.02
+GRID_STEP = 1.02
+"""Capacities are found on loads this factor apart, the same for all objectives, so that simulations are shared."""
+LOG_STEP = math.log(GRID_STEP)
+LIKELY_BUSY = 0.8
+QUANTILES = np.linspace(0, 1, 513)
 STABLE_GROWTH = 1.5
 """A queue that grows without end makes the last third of a run 5 / 3 as slow as the middle third."""
 HARDLY_EVER_IDLE = 0.995
@@ -41,24 +47,39 @@ class Cell:
     utilisation: float
 
 
-def shares_by_speed(profile: Profile, hardware: Hardware, placement: Placement) -> dict[str, float]:
-    """Each replica's load share: in proportion to its device's speed for its model."""
-    speed = {}
-    curves = curves_of(profile, hardware, placement)
-    for replica in placement.replicas:
-        table = curves[replica.id].table_ns()[1:]
-        speed[replica.id] = float((np.arange(1, len(table) + 1) / table).max())
-    total: dict[str, float] = {}
-    for replica in placement.replicas:
-        total[replica.model] = total.get(replica.model, 0.0) + speed[replica.id]
-    return {replica.id: speed[replica.id] / total[replica.model] for replica in placement.replicas}
+@dataclass(frozen=True, slots=True, eq=False)
+class _Measured:
+    """A simulated cell before it is judged: latency quantiles, and the means of the middle and the last third."""
+
+    percentile: float
+    latency_s: float
+    quantiles_s: NDArray[np.float32]
+    middle_s: float
+    last_s: float
+    utilisation: float
+
+    def judged(self, limit_s: float) -> Cell:
+        growth = STABLE_GROWTH if self.utilisation < HARDLY_EVER_IDLE else STABLE_GROWTH_UNDER_FULL_LOAD
+        within = float(np.interp(limit_s, self.quantiles_s, QUANTILES)) if limit_s < math.inf else 1.0
+        exactly = self.percentile  # where it decides
+        within = max(within, exactly) if limit_s >= self.latency_s else min(within, exactly - 1e-9)
+        return Cell(
+            latency_s=self.latency_s,
+            share_late=1 - within,
+            stable=self.last_s <= growth * self.middle_s + 0.02 * min(limit_s, 1.0),
+            utilisation=self.utilisation,
+        )
+
+
+_Key = tuple[Cascade, float, int]
 
 
 @dataclass(slots=True)
 class SteadyState:
-    """Cells of a profile on a placement, simulated once each; `simulated` counts them.
+    """Cells of a profile on a placement, simulated once each.
 
-    Every cell sees the same arrivals (scaled to its load) and the same samples of part A.
+    Every cell sees the same arrivals (scaled to its load) and the same samples of part A.  Loads are balanced over
+    the devices for each cascade.
     """
 
     profile: Profile
@@ -66,21 +87,52 @@ class SteadyState:
     placement: Placement
     objective: Objective
     seed: int
-    simulated: int = 0
-    _shares: dict[str, float] = field(init=False)
-    _unit_gaps: NDArray[np.float64] = field(init=False)
-    _records: NDArray[np.int32] = field(init=False)
-    _cells: dict[tuple[Cascade, float, int], Cell] = field(init=False, default_factory=dict)
+    _work_s: dict[str, NDArray[np.float64]] = field(init=False, repr=False)
+    _unit_gaps: NDArray[np.float64] = field(init=False, repr=False)
+    _records: NDArray[np.int32] = field(init=False, repr=False)
+    _cells: dict[_Key, _Measured] = field(default_factory=dict, repr=False)
+    _balances: dict[Cascade, Balance] = field(default_factory=dict, repr=False)
+    _held_with: dict[Cascade, int] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        self._shares = shares_by_speed(self.profile, self.hardware, self.placement)
+        curves = curves_of(self.profile, self.hardware, self.placement)
+        self._work_s = {id_: curve.table_ns()[1:] / 1e9 for id_, curve in curves.items()}
         self._unit_gaps = np.random.default_rng([self.seed, 1]).exponential(1.0, SAMPLES)
         trace = Trace(arrivals_ns=np.arange(SAMPLES, dtype=np.int64), duration_s=SAMPLES / NS_PER_S)
         self._records = draw_workload(trace, self.profile.predictions.indices(PART_A), seed=self.seed).record
 
+    def judged_by(self, objective: Objective) -> "SteadyState":
+        """The same cells, simulated once for all, judged by another objective of the same percentile."""
+        return replace(self, objective=objective)
+
+    @property
+    def simulated(self) -> int:
+        """How many cells were simulated."""
+        return len(self._cells)
+
+    @property
+    def limit_s(self) -> float:
+        """The latency objective; infinite where there is none."""
+        return math.inf if self.objective.latency_s is None else self.objective.latency_s
+
     def batch_sizes(self) -> list[int]:
-        """The largest batches to choose from: the profiled sizes of the model with the most."""
-        return sorted({size for curve in self.profile.curves for size in curve.batch_sizes})
+        """The largest batches to choose from: about a doubling apart, up to the largest profiled."""
+        sizes = sorted({size for curve in self.profile.curves for size in curve.batch_sizes})
+        kept = [sizes[0]]
+        for size, following in zip(sizes[1:], [*sizes[2:], None], strict=True):
+            if following is None or following > 2 * kept[-1]:
+                kept.append(size)
+        return kept
+
+    def balance(self, cascade: Cascade) -> Balance:
+        """Load shares in a gear with this cascade, each replica at its most efficient batch."""
+        if cascade not in self._balances:
+            work_s = {id_: float((t / np.arange(1, len(t) + 1)).min()) for id_, t in self._work_s.items()}
+            by_model = {r.model: work_s[r.id] for r in self.placement.replicas}
+            known = evaluate_cascade(cascade, self.profile.predictions, by_model, part=PART_A)
+            reach = dict(zip(cascade.models, known.reach, strict=True))
+            self._balances[cascade] = balanced(self.placement, work_s, reach)
+        return self._balances[cascade]
 
     def settings(self, cascade: Cascade, largest_batch_size: int) -> tuple[ReplicaSettings, ...]:
         """How every replica works in a gear with this cascade."""
@@ -89,7 +141,7 @@ class SteadyState:
             self.hardware,
             self.placement,
             cascade,
-            shares=self._shares,
+            shares=self.balance(cascade).shares,
             largest_batch_size=largest_batch_size,
         )
 
@@ -98,10 +150,9 @@ class SteadyState:
         key = (cascade, load_qps, largest_batch_size)
         if key not in self._cells:
             self._cells[key] = self._simulate(cascade, load_qps, largest_batch_size)
-            self.simulated += 1
-        return self._cells[key]
+        return self._cells[key].judged(self.limit_s)
 
-    def cells(self, keys: Iterable[tuple[Cascade, float, int]]) -> list[Cell]:
+    def cells(self, keys: Iterable[_Key]) -> list[Cell]:
         """Several cells, simulated side by side (the kernel runs without the interpreter's lock)."""
         with ThreadPoolExecutor() as pool:
             return list(pool.map(lambda key: self.cell(*key), keys))
@@ -114,30 +165,60 @@ class SteadyState:
         return sizes[chosen], cells[chosen]
 
     def holds(self, cascade: Cascade, load_qps: float) -> bool:
-        """Whether some largest batch keeps the cascade stable and within the objective at this load."""
-        sizes = reversed(self.batch_sizes())
-        return any(self._meets(self.cell(cascade, load_qps, size)) for size in sizes)
+        """Whether some largest batch keeps the cascade stable and within the objective at this load.
+
+        Tried first is the one with which the cascade was seen to hold last.
+        """
+        sizes = self.batch_sizes()[::-1]
+        first = self._held_with.get(cascade, sizes[0])
+        for size in [first, *(s for s in sizes if s != first)]:
+            cell = self.cell(cascade, load_qps, size)
+            if cell.stable and cell.latency_s <= self.limit_s:
+                self._held_with[cascade] = size
+                return True
+        return False
 
     def capacity_qps(self, cascade: Cascade, *, least_qps: float, most_qps: float) -> float:
-        """The highest load, to within `CAPACITY_PRECISION`, at which the cascade holds; 0 when below `least_qps`."""
-        if not self.holds(cascade, least_qps):
-            return 0.0
-        if self.holds(cascade, most_qps):
-            return most_qps
-        low, high = least_qps, most_qps
-        while high > low * (1 + CAPACITY_PRECISION):
-            middle = (low * high) ** 0.5
-            low, high = (middle, high) if self.holds(cascade, middle) else (low, middle)
-        return low
+        """The highest load of the grid between the two at which the cascade holds; 0 when it does not at the least.
 
-    def _meets(self, cell: Cell) -> bool:
-        return cell.stable and (self.objective.latency_s is None or cell.latency_s <= self.objective.latency_s)
-
-    def _simulate(self, cascade: Cascade, load_qps: float, largest_batch_size: int) -> Cell:
-        return self.serve(cascade, self.settings(cascade, largest_batch_size), load_qps)
+        Looked for from the load that would keep the busiest device busy most of the time, in growing steps.
+        """
+        low = math.floor(math.log(least_qps) / LOG_STEP)
+        high = max(low, math.ceil(math.log(most_qps) / LOG_STEP))
+        bound_qps = LIKELY_BUSY / self.balance(cascade).utilisation_per_qps
+        guess = min(high, max(low, round(math.log(bound_qps) / LOG_STEP)))
+        step = 4
+        if self.holds(cascade, GRID_STEP**guess):
+            below, above = guess, guess + step
+            while above < high and self.holds(cascade, GRID_STEP**above):
+                below, step = above, 2 * step
+                above = below + step
+            if above >= high:
+                if below == high or self.holds(cascade, GRID_STEP**high):
+                    return most_qps
+                above = high
+        else:
+            above, below = guess, guess - step
+            while below > low and not self.holds(cascade, GRID_STEP**below):
+                above, step = below, 2 * step
+                below = above - step
+            if below <= low:
+                if above == low or not self.holds(cascade, GRID_STEP**low):
+                    return 0.0
+                below = low
+        while above > below + 1:
+            middle = (below + above) // 2
+            below, above = (middle, above) if self.holds(cascade, GRID_STEP**middle) else (below, middle)
+        return float(min(most_qps, GRID_STEP**below))
 
     def serve(self, cascade: Cascade, replicas: tuple[ReplicaSettings, ...], load_qps: float) -> Cell:
         """What the cascade does at this load where replicas work as they are told; simulated each time."""
+        return self._serve(cascade, replicas, load_qps).judged(self.limit_s)
+
+    def _simulate(self, cascade: Cascade, load_qps: float, largest_batch_size: int) -> _Measured:
+        return self._serve(cascade, self.settings(cascade, largest_batch_size), load_qps)
+
+    def _serve(self, cascade: Cascade, replicas: tuple[ReplicaSettings, ...], load_qps: float) -> _Measured:
         gear = Gear(load_range=LoadRange(from_=0.0), cascade=cascade, replicas=replicas)
         plan = GearPlan(
             planner="steady-state",
@@ -152,18 +233,25 @@ class SteadyState:
         workload = Workload(arrivals_ns=arrivals_ns, record=self._records, duration_s=float(arrivals_ns[-1]) / NS_PER_S)
         records = self.profile.predictions
         certainty = np.ascontiguousarray(records.certainty[records.rows(tables.models)])
-        run = simulate_tables(tables, run_times_ns(plan, tables, self.profile), certainty, workload)
-        return self._judge(run.latency_s, float(run.busy_s.sum()) / (run.duration_s * len(tables.device_ids)))
-
-    def _judge(self, latency_s: NDArray[np.float64], utilisation: float) -> Cell:
-        limit_s = np.inf if self.objective.latency_s is None else self.objective.latency_s
-        thirds = np.array_split(latency_s, 3)
-        settled = latency_s[int(len(latency_s) * WARM_UP_SHARE) :]
-        growth = STABLE_GROWTH if utilisation < HARDLY_EVER_IDLE else STABLE_GROWTH_UNDER_FULL_LOAD
-        grows = float(thirds[2].mean()) > growth * float(thirds[1].mean()) + 0.02 * min(limit_s, 1.0)
-        return Cell(
-            latency_s=percentile(settled, self.objective.percentile),
-            share_late=1 - int(np.count_nonzero(settled <= limit_s)) / len(settled),
-            stable=not grows,
-            utilisation=utilisation,
+        run = simulate_tables(
+            tables,
+            run_times_ns(plan, tables, self.profile),
+            certainty,
+            workload,
+            front_end_s=self.profile.front_end_s,
         )
+        return _measured(run, self.objective.percentile)
+
+
+def _measured(run: Simulation, p: float) -> _Measured:
+    latency_s = run.latency_s
+    thirds = np.array_split(latency_s, 3)
+    settled = np.sort(latency_s[int(len(latency_s) * WARM_UP_SHARE) :])
+    return _Measured(
+        percentile=p,
+        latency_s=float(settled[max(0, math.ceil(p * len(settled) - 1e-9) - 1)]),
+        quantiles_s=settled[np.rint(QUANTILES * (len(settled) - 1)).astype(np.int64)].astype(np.float32),
+        middle_s=float(thirds[1].mean()),
+        last_s=float(thirds[2].mean()),
+        utilisation=float(run.busy_s.sum()) / (run.duration_s * len(run.tables.device_ids)),
+    )

@@ -129,7 +129,9 @@ class Profile:
     """Measured cost and predictions of an operator's models.
 
     `sha256` is a hash over the content.  `project` is the path of the `gearshift.toml` whose models were measured,
-    relative to the profile's folder; None for imported records.  `inputs` and `outputs` describe the operator.
+    relative to the profile's folder; None for imported records.  `front_end_s` is what a request
+    spends outside the router: on its way, being parsed and being answered.  `inputs` and `outputs` describe the
+    operator.
     """
 
     operator: str
@@ -138,12 +140,14 @@ class Profile:
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
     certainty: str = "top_two_difference"
+    front_end_s: float = 0.0
     project: str | None = None
     sha256: str = ""
     notes: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_operator_name(self.operator)
+        require(0 <= self.front_end_s < math.inf, "front_end_s is negative or not finite")
         keys = [(c.model, c.device_kind, c.tensor_parallel, c.cores, c.segment) for c in self.curves]
         require(len(set(keys)) == len(keys), "the profile has run times for one model and device kind twice")
         for model in self.predictions.models:

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.profiles.csv_table import CsvTable, read_csv_table
 from gearshift.profiles.measure import strongest_model
 from gearshift.profiles.parts import split_parts
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
+from gearshift.profiles.table import Table, read_table
 
-PREDICTIONS_FILE = "predictions.csv"
-RUN_TIMES_FILE = "runtimes.csv"
+PREDICTIONS = "predictions"
+RUN_TIMES = "runtimes"
 LARGEST_BATCH_SIZE = 65536
 LONGEST_S = 1e6
 LARGEST_TEXT_BYTES = 2**30
@@ -28,26 +28,26 @@ _TRUTHS = {"true": 1.0, "false": 0.0}
 
 
 def profile_from_records(folder: Path, *, operator: str = "default", seed: int = 0) -> Profile:
-    """The profile that `predictions.csv` and `runtimes.csv` in `folder` hold.
+    """The profile that `predictions` and `runtimes` in `folder` hold, each a CSV or a Parquet file of that name.
 
-    `predictions.csv` has columns sample, model, certainty and correct (0, 1, true, false, or a score in [0, 1]);
+    `predictions` has columns sample, model, certainty and correct (0, 1, true, false, or a score in [0, 1]);
     optionally label, prediction, output_tokens, exit_segment.  Without correct, an answer is correct where prediction
-    equals label, and without label where it equals the strongest model's.  `runtimes.csv` has columns model, batch_size
+    equals label, and without label where it equals the strongest model's.  `runtimes` has columns model, batch_size
     and seconds (the median); optionally device_kind, cores, tensor_parallel, segment, memory_bytes, seconds_p95.
-    Raises `InvalidInput` that names file, line and column for anything that is missing, doubled or out of range.
+    Raises `InvalidInput` that names file, line (or row) and column for what is missing, doubled or out of range.
     """
     require(folder.is_dir(), "there is no such folder of records", where=str(folder), remedy="check the path")
-    predictions = read_csv_table(
-        folder / PREDICTIONS_FILE,
+    predictions = read_table(
+        folder / PREDICTIONS,
         required=("sample", "model", "certainty"),
         optional=("correct", "label", "prediction", "output_tokens", "exit_segment"),
-        remedy=f"write {PREDICTIONS_FILE} with columns sample, model, correct, certainty",
+        columns="sample, model, correct, certainty",
     )
-    run_times = read_csv_table(
-        folder / RUN_TIMES_FILE,
+    run_times = read_table(
+        folder / RUN_TIMES,
         required=("model", "batch_size", "seconds"),
         optional=("device_kind", "cores", "tensor_parallel", "segment", "memory_bytes", "seconds_p95"),
-        remedy=f"write {RUN_TIMES_FILE} with columns model, batch_size, seconds",
+        columns="model, batch_size, seconds",
     )
     _require_same_models(predictions, run_times)
     curves = _curves(run_times)
@@ -109,7 +109,7 @@ def _short(cell: str) -> str:
     return repr(cell if len(cell) <= 40 else f"{cell[:40]}...")
 
 
-def _optional(table: CsvTable, column: str, parse: Callable[[str], T], default: T) -> list[T]:
+def _optional(table: Table, column: str, parse: Callable[[str], T], default: T) -> list[T]:
     """A column whose cells may be empty, or that may be absent, and then have `default`."""
     if column not in table.columns:
         return [default] * len(table)
@@ -123,10 +123,10 @@ def _codes(values: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
     return list(index), np.array(codes, dtype=np.int64)
 
 
-def _require_same_models(predictions: CsvTable, run_times: CsvTable) -> None:
+def _require_same_models(predictions: Table, run_times: Table) -> None:
     for table, other, lacking in (
-        (predictions, run_times, f"run times in {RUN_TIMES_FILE}"),
-        (run_times, predictions, f"predictions in {PREDICTIONS_FILE}"),
+        (predictions, run_times, f"run times in {run_times.path.name}"),
+        (run_times, predictions, f"predictions in {predictions.path.name}"),
     ):
         names = table.parsed("model", _text)
         known = set(other.columns["model"])
@@ -161,7 +161,7 @@ class _Run:
     memory_bytes: int
 
 
-def _curves(table: CsvTable) -> tuple[RunTimeCurve, ...]:
+def _curves(table: Table) -> tuple[RunTimeCurve, ...]:
     places = [
         _Place(*key)
         for key in zip(
@@ -182,8 +182,8 @@ def _curves(table: CsvTable) -> tuple[RunTimeCurve, ...]:
         curve = runs.setdefault(place, {})
         if size in curve:
             raise InvalidInput(
-                f"batch size {size} of model {place.model!r} is there a second time, after line "
-                f"{table.lines[curve[size].row]}",
+                f"batch size {size} of model {place.model!r} is there a second time, after "
+                f"{table.place(curve[size].row)}",
                 where=table.where(row, "batch_size"),
                 remedy="keep one row, with the median",
             )
@@ -214,21 +214,21 @@ def _curve(place: _Place, runs: dict[int, _Run]) -> RunTimeCurve:
     )
 
 
-def _require_one_memory(table: CsvTable, runs: dict[_Place, dict[int, _Run]]) -> None:
+def _require_one_memory(table: Table, runs: dict[_Place, dict[int, _Run]]) -> None:
     first: dict[tuple[str, str, int], _Run] = {}
     for place, curve in runs.items():
         for run in curve.values():
             before = first.setdefault((place.model, place.device_kind, place.tensor_parallel), run)
             if run.memory_bytes != before.memory_bytes:
                 raise InvalidInput(
-                    f"model {place.model!r} has memory_bytes {run.memory_bytes} here and {before.memory_bytes} in line "
-                    f"{table.lines[before.row]}",
+                    f"model {place.model!r} has memory_bytes {run.memory_bytes} here and {before.memory_bytes} in "
+                    f"{table.place(before.row)}",
                     where=table.where(run.row, "memory_bytes"),
                     remedy="give the same bytes, those of one replica, in every row of the model",
                 )
 
 
-def _require_all_segments(table: CsvTable, runs: dict[_Place, dict[int, _Run]]) -> None:
+def _require_all_segments(table: Table, runs: dict[_Place, dict[int, _Run]]) -> None:
     segments: dict[tuple[str, str, int, int], dict[int, int]] = {}
     for place, curve in runs.items():
         key = (place.model, place.device_kind, place.tensor_parallel, place.cores)
@@ -248,15 +248,15 @@ def _require_all_segments(table: CsvTable, runs: dict[_Place, dict[int, _Run]]) 
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """The rows of `predictions.csv` as a full grid: `rows` (models, samples) are row numbers of the table."""
+    """The rows of `predictions` as a full grid: `rows` (models, samples) are row numbers of the table."""
 
-    table: CsvTable
+    table: Table
     models: tuple[str, ...]
     samples: tuple[str, ...]
     rows: NDArray[np.int64]
 
     @classmethod
-    def of(cls, table: CsvTable) -> "_Grid":
+    def of(cls, table: Table) -> "_Grid":
         """Each pair of sample and model once; raises `InvalidInput` for one that is missing or doubled."""
         models, model_of = _codes(table.parsed("model", _text))
         samples, sample_of = _codes(table.parsed("sample", _text))
@@ -268,7 +268,7 @@ class _Grid:
             first, second = order[doubled[0]], order[doubled[0] + 1]
             raise InvalidInput(
                 f"sample {samples[sample_of[first]]!r} of model {models[model_of[first]]!r} is there a second time, "
-                f"after line {table.lines[first]}",
+                f"after {table.place(first)}",
                 where=table.where(int(second), "sample"),
                 remedy="keep one row for each sample and model",
             )
@@ -338,7 +338,7 @@ def _label(grid: _Grid) -> NDArray[np.str_]:
         row = int(grid.rows[model, sample])
         raise InvalidInput(
             f"sample {grid.samples[sample]!r} has label {_short(str(labels[model, sample]))} here and "
-            f"{_short(str(labels[0, sample]))} in line {grid.table.lines[grid.rows[0, sample]]}",
+            f"{_short(str(labels[0, sample]))} in {grid.table.place(grid.rows[0, sample])}",
             where=grid.table.where(row, "label"),
             remedy="give a sample the same label in all its rows",
         )
@@ -390,6 +390,6 @@ def _exit_segments(grid: _Grid, curves: tuple[RunTimeCurve, ...]) -> NDArray[np.
         raise InvalidInput(
             f"exit segment {segments[row]} of model {models[row]!r} is past its last, {last[models[row]]}",
             where=grid.table.where(row, "exit_segment"),
-            remedy=f"add run times of that segment to {RUN_TIMES_FILE}, or correct it",
+            remedy="add run times of that segment, or correct it",
         )
     return np.asarray(grid.numbers(segments, np.int64))

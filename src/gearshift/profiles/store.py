@@ -62,6 +62,7 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     operator: str
     project: str | None
     certainty: str
+    front_end_s: float
     notes: dict[str, str]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -122,6 +123,7 @@ def read_profile(folder: Path, *, remedy: str = REMEDY) -> Profile:
             inputs=metadata.inputs,
             outputs=metadata.outputs,
             certainty=metadata.certainty,
+            front_end_s=metadata.front_end_s,
             project=metadata.project,
             sha256=metadata.sha256,
             notes=metadata.notes,
@@ -174,6 +176,7 @@ def _metadata_of(profile: Profile, arrays: Arrays) -> _Metadata:
         operator=profile.operator,
         project=profile.project,
         certainty=profile.certainty,
+        front_end_s=profile.front_end_s,
         notes=profile.notes,
         inputs=profile.inputs,
         outputs=profile.outputs,

@@ -69,3 +69,27 @@ class FineTimer:
         if self._handle is not None:
             self._handle.cancel()
         self._handle = self._loop.call_later(delay_ns / NS_PER_S, self._fired)
+
+
+class FineSleeper:
+    """Sleeps, one at a time, as precise as `FineTimer`; to be closed with `stop`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timer = FineTimer(self._loop, self._wake)
+        self._timer.start()
+        self._woken: asyncio.Future[None] | None = None
+
+    async def sleep(self, delay_ns: int) -> None:
+        """Sleep for `delay_ns`."""
+        self._woken = self._loop.create_future()
+        self._timer.set(delay_ns)
+        await self._woken
+
+    def stop(self) -> None:
+        """Close the timer."""
+        self._timer.stop()
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)

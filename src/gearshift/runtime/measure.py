@@ -4,7 +4,8 @@ import asyncio
 import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.config import ProfileSettings, Project, read_project
-from gearshift.errors import ModelFailed
-from gearshift.hardware import Device, identical_devices
+from gearshift.errors import ModelFailed, require
+from gearshift.hardware import Device, identical_devices, is_cuda
 from gearshift.loading import Samples, load_samples
 from gearshift.model import Predicted, TensorSpec, spec_of
 from gearshift.profiles.measure import curve_from_timings, fit_overheads, records_from_answers, strongest_model
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.local import assemble, assign_cores, router_cores, settle
-from gearshift.runtime.beside import front_end_beside
 from gearshift.runtime.messages import Done, Load, ReplicaToLoad, Run
 from gearshift.runtime.service import rows_of, stack_results
 from gearshift.runtime.worker_process import WorkerProcess
@@ -37,9 +37,33 @@ SHARE_OF_TIMING = 0.4
 Progress = Callable[[str, float], None]
 
 
-def profile_project(project_path: Path, *, progress: Progress, seed: int = 0, folder: Path | None = None) -> Profile:
-    """The profile of the project's models on one processor, the highest that this process may use.
+@dataclass(slots=True)
+class FrontEndTime:
+    """How long the front end took for a request, in the mean; 0 where it was not measured."""
 
+    mean_s: float = 0.0
+
+
+FrontEnd = Callable[[Samples], AbstractAsyncContextManager[FrontEndTime]]
+
+
+@asynccontextmanager
+async def no_front_end(samples: Samples) -> AsyncIterator[FrontEndTime]:
+    """No front end: models are timed alone."""
+    yield FrontEndTime()
+
+
+def profile_project(
+    project_path: Path,
+    *,
+    progress: Progress,
+    seed: int = 0,
+    folder: Path | None = None,
+    front_end: FrontEnd = no_front_end,
+) -> Profile:
+    """The profile of the project's models on the highest processor this process may use, or with CUDA device 0.
+
+    `front_end` works beside the models while they are timed, and is measured itself.
     `progress(what, share)` is told what is done and how far it is.  The profile's `project` is relative to `folder`,
     where it will be written; without one it is absolute.  Raises `ModelFailed` or `InvalidInput` naming the model
     that cannot be loaded, raises, answers wrong rows or an unusable certainty.
@@ -47,7 +71,7 @@ def profile_project(project_path: Path, *, progress: Progress, seed: int = 0, fo
     project_path = project_path.resolve()
     project = read_project(project_path)
     samples = load_samples(project, project_path.parent)
-    measured = _run(_measure_all(project, project_path, samples, progress, seed))
+    measured = _run(_measure_all(project, project_path, samples, progress, seed, front_end))
     curves = tuple(one.curve for one in measured)
     answers = {one.curve.model: one.answers for one in measured}
     return Profile(
@@ -57,16 +81,18 @@ def profile_project(project_path: Path, *, progress: Progress, seed: int = 0, fo
         inputs=tuple(spec_of(name, array) for name, array in samples.arrays.items()),
         outputs=common_outputs(list(answers.values())),
         certainty=project.certainty,
+        front_end_s=float(np.mean([one.front_end_s for one in measured])),
         project=str(project_path) if folder is None else os.path.relpath(project_path, folder.resolve()),
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredModel:
-    """What a model costs, and its answers to all samples."""
+    """What a model costs, its answers to all samples, and what the front end took beside it."""
 
     curve: RunTimeCurve
     answers: Predicted
+    front_end_s: float
 
 
 def common_outputs(answers: Sequence[Predicted]) -> tuple[TensorSpec, ...]:
@@ -83,12 +109,12 @@ def common_outputs(answers: Sequence[Predicted]) -> tuple[TensorSpec, ...]:
 
 
 async def _measure_all(
-    project: Project, project_path: Path, samples: Samples, progress: Progress, seed: int
+    project: Project, project_path: Path, samples: Samples, progress: Progress, seed: int, front_end: FrontEnd
 ) -> list[MeasuredModel]:
     """All models in turn in one worker, as they will be served, or each in a worker of its own."""
     names = list(project.models)
     groups = [names] if project.profile.together else [[name] for name in names]
-    hardware = identical_devices(1)
+    hardware = identical_devices(1, kind=project.profile.device_kind)
     cores_before = os.sched_getaffinity(0)
     cores = assign_cores(hardware, sorted(cores_before))[hardware.devices[0].id]
     os.sched_setaffinity(0, router_cores(hardware))
@@ -99,7 +125,9 @@ async def _measure_all(
             def told(what: str, share: float, done: int = done) -> None:
                 progress(what, (done + share) / len(groups))
 
-            measured += await _measure(group, project, project_path, samples, told, hardware.devices[0], cores, seed)
+            measured += await _measure(
+                group, project, project_path, samples, told, hardware.devices[0], cores, seed, front_end
+            )
     finally:
         os.sched_setaffinity(0, cores_before)
     return measured
@@ -114,13 +142,14 @@ async def _measure(
     device: Device,
     cores: frozenset[int],
     seed: int,
+    front_end: FrontEnd,
 ) -> list[MeasuredModel]:
     sizes = tuple(sorted(set(project.profile.batch_sizes)))
-    bench = Bench(names, cores=cores)
+    bench = Bench(names, cores=cores, device_kind=device.kind)
     progress("loading models", 0.0)
     try:
-        memory_bytes = await bench.start(project_path)
-        with front_end_beside(os.sched_getaffinity(0)):
+        memory_bytes = await bench.start(project_path, samples, warm_up_rows=sizes[-1:])
+        async with front_end(samples) as front_end_time:
             timings = await _time_sizes(bench, sizes, project.profile, samples, progress, seed)
         answers = {}
         for done, name in enumerate(names):
@@ -138,6 +167,12 @@ async def _measure(
         runs, trips = timings[name]
         per_batch_s, per_request_s = fit_overheads(sizes, trips, runs)
         given_mib = project.models[name].memory_mib
+        require(
+            given_mib is not None or memory_bytes[name] > 0,
+            f"the memory that model {name!r} takes on device kind {device.kind!r} cannot be measured",
+            where=str(project_path),
+            remedy=f"give memory_mib in [models.{name}]",
+        )
         curve = curve_from_timings(
             name,
             sizes,
@@ -148,7 +183,7 @@ async def _measure(
             overhead_per_batch_s=per_batch_s,
             overhead_per_request_s=per_request_s,
         )
-        measured.append(MeasuredModel(curve, answers[name]))
+        measured.append(MeasuredModel(curve, answers[name], front_end_time.mean_s))
     return measured
 
 
@@ -208,18 +243,34 @@ async def _predict_all(
 class Bench:
     """Models in one worker, run batch by batch as the server does."""
 
-    def __init__(self, names: Sequence[str], *, cores: frozenset[int]) -> None:
+    def __init__(self, names: Sequence[str], *, cores: frozenset[int], device_kind: str) -> None:
         self.names = tuple(names)
-        self._worker = WorkerProcess(cores=cores, on_done=self._done, on_end=self._ended)
+        self._device_kind = device_kind
+        cuda = (0,) if is_cuda(device_kind) else ()
+        self._worker = WorkerProcess(cores=cores, cuda=cuda, on_done=self._done, on_end=self._ended)
         self._batch_ids = itertools.count(1)
         self._finished: asyncio.Future[tuple[Done, memoryview]] | None = None
         self._running = ""
 
-    async def start(self, project_path: Path) -> dict[str, int]:
-        """Load the models; by how many bytes each grew the worker.  Raises `ModelFailed`."""
-        replicas = tuple(ReplicaToLoad(replica=i, model=name) for i, name in enumerate(self.names))
-        loaded = await self._worker.start(Load(project=str(project_path), replicas=replicas), longest_s=LONGEST_LOAD_S)
-        return {self.names[one.replica]: max(LEAST_MEMORY_BYTES, one.memory_bytes) for one in loaded}
+    async def start(self, project_path: Path, samples: Samples, *, warm_up_rows: tuple[int, ...]) -> dict[str, int]:
+        """Load the models; by how many bytes each grew the worker, 0 where that is unknown.  Raises `ModelFailed`.
+
+        On CUDA, where the worker's own memory says nothing, a batch of zeros is run to see what a batch takes.
+        """
+        on_cuda = is_cuda(self._device_kind)
+        replicas = tuple(
+            ReplicaToLoad(replica=i, model=name, warm_up_rows=warm_up_rows if on_cuda else ())
+            for i, name in enumerate(self.names)
+        )
+        load = Load(
+            project=str(project_path),
+            replicas=replicas,
+            inputs=tuple(spec_of(name, array) for name, array in samples.arrays.items()),
+            device_kind=self._device_kind,
+        )
+        loaded = await self._worker.start(load, longest_s=LONGEST_LOAD_S)
+        least = 0 if on_cuda else LEAST_MEMORY_BYTES
+        return {self.names[one.replica]: max(least, one.memory_bytes) for one in loaded}
 
     async def run(self, name: str, samples: Samples, rows: list[int]) -> tuple[list[Sample], float, float]:
         """The finished samples, seconds in the model, and seconds from assembling the batch to settling it.

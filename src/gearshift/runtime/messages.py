@@ -32,12 +32,15 @@ class ReplicaToLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
     """Load these replicas from the `gearshift.toml` at `project`; answered by `Loaded` for each, or `LoadFailed`.
 
+    `device_kind` says where PyTorch modules and ONNX files go; a worker sees no other CUDA devices than its own.
+
     `inputs` are the operator's tensors, from which warm-up batches of zeros are made; without them none is run.
     """
 
     project: str
     replicas: tuple[ReplicaToLoad, ...]
     inputs: tuple[TensorSpec, ...] = ()
+    device_kind: str = "cpu"
 
 
 class RunPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,6 +67,8 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
     """A replica is loaded and warm; `memory_bytes` is by how much the worker's resident memory grew.
+
+    On a CUDA device it is the most that PyTorch's tensors took there beyond what was there before, 0 without any.
 
     `warm_up_failure` is what the model raised where it failed on every batch of zeros.
     """

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import GearshiftError, ModelFailed
+from gearshift.hardware import is_cuda
 from gearshift.model import DATATYPES, Arrays, Predicted, TensorSpec
 from gearshift.runtime.messages import (
     Done,
@@ -96,7 +97,7 @@ def load_all(message: Load, models: dict[int, tuple[str, RunnableModel]], connec
     """Load each replica and say so; raises `ModelFailed` after saying which one could not be."""
     for replica in message.replicas:
         try:
-            model, loaded = load_one(Path(message.project), replica, message.inputs)
+            model, loaded = load_one(Path(message.project), replica, message.inputs, message.device_kind)
         except Exception as error:
             reason = str(error) if isinstance(error, GearshiftError) else f"{type(error).__name__}: {error}"
             connection.send(LoadFailed(replica=replica.replica, model=replica.model, reason=reason))
@@ -105,17 +106,19 @@ def load_all(message: Load, models: dict[int, tuple[str, RunnableModel]], connec
         connection.send(loaded)
 
 
-def load_one(path: Path, replica: ReplicaToLoad, inputs: Sequence[TensorSpec]) -> tuple[RunnableModel, Loaded]:
+def load_one(
+    path: Path, replica: ReplicaToLoad, inputs: Sequence[TensorSpec], device_kind: str
+) -> tuple[RunnableModel, Loaded]:
     """The replica's model, loaded and warm, and what that took."""
     from gearshift.config import read_project
     from gearshift.loading import load_model
 
-    memory_before = resident_bytes()
+    memory_before = held_bytes(device_kind)
     begun = time.perf_counter()
-    model = load_model(read_project(path), path.parent, replica.model)
+    model = load_model(read_project(path), path.parent, replica.model, device_kind=device_kind)
     failure = warm_up(replica, model, inputs)
     load_s = time.perf_counter() - begun
-    grown = max(0, resident_bytes() - memory_before)
+    grown = max(0, held_bytes(device_kind, peak=True) - memory_before)
     return model, Loaded(replica=replica.replica, load_s=load_s, memory_bytes=grown, warm_up_failure=failure)
 
 
@@ -142,8 +145,12 @@ def zeros(spec: TensorSpec, rows: int) -> NDArray[Any]:
     return np.zeros(shape, dtype=DATATYPES[spec.datatype])
 
 
-def resident_bytes() -> int:
-    """This process's resident memory."""
+def held_bytes(device_kind: str, *, peak: bool = False) -> int:
+    """What this process holds of its device: resident memory, or on CUDA tensors (with `peak`, the most of them)."""
+    if is_cuda(device_kind):
+        from gearshift.torch_module import cuda_bytes
+
+        return cuda_bytes(peak=peak)
     import psutil
 
     return int(psutil.Process().memory_info().rss)

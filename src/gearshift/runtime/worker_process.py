@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from gearshift.errors import ModelFailed, WorkerDied
+from gearshift.errors import ModelFailed, WorkerDied, require
 from gearshift.runtime.messages import Done, Load, Loaded, LoadFailed, Message, Run, Stop
 from gearshift.runtime.transport import Buffer, FrameProtocol
 
@@ -20,6 +20,7 @@ THREAD_SETTINGS = (
     "VECLIB_MAXIMUM_THREADS",
     "NUMBA_NUM_THREADS",
 )
+CUDA_SETTING = "CUDA_VISIBLE_DEVICES"
 SOCKET_BUFFER_BYTES = 4 << 20
 TERMINATE_WAIT_S = 0.5
 KILL_WAIT_S = 5.0
@@ -30,12 +31,15 @@ OnDone = Callable[[Done, memoryview], None]
 class WorkerProcess:
     """A worker pinned to `cores`, alive from `start` until it has ended by itself or by `stop` or `kill`.
 
+    `cuda` are the CUDA devices it alone sees, by their place among those that this process sees.
     `on_done` gets each finished batch.  `on_end` is called once when the process is gone, unless it was stopped.
     The kernel kills the worker when the *thread* that called `start` ends (PR_SET_PDEATHSIG).
     """
 
-    def __init__(self, *, cores: frozenset[int], on_done: OnDone, on_end: Callable[[], None]) -> None:
-        self._cores, self._on_done, self._on_end = cores, on_done, on_end
+    def __init__(
+        self, *, cores: frozenset[int], on_done: OnDone, on_end: Callable[[], None], cuda: Sequence[int] = ()
+    ) -> None:
+        self._cores, self._cuda, self._on_done, self._on_end = cores, cuda, on_done, on_end
         self._process: subprocess.Popen[bytes] | None = None
         self._protocol: FrameProtocol | None = None
         self._pidfd = -1
@@ -52,8 +56,12 @@ class WorkerProcess:
         return 0 if self._process is None else self._process.pid
 
     async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
-        """Start the process and have it load; raises `ModelFailed` or `WorkerDied`, with nothing left running."""
+        """Start the process and have it load; nothing is left running where it cannot.
+
+        Raises `ModelFailed`, `WorkerDied`, or `InvalidInput` for more CUDA devices than there are.
+        """
         loop = asyncio.get_running_loop()
+        environment = self._environment()
         self._loading, self._to_load = loop.create_future(), len(load.replicas)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         _widen(ours)
@@ -62,7 +70,7 @@ class WorkerProcess:
             lambda: FrameProtocol(self._received, self._stream_ended), sock=ours
         )
         with theirs:
-            self._process = self._spawn(theirs.fileno())
+            self._process = self._spawn(theirs.fileno(), environment)
         self._pidfd = os.pidfd_open(self._process.pid)
         loop.add_reader(self._pidfd, self._ended)
         self._protocol.send(load)
@@ -110,13 +118,18 @@ class WorkerProcess:
             self._signal(signal.SIGKILL)
             await self._is_gone_within(KILL_WAIT_S)
 
-    def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
+    def _environment(self) -> dict[str, str]:
+        settings = dict.fromkeys(THREAD_SETTINGS, str(max(1, len(self._cores))))
+        if self._cuda:
+            settings[CUDA_SETTING] = visible_cuda(self._cuda, os.environ.get(CUDA_SETTING))
+        return {**os.environ, **settings}
+
+    def _spawn(self, fd: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-m", "gearshift.runtime.worker", "--fd", str(fd)]
         command += ["--cores", ",".join(str(core) for core in sorted(self._cores)), "--parent", str(os.getpid())]
-        threads = dict.fromkeys(THREAD_SETTINGS, str(max(1, len(self._cores))))
         return subprocess.Popen(
             command,
-            env={**os.environ, **threads},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=2,  # what a model prints must not mix with our own standard output
             pass_fds=(fd,),
@@ -172,6 +185,22 @@ class WorkerProcess:
         except TimeoutError:
             return False
         return True
+
+
+def visible_cuda(places: Sequence[int], seen: str | None) -> str:
+    """The value of `CUDA_VISIBLE_DEVICES` for devices at `places` among those `seen` by its present value.
+
+    Raises `InvalidInput` for a place beyond them.
+    """
+    names = None if seen is None else [name.strip() for name in seen.split(",") if name.strip()]
+    if names is None:
+        return ",".join(str(place) for place in places)
+    require(
+        max(places) < len(names),
+        f"the plan needs {max(places) + 1} CUDA devices, but {CUDA_SETTING} is {seen!r}",
+        remedy="let this process see more devices, or plan for fewer",
+    )
+    return ",".join(names[place] for place in places)
 
 
 def _widen(sock: socket.socket) -> None:

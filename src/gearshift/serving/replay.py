@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import InvalidInput, require
 from gearshift.result import ServingResult, percentile, summarise
+from gearshift.runtime.fine_timer import FineSleeper
 from gearshift.serving.http_client import HttpClient, NoAnswer
 from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.replay_result import NO_ANSWER, NO_GEAR, OUTCOMES, Lateness, Replay, RequestLog, gear_shifts
@@ -184,20 +185,17 @@ class _Run:
 
     async def _send_all(self, group: asyncio.TaskGroup) -> None:
         """Start each request at its instant: sleep until the next is due, then send all that are."""
-        due_ns = self._due_ns.tolist()
-        for i, due in enumerate(due_ns):
-            ahead_ns = due - self._clock.now_ns()
-            if ahead_ns > 0:
-                await self._sleep(ahead_ns)
-            elif i % SEND_AT_ONCE == 0:
-                await asyncio.sleep(0)  # behind schedule: let answers in between
-            group.create_task(self._request(i, due))
-
-    async def _sleep(self, ahead_ns: int) -> None:
-        """Sleep at least `ahead_ns`; timers tick in milliseconds, so up to one longer."""
-        until_ns = self._clock.now_ns() + ahead_ns
-        while (left_ns := until_ns - self._clock.now_ns()) > 0:
-            await asyncio.sleep(max(left_ns / NS_PER_S, 0.001))
+        sleeper = FineSleeper()
+        try:
+            for i, due in enumerate(self._due_ns.tolist()):
+                if due > self._clock.now_ns():
+                    while (ahead_ns := due - self._clock.now_ns()) > 0:
+                        await sleeper.sleep(ahead_ns)
+                elif i % SEND_AT_ONCE == 0:
+                    await asyncio.sleep(0)  # behind schedule: let answers in between
+                group.create_task(self._request(i, due))
+        finally:
+            sleeper.stop()
 
     async def _request(self, i: int, due_ns: int) -> None:
         await self._client.acquire()

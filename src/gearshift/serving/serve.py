@@ -255,7 +255,7 @@ class ServerProcess:
             largest_body_bytes=settings.largest_body_bytes,
             metrics=metrics,
         )
-        self._http = _HttpServer(_http_config(application, settings))
+        self._http = http_server(application, settings)
         self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
 
     async def main(self) -> int:
@@ -310,8 +310,9 @@ async def _done_before(work: Coroutine[Any, Any, object], end: asyncio.Event) ->
     return not task.cancelled() and task.result() is not False
 
 
-def _http_config(application: Application, settings: ServerSettings) -> uvicorn.Config:
-    return uvicorn.Config(
+def http_server(application: Application, settings: ServerSettings) -> uvicorn.Server:
+    """The HTTP server, not started; it leaves signals alone."""
+    config = uvicorn.Config(
         application,
         loop="none",
         http=connection_class(
@@ -332,3 +333,4 @@ def _http_config(application: Application, settings: ServerSettings) -> uvicorn.
         timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=LONGEST_END_S,
     )
+    return _HttpServer(config)

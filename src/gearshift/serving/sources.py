@@ -41,8 +41,7 @@ class LabelledSamples:
     def body(self, record: int) -> bytes:
         """All inputs of one sample, as rows of one, asking for the output `label` alone."""
         _check_record(record, len(self.labels))
-        tensors = [_tensor(name, array[record : record + 1]) for name, array in self.inputs.items()]
-        return msgspec.json.encode({"inputs": tensors, "outputs": [{"name": "label"}]})
+        return inputs_body(self.inputs, record)
 
     def quality(self, record: int, response: bytes) -> float:
         """1 when the answered label equals the recorded one, in value or in text; else 0."""
@@ -89,6 +88,12 @@ def source_from_samples(inputs: Mapping[str, NDArray[Any]], labels: NDArray[Any]
 def source_from_records(predictions: PredictionRecords, operator: str) -> RecordedSamples:
     """The recorded samples of an emulated server."""
     return RecordedSamples(operator=operator, samples=predictions.quality.shape[1])
+
+
+def inputs_body(inputs: Mapping[str, NDArray[Any]], row: int) -> bytes:
+    """The V2 JSON request for one row of `inputs`, which asks for the output `label` alone."""
+    tensors = [_tensor(name, array[row : row + 1]) for name, array in inputs.items()]
+    return msgspec.json.encode({"inputs": tensors, "outputs": [{"name": "label"}]})
 
 
 class _Output(msgspec.Struct, frozen=True):

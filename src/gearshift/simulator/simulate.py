@@ -26,7 +26,8 @@ class Simulation:
     """What became of each sample (n,): `finished_ns` (-1: refused), the `model` that answered, the `gear` in force.
 
     `busy_s` (devices,); `batches` (replicas, sizes) how often each ran; `arrived_in_gear` (gears,) samples;
-    `shifts` (k, 2) of nanoseconds and the gear from then on; `log` of decisions, when asked for.
+    `shifts` (k, 2) of nanoseconds and the gear from then on; `log` of decisions, when asked for; `front_end_s` is part
+    of every latency.
     """
 
     tables: PlanTables
@@ -39,11 +40,12 @@ class Simulation:
     arrived_in_gear: NDArray[np.int64]
     shifts: NDArray[np.int64]
     log: list[LogRow]
+    front_end_s: float = 0.0
 
     @property
     def latency_s(self) -> NDArray[np.float64]:
-        """Seconds per request from arrival to its last row's answer; NaN for refused ones."""
-        seconds = (self.finished_ns - self.workload.arrivals_ns) / NS_PER_S
+        """Seconds per request from arrival to its last row's answer, front end included; NaN for refused ones."""
+        seconds = (self.finished_ns - self.workload.arrivals_ns) / NS_PER_S + self.front_end_s
         seconds[self.finished_ns < 0] = np.nan
         if self.workload.continues is None:
             return seconds
@@ -57,8 +59,9 @@ class Simulation:
     def quality(self, profile: Profile) -> NDArray[np.float64]:
         """Recorded quality of every answered sample's answer."""
         answered = self.finished_ns >= 0
-        rows = profile.predictions.rows(self.tables.models)[self.model[answered]]
-        return profile.predictions.quality[rows, self.workload.record[answered]]
+        rows = profile.predictions.rows(self.tables.models)[self.model]
+        quality: NDArray[np.float64] = profile.predictions.quality[rows, self.workload.record]
+        return quality if answered.all() else quality[answered]
 
     def result(self, profile: Profile, *, latency_objective_s: float | None) -> ServingResult:
         """The figures of this run."""
@@ -76,7 +79,7 @@ class Simulation:
                 device: float(busy / self.duration_s)
                 for device, busy in zip(self.tables.device_ids, self.busy_s, strict=True)
             },
-            independent_samples=len(np.unique(self.workload.record)),
+            independent_samples=int(np.count_nonzero(np.bincount(self.workload.record))),
         )
 
 
@@ -95,7 +98,13 @@ def simulate(
     tables = plan_tables(plan, only_operator(plan))
     certainty = np.ascontiguousarray(profile.predictions.certainty[profile.predictions.rows(tables.models)])
     return simulate_tables(
-        tables, run_times_ns(plan, tables, profile), certainty, workload, most_waiting=most_waiting, log_rows=log_rows
+        tables,
+        run_times_ns(plan, tables, profile),
+        certainty,
+        workload,
+        front_end_s=profile.front_end_s,
+        most_waiting=most_waiting,
+        log_rows=log_rows,
     )
 
 
@@ -105,6 +114,7 @@ def simulate_tables(
     certainty: NDArray[np.float64],
     workload: Workload,
     *,
+    front_end_s: float = 0.0,
     most_waiting: int = UNBOUNDED,
     log_rows: int = 0,
 ) -> Simulation:
@@ -182,4 +192,5 @@ def simulate_tables(
         arrived_in_gear=out.arrived_in_gear,
         shifts=out.shifts[: numbers[kernel.SHIFTS]],
         log=[tuple(row) for row in out.log[:kept].tolist()],
+        front_end_s=front_end_s,
     )

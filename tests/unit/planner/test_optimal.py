@@ -256,8 +256,8 @@ def test_the_nearest_feasible_objective_is_not_tighter_than_the_one_that_was_ref
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"objective": Objective()}, "the planner needs a latency objective; give --p95-ms"),
-        ({"objective": Objective(latency_s=0.1, accuracy=0.9)}, "this planner takes no accuracy objective yet"),
+        ({"objective": Objective()}, "there is no objective; give --p95-ms, --accuracy, or both"),
+        ({"objective": Objective(latency_s=0.1, confidence=0.9)}, "a confidence is given without an accuracy"),
         ({"ranges": 0}, "0 load ranges asked for; ask for 1 to 1000"),
         ({"max_qps": 0.0}, "max_qps is 0.0; give a positive rate"),
         ({"max_qps": math.inf}, "max_qps is inf; give a positive rate"),

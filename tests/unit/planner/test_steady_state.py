@@ -5,7 +5,7 @@ from gearshift.cascade import Cascade
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.placement_everywhere import place_everywhere
-from gearshift.planner.steady_state import CAPACITY_PRECISION, SteadyState, shares_by_speed
+from gearshift.planner.steady_state import GRID_STEP, SteadyState
 from gearshift.profiles.profile import PART_B, PredictionRecords, Profile, RunTimeCurve
 from tests.worlds import BATCH_SIZES, synthetic_profile
 
@@ -24,7 +24,7 @@ def steady(
 def test_a_cell_is_simulated_once() -> None:
     table = steady()
     first = table.cell(FASTEST, 100.0, 4)
-    assert table.cell(FASTEST, 100.0, 4) is first
+    assert table.cell(FASTEST, 100.0, 4) == first
     assert table.simulated == 1
 
 
@@ -66,7 +66,7 @@ def test_a_cascade_holds_up_to_its_capacity_and_not_beyond() -> None:
     table = steady(latency_s=0.02)
     capacity = table.capacity_qps(FASTEST, least_qps=10.0, most_qps=5000.0)
     assert table.holds(FASTEST, capacity)
-    assert not table.holds(FASTEST, capacity * (1 + 2 * CAPACITY_PRECISION))
+    assert not table.holds(FASTEST, capacity * GRID_STEP**2)
     assert 909 < capacity < 1928
 
 
@@ -117,14 +117,22 @@ def test_load_shares_of_a_model_add_up_to_one_in_proportion_to_speed() -> None:
         ),
     )
     hardware = Hardware(devices=(Device(id="f", kind="fast"), Device(id="s", kind="slow")))
-    shares = shares_by_speed(profile, hardware, place_everywhere(profile, hardware))
-    assert shares == pytest.approx({"m@f": 0.75, "m@s": 0.25})
+    table = SteadyState(profile, hardware, place_everywhere(profile, hardware), Objective(), seed=0)
+    assert table.balance(Cascade(models=("m",))).shares == pytest.approx({"m@f": 0.75, "m@s": 0.25})
 
 
 def test_a_replica_whose_model_is_not_in_the_cascade_gets_no_share_and_no_batch_beyond_its_profile() -> None:
     settings = {s.replica: s for s in steady().settings(FASTEST, 1000)}
     assert (settings["m0@cpu-0"].load_share, settings["m1@cpu-0"].load_share) == (1.0, 0.0)
     assert {s.largest_batch_size for s in settings.values()} == {32}
+
+
+def test_cells_are_shared_between_objectives_and_judged_by_each() -> None:
+    table = steady(latency_s=1.0)
+    cell = table.cell(FASTEST, 900.0, 8)
+    strict = table.judged_by(Objective(latency_s=cell.latency_s / 2))
+    assert strict.cell(FASTEST, 900.0, 8).share_late > 0.05 >= cell.share_late
+    assert strict.simulated == table.simulated == 1
 
 
 def test_another_seed_draws_other_arrivals() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.gear import GearPlan
-from gearshift.hardware import Hardware
+from gearshift.hardware import Hardware, is_cuda
 from gearshift.model import Arrays, TensorSpec
 from gearshift.plan_tables import PlanTables
 from gearshift.request import Sample
@@ -58,6 +58,17 @@ def router_cores(hardware: Hardware, available: Sequence[int] | None = None) -> 
     return cores - taken or cores
 
 
+def cuda_places(hardware: Hardware) -> dict[str, int]:
+    """Each CUDA device's place among those of its node, in the order of the hardware."""
+    seen: dict[str, int] = {}
+    places = {}
+    for device in hardware.devices:
+        if is_cuda(device.kind):
+            places[device.id] = seen.get(device.node, 0)
+            seen[device.node] = places[device.id] + 1
+    return places
+
+
 def _cores(count: int) -> str:
     return "1 core" if count == 1 else f"{count} cores"
 
@@ -67,9 +78,11 @@ def _cores(count: int) -> str:
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A device set, the replicas that share it, and the worker that serves them now."""
+    """A device set, its kind, the replicas that share it, and the worker that serves them now."""
 
     cores: frozenset[int]
+    kind: str
+    cuda: tuple[int, ...]
     replicas: list[int]
     worker: WorkerProcess | None = None
     restart: asyncio.Task[None] | None = None
@@ -101,7 +114,7 @@ class LocalBackend:
     ) -> None:
         self._tables, self._project, self._inputs = tables, project, tuple(inputs)
         self._longest_start_s, self._longest_batch_s, self._say = longest_start_s, longest_batch_s, say
-        self._slots = _slots(tables, cores or assign_cores(plan.hardware))
+        self._slots = _slots(tables, plan.hardware, cores or assign_cores(plan.hardware))
         self._slot_of = {replica: slot for slot in self._slots for replica in slot.replicas}
         self._events: BatchEvents | None = None
         self._stopped = False
@@ -161,6 +174,7 @@ class LocalBackend:
     async def _start_worker(self, slot: _Slot) -> None:
         worker = WorkerProcess(
             cores=slot.cores,
+            cuda=slot.cuda,
             on_done=lambda done, body: self._batch_done(slot, done, body),
             on_end=lambda: self._worker_ended(slot),
         )
@@ -182,6 +196,7 @@ class LocalBackend:
         return Load(
             project=str(self._project),
             inputs=self._inputs,
+            device_kind=slot.kind,
             replicas=tuple(
                 ReplicaToLoad(
                     replica=replica,
@@ -260,15 +275,25 @@ class LocalBackend:
             slot.restart_wait_s = SHORTEST_RESTART_WAIT_S
 
 
-def _slots(tables: PlanTables, cores: Mapping[str, frozenset[int]]) -> list[_Slot]:
+def _slots(tables: PlanTables, hardware: Hardware, cores: Mapping[str, frozenset[int]]) -> list[_Slot]:
+    kinds = {device.id: device.kind for device in hardware.devices}
+    cuda = cuda_places(hardware)
     by_devices: dict[tuple[int, ...], list[int]] = {}
     for replica in range(len(tables.replica_ids)):
         begin, end = tables.spans_begin[replica], tables.spans_begin[replica + 1]
         by_devices.setdefault(tuple(tables.spans[begin:end].tolist()), []).append(replica)
-    return [
-        _Slot(cores=frozenset().union(*(cores[tables.device_ids[d]] for d in devices)), replicas=replicas)
-        for devices, replicas in by_devices.items()
-    ]
+    slots = []
+    for devices, replicas in by_devices.items():
+        ids = [tables.device_ids[d] for d in devices]
+        slots.append(
+            _Slot(
+                cores=frozenset().union(*(cores[i] for i in ids)),
+                kind=kinds[ids[0]],
+                cuda=tuple(cuda[i] for i in ids if i in cuda),
+                replicas=replicas,
+            )
+        )
+    return slots
 
 
 # Batches -------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A CSV file as columns of text, each cell knowing its line, so that errors can name it."""
+"""A CSV or Parquet file as columns of text, each cell knowing its place, so that errors can name it."""
 
 import csv
 import io
@@ -9,25 +9,34 @@ from pathlib import Path
 from typing import TypeVar
 
 from gearshift.errors import InvalidInput, require
+from gearshift.extras import load_extra
 from gearshift.files import read_bytes
 
 T = TypeVar("T")
 
+PARQUET_SUFFIX = ".parquet"
+_CELL_TYPES = ("string", "large_string", "string_view", "integer", "floating", "decimal", "boolean", "null")
+
 
 @dataclass(frozen=True, slots=True)
-class CsvTable:
-    """Cells of a CSV file by column, and the line of the file on which each row begins."""
+class Table:
+    """Cells of a file by column as text, and where its rows stand: on which line each begins, or from row 0 on."""
 
     path: Path
-    lines: Sequence[int]
+    unit: str
+    numbers: Sequence[int]
     columns: dict[str, list[str]]
 
     def __len__(self) -> int:
-        return len(self.lines)
+        return len(self.numbers)
+
+    def place(self, row: int) -> str:
+        """The place of a row in words, such as "line 7"."""
+        return f"{self.unit} {self.numbers[row]}"
 
     def where(self, row: int, column: str) -> str:
         """The place of a cell in words."""
-        return f"{self.path}, line {self.lines[row]}, column {column!r}"
+        return f"{self.path}, {self.place(row)}, column {column!r}"
 
     def parsed(self, column: str, parse: Callable[[str], T]) -> list[T]:
         """The cells of `column` through `parse`; where that raises `InvalidInput`, the first such cell is named."""
@@ -46,7 +55,68 @@ class CsvTable:
         return list(map(values.__getitem__, cells))
 
 
-def read_csv_table(path: Path, *, required: Sequence[str], optional: Sequence[str], remedy: str) -> CsvTable:
+def read_table(stem: Path, *, required: Sequence[str], optional: Sequence[str], columns: str) -> Table:
+    """The table in `stem` with suffix `.csv` or `.parquet`; raises `InvalidInput` where neither or both are there.
+
+    `columns` is for one that is missing: the columns that it needs.
+    """
+    csv_file, parquet_file = stem.with_suffix(".csv"), stem.with_suffix(PARQUET_SUFFIX)
+    if not parquet_file.exists():
+        remedy = f"write {csv_file.name} with columns {columns}"
+        return read_csv_table(csv_file, required=required, optional=optional, remedy=remedy)
+    require(
+        not csv_file.exists(),
+        f"there are both {csv_file.name} and {parquet_file.name}",
+        where=str(stem.parent),
+        remedy="keep the one that is right",
+    )
+    return read_parquet_table(parquet_file, required=required, optional=optional)
+
+
+def read_parquet_table(path: Path, *, required: Sequence[str], optional: Sequence[str]) -> Table:
+    """The table in a Parquet file, numbers as the shortest text that reads back as the same, nulls as empty cells.
+
+    Raises `InvalidInput` where pyarrow is not installed, and for a file that is broken or has no rows, columns that
+    are missing, doubled or unknown, and columns of other types than text, numbers and truths.
+    """
+    parquet = load_extra("pyarrow.parquet", extra="parquet", where=str(path))
+    pyarrow = load_extra("pyarrow", extra="parquet", where=str(path))
+    data = read_bytes(path)
+    try:
+        content = parquet.ParquetFile(pyarrow.BufferReader(data)).read()
+        content.validate(full=True)
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(
+            f"no Parquet file that can be read ({' '.join(str(error).split())})",
+            where=str(path),
+            remedy="write it again",
+        ) from None
+    header = _checked_header(content.column_names, required, optional, where=f"{path}, schema")
+    require(content.num_rows > 0, "there are columns, but there are no rows", where=str(path), remedy="write it again")
+    cells = {}
+    for name, column in zip(header, content.columns, strict=True):
+        kind = column.type.value_type if pyarrow.types.is_dictionary(column.type) else column.type
+        require(
+            any(getattr(pyarrow.types, f"is_{known}")(kind) for known in _CELL_TYPES),
+            f"the column is of type {column.type}",
+            where=f"{path}, column {name!r}",
+            remedy="write text, numbers, or true and false",
+        )
+        cells[name] = [_cell_text(value) for value in column.to_pylist()]
+    return Table(path, "row", range(content.num_rows), cells)
+
+
+def _cell_text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))  # the same text as the same number in a column of integers
+    return str(value)
+
+
+def read_csv_table(path: Path, *, required: Sequence[str], optional: Sequence[str], remedy: str) -> Table:
     """The table in `path`, of UTF-8 text with a header and commas.
 
     `remedy` says how to get the file.  Raises `InvalidInput`, with the line, for a missing or empty file, other text,
@@ -74,7 +144,7 @@ def read_csv_table(path: Path, *, required: Sequence[str], optional: Sequence[st
             remedy='close every quote, and write a quote inside quotes twice ("")',
         ) from None
     require(len(lines) > 0, "there is a header, but there are no rows", where=str(path), remedy=remedy)
-    return CsvTable(path, lines, {name: cells[i :: len(header)] for i, name in enumerate(header)})
+    return Table(path, "line", lines, {name: cells[i :: len(header)] for i, name in enumerate(header)})
 
 
 def _decode(data: bytes, path: Path) -> str:

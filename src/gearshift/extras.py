@@ -1,0 +1,20 @@
+"""Optional libraries, by the extra that brings each."""
+
+from importlib import import_module
+from typing import Any
+
+from gearshift.errors import InvalidInput
+
+EXTRAS = {"sklearn": "scikit-learn", "torch": "torch", "onnx": "onnxruntime", "parquet": "pyarrow", "ray": "ray"}
+
+
+def load_extra(module: str, *, extra: str, where: str) -> Any:
+    """The module of an optional library; raises `InvalidInput` that says how to install it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise InvalidInput(
+            f"needs {EXTRAS[extra]}, which cannot be imported ({error})",
+            where=where,
+            remedy=f"install it with `pip install 'gearshift[{extra}]'`",
+        ) from error

@@ -1,0 +1,1 @@
+"""Baselines: planners that are ours but for one idea, so that a comparison measures the idea."""

@@ -1,0 +1,37 @@
+"""What restricted planners choose among, by rising work, of models that fit some device."""
+
+from gearshift.cascade import Cascade
+from gearshift.errors import require
+from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade, pareto_cascades, work_per_request_s
+from gearshift.planner.request import PlanRequest
+from gearshift.profiles.profile import PART_A
+
+
+def single_models(request: PlanRequest) -> list[CandidateCascade]:
+    """Every model as a cascade of one."""
+    work_s = _work_of_fitting_models(request)
+    by_work = sorted(work_s, key=lambda m: (work_s[m], m))
+    records = request.profile.predictions
+    return [evaluate_cascade(Cascade(models=(m,)), records, work_s, part=PART_A) for m in by_work]
+
+
+def cascade_front(request: PlanRequest) -> list[CandidateCascade]:
+    """At most `request.most_candidates` cascades of the front of accuracy against work."""
+    return pareto_cascades(request.profile, _work_of_fitting_models(request), most=request.most_candidates)
+
+
+def _work_of_fitting_models(request: PlanRequest) -> dict[str, float]:
+    profile, devices = request.profile, request.hardware.devices
+    largest = max(devices, key=lambda d: d.memory_bytes)
+    work_s = {
+        model: seconds
+        for model, seconds in work_per_request_s(profile, devices[0]).items()
+        if profile.curve(model, device_kind=largest.kind, cores=largest.cores).memory_bytes <= largest.memory_bytes
+    }
+    require(
+        bool(work_s),
+        "no model fits the memory of any device",
+        where="hardware",
+        remedy="plan for devices with more memory, or profile smaller models",
+    )
+    return work_s

@@ -1,0 +1,163 @@
+"""What a planner that takes a latency objective makes of the others: an accuracy, both, and the whole frontier."""
+
+import dataclasses
+from collections.abc import Callable
+
+import msgspec
+
+from gearshift.errors import Infeasible, require
+from gearshift.gear import GearPlan
+from gearshift.objective import Objective
+from gearshift.planner.assemble import replay
+from gearshift.planner.pareto import undominated
+from gearshift.planner.request import PlanRequest, Progress
+from gearshift.profiles.profile import PART_A
+
+FRONTIER_STEP = 1.5
+ACCURACY_STEP = 2.0
+LATENCY_PRECISION = 0.05
+LONGEST_IN_BATCHES = 8.0
+"""The ladder's top, in batches of the slowest model: beyond it more latency gains hardly anything."""
+SAME_ACCURACY = 1e-4
+RECORDED = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
+
+BestWithin = Callable[[PlanRequest], GearPlan]
+"""The best accuracy within the request's latency objective, the only one it has; raises `Infeasible`."""
+
+
+def plan_by_ladder(request: PlanRequest, best_within: BestWithin, *, highest_accuracy: float) -> GearPlan:
+    """For a latency the best accuracy, for an accuracy the lowest latency to 5 %, for both a plan that meets both.
+
+    `highest_accuracy` is the most that any plan could have.  Accuracy is judged on part A.
+    """
+    require_objective(request.objective)
+    accuracy, latency_s = request.objective.accuracy, request.objective.latency_s
+    if accuracy is None:
+        return best_within(request)
+    require_accuracy_within_reach(accuracy, highest_accuracy)
+    if latency_s is None:
+        return for_accuracy(_lowest_latency(request, accuracy, best_within), accuracy)
+    made = best_within(within(request, latency_s))
+    if (best := accuracy_on_part_a(made, request)) < accuracy:
+        raise Infeasible(f"within {latency_s * 1e3:.4g} ms the best accuracy is {best:.4f}, not {accuracy:.4g}")
+    return for_accuracy(made, accuracy)
+
+
+def frontier_by_ladder(
+    request: PlanRequest, best_within: BestWithin, *, highest_accuracy: float, progress: Progress
+) -> list[GearPlan]:
+    """Undominated plans by rising latency, one tried for every latency objective of a ladder."""
+    made: list[GearPlan] = []
+    latency_s, top_s = _ladder(request)
+    why: Infeasible | None = None
+    while latency_s < top_s * FRONTIER_STEP:
+        progress(f"planning for {latency_s * 1e3:.3g} ms", min(0.99, latency_s / top_s))
+        try:
+            made.append(best_within(within(request, latency_s)))
+        except Infeasible as error:
+            why, latency_s = error, _next_after(error, latency_s, FRONTIER_STEP)
+            continue
+        if accuracy_on_part_a(made[-1], request) >= highest_accuracy - SAME_ACCURACY:
+            break
+        latency_s *= FRONTIER_STEP
+    if not made and why is not None:
+        raise why
+    progress("planned", 1.0)
+    return undominated_plans(made, request)
+
+
+def undominated_plans(made: list[GearPlan], request: PlanRequest) -> list[GearPlan]:
+    """Those of which no other has both less latency and more accuracy, as predicted; by rising latency."""
+    return [made[i] for i in undominated([predicted_point(p, request) for p in made])]
+
+
+def predicted_point(made: GearPlan, request: PlanRequest) -> tuple[float, float]:
+    """Latency in seconds at the objective's percentile (at the next higher one recorded), and accuracy."""
+    result = made.predictions[request.profile.operator]
+    recorded = next((name for p, name in RECORDED.items() if request.objective.percentile <= p), "p99")
+    return float(getattr(result.latency_s, recorded)), result.accuracy
+
+
+def accuracy_on_part_a(made: GearPlan, request: PlanRequest) -> float:
+    """What the plan's accuracy is chosen by."""
+    return replay(made, request, part=PART_A, seeds=1).result.accuracy
+
+
+def within(request: PlanRequest, latency_s: float | None) -> PlanRequest:
+    """The request with this latency as its only objective."""
+    objective = msgspec.structs.replace(request.objective, latency_s=latency_s, accuracy=None)
+    return dataclasses.replace(request, objective=objective)
+
+
+def for_accuracy(made: GearPlan, accuracy: float) -> GearPlan:
+    """The plan with the accuracy that it was made for beside its latency objective."""
+    operators = {
+        name: msgspec.structs.replace(
+            operator, objective=msgspec.structs.replace(operator.objective, accuracy=accuracy)
+        )
+        for name, operator in made.operators.items()
+    }
+    return msgspec.structs.replace(made, operators=operators)
+
+
+def require_objective(objective: Objective) -> None:
+    """Raise `InvalidInput` for an objective that restricted planners do not take."""
+    require(
+        objective.latency_s is not None or objective.accuracy is not None,
+        "there is neither a latency nor an accuracy objective",
+        remedy="give --p95-ms, --accuracy or both",
+    )
+    require(
+        objective.confidence is None,
+        f"the objective has a confidence of {objective.confidence}, which the baselines do not take",
+        remedy="leave it out, or take the planner optimal",
+    )
+
+
+def require_accuracy_within_reach(accuracy: float, highest: float) -> None:
+    """Raise `Infeasible` when no candidate is so accurate."""
+    if highest < accuracy:
+        raise Infeasible(f"no candidate has an accuracy of {accuracy:.4g}; the best has {highest:.4f}")
+
+
+def _lowest_latency(request: PlanRequest, accuracy: float, best_within: BestWithin) -> GearPlan:
+    """The plan of the least latency objective whose best accuracy is enough, climbing and then by bisection."""
+
+    def accurate(latency_s: float) -> GearPlan | None:
+        made = best_within(within(request, latency_s))
+        return made if accuracy_on_part_a(made, request) >= accuracy else None
+
+    low, top_s = _ladder(request)
+    high, found = low, None
+    why = Infeasible(f"no plan within {top_s * 1e3:.4g} ms has an accuracy of {accuracy:.4g}")
+    while found is None:
+        if high >= top_s * ACCURACY_STEP:
+            raise why
+        try:
+            found = accurate(high)
+        except Infeasible as error:
+            low, high = high, _next_after(error, high, ACCURACY_STEP)
+        else:
+            if found is None:
+                low, high = high, high * ACCURACY_STEP
+    while high > low * (1 + LATENCY_PRECISION):
+        middle = (low * high) ** 0.5
+        try:
+            tried = accurate(middle)
+        except Infeasible:
+            tried = None
+        low, high, found = (middle, high, found) if tried is None else (low, middle, tried)
+    return found
+
+
+def _ladder(request: PlanRequest) -> tuple[float, float]:
+    """Lowest and highest latency objective worth a try, in seconds."""
+    curves = request.profile.curves
+    return min(c.median_s[0] for c in curves), LONGEST_IN_BATCHES * max(c.median_s[-1] for c in curves)
+
+
+def _next_after(error: Infeasible, latency_s: float, step: float) -> float:
+    """The rung after an infeasible one; raises the error again where no latency helps."""
+    if error.nearest_latency_s is None:
+        raise error
+    return max(latency_s * step, error.nearest_latency_s)

@@ -1,0 +1,60 @@
+"""One model per load range: Model Switching with our placement, batching and meter (MS+; Ken 5.2, CascadeServe 6.2)."""
+
+from collections.abc import Sequence
+
+from gearshift.errors import Infeasible
+from gearshift.gear import GearPlan
+from gearshift.planner.baselines.candidates import single_models
+from gearshift.planner.baselines.ladder import accuracy_on_part_a, frontier_by_ladder, plan_by_ladder
+from gearshift.planner.cascade_search import CandidateCascade
+from gearshift.planner.optimal import plan_with
+from gearshift.planner.placement_everywhere import place_everywhere
+from gearshift.planner.request import PlanRequest, Progress, silent
+
+NAME = "model-switching"
+
+
+def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
+    """A gear plan of single models; raises `Infeasible` when none meets the objective."""
+    models = _placed_models(request)
+    return plan_by_ladder(
+        request, lambda asked: _best_within(asked, models, progress), highest_accuracy=_highest(models)
+    )
+
+
+def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
+    """Undominated gear plans of single models, by rising latency."""
+    models = _placed_models(request)
+    return frontier_by_ladder(
+        request,
+        lambda asked: _best_within(asked, models, silent),
+        highest_accuracy=_highest(models),
+        progress=progress,
+    )
+
+
+def _best_within(request: PlanRequest, models: Sequence[CandidateCascade], progress: Progress) -> GearPlan:
+    """The most accurate of plans with all models, without the cheapest, without the two cheapest, and so on.
+
+    The last gear always gets the cheapest of the models it may have.  Without those cheaper than a model that carries
+    every load, that model need never step down, and one model at all loads is among the plans, too.
+    """
+    made: list[GearPlan] = []
+    for cheapest in range(len(models)):
+        try:
+            made.append(plan_with(request, candidates=models[cheapest:], planner=NAME, progress=progress))
+        except Infeasible:
+            if not made:
+                raise
+            break
+    return made[0] if len(made) == 1 else max(made, key=lambda p: accuracy_on_part_a(p, request))
+
+
+def _placed_models(request: PlanRequest) -> list[CandidateCascade]:
+    """As many models as memory holds side by side (CascadeServe 6.2, MS+ iii)."""
+    placed = set(place_everywhere(request.profile, request.hardware).models)
+    return [candidate for candidate in single_models(request) if placed.issuperset(candidate.cascade.models)]
+
+
+def _highest(models: Sequence[CandidateCascade]) -> float:
+    return max(candidate.accuracy for candidate in models)

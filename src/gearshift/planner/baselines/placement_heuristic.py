@@ -1,0 +1,98 @@
+"""All cascades, placed by rule (Ken 5.7): all models on every device, or each model on devices of its own."""
+
+from collections.abc import Sequence
+
+from gearshift.errors import Infeasible
+from gearshift.gear import GearPlan
+from gearshift.hardware import Device, Hardware
+from gearshift.placement import Placement, Replica
+from gearshift.planner.baselines.candidates import cascade_front
+from gearshift.planner.baselines.ladder import accuracy_on_part_a, frontier_by_ladder, plan_by_ladder
+from gearshift.planner.cascade_search import CandidateCascade, work_per_request_s
+from gearshift.planner.optimal import plan_with
+from gearshift.planner.placement_everywhere import place_everywhere
+from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.profiles.profile import Profile
+
+NAME = "placement-heuristic"
+HIGHEST_UTILISATION = 0.9
+MOST_PLANNED = 3
+"""Of exclusive placements that meet the objective, so many are planned and the most accurate plan is taken."""
+
+
+def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
+    """A gear plan on the placement by rule; raises `Infeasible` when none meets the objective."""
+    front = cascade_front(request)
+    placements = placements_by_rule(request, front)
+    return plan_by_ladder(
+        request, lambda asked: _best_within(asked, placements, progress), highest_accuracy=front[-1].accuracy
+    )
+
+
+def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
+    """Undominated gear plans on placements by rule, by rising latency."""
+    front = cascade_front(request)
+    placements = placements_by_rule(request, front)
+    return frontier_by_ladder(
+        request,
+        lambda asked: _best_within(asked, placements, silent),
+        highest_accuracy=front[-1].accuracy,
+        progress=progress,
+    )
+
+
+def placements_by_rule(request: PlanRequest, front: Sequence[CandidateCascade]) -> list[Placement]:
+    """All models on every device if they fit; else exclusive placements, that of the most accurate cascade first.
+
+    Only cascades whose own placement carries the top of the load ranges count; when none does, the one that carries
+    the most.
+    """
+    profile, hardware = request.profile, request.hardware
+    if all(_fits(profile, device, profile.models) for device in hardware.devices):
+        return [place_everywhere(profile, hardware)]
+    top_qps = float(request.upper_ends()[-1])
+    placed = [exclusive_placement(profile, hardware, candidate) for candidate in reversed(front)]
+    carried = [(placement, qps) for placement, qps in placed if HIGHEST_UTILISATION * qps >= top_qps]
+    return list(dict.fromkeys(p for p, _ in carried or [max(placed, key=lambda both: both[1])]))
+
+
+def exclusive_placement(profile: Profile, hardware: Hardware, candidate: CandidateCascade) -> tuple[Placement, float]:
+    """Each model of the cascade on devices of its own, and the requests/s that the placement carries.
+
+    One device after the other goes to the model that, with what it has, carries the fewest requests.
+    """
+    reach = dict(zip(candidate.cascade.models, candidate.reach, strict=True))
+    carried_qps = dict.fromkeys(reach, 0.0)
+    replicas = []
+    for device in hardware.devices:
+        fitting = [model for model in reach if _fits(profile, device, (model,))]
+        if not fitting:
+            continue
+        model = min(fitting, key=lambda m: (carried_qps[m], -_memory_bytes(profile, device, m), m))
+        work_s = work_per_request_s(profile, device)[model]
+        carried_qps[model] += 1 / (work_s * max(reach[model], 1e-9))
+        replicas.append(Replica(id=f"{model}@{device.id}", model=model, device_ids=(device.id,), cores=device.cores))
+    return Placement(replicas=tuple(replicas)), min(carried_qps.values())
+
+
+def _best_within(request: PlanRequest, placements: Sequence[Placement], progress: Progress) -> GearPlan:
+    made: list[GearPlan] = []
+    refused: list[Infeasible] = []
+    for placement in placements:
+        try:
+            made.append(plan_with(request, placement=placement, planner=NAME, progress=progress))
+        except Infeasible as error:
+            refused.append(error)
+        if len(made) == MOST_PLANNED:
+            break
+    if not made:
+        raise min(refused, key=lambda error: error.nearest_latency_s or float("inf"))
+    return made[0] if len(made) == 1 else max(made, key=lambda p: accuracy_on_part_a(p, request))
+
+
+def _fits(profile: Profile, device: Device, models: Sequence[str]) -> bool:
+    return sum(_memory_bytes(profile, device, model) for model in models) <= device.memory_bytes
+
+
+def _memory_bytes(profile: Profile, device: Device, model: str) -> int:
+    return profile.curve(model, device_kind=device.kind, cores=device.cores).memory_bytes

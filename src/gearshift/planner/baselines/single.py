@@ -1,0 +1,18 @@
+"""One model at all loads: dynamic batching (CascadeServe 6.2) and stand-alone engines (Ken 5.2)."""
+
+from gearshift.gear import GearPlan
+from gearshift.planner.baselines.candidates import single_models
+from gearshift.planner.baselines.one_gear import best_one_gear, one_gear_frontier
+from gearshift.planner.request import PlanRequest, Progress, silent
+
+NAME = "single"
+
+
+def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
+    """The most accurate model within the latency, or the fastest that is accurate enough; raises `Infeasible`."""
+    return best_one_gear(request, single_models(request), planner=NAME, progress=progress)
+
+
+def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
+    """One plan for each model that carries the load and that no other beats, by rising latency."""
+    return one_gear_frontier(request, single_models(request), planner=NAME, progress=progress)

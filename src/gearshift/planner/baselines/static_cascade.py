@@ -1,0 +1,27 @@
+"""One cascade at all loads, chosen by replaying the very trace: AlpaServe+ (Ken 5.2), "no switching" (Ken 5.7)."""
+
+import dataclasses
+
+import msgspec
+
+from gearshift.gear import GearPlan
+from gearshift.planner.baselines.candidates import cascade_front
+from gearshift.planner.baselines.one_gear import best_one_gear, one_gear_frontier
+from gearshift.planner.request import PlanRequest, Progress, silent
+
+NAME = "static-cascade"
+
+
+def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
+    """The most accurate cascade within the latency, or the fastest that is accurate enough; raises `Infeasible`."""
+    return best_one_gear(_knowing_the_trace(request), cascade_front(request), planner=NAME, progress=progress)
+
+
+def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
+    """One plan for each cascade of the front that no other beats on the trace, by rising latency."""
+    return one_gear_frontier(_knowing_the_trace(request), cascade_front(request), planner=NAME, progress=progress)
+
+
+def _knowing_the_trace(request: PlanRequest) -> PlanRequest:
+    """The request with scope `trace`: whoever knows what will come need not carry more."""
+    return dataclasses.replace(request, objective=msgspec.structs.replace(request.objective, scope="trace"))

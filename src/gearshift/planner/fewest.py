@@ -1,0 +1,67 @@
+"""The fewest identical devices with which a planner meets a latency and an accuracy (CascadeServe 6.3, Figure 7)."""
+
+import dataclasses
+
+import msgspec
+
+from gearshift.errors import Infeasible, require
+from gearshift.gear import GearPlan
+from gearshift.hardware import Hardware
+from gearshift.planner import planners
+from gearshift.planner.baselines.ladder import accuracy_on_part_a, for_accuracy, within
+from gearshift.planner.request import PlanRequest, Progress, silent
+
+MOST_DEVICES = 64
+
+
+def fewest_devices(
+    name: str,
+    request: PlanRequest,
+    *,
+    accuracy: float,
+    latency_s: float,
+    most: int = MOST_DEVICES,
+    progress: Progress = silent,
+) -> GearPlan:
+    """The plan of planner `name` on the fewest devices like the request's first; raises `Infeasible` beyond `most`.
+
+    A planner meets both objectives with n devices when its plan for the latency has the accuracy on part A.  n is
+    doubled until it does, then bisected: with one device fewer the planner was tried, and failed.
+    """
+    require(most >= 1, f"at most {most} devices asked for", remedy="allow at least one")
+    msgspec.structs.replace(request.objective, accuracy=accuracy, latency_s=latency_s)  # refuses bad ones at once
+    best = 0.0
+
+    def met(count: int) -> GearPlan | None:
+        nonlocal best
+        progress(f"planning for {count} device{'s' * (count > 1)}", min(0.99, count / most))
+        asked = within(dataclasses.replace(request, hardware=devices_like(request.hardware, count)), latency_s)
+        try:
+            made = planners.plan(name, asked)
+        except Infeasible:
+            return None
+        found = accuracy_on_part_a(made, asked)
+        best = max(best, found)
+        return for_accuracy(made, accuracy) if found >= accuracy else None
+
+    low, high = 0, 1
+    while (found := met(high)) is None:
+        if high == most:
+            reason = f"its best accuracy is {best:.4f}" if best else "it has no plan within the latency"
+            raise Infeasible(
+                f"planner {name!r} does not reach an accuracy of {accuracy:.4g} within {latency_s * 1e3:.4g} ms on "
+                f"{most} device{'s' * (most > 1)}: {reason}"
+            )
+        low, high = high, min(2 * high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        tried = met(middle)
+        low, high, found = (middle, high, found) if tried is None else (low, middle, tried)
+    progress("planned", 1.0)
+    return found
+
+
+def devices_like(hardware: Hardware, count: int) -> Hardware:
+    """`count` devices like the first, on its node."""
+    first = hardware.devices[0]
+    return Hardware(devices=tuple(msgspec.structs.replace(first, id=f"{first.kind}-{i}") for i in range(count)))

@@ -1,0 +1,61 @@
+"""No lock-in: after a spike a plan must come back to the gear it left.
+
+A backlog can feed itself: it asks for a low gear, and where even that gear cannot drain it within what the meter
+sees, the plan stays low for good.  So each plan is given a steady load, then a second of twice the top range, then
+the steady load again, and must be back in the gears it used before within `RECOVERY_S`.
+"""
+
+import numpy as np
+
+from gearshift.clock import NS_PER_S
+from gearshift.gear import GearPlan
+from gearshift.planner.request import PlanRequest
+from gearshift.profiles.profile import PART_A
+from gearshift.simulator.simulate import simulate
+from gearshift.workload import Trace, draw_workload
+
+BEFORE_S = 4.0
+SPIKE_S = 1.0
+RECOVERY_S = 30.0
+"""How long a plan may take from the end of the spike, at most; a plan that takes longer is not confirmed."""
+AFTER_S = 10.0
+MOST_REQUESTS = 2_000_000
+
+
+def recovers(made: GearPlan, request: PlanRequest) -> bool:
+    """Whether the plan returns to its gear within `RECOVERY_S` of a spike, at the trace's mean load.
+
+    A trace whose spike would have more than `MOST_REQUESTS` requests is given a shorter one.
+    """
+    base_qps, top_qps = request.trace.mean_qps, float(made_top_qps(made))
+    rates = [(BEFORE_S, base_qps), (SPIKE_S, 2 * top_qps), (RECOVERY_S + AFTER_S, base_qps)]
+    generator = np.random.default_rng([request.seed, 4])
+    times, began_s = [], 0.0
+    for length_s, qps in rates:
+        count = min(int(generator.poisson(length_s * qps)), MOST_REQUESTS)
+        times.append(began_s + length_s * np.sort(generator.random(count)))
+        began_s += length_s
+    arrivals_ns = (np.concatenate(times) * NS_PER_S).astype(np.int64)
+    if not len(arrivals_ns):
+        return True
+    trace = Trace(arrivals_ns=arrivals_ns, duration_s=began_s)
+    workload = draw_workload(trace, request.profile.predictions.indices(PART_A), seed=request.seed)
+    shifts = simulate(made, request.profile, workload).shifts
+    before = _lowest_gears(shifts, 0.0, BEFORE_S)
+    after = _lowest_gears(shifts, BEFORE_S + SPIKE_S + RECOVERY_S, began_s)
+    return min(after) <= max(before)
+
+
+def made_top_qps(made: GearPlan) -> float:
+    """Where the plan's last load range begins; of a single gear, what it was planned for."""
+    gears = next(iter(made.operators.values())).gears
+    last = gears[-1]
+    return last.load_range.from_ or (last.predicted.load_qps if last.predicted else 1.0)
+
+
+def _lowest_gears(shifts: np.ndarray, from_s: float, to_s: float) -> set[int]:
+    """The gears in force between two times; a run begins in gear 0."""
+    times_s = shifts[:, 0] / NS_PER_S
+    begun = shifts[times_s <= from_s]
+    inside = shifts[(times_s > from_s) & (times_s <= to_s)]
+    return {int(begun[-1, 1]) if len(begun) else 0, *inside[:, 1].tolist()}

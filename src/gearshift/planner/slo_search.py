@@ -1,0 +1,326 @@
+"""The best accuracy within a latency percentile on one placement, confirmed by replaying the trace.
+
+Each cascade gets its capacity, the highest steady load at which it holds the objective; ranges get the best monotone
+assignment of cascades that hold at their upper end; and the plan is confirmed by replaying the whole trace.  What
+steady state flattered is repaired by planning every range for a margin times its load; what it hid is found by trying
+dearer cascades range by range on the replay.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import Infeasible
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
+from gearshift.planner.assemble import assemble, replay, rounded_up_s
+from gearshift.planner.assignment import best_monotone_assignment
+from gearshift.planner.cascade_search import CandidateCascade
+from gearshift.planner.confirm import Confirmation, workload_of
+from gearshift.planner.recovery import recovers
+from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, equal_ranges, load_ranges, silent
+from gearshift.planner.steady_state import SteadyState
+from gearshift.profiles.profile import PART_A, PART_B, Profile
+from gearshift.simulator.simulate import simulate
+
+PROBE_RANGE = 4.0
+PROBE_RANGES = 800
+SELDOM_ABOVE = 0.998
+UNVISITED_WEIGHT = 1e-6
+"""So that ranges the trace does not visit get the best cascade, too."""
+LEAST_MARGIN = {"every-range": 1.15, "trace": 0.5}
+"""Every range is planned for at least so many times its load.  Not for 1: what a plan is tight at to the last percent,
+a machine a few percent slower than when it was profiled cannot serve, and queues then grow without bound."""
+CHEAPEST_EVERYWHERE = math.inf
+"""The margin at which no other cascade holds anywhere."""
+MARGIN_PRECISION = 0.02
+IMPROVING_STEPS = (0.1, 0.03, 0.0)
+"""Of the candidates: how much dearer the next cascade is that local search tries; at least the next."""
+IMPROVING_REPLAYS = (4, 400)
+IMPROVING_REQUESTS = 12_000_000
+"""How many requests local search may replay, within so many replays at least and at most."""
+ALPHAS = (8.0, 4.0, 2.0, 1.0)
+"""Tried in turn: with a larger one a backlog downshifts sooner, with a smaller one accuracy is kept longer."""
+
+
+_Row = tuple[LoadRange, CandidateCascade, int, GearPrediction | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A candidate per range with which the trace holds, planned for `margin` times the load; its accuracy on part A."""
+
+    assignment: tuple[int, ...]
+    margin: float
+    alpha: float
+    accuracy: float
+    gains: dict[int, float] = field(default_factory=dict)
+    """What the replay gained where a range was given a dearer cascade than steady state allowed, by range."""
+
+
+class SloSearch:
+    """One search: the steady-state table, the capacities, and the plans made from them.
+
+    `candidates` come by rising work; `on_time` is called now and then, and may raise to end the search.
+    """
+
+    def __init__(
+        self,
+        request: PlanRequest,
+        steady: SteadyState,
+        candidates: Sequence[CandidateCascade],
+        *,
+        progress: Progress = silent,
+        on_time: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.request, self.steady, self.candidates = request, steady, candidates
+        self.progress, self.on_time = progress, on_time
+        self.placement = steady.placement
+        self.upper_ends = request.upper_ends()
+        self.capacities: NDArray[np.float64] = np.zeros(0)
+        self.weights: NDArray[np.float64] = np.zeros(0)
+        self._replays: dict[tuple[tuple[int, ...], float], Confirmation] = {}
+        self._choices: list[Choice] | None = None
+
+    def choices(self) -> list[Choice]:
+        """What holds on the trace as it is, the most accurate first; raises `Infeasible` when nothing does."""
+        if self._choices is None:
+            self.steady_accuracy()
+            self.progress("replaying the trace", 0.8)
+            repairs = [repair for alpha in ALPHAS if (repair := self._least_repair(alpha)) is not None]
+            if not repairs:
+                raise self._infeasible()
+            self._choices = sorted(repairs, key=lambda c: -c.accuracy)
+        return self._choices
+
+    def steady_accuracy(self) -> float:
+        """The accuracy of the assignment for the least margin, as steady state sees it; raises `Infeasible`."""
+        if not len(self.capacities):
+            every_range = self.request.objective.scope == "every-range"
+            if every_range and not self.steady.holds(self.candidates[0].cascade, float(self.upper_ends[-1])):
+                raise self._infeasible()
+            if self.request.max_qps is None:
+                self._raise_top()
+            self.capacities = self._capacities()
+            self.weights = self._metered(self.build([0] * len(self.upper_ends))) + UNVISITED_WEIGHT
+        accuracy = np.array([c.accuracy for c in self.candidates])
+        return float(self.weights @ accuracy[list(self._assigned(self._least_margin))])
+
+    @property
+    def _least_margin(self) -> float:
+        return self.request.least_margin or LEAST_MARGIN[self.request.objective.scope]
+
+    def confirmed(self) -> GearPlan:
+        """The most accurate choice that holds on all arrival seeds, on part A and on part B; raises `Infeasible`."""
+        choices = self.choices()
+        self.progress("improving", 0.85)
+        improved = self._improved(choices[0])
+        self.progress("confirming", 0.95)
+        for choice in [improved, *choices] if improved is not choices[0] else choices:
+            made = self._confirmed(choice)
+            if made is not None:
+                self.progress("confirmed", 1.0)
+                return made
+        raise self._infeasible()
+
+    def unconfirmed(self) -> GearPlan | None:
+        """The best choice so far, as it is."""
+        return self.plan_of(self._choices[0]) if self._choices else None
+
+    def plan_of(self, choice: Choice) -> GearPlan:
+        """The plan of a choice."""
+        return self.build(choice.assignment, choice.alpha, choice.gains)
+
+    def build(
+        self, assignment: Sequence[int], alpha: float = ALPHAS[0], gains: dict[int, float] | None = None
+    ) -> GearPlan:
+        """The plan with one candidate per range, each with the largest batch that serves its upper end best."""
+        rows: list[_Row] = []
+        for k, (load_range, load_qps, c) in enumerate(
+            zip(load_ranges(self.upper_ends), self.upper_ends.tolist(), assignment, strict=True)
+        ):
+            candidate = self.candidates[c]
+            size, cell = self.steady.best(candidate.cascade, load_qps)
+            predicted = GearPrediction(
+                load_qps=load_qps,
+                accuracy=candidate.accuracy,
+                latency_p95_s=cell.latency_s,
+                share_late=cell.share_late,
+                utilisation=cell.utilisation,
+                replayed_gain=(gains or {}).get(k),
+            )
+            rows.append((load_range, candidate, size, predicted))
+        return self._plan_of(rows, alpha)
+
+    def _plan_of(self, rows: Sequence[_Row], alpha: float = ALPHAS[0]) -> GearPlan:
+        """The plan with these gears: range, cascade, largest batch, and what is predicted."""
+        gears = [
+            Gear(
+                load_range=load_range,
+                cascade=candidate.cascade,
+                replicas=self.steady.settings(candidate.cascade, size),
+                predicted=predicted,
+            )
+            for load_range, candidate, size, predicted in rows
+        ]
+        return assemble(self.request, self.placement, gears, planner="optimal", alpha=alpha)
+
+    def _raise_top(self) -> None:
+        """Raise the top of the ranges so that noise of the meter seldom reaches the last range, which is the cheapest.
+
+        At 300 requests/s a window of 100 ms holds 30 arrivals, give or take 5: a top of 1.2 times the peak second
+        would hand a sixth of the peak's requests to the cheapest cascade.  The metered load is the simulator's own.
+        """
+        cheapest, top_qps = self.candidates[0], float(self.upper_ends[-1])
+        fine = equal_ranges(PROBE_RANGE * top_qps, PROBE_RANGES)
+        size, _ = self.steady.best(cheapest.cascade, top_qps)
+        made = self._plan_of([(load_range, cheapest, size, None) for load_range in load_ranges(fine)])
+        arrived = np.cumsum(self._metered(made))
+        wanted = float(fine[min(PROBE_RANGES - 1, int(np.searchsorted(arrived, SELDOM_ABOVE * arrived[-1])))])
+        wanted *= len(self.upper_ends) / max(1, len(self.upper_ends) - 1)
+        capacity = self.steady.capacity_qps(cheapest.cascade, least_qps=top_qps, most_qps=max(top_qps, wanted))
+        self.upper_ends = equal_ranges(max(top_qps, min(wanted, capacity)), len(self.upper_ends))
+
+    def _metered(self, made: GearPlan) -> NDArray[np.float64]:
+        """The share (ranges,) of the trace's arrivals metered in each range."""
+        workload = workload_of(self.request.trace, self.request.profile, part=PART_A, seed=0)
+        return simulate(made, self.request.profile, workload).arrived_in_gear / len(workload)
+
+    def _capacities(self) -> NDArray[np.float64]:
+        least, most = float(self.upper_ends[0]), float(self.upper_ends[-1]) * LARGEST_MARGIN
+        done = 0
+
+        def capacity(candidate: CandidateCascade) -> float:
+            nonlocal done
+            bound = 1.05 * len(self.request.hardware.devices) / candidate.work_s
+            self.on_time()
+            found = self.steady.capacity_qps(candidate.cascade, least_qps=least, most_qps=max(least, min(most, bound)))
+            done += 1
+            self.progress("simulating steady load", 0.9 * done / len(self.candidates))
+            return found
+
+        with ThreadPoolExecutor() as pool:
+            return np.array(list(pool.map(capacity, self.candidates)))
+
+    def _assigned(self, margin: float) -> tuple[int, ...]:
+        """Candidates for `margin` times the load; the last range, which has no upper end, gets the cheapest."""
+        highest = np.searchsorted(self.upper_ends * margin, self.capacities, side="right") - 1
+        highest[0] = len(self.upper_ends) - 1
+        assignment = best_monotone_assignment(self.candidates, highest.tolist(), self.weights)
+        return (*assignment[:-1], 0)
+
+    def _least_repair(self, alpha: float) -> Choice | None:
+        """The smallest margin whose plan holds on the trace as it is, by bisection; None when none does."""
+
+        def replayed(margin: float) -> Choice | None:
+            assignment = self._assigned(margin)
+            once = self._replayed(assignment, alpha)
+            return Choice(assignment, margin, alpha, once.result.accuracy) if self._holds(once) else None
+
+        low, high = self._least_margin, LARGEST_MARGIN
+        if (least := replayed(low)) is not None:
+            return least
+        if (found := replayed(high)) is None:
+            return replayed(CHEAPEST_EVERYWHERE)
+        while high > low * (1 + MARGIN_PRECISION):
+            middle = (low + high) / 2
+            if (tried := replayed(middle)) is None:
+                low = middle
+            else:
+                high, found = middle, tried
+        return found
+
+    def _improved(self, choice: Choice) -> Choice:
+        """The choice with dearer cascades, range by range, where the replay holds and gains accuracy.
+
+        In scope `every-range` only cascades that hold in steady state at the range's upper end are tried; the last
+        range keeps the cheapest.  Ranges with the most requests come first, small steps last.
+        """
+        every_range = self.request.objective.scope == "every-range"
+        ranges = [k for k in np.argsort(-self.weights).tolist() if self.weights[k] > 1e-4 and k < len(self.weights) - 1]
+        least, most = IMPROVING_REPLAYS
+        left = min(most, max(least, IMPROVING_REQUESTS // len(self.request.trace)))
+        for step in IMPROVING_STEPS:
+            for k in ranges:
+                while left > 0:
+                    dearer = choice.assignment[k] + max(1, round(step * len(self.candidates)))
+                    if dearer >= len(self.candidates):
+                        break
+                    if every_range and self.capacities[dearer] < self.upper_ends[k]:
+                        break
+                    left -= 1
+                    assignment = (*choice.assignment[:k], dearer, *choice.assignment[k + 1 :])
+                    once = self._replayed(assignment, choice.alpha)
+                    if not self._holds(once) or once.result.accuracy <= choice.accuracy:
+                        break
+                    gain = once.result.accuracy - choice.accuracy
+                    gains = choice.gains | {k: choice.gains.get(k, 0.0) + gain}
+                    choice = Choice(assignment, choice.margin, choice.alpha, once.result.accuracy, gains)
+        return choice
+
+    def _confirmed(self, choice: Choice) -> GearPlan | None:
+        """The chosen plan when it holds on all seeds, on part A and then on part B; margins rise until it does."""
+        while True:
+            made = self.plan_of(choice)
+            if self._holds(replay(made, self.request, part=PART_A)):
+                predicted = replay(made, self.request, part=PART_B)
+                if self._holds(predicted) and recovers(made, self.request):
+                    return msgspec.structs.replace(made, predictions={self.request.profile.operator: predicted.result})
+            if choice.gains or choice.margin == CHEAPEST_EVERYWHERE:
+                return None
+            self.on_time()
+            margin = choice.margin * (1 + 2 * MARGIN_PRECISION)
+            margin = CHEAPEST_EVERYWHERE if margin > LARGEST_MARGIN else margin
+            choice = Choice(self._assigned(margin), margin, choice.alpha, 0.0)
+
+    def _holds(self, replay: Confirmation) -> bool:
+        return replay.share_late_bound() <= 1 - self.request.objective.percentile
+
+    def _replayed(self, assignment: tuple[int, ...], alpha: float) -> Confirmation:
+        """The trace as it is, once, on part A; known assignments are not replayed again."""
+        key = (assignment, alpha)
+        if key not in self._replays:
+            self.on_time()
+            self._replays[key] = replay(self.build(assignment, alpha), self.request, part=PART_A, seeds=1)
+        return self._replays[key]
+
+    def _nearest_s(self, least_s: float) -> float:
+        """A round latency objective above `least_s` that the cheapest cascade meets on all replays."""
+        made = self.build([0] * len(self.upper_ends))
+        replays = [replay(made, self.request, part=part) for part in (PART_A, PART_B)]
+        spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
+        return rounded_up_s(1.05 * max(least_s, spread_s))
+
+    def _infeasible(self) -> Infeasible:
+        """Why, and the nearest latency objective that the cheapest cascade meets on the ranges and on the trace."""
+        cheapest, top = self.candidates[0], float(self.upper_ends[-1])
+        _, cell = self.steady.best(cheapest.cascade, top)
+        last = LoadRange(from_=float(self.upper_ends[-2]) if len(self.upper_ends) > 1 else 0.0)
+        bottleneck = max(cheapest.cascade.models, key=lambda m: work_share(cheapest, self.request.profile, m))
+        devices = len(self.request.hardware.devices)
+        if not cell.stable:
+            needed = math.ceil(cheapest.work_s * top / 0.9)
+            return Infeasible(
+                f"{devices} device{'s' * (devices > 1)} cannot carry {top:.4g} requests/s with the cheapest cascade, "
+                f"about {max(needed, devices + 1)} could",
+                load_range=str(last),
+                bottleneck=bottleneck,
+            )
+        nearest_s = self._nearest_s(max(cell.latency_s, self.request.latency_s))
+        return Infeasible(
+            f"no cascade keeps {self.request.objective.percentile:.4g} of requests within "
+            f"{self.request.latency_s * 1e3:.4g} ms on {devices} device{'s' * (devices > 1)}",
+            load_range=str(last),
+            bottleneck=bottleneck,
+            nearest_latency_s=nearest_s,
+        )
+
+
+def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> float:
+    """Seconds per request that a cascade spends in one of its models, at batch 1."""
+    curve = next(c for c in profile.curves if c.model == model)
+    return candidate.reach[candidate.cascade.models.index(model)] * curve.seconds(curve.batch_sizes[0])

@@ -1,0 +1,189 @@
+"""The front end at work while models are timed: what it costs a request, and what it costs the batches beside it.
+
+The real HTTP front end runs in the event loop that times the models, over a model that answers at once.  A client in
+a process of its own (`python -m gearshift.serving.beside URL`) asks it some hundred times a second and measures.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import cycle
+
+import msgspec
+import numpy as np
+
+from gearshift.cascade import Cascade
+from gearshift.clock import NS_PER_S, WallClock
+from gearshift.errors import InvalidInput
+from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.hardware import identical_devices
+from gearshift.loading import Samples
+from gearshift.model import spec_of
+from gearshift.objective import Objective
+from gearshift.placement import Placement, Replica
+from gearshift.plan_tables import plan_tables
+from gearshift.runtime.backends.base import Batch, BatchEvents
+from gearshift.runtime.fine_timer import FineSleeper
+from gearshift.runtime.measure import FrontEndTime
+from gearshift.runtime.service import Service
+from gearshift.serving.http import Application
+from gearshift.serving.http_client import HttpClient, NoAnswer
+from gearshift.serving.serve import bound_socket, http_server
+from gearshift.serving.settings import ServerSettings
+from gearshift.serving.sources import inputs_body
+
+OPERATOR = "beside"
+REQUESTS_PER_S = 200
+BODIES = 64
+LONGEST_S = 5.0
+
+_encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(list[str])
+
+
+@asynccontextmanager
+async def front_end_beside(samples: Samples) -> AsyncIterator[FrontEndTime]:
+    """Have the front end answer requests for `samples` as long as the block lasts; after it, `mean_s` is set.
+
+    Where the samples cannot be sent as JSON nothing is asked, and `mean_s` stays 0.
+    """
+    time = FrontEndTime()
+    bodies = _bodies(samples)
+    if not bodies:
+        yield time
+        return
+    backend = _AnswersAtOnce()
+    service = Service(plan_tables(_plan(), OPERATOR), backend)
+    application = Application(
+        service,
+        OPERATOR,
+        inputs=[spec_of(name, array) for name, array in samples.arrays.items()],
+        outputs=[spec_of("label", backend.label)],
+        largest_body_bytes=max(len(body) for body in bodies),
+    )
+    with bound_socket("127.0.0.1", 0) as sock:
+        server = http_server(application, ServerSettings())
+        serving = asyncio.create_task(server.serve(sockets=[sock]))
+        await service.start()
+        try:
+            async with _client(f"http://127.0.0.1:{sock.getsockname()[1]}", bodies, time):
+                yield time
+        finally:
+            await service.stop()
+            server.should_exit = True
+            await serving
+
+
+def _bodies(samples: Samples) -> list[bytes]:
+    bodies = []
+    for row in range(min(BODIES, len(samples))):
+        try:
+            bodies.append(inputs_body(samples.arrays, row))
+        except InvalidInput:
+            continue
+    return bodies
+
+
+@asynccontextmanager
+async def _client(url: str, bodies: Sequence[bytes], time: FrontEndTime) -> AsyncIterator[None]:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "gearshift.serving.beside", url, stdin=pipe, stdout=pipe, start_new_session=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(_encoder.encode([body.decode() for body in bodies]) + b"\n")
+        await process.stdin.drain()
+        await process.stdout.readline()  # the first answer is there
+        yield
+        process.stdin.close()
+        time.mean_s = float(await process.stdout.readline() or 0.0)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+class _AnswersAtOnce:
+    """A backend of one model that takes no time."""
+
+    label = np.zeros(1, dtype=np.int64)
+
+    async def start(self, events: BatchEvents) -> None:
+        self._events = events
+        self._loop = asyncio.get_running_loop()
+        events.replica_ready(0)
+
+    def run(self, batch: Batch) -> None:
+        self._loop.call_soon(self._finish, batch)
+
+    def _finish(self, batch: Batch) -> None:
+        for sample in batch.samples:
+            sample.certainty, sample.result = 1.0, {"label": self.label}
+        self._events.samples_finished(batch, batch.samples)
+        self._events.batch_finished(batch)
+
+    async def stop(self) -> None:
+        pass
+
+
+def _plan() -> GearPlan:
+    hardware = identical_devices(1)
+    settings = ReplicaSettings(replica="only", load_share=1.0, largest_batch_size=32)
+    gear = Gear(load_range=LoadRange(from_=0.0), cascade=Cascade(models=("only",)), replicas=(settings,))
+    nowhere = SourceFile(path="", sha256="")
+    return GearPlan(
+        planner="none",
+        hardware=hardware,
+        placement=Placement(replicas=(Replica(id="only", model="only", device_ids=(hardware.devices[0].id,)),)),
+        operators={OPERATOR: OperatorPlan(objective=Objective(), gears=(gear,))},
+        profile=nowhere,
+        trace=nowhere,
+    )
+
+
+# The client ----------------------------------------------------------------------------------------------------------
+
+
+async def ask(url: str, bodies: Sequence[bytes]) -> float:
+    """Ask until standard input ends, at constant intervals; mean seconds from sending to the whole answer."""
+    clock, took_s = WallClock(), list[float]()
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), ended.set)
+    async with HttpClient(url, connections=256) as client, asyncio.TaskGroup() as group:
+
+        async def exchange(request: bytes) -> None:
+            begun_ns = clock.now_ns()
+            try:
+                await client.exchange(request, within_s=LONGEST_S)
+            except NoAnswer:
+                return
+            took_s.append((clock.now_ns() - begun_ns) / NS_PER_S)
+
+        requests = cycle([client.request_bytes("POST", f"/v2/models/{OPERATOR}/infer", body) for body in bodies])
+        await exchange(next(requests))
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        sleeper = FineSleeper()
+        try:
+            while not ended.is_set():
+                await sleeper.sleep(NS_PER_S // REQUESTS_PER_S)
+                group.create_task(exchange(next(requests)))
+        finally:
+            sleeper.stop()
+    return float(np.mean(took_s[1:])) if len(took_s) > 1 else 0.0
+
+
+def main() -> None:
+    """Read the bodies, ask, and write the mean."""
+    bodies = [body.encode() for body in _decoder.decode(sys.stdin.buffer.readline())]
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        sys.stdout.write(f"{runner.run(ask(sys.argv[1], bodies))}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""PyTorch modules as models: arrays in, arrays out, on the worker's device.  Nothing here imports torch by itself."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import InvalidInput, ModelFailed, require
+from gearshift.extras import load_extra
+from gearshift.hardware import is_cuda
+
+SAFETENSORS_SUFFIX = ".safetensors"
+
+
+class TorchModule:
+    """A module as a model: called with the only input, or with several by name, as tensors on `device`.
+
+    It answers a tensor, a dict of tensors, or (outputs, certainty).  Attributes `classes_`, `decode` and `encode` of
+    the module keep their meaning (`gearshift.model.Model`).
+    """
+
+    def __init__(self, name: str, module: Any, device: Any) -> None:
+        self.name, self.module, self.device = name, module, device
+        for attribute in ("classes_", "decode", "encode"):
+            if hasattr(module, attribute):
+                setattr(self, attribute, getattr(module, attribute))
+
+    def predict(self, batch: Any) -> Any:
+        """The module's answer to a batch as arrays, when the device has finished."""
+        torch = sys.modules["torch"]
+        with torch.inference_mode():
+            if isinstance(batch, Mapping):
+                answer = self.module(**{name: self._tensor(value) for name, value in batch.items()})
+            else:
+                answer = self.module(self._tensor(batch))
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        arrays = arrays_of(answer)
+        return next(iter(arrays.values())) if isinstance(arrays, dict) and len(arrays) == 1 else arrays
+
+    def _tensor(self, value: Any) -> Any:
+        torch = sys.modules["torch"]
+        if isinstance(value, torch.Tensor):
+            return value.to(self.device)
+        array = np.asarray(value)
+        if array.dtype.kind in "OSU":
+            raise ModelFailed(
+                f"model {self.name!r} was given text, which no tensor holds; give the module a method `decode`"
+            )
+        return torch.from_numpy(array.copy()).to(self.device)  # a copy, since arrays from the socket are read-only
+
+
+def is_module(model: Any) -> bool:
+    """Whether `model` is a PyTorch module without a `predict` of its own."""
+    torch = sys.modules.get("torch")
+    own = any(hasattr(model, method) for method in ("predict_proba", "predict"))
+    return torch is not None and isinstance(model, torch.nn.Module) and not own
+
+
+def placed(name: str, module: Any, device_kind: str) -> TorchModule:
+    """`module` in evaluation mode on a device of that kind, on as many threads as this process has cores.
+
+    Raises `InvalidInput` where PyTorch sees no such device.
+    """
+    torch = sys.modules["torch"]
+    device = torch.device(device_name(device_kind, cuda_is_there=torch.cuda.is_available()))
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    return TorchModule(name, module.eval().to(device), device)
+
+
+def device_name(device_kind: str, *, cuda_is_there: bool) -> str:
+    """PyTorch's name for the device of a worker, which sees no other CUDA devices than its own."""
+    if not is_cuda(device_kind):
+        return "cpu"
+    require(
+        cuda_is_there,
+        f"device kind is {device_kind!r}, but PyTorch sees no CUDA device",
+        remedy="install a driver and a PyTorch built for CUDA, or measure on device kind cpu",
+    )
+    return "cuda:0"
+
+
+def arrays_of(answer: Any) -> Any:
+    """Tensors as arrays, wherever they are in a dict or a tuple; bfloat16, which NumPy lacks, becomes float32."""
+    torch = sys.modules["torch"]
+    if isinstance(answer, torch.Tensor):
+        return _array(answer.float() if answer.dtype == torch.bfloat16 else answer)
+    if isinstance(answer, Mapping):
+        return {name: arrays_of(value) for name, value in answer.items()}
+    if isinstance(answer, tuple):
+        return tuple(arrays_of(value) for value in answer)
+    return answer
+
+
+def _array(tensor: Any) -> NDArray[Any]:
+    array: NDArray[Any] = tensor.detach().cpu().numpy()
+    return array
+
+
+def cuda_bytes(*, peak: bool = False) -> int:
+    """Bytes of tensors on this process's CUDA device now, from when on the peak is counted, or that peak.
+
+    0 where PyTorch is not loaded or has not used CUDA.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    if peak:
+        return int(torch.cuda.max_memory_allocated())
+    torch.cuda.reset_peak_memory_stats()
+    return int(torch.cuda.memory_allocated())
+
+
+def load_weights(module: Any, path: Path | str) -> Any:
+    """`module` with the weights in a safetensors file or a state dictionary; no code in the file is ever run.
+
+    Raises `InvalidInput` for a file that is missing, broken, holds anything else, or fits another module.
+    """
+    torch = load_extra("torch", extra="torch", where=str(path))
+    require(Path(path).is_file(), "no such file", where=str(path), remedy="check the path")
+    try:
+        if Path(path).suffix == SAFETENSORS_SUFFIX:
+            state = load_extra("safetensors.torch", extra="torch", where=str(path)).load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        module.load_state_dict(state)
+    except InvalidInput:
+        raise
+    except Exception as error:
+        raise InvalidInput(
+            f"holds no weights of {type(module).__name__} ({' '.join(str(error).split())[:300]})",
+            where=str(path),
+            remedy="save the same module's state_dict(), or make the module as it was when they were saved",
+        ) from error
+    return module

@@ -1,0 +1,36 @@
+"""The front end beside timed models: a real server, a real client, a measured time, and nothing left running."""
+
+import asyncio
+
+import numpy as np
+import psutil
+
+from gearshift.loading import Samples
+from gearshift.runtime.measure import FrontEndTime
+from gearshift.serving.beside import front_end_beside
+
+
+def measured(samples: Samples) -> tuple[FrontEndTime, int]:
+    """What was measured, and how many processes ran beside meanwhile."""
+
+    async def main() -> tuple[FrontEndTime, int]:
+        async with front_end_beside(samples) as time:
+            children = len(psutil.Process().children())
+            await asyncio.sleep(0.3)
+        return time, children
+
+    return asyncio.run(main())
+
+
+def test_the_front_end_is_timed_by_a_client_of_its_own() -> None:
+    before = set(psutil.Process().children())
+    time, children = measured(Samples(inputs=np.random.default_rng(0).random((10, 4)), labels=np.zeros(10)))
+    assert 0 < time.mean_s < 1
+    assert children == len(before) + 1
+    assert set(psutil.Process().children()) == before
+
+
+def test_samples_that_json_cannot_carry_leave_it_unmeasured() -> None:
+    time, children = measured(Samples(inputs=np.array([b"\xff"] * 10, dtype=object), labels=np.zeros(10)))
+    assert time.mean_s == 0
+    assert children == 0
