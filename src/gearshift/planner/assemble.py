@@ -1,5 +1,6 @@
 """A gear plan from its parts: what all planners do alike, once they have chosen."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -110,3 +111,9 @@ def with_predictions(made: GearPlan, request: PlanRequest) -> GearPlan:
     """The plan with what the trace gives on part B of the samples."""
     result = replay(made, request, part=PART_B).result
     return msgspec.structs.replace(made, predictions={request.profile.operator: result})
+
+
+def rounded_up_s(seconds: float) -> float:
+    """A latency objective rounded up to two significant digits."""
+    unit = 10.0 ** (math.floor(math.log10(seconds * 1e3)) - 1)
+    return math.ceil(seconds * 1e3 / unit) * unit / 1e3

@@ -228,7 +228,7 @@ class _Planner:
         raise self._out_of_reach(best)
 
     def along(self, latencies_s: Sequence[float]) -> Iterator[GearPlan]:
-        """A confirmed plan for each latency objective that has one; where none has, for the nearest that is feasible."""
+        """A confirmed plan for each latency objective that has one; if none has, for the nearest that is feasible."""
         nearest_s, found = math.inf, False
         for i, latency_s in enumerate(latencies_s):
             self.progress(f"planning for {latency_s * 1e3:.3g} ms", i / len(latencies_s))

@@ -16,6 +16,7 @@ from gearshift.planner.request import PlanRequest, Progress, silent
 DEFAULT = "optimal"
 MODULES = {
     "coordinate": "gearshift.planner.coordinate",
+    "frontier": "gearshift.planner.frontier",
     "optimal": "gearshift.planner.optimal",
     "single": "gearshift.planner.baselines.single",
     "model-switching": "gearshift.planner.baselines.model_switching",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gearshift.errors import Infeasible
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
-from gearshift.planner.assemble import assemble, replay
+from gearshift.planner.assemble import assemble, replay, rounded_up_s
 from gearshift.planner.assignment import best_monotone_assignment
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.confirm import Confirmation, workload_of
@@ -306,7 +306,7 @@ class SloSearch:
         made = self.build([0] * len(self.upper_ends))
         replays = [replay(made, self.request, part=part) for part in (PART_A, PART_B)]
         spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
-        return _rounded_up(1.05 * max(least_s, spread_s))
+        return rounded_up_s(1.05 * max(least_s, spread_s))
 
     def _infeasible(self) -> Infeasible:
         """Why, and the nearest latency objective that the cheapest cascade meets on the ranges and on the trace."""
@@ -337,9 +337,3 @@ def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> flo
     """Seconds per request that a cascade spends in one of its models, at batch 1."""
     curve = next(c for c in profile.curves if c.model == model)
     return candidate.reach[candidate.cascade.models.index(model)] * curve.seconds(curve.batch_sizes[0])
-
-
-def _rounded_up(seconds: float) -> float:
-    """Up to two significant digits of milliseconds."""
-    unit = 10.0 ** (math.floor(math.log10(seconds * 1e3)) - 1)
-    return math.ceil(seconds * 1e3 / unit) * unit / 1e3
