@@ -1,7 +1,8 @@
 """Gearshift serves machine-learning models as cascades that shift gears with load.
 
-The verbs of the command line are functions here: `init`, `profile`, `plan`, `simulate`, `inspect`, `report`,
-`serve`, `replay`, `doctor`.  They are loaded when first used, so that a plain import stays light.
+The verbs of the command line are functions here: `init`, `profile`, `plan`, `simulate`, `inspect`, `explain`,
+`diff`, `compare`, `report`, `serve`, `replay`, `doctor`.  They are loaded when first used, so that a plain import
+stays light.
 """
 
 from importlib import import_module
@@ -9,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gearshift.api import (
+        compare,
+        diff,
         doctor,
+        explain,
         inspect,
         plan,
+        plan_frontier,
         profile,
         profile_from_records,
         replay,
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from gearshift.errors import GearshiftError, Infeasible, InvalidInput
     from gearshift.gear import Gear, GearPlan
     from gearshift.hardware import Device, Hardware, identical_devices
+    from gearshift.hardware_file import read_hardware
     from gearshift.init import init
     from gearshift.loading import Samples
     from gearshift.model import Predicted
@@ -38,9 +44,13 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "gearshift.api": (
+        "compare",
+        "diff",
         "doctor",
+        "explain",
         "inspect",
         "plan",
+        "plan_frontier",
         "profile",
         "profile_from_records",
         "replay",
@@ -52,6 +62,7 @@ _HOMES = {
     "gearshift.errors": ("GearshiftError", "Infeasible", "InvalidInput"),
     "gearshift.gear": ("Gear", "GearPlan"),
     "gearshift.hardware": ("Device", "Hardware", "identical_devices"),
+    "gearshift.hardware_file": ("read_hardware",),
     "gearshift.init": ("init",),
     "gearshift.loading": ("Samples",),
     "gearshift.model": ("Predicted",),
@@ -79,14 +90,19 @@ __all__ = [
     "Profile",
     "Samples",
     "Trace",
+    "compare",
+    "diff",
     "doctor",
+    "explain",
     "identical_devices",
     "init",
     "inspect",
     "load_weights",
     "plan",
+    "plan_frontier",
     "profile",
     "profile_from_records",
+    "read_hardware",
     "read_plan",
     "read_profile",
     "read_trace",

@@ -1,24 +1,32 @@
 """The verbs as functions: what the command line does, for programs."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gearshift.config import PROJECT_FILE, project_file, read_project
 from gearshift.doctor import Machine, examine
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import Infeasible, InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import Hardware, identical_devices
+from gearshift.hardware_file import read_hardware
 from gearshift.objective import Objective, Scope
+from gearshift.plan_diff import PlanDiff
+from gearshift.plan_diff import diff as diff_plans
 from gearshift.plan_file import read_plan, write_plan
+from gearshift.plan_folder import choose_plan, plan_name, require_plans_replaceable, write_plans
 from gearshift.plan_tables import only_operator
+from gearshift.planner.planners import DEFAULT as DEFAULT_PLANNER
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.profiles.store import NAME_IT, read_profile, require_replaceable, write_profile
 from gearshift.traces.read import read_trace
 from gearshift.workload import Trace, Workload, draw_workload
 
 if TYPE_CHECKING:
+    from gearshift.planner.compare import Comparison
+    from gearshift.planner.explain import Explanation
+    from gearshift.planner.request import LoadDistribution, PlanRequest
     from gearshift.serving.replay_result import Replay
     from gearshift.simulator.simulate import Simulation
 
@@ -66,13 +74,65 @@ def plan(
     profile: Profile | PathLike,
     trace: Trace | PathLike,
     *,
-    planner: str = "optimal",
-    devices: int | Hardware = 1,
+    planner: str = DEFAULT_PLANNER,
+    fewest: bool = False,
+    out: PathLike | None = None,
+    progress: Progress = _silent,
+    **asked: Any,
+) -> GearPlan:
+    """The plan of a planner for an objective, confirmed by replaying the whole trace; `out` is written if given.
+
+    With `fewest` it is on as few devices, like the first of `devices`, as meet both a latency and an accuracy.
+    Objectives and the other options are those of `plan_request`.  Raises `Infeasible`, with the nearest feasible
+    objective, when there is no plan.
+    """
+    from gearshift.planner import planners
+
+    find = planners.fewest if fewest else planners.plan
+    made = find(planner, plan_request(profile, trace, out=out, **asked), progress=progress)
+    if out is not None:
+        write_plan(made, Path(out))
+    return made
+
+
+def plan_frontier(
+    profile: Profile | PathLike,
+    trace: Trace | PathLike,
+    *,
+    planner: str = DEFAULT_PLANNER,
+    out: PathLike | None = None,
+    progress: Progress = _silent,
+    **asked: Any,
+) -> list[GearPlan]:
+    """All undominated plans that a planner finds, by rising latency; written into the folder `out` if given.
+
+    Options are those of `plan_request`, no objective needed.  Raises `Infeasible` when there is no plan.
+    """
+    from gearshift.planner import planners
+
+    if out is not None:
+        require_plans_replaceable(Path(out))
+    beside = None if out is None else Path(out) / plan_name(0)
+    made = planners.frontier(planner, plan_request(profile, trace, out=beside, **asked), progress=progress)
+    if not made:
+        raise Infeasible(f"planner {planner!r} found no plan")
+    if out is not None:
+        write_plans(made, Path(out))
+    return made
+
+
+def plan_request(
+    profile: Profile | PathLike,
+    trace: Trace | PathLike,
+    *,
+    devices: int | Hardware | PathLike = 1,
     latency_s: float | None = None,
     accuracy: float | None = None,
     percentile: float = 0.95,
     confidence: float | None = None,
     scope: Scope = "every-range",
+    load: "LoadDistribution | None" = None,
+    budget_s: float | None = None,
     ranges: int | None = None,
     max_qps: float | None = None,
     least_margin: float | None = None,
@@ -80,38 +140,44 @@ def plan(
     out: PathLike | None = None,
     profile_source: SourceFile | None = None,
     trace_source: SourceFile | None = None,
-    progress: Progress = _silent,
-) -> GearPlan:
-    """The best accuracy with `percentile` of requests within `latency_s`, confirmed by replaying the whole trace.
+) -> "PlanRequest":
+    """What a planner is asked: `percentile` of requests within `latency_s`, `accuracy`, or both, on `devices`.
 
-    Paths are read; `out` is written.  A plan names the profile and trace it was made from, by their paths relative to
-    `out`, or as `profile_source` and `trace_source` say.
-
-    Raises `Infeasible`, with the nearest feasible objective, when there is none.
+    Paths are read; `devices` is a number of devices like the profiled one, `Hardware`, or its file.  With `confidence`
+    the accuracy is met by its lower confidence bound.  `load` says how often ranges are visited; `budget_s` bounds the
+    search.  A plan names the profile and trace it was made from, by their paths relative to the plan file `out`, or
+    as `profile_source` and `trace_source` say.
     """
-    from gearshift.planner import planners
     from gearshift.planner.request import RANGES, PlanRequest
 
     measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
-    request = PlanRequest(
+    return PlanRequest(
         profile=measured,
         trace=arrivals,
-        hardware=devices if isinstance(devices, Hardware) else profiled_devices(measured, devices),
+        hardware=hardware_of(devices, measured),
         objective=Objective(
             percentile=percentile, latency_s=latency_s, accuracy=accuracy, confidence=confidence, scope=scope
         ),
         ranges=RANGES if ranges is None else ranges,
         max_qps=max_qps,
         least_margin=least_margin,
+        load=load,
+        budget_s=budget_s,
         seed=seed,
         profile_source=profile_source or source_file(profile, out, measured.sha256),
         trace_source=trace_source or source_file(trace, out, arrivals.sha256),
     )
-    made = planners.plan(planner, request, progress=progress)
-    if out is not None:
-        write_plan(made, Path(out))
-    return made
+
+
+def hardware_of(devices: int | Hardware | PathLike, profile: Profile, *, memory_bytes: int | None = None) -> Hardware:
+    """Devices from a number of devices like the profiled one, a hardware file, or as they are."""
+    if isinstance(devices, Hardware):
+        return devices
+    if isinstance(devices, int):
+        return profiled_devices(profile, devices, memory_bytes=memory_bytes)
+    require(memory_bytes is None, "memory is given beside a hardware file", remedy="write memory_bytes into the file")
+    return read_hardware(Path(devices))
 
 
 def source_file(source: object, out: PathLike | None, sha256: str) -> SourceFile:
@@ -186,6 +252,80 @@ def inspect(path: PathLike) -> GearPlan | Profile:
     return made
 
 
+def trace_path(path: Path, plan: GearPlan) -> Path:
+    """Where the plan file at `path` says its trace is; raises `InvalidInput` where it says nothing."""
+    require(bool(plan.trace.path), "the plan names no trace", where=str(path), remedy="give one with --trace")
+    return path.parent / plan.trace.path
+
+
+def explain(
+    plan: GearPlan | PathLike,
+    trace: Trace | PathLike | None = None,
+    *,
+    profile: Profile | PathLike | None = None,
+    devices_too: bool = False,
+    progress: Progress = _silent,
+) -> "Explanation":
+    """Why each range has its cascade, what the next more accurate one would break, and how busy devices are.
+
+    A plan file names its profile and its trace; `profile` and `trace` say where they are now.  `devices_too` also
+    plans for one device fewer and one more.
+    """
+    from gearshift.planner.explain import explain as run
+
+    made, measured = plan_and_profile(plan, profile)
+    if trace is None:
+        if isinstance(plan, GearPlan):
+            raise InvalidInput("a plan that was not read from a file needs its trace", remedy="give trace=")
+        trace = trace_path(Path(plan), made)
+    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    return run(made, measured, arrivals, devices_too=devices_too, progress=progress)
+
+
+def diff(a: GearPlan | PathLike, b: GearPlan | PathLike) -> PlanDiff:
+    """What differs between two plans, or plan files."""
+    return diff_plans(*(plan if isinstance(plan, GearPlan) else read_plan(Path(plan)) for plan in (a, b)))
+
+
+def compare(
+    profile: Profile | PathLike,
+    trace: Trace | PathLike,
+    *,
+    planners: Sequence[str],
+    devices: Sequence[int],
+    latencies_s: Sequence[float],
+    accuracies: Sequence[float] | None = None,
+    baselines: Sequence[str] | None = None,
+    processes: int | None = None,
+    progress: Progress = _silent,
+    **asked: Any,
+) -> "Comparison":
+    """Every planner on every number of devices for every latency objective, in processes side by side.
+
+    `accuracies` are the rows of the grid of fewest devices, `baselines` the planners that savings are counted against,
+    `processes` how many plan at a time (by default one per core); other options are those of `plan_request`.  A run
+    that fails is a row with its `error`.
+    """
+    from gearshift.planner.compare import BASELINES, compared
+    from gearshift.planner.planners import require_planner
+    from gearshift.planner.side_by_side import run_side_by_side
+
+    for name in (*planners, *(baselines or ())):
+        require_planner(name)
+    require(bool(planners and devices and latencies_s), "nothing to compare", remedy="name planners, devices and SLOs")
+    measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))
+    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    jobs = [
+        (name, plan_request(measured, arrivals, devices=count, latency_s=latency_s, **asked))
+        for name in dict.fromkeys(planners)
+        for count in sorted(set(devices))
+        for latency_s in sorted(set(latencies_s))
+    ]
+    count = processes or len(os.sched_getaffinity(0))
+    runs = run_side_by_side(jobs, processes=count, progress=progress)
+    return compared(runs, measured, baselines=BASELINES if baselines is None else baselines, accuracies=accuracies)
+
+
 def report(
     plan: PathLike, out: PathLike, *, trace: Trace | PathLike | None = None, profile: PathLike | None = None
 ) -> Path:
@@ -200,14 +340,34 @@ def report(
     return Path(out)
 
 
-def serve(plan: PathLike, **options: Any) -> int:
-    """Serve a plan file until a signal ends it; options as in `gearshift.serving.serve.serve`."""
+def serve(plan: PathLike, *, latency_s: float | None = None, accuracy: float | None = None, **options: Any) -> int:
+    """Serve a plan file until a signal ends it; options as in `gearshift.serving.serve.serve`.
+
+    Of a folder of plans it is the one that `chosen_plan` chooses.
+    """
     from gearshift.serving.serve import serve as run
     from gearshift.serving.settings import ServerSettings
 
     fields = ServerSettings.__struct_fields__
     settings = ServerSettings(**{name: options.pop(name) for name in list(options) if name in fields})
-    return run(Path(plan), settings=settings, **options)
+    return run(chosen_plan(plan, latency_s=latency_s, accuracy=accuracy), settings=settings, **options)
+
+
+def chosen_plan(plan: PathLike, *, latency_s: float | None = None, accuracy: float | None = None) -> Path:
+    """The plan file itself, or of a folder the most accurate plan within `latency_s`, or the fastest of `accuracy`.
+
+    Raises `InvalidInput` where a folder's plans do not meet that, and for an objective beside a plan file.
+    """
+    path = Path(plan)
+    if path.is_dir():
+        return choose_plan(path, latency_s=latency_s, accuracy=accuracy)
+    require(
+        latency_s is None and accuracy is None,
+        "is one plan, and an objective chooses from a folder of plans",
+        where=str(path),
+        remedy="leave --p95-ms and --accuracy out",
+    )
+    return path
 
 
 def replay(

@@ -75,7 +75,7 @@ class WorkerDied(GearshiftError):
 
 
 class Infeasible(GearshiftError):
-    """No candidate plan meets the objective; names the load range, the bottleneck and the nearest objective."""
+    """No candidate plan meets the objective; names the load range, the bottleneck and the nearest objectives."""
 
     kind = "infeasible"
     exit_code = 3
@@ -87,9 +87,10 @@ class Infeasible(GearshiftError):
         load_range: str = "",
         bottleneck: str = "",
         nearest_latency_s: float | None = None,
+        nearest_accuracy: float | None = None,
     ) -> None:
         self.reason, self.load_range, self.bottleneck = reason, load_range, bottleneck
-        self.nearest_latency_s = nearest_latency_s
+        self.nearest_latency_s, self.nearest_accuracy = nearest_latency_s, nearest_accuracy
         parts = [reason]
         if load_range:
             parts.append(f"the load range that fails is {load_range}")
@@ -97,14 +98,17 @@ class Infeasible(GearshiftError):
             parts.append(f"the bottleneck is model {bottleneck!r}")
         if nearest_latency_s is not None:
             parts.append(f"the nearest feasible objective is --p95-ms {nearest_latency_s * 1e3:.4g}")
+        if nearest_accuracy is not None:
+            parts.append(f"the nearest feasible accuracy is --accuracy {nearest_accuracy:.4g}")
         super().__init__("; ".join(parts))
 
     def facts(self) -> dict[str, object]:
-        """As every error's, with the range, the bottleneck and the nearest objective beside."""
+        """As every error's, with the range, the bottleneck and the nearest objectives beside."""
         return super().facts() | {
             "load_range": self.load_range,
             "bottleneck": self.bottleneck,
             "nearest_latency_s": self.nearest_latency_s,
+            "nearest_accuracy": self.nearest_accuracy,
         }
 
 

@@ -1,7 +1,9 @@
 """Files, read with sentences for errors and written whole or not at all."""
 
 import os
+import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from gearshift.errors import InvalidInput
@@ -48,4 +50,34 @@ def write_atomically(path: Path, data: bytes) -> None:
             raise InvalidInput(
                 f"cannot be written ({error.strerror})", where=str(path), remedy="choose another place"
             ) from None
+        raise
+
+
+def replace_folder(folder: Path, content: Mapping[str, bytes]) -> None:
+    """Make `folder` hold these files and nothing else, whole or not at all; raises `InvalidInput` where impossible."""
+    folder = folder.resolve()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        workplace = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        try:
+            _swap(folder, content, new=workplace / "new", old=workplace / "old")
+        finally:
+            shutil.rmtree(workplace, ignore_errors=True)
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot be written ({error.strerror})", where=str(folder), remedy="choose another place"
+        ) from None
+
+
+def _swap(folder: Path, content: Mapping[str, bytes], *, new: Path, old: Path) -> None:
+    new.mkdir()
+    for name, data in content.items():
+        (new / name).write_bytes(data)
+    if folder.exists():
+        os.rename(folder, old)
+    try:
+        os.rename(new, folder)
+    except BaseException:
+        if old.exists():
+            os.rename(old, folder)
         raise

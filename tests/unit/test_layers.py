@@ -26,8 +26,8 @@ NOUNS = {
         "gear",
         "result",
     ),
-    *("request", "plan_file", "plan_tables", "decisions", "certainty", "config", "loading"),
-    *("extras", "onnx_file", "torch_module"),
+    *("request", "plan_file", "plan_folder", "plan_diff", "plan_tables", "hardware_file", "decisions"),
+    *("certainty", "config", "loading", "extras", "onnx_file", "torch_module"),
 }
 JOINING = {"reporting", "demo", "cli", "api", "init", "doctor", "__init__", "__main__"}
 MAY_IMPORT = {

@@ -8,7 +8,10 @@ import click
 
 import gearshift
 
-VERBS = ("demo", "init", "profile", "plan", "simulate", "inspect", "report", "serve", "replay", "doctor")
+VERBS = (
+    *("demo", "init", "profile", "plan", "simulate", "inspect", "explain", "diff", "compare", "report"),
+    *("serve", "replay", "doctor"),
+)
 
 
 class _Verbs(click.Group):

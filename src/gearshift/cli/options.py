@@ -1,12 +1,14 @@
 """Options that several verbs share, and options derived from a settings struct."""
 
 import math
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from gearshift.errors import require
 from gearshift.traces.read import read_trace
@@ -14,14 +16,25 @@ from gearshift.workload import Trace
 
 PATH = click.Path(path_type=Path)
 SEED = click.IntRange(min=0)
+TRACE_OPTIONS = ("rate_scale", "start_s", "duration_s", "arrivals")
+"""What can be done to a trace, beside its path and the seed."""
 
 Command = Callable[..., None]
 
 
 def trace_options(function: Command) -> Command:
-    """`--trace` and what can be done to it; gives the command one argument `trace_of`, a function that reads it."""
+    """`--trace` and what can be done to it; `the_trace` reads it."""
+    return _trace_options(required=True, help="CSV: column arrival_s, or second, requests.")(function)
+
+
+def other_trace_options(function: Command) -> Command:
+    """As `trace_options`, for a verb that else takes the trace which the plan names."""
+    return _trace_options(required=False, help="Another trace than the plan names, as CSV.")(function)
+
+
+def _trace_options(**trace: Any) -> Callable[[Command], Command]:
     options = (
-        click.option("--trace", type=PATH, required=True, help="CSV: column arrival_s, or second, requests."),
+        click.option("--trace", type=PATH, **trace),
         click.option("--rate-scale", type=float, default=1.0, show_default=True, help="Multiply the trace's rate."),
         click.option("--start-s", type=float, default=0.0, show_default=True, help="Begin this many seconds in."),
         click.option("--duration-s", type=float, help="Keep only so many seconds."),
@@ -34,9 +47,37 @@ def trace_options(function: Command) -> Command:
         ),
         click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything that is drawn."),
     )
-    for option in reversed(options):
-        function = option(function)
-    return function
+
+    def decorate(function: Command) -> Command:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def devices(value: str) -> int | Path:
+    """A number of devices like the profiled one, or the path of a hardware file."""
+    try:
+        return int(value)
+    except ValueError:
+        return Path(value)
+
+
+def command_line(**changed: object) -> str:
+    """The user's own command line, as far as flags gave it, with some options changed; None drops one."""
+    context = click.get_current_context()
+    words = [f"gearshift {context.info_name}"]
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        value = changed.get(name, context.params[name] if given else None)
+        if value is None or value is False:
+            continue
+        flag = [parameter.opts[0]] if isinstance(parameter, click.Option) else []
+        text = f"{value:.10g}" if isinstance(value, float) else str(value)
+        words += flag if value is True else [*flag, shlex.quote(text)]
+    return " ".join(words)
 
 
 def the_trace(

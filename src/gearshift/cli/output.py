@@ -1,4 +1,7 @@
-"""What every verb shares: `--json`, progress on standard error, and errors as one sentence with an exit code."""
+"""What every verb shares: `--json`, progress on standard error, and errors as one sentence with an exit code.
+
+A note on an error (`error.add_note`) is a command line to try instead.
+"""
 
 import functools
 import os
@@ -62,7 +65,7 @@ class Output:
         if not console.is_terminal:
             yield _lines(console)
             return
-        columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+        columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn()
         with Progress(*columns, console=console, transient=True) as bars:
             bar = bars.add_task("", total=1.0)
             yield lambda what, share: bars.update(bar, description=what, completed=share)
@@ -78,8 +81,11 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(output, **arguments)
         except GearshiftError as error:
-            write_error(output, error.facts(), said=str(error))
+            notes = list(getattr(error, "__notes__", ()))
+            write_error(output, error.facts() | ({"commands": notes} if notes else {}), said=str(error))
             click.echo(f"error: {error}", err=True)
+            for line in notes:
+                click.echo(f"try: {line}", err=True)
             raise SystemExit(error.exit_code) from None
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)

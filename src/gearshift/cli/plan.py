@@ -1,28 +1,58 @@
 """`gearshift plan`."""
 
+import math
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from gearshift import api
-from gearshift.cli.options import PATH, require_positive, the_trace, trace_options
+from gearshift.cli.options import (
+    PATH,
+    TRACE_OPTIONS,
+    command_line,
+    require_positive,
+    the_trace,
+    trace_options,
+)
+from gearshift.cli.options import devices as devices_of
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import gears_table, results_table
-from gearshift.errors import require
+from gearshift.errors import Infeasible, require
+from gearshift.gear import GearPlan
 from gearshift.hardware import GIB
-from gearshift.plan_file import write_plan
+from gearshift.plan_folder import plan_name, require_plans_replaceable
+from gearshift.plan_tables import only_operator
+from gearshift.planner import planners
 from gearshift.profiles.store import read_profile
+from gearshift.result import ServingResult
 
 
-@click.command("plan", short_help="Search for the best gear plan within a latency objective.")
+@click.command("plan", short_help="Search for the best gear plan within an objective.")
 @click.argument("profile", type=PATH)
 @trace_options
-@click.option("--devices", type=int, default=1, show_default=True, help="How many devices like the profiled one.")
+@click.option(
+    "--devices",
+    type=devices_of,
+    metavar="NUMBER|FILE",
+    help="How many devices like the profiled one, or a JSON or TOML file that lists devices [default: 1; the fewest"
+    " that do where both a latency and an accuracy are given].",
+)
 @click.option("--p95-ms", type=float, help="95 % of requests must be answered within this many milliseconds.")
 @click.option("--latency-ms", type=float, help="As --p95-ms, for another --percentile.")
 @click.option("--percentile", type=float, help="The share of requests that must be within --latency-ms.")
+@click.option("--accuracy", type=float, help="The accuracy that must be reached, from 0 to 1.")
+@click.option("--confidence", type=float, help="How sure the accuracy must be: its lower bound must reach it.")
+@click.option("--frontier", is_flag=True, help="All undominated plans, as a folder of plan files.")
+@click.option(
+    "--planner",
+    type=click.Choice(list(planners.MODULES)),
+    default=planners.DEFAULT,
+    show_default=True,
+    help="Who searches.",
+)
 @click.option(
     "--scope",
     type=click.Choice(["every-range", "trace"]),
@@ -30,6 +60,12 @@ from gearshift.profiles.store import read_profile
     show_default=True,
     help="Where the objective must hold: in every load range and on the trace, or on the trace alone.",
 )
+@click.option(
+    "--load",
+    type=click.Choice(["trace", "zipf"]),
+    help="How often load ranges are taken to be visited [default: the planner's choice].",
+)
+@click.option("--budget-s", type=float, help="End the search after about so many seconds, with the best plan so far.")
 @click.option("--ranges", type=int, default=20, show_default=True, help="How many load ranges.")
 @click.option("--max-qps", type=float, help="The top of the load ranges, in requests per second.")
 @click.option(
@@ -38,68 +74,115 @@ from gearshift.profiles.store import read_profile
     help="Plan every range for at least so many times its load [default: 1.15; 0.5 with --scope trace].",
 )
 @click.option("--memory-gib", type=float, help="Memory of each device; by default enough for every model.")
-@click.option("--out", type=PATH, default="plan.json", show_default=True, help="The plan file to write.")
+@click.option("--out", type=PATH, help="The plan file to write, or the folder [default: plan.json, or plans].")
 @verb
 def command(
     output: Output,
     profile: Path,
-    devices: int,
+    devices: int | Path | None,
     p95_ms: float | None,
     latency_ms: float | None,
     percentile: float | None,
-    scope: Any,
-    ranges: int,
-    max_qps: float | None,
-    least_margin: float | None,
+    frontier: bool,
     memory_gib: float | None,
-    out: Path,
-    **trace_arguments: Any,
+    out: Path | None,
+    seed: int,
+    trace: Path,
+    **options: Any,
 ) -> None:
-    """Search for the gear plan with the best accuracy that keeps a latency percentile, from PROFILE and a trace."""
+    """Search for the gear plan that is best for an objective, from PROFILE and a trace.
+
+    With --p95-ms the most accurate plan within it; with --accuracy the fastest that reaches it; with both, and
+    without --devices, the plan on the fewest devices that meets both; with --frontier all plans that no other beats.
+    """
     limit_ms = p95_ms if p95_ms is not None else latency_ms
-    require(limit_ms is not None, "no objective is given", remedy="give --p95-ms")
+    require(
+        frontier or limit_ms is not None or options["accuracy"] is not None,
+        "no objective is given",
+        remedy="give --p95-ms, --accuracy or --frontier",
+    )
     require(p95_ms is None or latency_ms is None, "--p95-ms and --latency-ms are both given", remedy="give one of them")
     require(
         p95_ms is None or percentile is None,
         "--p95-ms and --percentile are both given",
         remedy="give --latency-ms instead",
     )
+    require(
+        options["confidence"] is None or options["accuracy"] is not None,
+        "--confidence is given without --accuracy",
+        remedy="give both",
+    )
     require_positive("--p95-ms", p95_ms, "milliseconds")
     require_positive("--latency-ms", latency_ms, "milliseconds")
     require_positive("--memory-gib", memory_gib, "GiB")
+    require_positive("--budget-s", options["budget_s"], "seconds")
+    out = out or Path("plans" if frontier else "plan.json")
+    if frontier:
+        require_plans_replaceable(out)
+    beside = out / plan_name(0) if frontier else out
     measured = read_profile(profile)
-    trace = the_trace(**trace_arguments)
+    arrivals = the_trace(trace=trace, seed=seed, **{name: options.pop(name) for name in TRACE_OPTIONS})
     memory_bytes = None if memory_gib is None else int(memory_gib * GIB)
+    hardware = api.hardware_of(1 if devices is None else devices, measured, memory_bytes=memory_bytes)
+    fewest = devices is None and limit_ms is not None and options["accuracy"] is not None and not frontier
     began = time.perf_counter()
-    with output.progress() as tell:
-        made = api.plan(
-            measured,
-            trace,
-            devices=api.profiled_devices(measured, devices, memory_bytes=memory_bytes),
-            latency_s=(limit_ms or 0.0) / 1e3,
-            percentile=0.95 if percentile is None else percentile,
-            scope=scope,
-            ranges=ranges,
-            max_qps=max_qps,
-            least_margin=least_margin,
-            seed=trace_arguments["seed"],
-            profile_source=api.source_file(profile, out, measured.sha256),
-            trace_source=api.source_file(trace_arguments["trace"], out, trace.sha256),
-            progress=tell,
-        )
+    search: Callable[..., GearPlan | list[GearPlan]] = api.plan_frontier if frontier else api.plan
+    try:
+        with output.progress() as tell:
+            found = search(
+                measured,
+                arrivals,
+                devices=hardware,
+                latency_s=None if limit_ms is None else limit_ms / 1e3,
+                percentile=0.95 if percentile is None else percentile,
+                seed=seed,
+                out=out,
+                profile_source=api.source_file(profile, beside, measured.sha256),
+                trace_source=api.source_file(trace, beside, arrivals.sha256),
+                progress=tell,
+                **({"fewest": True} if fewest else {}),
+                **options,
+            )
+    except Infeasible as error:
+        for line in nearest_commands(error, limit="p95_ms" if latency_ms is None else "latency_ms"):
+            error.add_note(line)
+        raise
     planning_s = time.perf_counter() - began
-    write_plan(made, out)
-    predicted = made.predictions[measured.operator]
-    output.json(
-        {
-            "planner": made.planner,
-            "planning_s": planning_s,
-            "objective": made.operators[measured.operator].objective,
-            "devices": devices,
-            "predicted": predicted,
-            "plan": str(out),
-        }
-    )
-    output.show(gears_table(made, measured.operator))
-    output.show(results_table("Predicted for the trace", [("gear plan", predicted)]))
+    if any(plan.unfinished for plan in (found if isinstance(found, list) else [found])):
+        output.say("the search was ended early: this is the best so far")
+    if isinstance(found, list):
+        paths = [out / plan_name(i) for i in range(len(found))]
+        output.json({"plans": [facts(*pair, planning_s) for pair in zip(found, paths, strict=True)]})
+        output.show(results_table("Frontier", [(p.name, result_of(f)) for f, p in zip(found, paths, strict=True)]))
+        output.say(f"wrote {len(found)} plans into {out} after {planning_s:.1f} s")
+        return
+    output.json(facts(found, out, planning_s))
+    output.show(gears_table(found, measured.operator))
+    output.show(results_table("Predicted for the trace", [("gear plan", result_of(found))]))
     output.say(f"wrote {out} after {planning_s:.1f} s")
+
+
+def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
+    """A plan under the agreed names."""
+    return {
+        "planner": plan.planner,
+        "planning_s": planning_s,
+        "objective": plan.operators[only_operator(plan)].objective,
+        "devices": len(plan.hardware.devices),
+        "predicted": result_of(plan),
+        "unfinished": plan.unfinished,
+        "plan": str(path),
+    }
+
+
+def result_of(plan: GearPlan) -> ServingResult:
+    """What a planner's plan predicts."""
+    return plan.predictions[only_operator(plan)]
+
+
+def nearest_commands(error: Infeasible, *, limit: str) -> Iterator[str]:
+    """The user's command line with each nearest feasible objective, rounded to the feasible side."""
+    if error.nearest_latency_s is not None:
+        yield command_line(**{limit: math.ceil(error.nearest_latency_s * 1e6 - 1e-6) / 1e3})
+    if error.nearest_accuracy is not None:
+        yield command_line(accuracy=math.floor(error.nearest_accuracy * 1e4 + 1e-9) / 1e4)

@@ -1,5 +1,6 @@
 """A gear plan from its parts: what all planners do alike, once they have chosen."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -39,12 +40,13 @@ def replica_settings(
     shares: Mapping[str, float],
     largest_batch_size: int,
     minimum_queue_length: Mapping[str, int] | None = None,
+    longest_wait_s: Mapping[str, float] | None = None,
 ) -> tuple[ReplicaSettings, ...]:
-    """How every replica works in a gear with `cascade`: load `shares` and minimum queue lengths by replica id.
+    """How every replica works in a gear with `cascade`: shares, minimum queue lengths and longest waits by replica id.
 
     Batches are capped at what was profiled; replicas of models outside the cascade have no share.
     """
-    minimum = minimum_queue_length or {}
+    minimum, longest_s = minimum_queue_length or {}, longest_wait_s or {}
     curves = curves_of(profile, hardware, placement)
     settings = []
     for replica in placement.replicas:
@@ -56,6 +58,7 @@ def replica_settings(
                 load_share=shares.get(replica.id, 0.0) if used else 0.0,
                 minimum_queue_length=max(1, minimum.get(replica.id, 1)) if used else 1,
                 largest_batch_size=largest,
+                longest_wait_s=longest_s.get(replica.id, 0.0) if used else 0.0,
                 cores=replica.cores,
             )
         )
@@ -108,3 +111,9 @@ def with_predictions(made: GearPlan, request: PlanRequest) -> GearPlan:
     """The plan with what the trace gives on part B of the samples."""
     result = replay(made, request, part=PART_B).result
     return msgspec.structs.replace(made, predictions={request.profile.operator: result})
+
+
+def rounded_up_s(seconds: float) -> float:
+    """A latency objective rounded up to two significant digits."""
+    unit = 10.0 ** (math.floor(math.log10(seconds * 1e3)) - 1)
+    return math.ceil(seconds * 1e3 / unit) * unit / 1e3

@@ -8,7 +8,7 @@ certainty.  At threshold j it is forwarded when `bin <= j`, so sums over bins gi
 One pass over the samples per chain of models, whatever the number of thresholds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -20,6 +20,7 @@ from gearshift.hardware import Device
 from gearshift.profiles.profile import PART_A, PredictionRecords, Profile
 
 Floats = NDArray[np.float64]
+Chain = tuple[str, ...]
 
 QUANTILES = 64
 LONGEST_CHAIN = 3
@@ -79,6 +80,11 @@ def work_per_request_s(profile: Profile, device: Device) -> dict[str, float]:
     return work
 
 
+def any_chain(chain: Chain) -> bool:
+    """All chains are allowed."""
+    return True
+
+
 def search_cascades(
     records: PredictionRecords,
     work_s: dict[str, float],
@@ -86,10 +92,11 @@ def search_cascades(
     part: int = PART_A,
     quantiles: int = QUANTILES,
     longest_chain: int = LONGEST_CHAIN,
+    allowed: Callable[[Chain], bool] = any_chain,
 ) -> CascadeSpace:
     """Every chain of one to `longest_chain` models by rising work, with thresholds on `quantiles` quantiles.
 
-    Accuracy is the mean quality on the samples of `part`.
+    Accuracy is the mean quality on the samples of `part`.  Only chains that are `allowed` are looked at.
     """
     columns = records.indices(part)
     by_work = sorted(work_s, key=lambda m: (work_s[m], m))
@@ -100,7 +107,7 @@ def search_cascades(
         certainty = records.certainty[rows[model], columns]
         thresholds[model] = _cut(certainty, quantiles)
         bins[model] = np.searchsorted(thresholds[model], certainty, side="right")
-    chains = tuple(_chains(by_work, longest_chain))
+    chains = tuple(chain for chain in _chains(by_work, longest_chain) if allowed(chain))
     accuracies, works = [], []
     for chain in chains:
         accuracy, work = _evaluate_chain(
@@ -143,9 +150,11 @@ def evaluate_cascade(
     )
 
 
-def pareto_cascades(profile: Profile, work_s: dict[str, float], *, most: int) -> list[CandidateCascade]:
+def pareto_cascades(
+    profile: Profile, work_s: dict[str, float], *, most: int, allowed: Callable[[Chain], bool] = any_chain
+) -> list[CandidateCascade]:
     """At most `most` cascades of the front on part A, by rising work, the cheapest and the most accurate among them."""
-    space = search_cascades(profile.predictions, work_s)
+    space = search_cascades(profile.predictions, work_s, allowed=allowed)
     front = space.front()
     if len(front) > most:
         accuracy = space.accuracy[front]

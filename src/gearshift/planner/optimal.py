@@ -30,6 +30,7 @@ from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade,
 from gearshift.planner.pareto import undominated
 from gearshift.planner.placement_search import PlacementSearch
 from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.slices import plan_by_slices, slices_of
 from gearshift.planner.slo_search import SloSearch
 from gearshift.planner.steady_state import SteadyState
 from gearshift.profiles.profile import PART_A, PART_B
@@ -43,7 +44,6 @@ FRONTIER_POINTS = 12
 SLOWEST_FACTOR = 12.0
 CERTIFICATES = 3
 """How many plans may be held against part B; with a confidence each gets its part of the level."""
-TEAMS_OF_A_SLICE = 64
 PLACING_WINDOW_NS = 100_000_000
 
 
@@ -80,6 +80,11 @@ def plan_with(
         "a confidence is given without an accuracy",
         remedy="give --accuracy, too",
     )
+    slices = 1 if placement is not None or objective.accuracy is not None else slices_of(request)
+    if slices > 1:
+        return plan_by_slices(
+            request, slices, lambda part: plan_with(part, candidates=candidates, planner=planner, progress=progress)
+        )
     search = _Planner(request, progress, candidates=candidates, placement=placement)
     try:
         if objective.latency_s is None:
@@ -187,19 +192,19 @@ class _Planner:
                 known[step] = self._accuracy_within(ladder[step])
             return known[step]
 
-        if self._certain(reached(len(ladder) - 1), n) < target:
-            raise self._out_of_reach(known[len(ladder) - 1])
-        low, high = -1, len(ladder) - 1
-        while high > low + 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._certain(reached(middle), n) >= target else (middle, high)
-        best = 0.0
-        for attempt in range(CERTIFICATES):
-            step = min(len(ladder) - 1, high + attempt)
-            made = self.most_accurate(self._asked(latency_s=ladder[step]))
-            best = max(best, self._kept_accuracy(made))
-            if self._kept_accuracy(made) >= target:
+        needed, best = target, 0.0
+        for _ in range(CERTIFICATES):
+            if self._certain(reached(len(ladder) - 1), n) < needed:
+                raise self._out_of_reach(best or known[len(ladder) - 1])
+            low, high = -1, len(ladder) - 1
+            while high > low + 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if self._certain(reached(middle), n) >= needed else (middle, high)
+            made = self.most_accurate(self._asked(latency_s=ladder[high]))
+            kept = self._kept_accuracy(made)
+            if kept >= target:
                 return self._for_objective(made, self.request.objective)
+            needed, best = max(needed, self._certain(known[high], n)) + target - kept, max(best, kept)
         raise self._out_of_reach(best)
 
     def fewest(self) -> GearPlan:
@@ -223,13 +228,19 @@ class _Planner:
         raise self._out_of_reach(best)
 
     def along(self, latencies_s: Sequence[float]) -> Iterator[GearPlan]:
-        """A confirmed plan for each latency objective that has one."""
+        """A confirmed plan for each latency objective that has one; if none has, for the nearest that is feasible."""
+        nearest_s, found = math.inf, False
         for i, latency_s in enumerate(latencies_s):
             self.progress(f"planning for {latency_s * 1e3:.3g} ms", i / len(latencies_s))
             try:
                 yield self.most_accurate(self._asked(latency_s=latency_s))
-            except Infeasible:
-                continue
+                found = True
+            except Infeasible as error:
+                nearest_s, refused = min(nearest_s, error.nearest_latency_s or math.inf), error
+        if not found:
+            if nearest_s == math.inf:
+                raise refused
+            yield self.most_accurate(self._asked(latency_s=nearest_s))
 
     def unfinished(self) -> GearPlan | None:
         """The best plan so far, with what one replay predicts for it."""
@@ -256,10 +267,12 @@ class _Planner:
                     request.profile, request.hardware, placement, request.objective, seed=request.seed
                 )
             steady = self._steady[key].judged_by(request.objective)
-            placed = [
-                c for c in self.candidates(request, placement.models) if set(c.cascade.models) <= set(placement.models)
-            ]
-            searches.append(SloSearch(request, steady, placed, progress=self.progress, on_time=self.on_time))
+            models = set(placement.models)
+            placed = [c for c in self.candidates(request, placement.models) if models.issuperset(c.cascade.models)]
+            if placed:
+                searches.append(SloSearch(request, steady, placed, progress=self.progress, on_time=self.on_time))
+        if not searches:
+            raise Infeasible("none of the cascades has all its models on the devices")
         return searches
 
     def candidates(self, request: PlanRequest, models: tuple[str, ...]) -> list[CandidateCascade]:
@@ -298,7 +311,10 @@ class _Planner:
         curves = [c for c in self.request.profile.curves if c.segment == 0]
         front_end_s = self.request.profile.front_end_s
         low = 1.1 * min(c.seconds(c.batch_sizes[0]) for c in curves) + front_end_s
-        high = SLOWEST_FACTOR * max(c.seconds(c.batch_sizes[0]) for c in curves) + front_end_s
+        slowest = max(
+            max(SLOWEST_FACTOR * c.seconds(c.batch_sizes[0]), 2 * c.seconds(c.batch_sizes[-1])) for c in curves
+        )
+        high = slowest + (1 + SLOWEST_FACTOR) * front_end_s
         steps = math.ceil(math.log(high / low) / math.log(LADDER_STEP)) if points is None else points - 1
         return [float(s) for s in np.geomspace(low, high, steps + 1)]
 

@@ -15,6 +15,8 @@ from gearshift.planner.request import PlanRequest, Progress, silent
 
 DEFAULT = "optimal"
 MODULES = {
+    "coordinate": "gearshift.planner.coordinate",
+    "frontier": "gearshift.planner.frontier",
     "optimal": "gearshift.planner.optimal",
     "single": "gearshift.planner.baselines.single",
     "model-switching": "gearshift.planner.baselines.model_switching",
@@ -35,7 +37,23 @@ def frontier(name: str, request: PlanRequest, *, progress: Progress = silent) ->
     return made
 
 
-def _module(name: str) -> Any:
+def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
+    """The plan on the fewest devices like the request's first that meets both its latency and its accuracy."""
+    objective = request.objective
+    if objective.latency_s is None or objective.accuracy is None:
+        raise InvalidInput("the fewest devices need two objectives", remedy="give a latency and an accuracy")
+    made: GearPlan = import_module("gearshift.planner.fewest").fewest_devices(
+        name, request, accuracy=objective.accuracy, latency_s=objective.latency_s, progress=progress
+    )
+    return made
+
+
+def require_planner(name: str) -> None:
+    """Raise `InvalidInput` unless there is such a planner."""
     if name not in MODULES:
         raise InvalidInput(f"there is no planner {name!r}", remedy=f"name one of {', '.join(sorted(MODULES))}")
+
+
+def _module(name: str) -> Any:
+    require_planner(name)
     return import_module(MODULES[name])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gearshift.errors import Infeasible
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
-from gearshift.planner.assemble import assemble, replay
+from gearshift.planner.assemble import assemble, replay, rounded_up_s
 from gearshift.planner.assignment import best_monotone_assignment
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.confirm import Confirmation, workload_of
@@ -40,6 +40,8 @@ CHEAPEST_EVERYWHERE = math.inf
 MARGIN_PRECISION = 0.02
 IMPROVING_STEPS = (0.1, 0.03, 0.0)
 """Of the candidates: how much dearer the next cascade is that local search tries; at least the next."""
+SELDOM = 1e-4
+"""The share of requests below which local search leaves a range alone."""
 IMPROVING_REPLAYS = (4, 400)
 IMPROVING_REQUESTS = 12_000_000
 """How many requests local search may replay, within so many replays at least and at most."""
@@ -235,32 +237,43 @@ class SloSearch:
         return found
 
     def _improved(self, choice: Choice) -> Choice:
-        """The choice with dearer cascades, range by range, where the replay holds and gains accuracy.
+        """The choice with dearer cascades where the replay holds and gains accuracy.
 
-        In scope `every-range` only cascades that hold in steady state at the range's upper end are tried; the last
-        range keeps the cheapest.  Ranges with the most requests come first, small steps last.
+        First the cheapest cascade of the plan is replaced everywhere, then one range at a time, those with the most
+        requests first; large steps before small ones.  In scope `every-range` only cascades that hold in steady state
+        at the range's upper end, with the least margin, are tried.
         """
-        every_range = self.request.objective.scope == "every-range"
-        ranges = [k for k in np.argsort(-self.weights).tolist() if self.weights[k] > 1e-4 and k < len(self.weights) - 1]
         least, most = IMPROVING_REPLAYS
         left = min(most, max(least, IMPROVING_REQUESTS // len(self.request.trace)))
+        ranges = [
+            k for k in np.argsort(-self.weights).tolist() if self.weights[k] > SELDOM and k < len(self.weights) - 1
+        ]
         for step in IMPROVING_STEPS:
-            for k in ranges:
+            for k in [None, *ranges]:
                 while left > 0:
-                    dearer = choice.assignment[k] + max(1, round(step * len(self.candidates)))
-                    if dearer >= len(self.candidates):
-                        break
-                    if every_range and self.capacities[dearer] < self.upper_ends[k]:
+                    changed = self._dearer(choice.assignment, k, max(1, round(step * len(self.candidates))))
+                    if changed is None:
                         break
                     left -= 1
-                    assignment = (*choice.assignment[:k], dearer, *choice.assignment[k + 1 :])
-                    once = self._replayed(assignment, choice.alpha)
+                    once = self._replayed(changed, choice.alpha)
                     if not self._holds(once) or once.result.accuracy <= choice.accuracy:
                         break
                     gain = once.result.accuracy - choice.accuracy
-                    gains = choice.gains | {k: choice.gains.get(k, 0.0) + gain}
-                    choice = Choice(assignment, choice.margin, choice.alpha, once.result.accuracy, gains)
+                    raised = [r for r, (a, b) in enumerate(zip(choice.assignment, changed, strict=True)) if a != b]
+                    gains = choice.gains | {r: choice.gains.get(r, 0.0) + gain for r in raised}
+                    choice = Choice(changed, choice.margin, choice.alpha, once.result.accuracy, gains)
         return choice
+
+    def _dearer(self, assignment: tuple[int, ...], k: int | None, step: int) -> tuple[int, ...] | None:
+        """The assignment with range `k`, or with None the cheapest of all ranges, `step` candidates dearer."""
+        dearer = (min(assignment) if k is None else assignment[k]) + step
+        if dearer >= len(self.candidates):
+            return None
+        changed = tuple(max(a, dearer) if k in (None, r) else a for r, a in enumerate(assignment))
+        needed_qps = self.upper_ends[-1 if k is None else k] * self._least_margin
+        if self.request.objective.scope == "every-range" and self.capacities[dearer] < needed_qps:
+            return None
+        return changed
 
     def _confirmed(self, choice: Choice) -> GearPlan | None:
         """The chosen plan when it holds on all seeds, on part A and then on part B; margins rise until it does."""
@@ -293,7 +306,7 @@ class SloSearch:
         made = self.build([0] * len(self.upper_ends))
         replays = [replay(made, self.request, part=part) for part in (PART_A, PART_B)]
         spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
-        return _rounded_up(1.05 * max(least_s, spread_s))
+        return rounded_up_s(1.05 * max(least_s, spread_s))
 
     def _infeasible(self) -> Infeasible:
         """Why, and the nearest latency objective that the cheapest cascade meets on the ranges and on the trace."""
@@ -324,9 +337,3 @@ def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> flo
     """Seconds per request that a cascade spends in one of its models, at batch 1."""
     curve = next(c for c in profile.curves if c.model == model)
     return candidate.reach[candidate.cascade.models.index(model)] * curve.seconds(curve.batch_sizes[0])
-
-
-def _rounded_up(seconds: float) -> float:
-    """Up to two significant digits of milliseconds."""
-    unit = 10.0 ** (math.floor(math.log10(seconds * 1e3)) - 1)
-    return math.ceil(seconds * 1e3 / unit) * unit / 1e3

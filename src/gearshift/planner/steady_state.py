@@ -149,7 +149,7 @@ class SteadyState:
         """The cell, simulated unless it is known."""
         key = (cascade, load_qps, largest_batch_size)
         if key not in self._cells:
-            self._cells[key] = self._simulate(cascade, load_qps, largest_batch_size)
+            self._cells[key] = self._measure(cascade, load_qps, self.settings(cascade, largest_batch_size))
         return self._cells[key].judged(self.limit_s)
 
     def cells(self, keys: Iterable[_Key]) -> list[Cell]:
@@ -173,7 +173,7 @@ class SteadyState:
         first = self._held_with.get(cascade, sizes[0])
         for size in [first, *(s for s in sizes if s != first)]:
             cell = self.cell(cascade, load_qps, size)
-            if cell.stable and cell.latency_s <= self.limit_s:
+            if self.meets(cell):
                 self._held_with[cascade] = size
                 return True
         return False
@@ -211,10 +211,16 @@ class SteadyState:
             below, above = (middle, above) if self.holds(cascade, GRID_STEP**middle) else (below, middle)
         return float(min(most_qps, GRID_STEP**below))
 
-    def _simulate(self, cascade: Cascade, load_qps: float, largest_batch_size: int) -> _Measured:
-        gear = Gear(
-            load_range=LoadRange(from_=0.0), cascade=cascade, replicas=self.settings(cascade, largest_batch_size)
-        )
+    def meets(self, cell: Cell) -> bool:
+        """Whether a cell is stable and within the objective."""
+        return cell.stable and cell.latency_s <= self.limit_s
+
+    def simulate(self, cascade: Cascade, load_qps: float, replicas: tuple[ReplicaSettings, ...]) -> Cell:
+        """The cell of a gear with this cascade and these settings, simulated anew."""
+        return self._measure(cascade, load_qps, replicas).judged(self.limit_s)
+
+    def _measure(self, cascade: Cascade, load_qps: float, replicas: tuple[ReplicaSettings, ...]) -> _Measured:
+        gear = Gear(load_range=LoadRange(from_=0.0), cascade=cascade, replicas=replicas)
         plan = GearPlan(
             planner="steady-state",
             hardware=self.hardware,

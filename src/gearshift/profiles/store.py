@@ -3,9 +3,6 @@
 import dataclasses
 import hashlib
 import io
-import os
-import shutil
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -17,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.files import read_bytes
+from gearshift.files import read_bytes, replace_folder
 from gearshift.model import TensorSpec
 from gearshift.plan_file import decode_json
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
@@ -91,12 +88,7 @@ def write_profile(profile: Profile, folder: Path) -> Profile:
         METADATA_FILE: msgspec.json.format(_encode(metadata), indent=1) + b"\n",
         ARRAYS_FILE: _encode_arrays(arrays),
     }
-    try:
-        _replace_folder(folder, content)
-    except OSError as error:
-        raise InvalidInput(
-            f"cannot be written ({error.strerror})", where=str(folder), remedy="choose another place"
-        ) from None
+    replace_folder(folder, content)
     return dataclasses.replace(profile, sha256=metadata.sha256)
 
 
@@ -147,26 +139,6 @@ def require_replaceable(folder: Path) -> None:
         where=str(folder),
         remedy="choose a new or empty folder, or move its files away",
     )
-
-
-def _replace_folder(folder: Path, content: Mapping[str, bytes]) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    workplace = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    new, old = workplace / "new", workplace / "old"
-    try:
-        new.mkdir()
-        for name, data in content.items():
-            (new / name).write_bytes(data)
-        if folder.exists():
-            os.rename(folder, old)
-        try:
-            os.rename(new, folder)
-        except BaseException:
-            if old.exists():
-                os.rename(old, folder)
-            raise
-    finally:
-        shutil.rmtree(workplace, ignore_errors=True)
 
 
 def _metadata_of(profile: Profile, arrays: Arrays) -> _Metadata:

@@ -1,33 +1,18 @@
 """The report's charts as plain Plotly figures; colours are names of CSS variables, which the page fills in."""
 
-import html
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.reporting.content import CandidatePoint, LatencyQuantiles, RangePoint, ReportContent, RunSeries
-
-Figure = dict[str, Any]
+from gearshift.reporting.figures import SERIES, Chart, Figure, axis, escaped, plain_layout, rounded, scaled_axis
 
 MOST_DOTS = 3000
 MOST_POINTS = 4000
-SERIES = ("--s1", "--s2", "--s3", "--s4", "--s5", "--s6")
 FASTEST_SHOWN = 0.05
 PERCENTILES = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A figure with its identifier in the page, its title and one sentence that explains it; heights in pixels."""
-
-    id: str
-    title: str
-    explanation: str
-    figure: Figure
-    height: int = 380
 
 
 def charts_of(content: ReportContent) -> list[Chart]:
@@ -65,9 +50,9 @@ def _front_chart(content: ReportContent) -> Chart | None:
         ),
     ]
     thinned = f" {len(shown):,} of {len(others):,} other cascades are drawn." if len(shown) < len(others) else ""
-    layout = _layout(
-        xaxis=_scaled_axis("mean run time per sample (ms)", [c.mean_run_s * 1e3 for c in content.candidates]),
-        yaxis=_axis("accuracy (%)"),
+    layout = plain_layout(
+        xaxis=scaled_axis("mean run time per sample (ms)", [c.mean_run_s * 1e3 for c in content.candidates]),
+        yaxis=axis("accuracy (%)"),
         hovermode="closest",
     )
     return Chart(
@@ -85,7 +70,7 @@ def _points(points: Sequence[CandidatePoint], name: str, **style: Any) -> Figure
         "name": name,
         "x": [p.mean_run_s * 1e3 for p in points],
         "y": [p.accuracy * 100 for p in points],
-        "text": [_shown(p.cascade) for p in points],
+        "text": [escaped(p.cascade) for p in points],
         "hovertemplate": "%{text}<br>%{y:.2f} % at %{x:.4g} ms<extra></extra>",
         **style,
     }
@@ -95,9 +80,9 @@ def _ranges_chart(content: ReportContent) -> Chart | None:
     if not content.ranges:
         return None
     layout = _two_panels(
-        _axis("load (requests per second)", rangemode="tozero"),
-        _axis("accuracy (%)"),
-        _axis("p95 (ms)", rangemode="tozero"),
+        axis("load (requests per second)", rangemode="tozero"),
+        axis("accuracy (%)"),
+        axis("p95 (ms)", rangemode="tozero"),
     )
     traces = [
         _steps(content.ranges, lambda r: r.accuracy * 100, name="accuracy", colour="--s1", yaxis="y"),
@@ -128,7 +113,7 @@ def _steps(
         width = r.from_qps - ranges[i - 1].from_qps if i else 1.0
         to = r.from_qps + width if r.to_qps is None else r.to_qps
         shown = f"{r.from_qps:.4g} and more" if r.to_qps is None else f"{r.from_qps:.4g} to {r.to_qps:.4g}"
-        label = f"gear {i}, {shown} requests/s<br>{_shown(r.cascade)}<br>{r.share_late:.2%} late"
+        label = f"gear {i}, {shown} requests/s<br>{escaped(r.cascade)}<br>{r.share_late:.2%} late"
         x += [r.from_qps, (r.from_qps + to) / 2, to]
         y += [value(r)] * 3
         text += [label] * 3
@@ -162,9 +147,9 @@ def _time_chart(content: ReportContent) -> Chart | None:
         return None
     highest = max((int(run.gear.max(initial=0)) for run in content.runs if run.gear is not None), default=0)
     layout = _two_panels(
-        _axis("time (s)"),
-        _axis("load (requests/s)", rangemode="tozero"),
-        _axis("gear (number)", dtick=max(1, -(-highest // 8)), rangemode="tozero"),
+        axis("time (s)"),
+        axis("load (requests/s)", rangemode="tozero"),
+        axis("gear (number)", dtick=max(1, -(-highest // 8)), rangemode="tozero"),
     )
     return Chart(
         "time",
@@ -179,14 +164,14 @@ def _time_chart(content: ReportContent) -> Chart | None:
 def _over_time(run: RunSeries, seconds: NDArray[np.float64], values: NDArray[Any], what: str) -> Figure:
     chosen = _changes(values) if what == "gear" else np.arange(len(values))
     chosen = chosen[:: max(1, -(-len(chosen) // MOST_POINTS))]
-    label = _shown(f"{run.name}, {run.kind}")
+    label = escaped(f"{run.name}, {run.kind}")
     return {
         "type": "scatter",
         "mode": "lines",
         "name": label,
         "legendgroup": label,
-        "x": _rounded(seconds[chosen]),
-        "y": _rounded(values[chosen]),
+        "x": rounded(seconds[chosen]),
+        "y": rounded(values[chosen]),
         "hovertemplate": f"{label}<br>%{{x:.4g}} s: {what} %{{y:.4g}}<extra></extra>",
     }
 
@@ -198,13 +183,13 @@ def _latency_chart(content: ReportContent) -> Chart | None:
     colours = _colours(content.runs)
     traces = [_percentiles(run, q, colours[run.name]) for run, q in quantiles]
     shown_ms = [float(v) for _, q in quantiles for v in q.latency_s[q.share >= FASTEST_SHOWN] * 1e3]
-    y = _scaled_axis("latency (ms)", shown_ms + ([content.slo_s * 1e3] if content.slo_s else []))
+    y = scaled_axis("latency (ms)", shown_ms + ([content.slo_s * 1e3] if content.slo_s else []))
     end = max(float(_nines(q.share).max()) for _, q in quantiles)
     ticks = np.array([p for p in PERCENTILES if _nines(np.array([p]))[0] <= end + 0.05])
-    layout = _layout(
-        xaxis=_axis(
+    layout = plain_layout(
+        xaxis=axis(
             "percentile of answered requests",
-            tickvals=_rounded(_nines(ticks)),
+            tickvals=rounded(_nines(ticks)),
             ticktext=[f"{100 * p:g}" for p in ticks],
             range=[0, end * 1.02],
         ),
@@ -224,22 +209,17 @@ def _latency_chart(content: ReportContent) -> Chart | None:
 
 
 def _percentiles(run: RunSeries, quantiles: LatencyQuantiles, colour: str) -> Figure:
-    label = _shown(f"{run.name}, {run.kind}")
+    label = escaped(f"{run.name}, {run.kind}")
     return {
         "type": "scatter",
         "mode": "lines",
         "name": label,
-        "x": _rounded(_nines(quantiles.share)),
-        "y": _rounded(quantiles.latency_s * 1e3),
+        "x": rounded(_nines(quantiles.share)),
+        "y": rounded(quantiles.latency_s * 1e3),
         "text": [f"{100 * p:.4g}" for p in quantiles.share],
         "line": {"color": colour, "width": 2, "dash": _dash(run)},
         "hovertemplate": f"{label}<br>%{{text}} % of answers within %{{y:.4g}} ms<extra></extra>",
     }
-
-
-def _shown(text: str) -> str:
-    """Text for Plotly, which reads tags and the entities of `&`, `<` and `>` but not of quotes."""
-    return html.escape(text, quote=False)
 
 
 def _nines(share: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -263,63 +243,9 @@ def _dash(run: RunSeries) -> str:
     return "dash" if run.kind == "predicted" else "solid"
 
 
-def _scaled_axis(title: str, values: Sequence[float]) -> Figure:
-    """An axis from zero; where positive values span more than a factor of twenty, logarithmic with ticks 1, 2, 5."""
-    low, high = min(values), max(values)
-    if low <= 0 or high / low <= 20:
-        return _axis(title, type="linear", rangemode="tozero")
-    steps = (1, 2, 5) if high / low <= 1000 else (1,)
-    decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    ticks = [step * 10.0**decade for decade in decades for step in steps]
-    ends = [float(np.log10(low / 1.2)), float(np.log10(high * 1.2))]
-    return _axis(title, type="log", range=ends, tickvals=ticks, ticktext=[_tick(t) for t in ticks])
-
-
-def _tick(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
-
-
-def _rounded(values: NDArray[Any]) -> list[float]:
-    """Six significant digits: enough for the eye, and a smaller page."""
-    return [float(f"{v:.6g}") for v in values.tolist()]
-
-
-def _axis(title: str, **more: Any) -> Figure:
-    return {
-        "title": {"text": title, "standoff": 8},
-        "automargin": True,
-        "gridcolor": "--grid",
-        "linecolor": "--axis",
-        "zeroline": False,
-        "ticks": "outside",
-        "ticklen": 4,
-        "tickcolor": "--axis",
-        **more,
-    }
-
-
-def _layout(**more: Any) -> Figure:
-    return {
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "system-ui, sans-serif", "size": 12, "color": "--muted"},
-        "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
-        "hoverlabel": {
-            "bgcolor": "--card",
-            "bordercolor": "--axis",
-            "font": {"color": "--ink", "family": "system-ui, sans-serif"},
-            "align": "left",
-        },
-        "shapes": [],
-        "annotations": [],
-        **more,
-    }
-
-
 def _two_panels(x: Figure, upper: Figure, lower: Figure) -> Figure:
     """Two stacked panels over one x axis."""
-    return _layout(
+    return plain_layout(
         xaxis={**x, "anchor": "y2"},
         yaxis={**upper, "domain": [0.54, 1]},
         yaxis2={**lower, "domain": [0, 0.46]},

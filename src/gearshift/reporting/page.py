@@ -1,6 +1,7 @@
 """The report as one HTML file that needs nothing else: no network, no fonts, no other files."""
 
 import html
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import msgspec
 import numpy as np
 
 from gearshift.files import write_atomically
-from gearshift.reporting.charts import Chart, charts_of
+from gearshift.reporting.charts import charts_of
 from gearshift.reporting.content import ReportContent
+from gearshift.reporting.figures import Chart
 from gearshift.reporting.tables import gears_table, plan_facts, ranges_table, summary_table
 
 
@@ -21,9 +23,14 @@ def write_report(path: Path, content: ReportContent) -> None:
 def page_of(content: ReportContent) -> str:
     """The report as HTML; Plotly's script is inside, once, where there are charts."""
     charts = charts_of(content)
-    title = html.escape(content.title)
-    note = f"<p>{html.escape(content.note)}</p>" if content.note else ""
     sections = [_summary(content), *(_chart(chart, content) for chart in charts), _plan(content)]
+    return html_page(content.title, content.note, sections, charts)
+
+
+def html_page(title: str, note: str, sections: Sequence[str], charts: Sequence[Chart]) -> str:
+    """A page of sections that needs nothing else; its charts are drawn where the sections have their places."""
+    title = html.escape(title)
+    note = f"<p>{html.escape(note)}</p>" if note else ""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -36,7 +43,7 @@ def page_of(content: ReportContent) -> str:
 <body>
 <header><h1>{title}</h1>{note}</header>
 <main>
-{"".join(section for section in sections if section)}</main>
+{"".join(part for part in sections if part)}</main>
 <footer>Made by Gearshift. This page is complete in itself and loads nothing.</footer>
 {_scripts(charts)}</body>
 </html>
@@ -52,15 +59,14 @@ def _summary(content: ReportContent) -> str:
         f"Latencies are of answered requests; refused and failed ones count as late; goodput is answers{objective} "
         "per second."
     )
-    return _section("Summary", sentence, table)
+    return section("Summary", sentence, table)
 
 
 def _chart(chart: Chart, content: ReportContent) -> str:
-    label = html.escape(chart.title)
-    body = f'<div id="{chart.id}" role="img" aria-label="{label}" style="height:{chart.height}px"></div>'
+    body = chart_place(chart)
     if chart.id == "ranges":
         body += f"<details><summary>All load ranges</summary>{ranges_table(content.ranges)}</details>"
-    return _section(chart.title, chart.explanation, body)
+    return section(chart.title, chart.explanation, body)
 
 
 def _plan(content: ReportContent) -> str:
@@ -71,14 +77,21 @@ def _plan(content: ReportContent) -> str:
         for name, operator in content.plan.operators.items():
             table = gears_table(operator)
             body += f"<details open><summary>Gears of {html.escape(name)}</summary>{table}</details>"
-    return _section("The plan", "What it was made from, for whom, and what it places where.", body)
+    return section("The plan", "What it was made from, for whom, and what it places where.", body)
 
 
-def _section(title: str, sentence: str, body: str) -> str:
+def chart_place(chart: Chart) -> str:
+    """Where a chart is drawn."""
+    label = html.escape(chart.title)
+    return f'<div id="{chart.id}" role="img" aria-label="{label}" style="height:{chart.height}px"></div>'
+
+
+def section(title: str, sentence: str, body: str) -> str:
+    """A card of the page: a heading, a sentence and HTML."""
     return f"<section><h2>{html.escape(title)}</h2><p>{html.escape(sentence)}</p>{body}</section>\n"
 
 
-def _scripts(charts: list[Chart]) -> str:
+def _scripts(charts: Sequence[Chart]) -> str:
     if not charts:
         return ""
     plotly = resources.files("plotly").joinpath("package_data/plotly.min.js").read_text("utf-8")

@@ -42,7 +42,7 @@ def ranges_table(ranges: Sequence[RangePoint]) -> str:
         f"<td>{r.accuracy:.2%}</td><td>{milliseconds(r.p95_s)}</td><td>{r.share_late:.2%}</td></tr>"
         for i, r in enumerate(ranges)
     )
-    return _table(("gear", "requests/s", "cascade", "accuracy", "p95", "share late"), rows, text=("cascade",))
+    return html_table(("gear", "requests/s", "cascade", "accuracy", "p95", "share late"), rows, text=("cascade",))
 
 
 def gears_table(operator: OperatorPlan) -> str:
@@ -53,7 +53,7 @@ def gears_table(operator: OperatorPlan) -> str:
         for i, g in enumerate(operator.gears)
     )
     unit = "requests/s" if operator.load_unit == "requests_per_s" else "outstanding requests"
-    return _table(("gear", unit, "cascade"), rows, text=("cascade",))
+    return html_table(("gear", unit, "cascade"), rows, text=("cascade",))
 
 
 def plan_facts(plan: GearPlan) -> str:
@@ -102,7 +102,8 @@ def _system_rows(name: str, by_kind: dict[Kind, ServingResult]) -> str:
     return f"<tbody>{''.join(rows)}</tbody>"
 
 
-def _table(names: Sequence[str], rows: str, *, text: Sequence[str] = ()) -> str:
+def html_table(names: Sequence[str], rows: str, *, text: Sequence[str] = ()) -> str:
+    """Rows, already HTML, under column names, of which those in `text` hold words."""
     head = "".join(f"<th class='text'>{name}</th>" if name in text else f"<th>{name}</th>" for name in names)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 

@@ -117,10 +117,21 @@ def test_an_infeasible_objective_exits_with_3_and_names_a_feasible_one(made: Pat
 
 
 BAD: dict[str, tuple[list[str], str]] = {
-    "no objective": (["plan", "profile", "--trace", "t.csv"], "no objective is given; give --p95-ms"),
+    "no objective": (
+        ["plan", "profile", "--trace", "t.csv"],
+        "no objective is given; give --p95-ms, --accuracy or --frontier",
+    ),
     "two objectives": (
         ["plan", "profile", "--trace", "t.csv", "--p95-ms", "5", "--latency-ms", "5"],
         "--p95-ms and --latency-ms are both given",
+    ),
+    "confidence alone": (
+        ["plan", "profile", "--trace", "t.csv", "--p95-ms", "5", "--confidence", "0.9"],
+        "--confidence is given without --accuracy; give both",
+    ),
+    "no such devices": (
+        ["plan", "profile", "--trace", "t.csv", "--p95-ms", "5", "--devices", "four.json"],
+        "four.json: no such file",
     ),
     "negative objective": (
         ["plan", "profile", "--trace", "t.csv", "--p95-ms", "-5"],

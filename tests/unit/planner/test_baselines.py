@@ -95,7 +95,7 @@ def test_the_same_inputs_and_seed_give_the_same_bytes(name: str) -> None:
 
 
 def test_an_unknown_planner_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(InvalidInput, match="there is no planner 'singel'; name one of model-switching, "):
+    with pytest.raises(InvalidInput, match="there is no planner 'singel'; name one of coordinate, frontier, "):
         planners.plan("singel", little_request())
 
 

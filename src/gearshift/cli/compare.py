@@ -1,0 +1,164 @@
+"""`gearshift compare`."""
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from gearshift import api
+from gearshift.cli.options import PATH, the_trace, trace_options
+from gearshift.cli.output import Output, table, verb
+from gearshift.cli.tables import milliseconds, percent
+from gearshift.errors import require
+from gearshift.files import write_atomically
+from gearshift.planner import planners as registry
+from gearshift.planner.compare import Comparison, Run
+from gearshift.profiles.store import read_profile
+from gearshift.reporting.comparison import cell_text, comparison_page
+
+COLUMNS = (
+    *("planner", "devices", "latency_objective_s", "accuracy", "accuracy_low", "accuracy_high"),
+    *("latency_p50_s", "latency_p95_s", "latency_p99_s", "share_late", "goodput_qps", "planning_s", "error"),
+)
+
+
+T = TypeVar("T", int, float)
+
+
+def listed(value: str) -> list[str]:
+    """The parts between commas."""
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+@click.command("compare", short_help="Compare planners, device counts and objectives.")
+@click.argument("profile", type=PATH)
+@trace_options
+@click.option(
+    "--planners",
+    type=listed,
+    metavar="NAMES",
+    help=f"Planners, between commas, of {', '.join(registry.MODULES)} [default: all].",
+)
+@click.option("--devices", type=listed, metavar="NUMBERS", default="1", show_default=True, help="Numbers of devices.")
+@click.option("--p95-ms", type=listed, metavar="NUMBERS", required=True, help="Latency objectives in milliseconds.")
+@click.option("--accuracies", type=listed, metavar="NUMBERS", help="Rows of the grid [default: five even steps].")
+@click.option(
+    "--baselines", type=listed, metavar="NAMES", help="Planners that savings are counted against [default: the simple]."
+)
+@click.option("--ranges", type=int, default=20, show_default=True, help="How many load ranges.")
+@click.option("--budget-s", type=float, help="End each search after about so many seconds.")
+@click.option("--jobs", type=click.IntRange(min=1), help="How many plan at a time [default: one per core].")
+@click.option("--csv", "csv_path", type=PATH, help="Also write the runs as CSV.")
+@click.option("--out", type=PATH, help="Also write a page with charts.")
+@verb
+def command(
+    output: Output,
+    profile: Path,
+    planners: list[str] | None,
+    devices: list[str],
+    p95_ms: list[str],
+    accuracies: list[str] | None,
+    baselines: list[str] | None,
+    ranges: int,
+    budget_s: float | None,
+    jobs: int | None,
+    csv_path: Path | None,
+    out: Path | None,
+    seed: int,
+    **trace_arguments: Any,
+) -> None:
+    """Plan from PROFILE and a trace with every planner, number of devices and objective, side by side.
+
+    A run that fails is a row that says why.
+    """
+    measured = read_profile(profile)
+    arrivals = the_trace(seed=seed, **trace_arguments)
+    latencies_s = [ms / 1e3 for ms in numbers("--p95-ms", p95_ms, float)]
+    with output.progress() as tell:
+        found = api.compare(
+            measured,
+            arrivals,
+            planners=list(registry.MODULES) if planners is None else planners,
+            devices=numbers("--devices", devices, int),
+            latencies_s=latencies_s,
+            accuracies=None if accuracies is None else numbers("--accuracies", accuracies, float),
+            baselines=baselines,
+            processes=jobs,
+            ranges=ranges,
+            budget_s=budget_s,
+            seed=seed,
+            progress=tell,
+        )
+    if csv_path is not None:
+        write_atomically(csv_path, as_csv(found).encode())
+    if out is not None:
+        note = f"Profile {profile}, trace {trace_arguments['trace']}."
+        write_atomically(out, comparison_page(found, title=f"Planners for {measured.operator}", note=note).encode())
+    output.json(found)
+    show(output, found)
+    for path in (csv_path, out):
+        if path is not None:
+            output.say(f"wrote {path}")
+
+
+def numbers(option: str, parts: list[str], kind: Callable[[str], T]) -> list[T]:
+    """The parts of an option as numbers; raises `InvalidInput` in words of the option."""
+    try:
+        found = [kind(part) for part in parts]
+    except ValueError:
+        found = []
+    require(bool(found), f"{option} is {','.join(parts)!r}", remedy="give numbers between commas")
+    return found
+
+
+def show(output: Output, found: Comparison) -> None:
+    """Runs, the grid of fewest devices, and hypervolumes."""
+    rows = table("Plans as predicted", "planner", "devices", "SLO", "accuracy", "p95", "late", "planned in")
+    for run in found.runs:
+        rows.add_row(*_cells(run))
+    output.show(rows)
+    for run in found.runs:
+        if run.error is not None:
+            what = f"{run.planner}, {run.devices}, {milliseconds(run.latency_objective_s)}"
+            output.say(f"{what}: {run.error.get('message', '')}")
+    output.say("")
+    grid = table("Fewest devices" + " (saving)" * bool(found.baselines), "accuracy", "p95", *found.planners)
+    for start in range(0, len(found.grid), len(found.planners)):
+        cells = found.grid[start : start + len(found.planners)]
+        grid.add_row(percent(cells[0].accuracy), milliseconds(cells[0].latency_s), *map(cell_text, cells))
+    output.show(grid)
+    output.say("")
+    volumes = table("Hypervolume", "devices", *found.planners)
+    for count in found.device_counts:
+        volumes.add_row(str(count), *(f"{v.hypervolume:.4g}" for v in found.hypervolumes if v.devices == count))
+    output.show(volumes)
+
+
+def as_csv(found: Comparison) -> str:
+    """The runs, one a row."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for run in found.runs:
+        figures: list[object] = [""] * 8
+        if (p := run.predicted) is not None:
+            latency = p.latency_s.p50, p.latency_s.p95, p.latency_s.p99
+            figures = [p.accuracy, *p.accuracy_interval, *latency, p.share_late, p.goodput_qps]
+        why = "" if run.error is None else run.error.get("message", "")
+        writer.writerow([run.planner, run.devices, run.latency_objective_s, *figures, run.planning_s, why])
+    return file.getvalue()
+
+
+def _cells(run: Run) -> tuple[str, ...]:
+    figures = ("", "", "")
+    if run.predicted is not None:
+        predicted = run.predicted
+        figures = percent(predicted.accuracy), milliseconds(predicted.latency_s.p95), percent(predicted.share_late)
+    return (
+        *(run.planner, str(run.devices), milliseconds(run.latency_objective_s)),
+        *figures,
+        f"{run.planning_s:.1f} s" if run.error is None else str(run.error["kind"]),
+    )

@@ -1,0 +1,72 @@
+"""`gearshift diff`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from gearshift import api
+from gearshift.cli.options import PATH
+from gearshift.cli.output import Output, table, verb
+from gearshift.cli.tables import milliseconds, percent, results_table
+from gearshift.plan_diff import Change, GearSide, PlanDiff
+
+
+@click.command("diff", short_help="Say what differs between two plans.")
+@click.argument("a", type=PATH)
+@click.argument("b", type=PATH)
+@verb
+def command(output: Output, a: Path, b: Path) -> None:
+    """Say what differs between the plan files A and B: objective, devices, placement, gears and predictions."""
+    found = api.diff(a, b)
+    output.json({"same": found.same, **msgspec.to_builtins(found)})
+    if found.same:
+        output.say("both plans serve alike")
+    for line in sentences(found):
+        output.say(line)
+    if found.gears:
+        rows = table("Gears that differ", "load from", "plan", "cascade", "accuracy", "p95", "largest batch")
+        rows.columns[1].justify = rows.columns[2].justify = "left"
+        for change in found.gears:
+            rows.add_row(f"{change.load_range.from_:.4g}/s", "a", *_cells(change.a))
+            rows.add_row("", "b", *_cells(change.b))
+        output.show(rows)
+    predicted = [(name, result) for name, result in zip("ab", found.predictions, strict=True) if result]
+    if predicted:
+        output.show(results_table("Predicted", predicted))
+
+
+def sentences(found: PlanDiff) -> Iterator[str]:
+    """All but gears and predictions, a line each."""
+    for change in (*found.origin, *found.objective):
+        yield f"{change.what}: {_word(change.a)} in a, {_word(change.b)} in b"
+    for change in found.hardware:
+        yield f"device {change.what}: {_lacking(change) or _fields(change)}"
+    for change in found.placement:
+        yield f"{change.what}: {_lacking(change) or f'{change.a} in a, {change.b} in b'}"
+
+
+def _lacking(change: Change) -> str:
+    return "only in b" if change.a is None else "only in a" if change.b is None else ""
+
+
+def _fields(change: Change) -> str:
+    names = [name for name in change.a if change.a[name] != change.b[name]]
+    return ", ".join(f"{name} {_word(change.a[name])} in a, {_word(change.b[name])} in b" for name in names)
+
+
+def _word(value: Any) -> str:
+    return "none" if value is None or value == "" else str(value)[:12] if _is_hash(value) else str(value)
+
+
+def _is_hash(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 64
+
+
+def _cells(side: GearSide) -> tuple[str, ...]:
+    figures = ("", "")
+    if side.predicted is not None:
+        figures = percent(side.predicted.accuracy), milliseconds(side.predicted.latency_p95_s)
+    return str(side.cascade), *figures, str(max((s.largest_batch_size for s in side.replicas), default=1))

@@ -1,0 +1,88 @@
+"""`gearshift explain`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gearshift import api
+from gearshift.cli.options import PATH, other_trace_options, the_trace
+from gearshift.cli.output import Output, table, verb
+from gearshift.cli.tables import milliseconds, percent, results_table
+from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation
+
+
+@click.command("explain", short_help="Say why a plan is as it is, and what would break.")
+@click.argument("plan", type=PATH)
+@other_trace_options
+@click.option("--profile", type=PATH, help="The plan's profile, where it has moved.")
+@click.option("--devices-too", is_flag=True, help="Also plan for one device fewer and one more; takes longer.")
+@verb
+def command(
+    output: Output, plan: Path, trace: Path | None, profile: Path | None, devices_too: bool, **trace_arguments: Any
+) -> None:
+    """Say per load range of PLAN why its cascade serves there, and what the next more accurate one would break."""
+    made, measured = api.plan_and_profile(plan, profile)
+    arrivals = the_trace(trace=trace or api.trace_path(plan, made), **trace_arguments)
+    with output.progress() as tell:
+        explained = api.explain(made, arrivals, profile=measured, devices_too=devices_too, progress=tell)
+    output.json(explained)
+    show(output, explained)
+
+
+def show(output: Output, explained: Explanation) -> None:
+    """The explanation as tables and sentences."""
+    rows = table("At the upper end of each range", "cascade", "load to", "accuracy", "p95", "late", "busy")
+    for found in explained.ranges:
+        predicted = found.predicted
+        rows.add_row(
+            found.cascade,
+            _load(found),
+            percent(predicted.accuracy),
+            milliseconds(predicted.latency_p95_s),
+            percent(predicted.share_late),
+            percent(predicted.utilisation),
+        )
+    output.show(rows)
+    output.say("")
+    for found in explained.ranges:
+        output.say(f"{_load(found)}: {sentence(found.next, explained.limit_s)}")
+    output.say("")
+    output.show(results_table("The trace", [("gear plan", explained.replayed)]))
+    busy = ", ".join(f"{device} {100 * share:.0f} %" for device, share in explained.replayed.utilisation.items())
+    output.say(f"devices busy: {busy}")
+    if not explained.same_trace:
+        output.say("this is not the trace that the plan was made from")
+    for neighbour in explained.neighbours:
+        output.say(_neighbour(neighbour))
+
+
+def sentence(following: NextCascade | None, limit_s: float) -> str:
+    """What the next more accurate cascade would break."""
+    if following is None:
+        return "no cascade is more accurate"
+    p95, late = milliseconds(following.predicted.latency_p95_s), following.share_late_on_trace or 0.0
+    capacity_qps = following.capacity_qps or 0.0
+    where = f"model {following.model} on device {following.device}"
+    broken = {
+        "load": f"would not keep up: {where} is the bottleneck",
+        "latency": f"would take {p95}, allowed are {milliseconds(limit_s)}: {where} is the bottleneck",
+        "trace": f"would hold in steady load, but make {percent(late)} of the trace late: {where} is busiest",
+        "open_end": "would hold, but this range has no upper end",
+        "margin": f"would hold, but only to {capacity_qps:.4g}/s, which leaves little room: {where} is busiest",
+        "nothing": f"would hold, to {capacity_qps:.4g}/s and more: nothing that is simulated rules it out",
+    }[following.breaks]
+    return f"{following.cascade} ({percent(following.predicted.accuracy)}) {broken}"
+
+
+def _load(found: RangeExplanation) -> str:
+    end = found.load_range.to
+    return f"from {found.load_range.from_:.4g}/s" if end is None else f"to {end:.4g}/s"
+
+
+def _neighbour(neighbour: Neighbour) -> str:
+    counted = f"with {neighbour.devices} device{'s' * (neighbour.devices > 1)}"
+    if neighbour.predicted is None:
+        return f"{counted}: {neighbour.reason or 'nothing is predicted'}"
+    predicted = neighbour.predicted
+    return f"{counted}: accuracy {percent(predicted.accuracy)}, p95 {milliseconds(predicted.latency_s.p95)}"

@@ -1,0 +1,122 @@
+"""What differs between two plans."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gearshift.cascade import Cascade
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings
+from gearshift.plan_tables import only_operator
+from gearshift.result import ServingResult
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is `a` in the first plan and `b` in the second; None where a plan lacks it."""
+
+    what: str
+    a: Any
+    b: Any
+
+
+class GearSide(msgspec.Struct, frozen=True, kw_only=True):
+    """What one plan does in a load range: its cascade, the settings of replicas with a share, and its prediction."""
+
+    cascade: Cascade
+    replicas: tuple[ReplicaSettings, ...]
+    predicted: GearPrediction | None = None
+
+
+class GearChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A load range in which the plans do different things."""
+
+    load_range: LoadRange
+    a: GearSide
+    b: GearSide
+
+
+class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """All differences; `predictions` hold what each plan predicts of its operator, equal or not."""
+
+    origin: tuple[Change, ...]
+    objective: tuple[Change, ...]
+    hardware: tuple[Change, ...]
+    placement: tuple[Change, ...]
+    gears: tuple[GearChange, ...]
+    predictions: tuple[ServingResult | None, ServingResult | None]
+
+    @property
+    def same(self) -> bool:
+        """Whether the plans serve alike: all but where they came from and what they predict."""
+        return not (self.objective or self.hardware or self.placement or self.gears)
+
+
+def diff(a: GearPlan, b: GearPlan) -> PlanDiff:
+    """What differs between two plans of one operator each."""
+    names = only_operator(a), only_operator(b)
+    operators = a.operators[names[0]], b.operators[names[1]]
+    meter = ("load_unit", "meter", "alpha", "starvation_s", "default_priority")
+    serves = [
+        {name: getattr(o, name) for name in meter} | msgspec.to_builtins(o.objective) | {"operator": n}
+        for o, n in zip(operators, names, strict=True)
+    ]
+    return PlanDiff(
+        origin=_changes(*(_origin(plan) for plan in (a, b))),
+        objective=_changes(*serves),
+        hardware=_changes(*({d.id: msgspec.to_builtins(d) for d in plan.hardware.devices} for plan in (a, b))),
+        placement=_changes(*(_copies(plan) for plan in (a, b))),
+        gears=_gear_changes(operators[0].gears, operators[1].gears),
+        predictions=(a.predictions.get(names[0]), b.predictions.get(names[1])),
+    )
+
+
+def _origin(plan: GearPlan) -> dict[str, Any]:
+    return {
+        "planner": plan.planner,
+        "seed": plan.seed,
+        "profile": plan.profile.sha256,
+        "trace": plan.trace.sha256,
+        "unfinished": plan.unfinished,
+    }
+
+
+def _copies(plan: GearPlan) -> dict[str, int]:
+    """Replicas by model and devices, whatever they are called."""
+    return dict(Counter(f"{r.model} on {' + '.join(r.device_ids)}" for r in plan.placement.replicas))
+
+
+def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Change, ...]:
+    return tuple(Change(what=name, a=a.get(name), b=b.get(name)) for name in {**a, **b} if a.get(name) != b.get(name))
+
+
+def _gear_changes(a: tuple[Gear, ...], b: tuple[Gear, ...]) -> tuple[GearChange, ...]:
+    """Ranges between the boundaries of both plans; neighbours that change alike become one."""
+    starts = sorted({gear.load_range.from_ for gear in (*a, *b)})
+    found: list[GearChange] = []
+    for start, end in zip(starts, [*starts[1:], None], strict=True):
+        sides = _side(a, start), _side(b, start)
+        if _does(sides[0]) == _does(sides[1]):
+            continue
+        change = GearChange(load_range=LoadRange(from_=start, to=end), a=sides[0], b=sides[1])
+        last = found[-1] if found else None
+        if last and last.load_range.to == start and all(map(_alike, (last.a, last.b), sides)):
+            whole = LoadRange(from_=last.load_range.from_, to=end)
+            found[-1] = msgspec.structs.replace(change, load_range=whole)
+        else:
+            found.append(change)
+    return tuple(found)
+
+
+def _side(gears: tuple[Gear, ...], load_qps: float) -> GearSide:
+    gear = next(g for g in reversed(gears) if g.load_range.from_ <= load_qps)
+    used = sorted((s for s in gear.replicas if s.load_share > 0), key=lambda s: s.replica)
+    return GearSide(cascade=gear.cascade, replicas=tuple(used), predicted=gear.predicted)
+
+
+def _does(side: GearSide) -> GearSide:
+    return msgspec.structs.replace(side, predicted=None)
+
+
+def _alike(one: GearSide, other: GearSide) -> bool:
+    return _does(one) == _does(other)

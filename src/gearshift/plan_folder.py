@@ -1,0 +1,96 @@
+"""A folder of plans: a frontier, one plan file each."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gearshift.errors import InvalidInput, require
+from gearshift.files import replace_folder
+from gearshift.gear import GearPlan
+from gearshift.plan_file import encode_plan, read_plan
+from gearshift.plan_tables import only_operator
+from gearshift.result import ServingResult
+
+PATTERN = "plan-*.json"
+
+
+def plan_name(number: int) -> str:
+    """The file name of a frontier's plan."""
+    return f"plan-{number:03d}.json"
+
+
+def require_plans_replaceable(folder: Path) -> None:
+    """Raise `InvalidInput` where `folder` holds anything else than plans."""
+    if not folder.exists():
+        return
+    require(folder.is_dir(), "is a file, needs a folder", where=str(folder), remedy="choose another place")
+    others = sorted({entry.name for entry in folder.iterdir()} - {path.name for path in folder.glob(PATTERN)})
+    require(
+        not others,
+        f"the folder holds {others[0]!r}, which is no plan of a frontier, and would be replaced" if others else "",
+        where=str(folder),
+        remedy="choose a new or empty folder, or move its files away",
+    )
+
+
+def write_plans(plans: Sequence[GearPlan], folder: Path) -> list[Path]:
+    """Write the plans into `folder`, which they replace whole or not at all; their paths."""
+    require_plans_replaceable(folder)
+    replace_folder(folder, {plan_name(i): encode_plan(plan) for i, plan in enumerate(plans)})
+    return [folder / plan_name(i) for i in range(len(plans))]
+
+
+def read_plans(folder: Path) -> dict[Path, GearPlan]:
+    """The plans in `folder` by path; raises `InvalidInput` where there are none."""
+    plans = {path: read_plan(path) for path in sorted(folder.glob(PATTERN))}
+    require(
+        bool(plans),
+        f"no plans ({PATTERN}) in it",
+        where=str(folder),
+        remedy="make some with `gearshift plan --frontier`",
+    )
+    return plans
+
+
+def choose_plan(folder: Path, *, latency_s: float | None = None, accuracy: float | None = None) -> Path:
+    """The plan of `folder` that is most accurate within `latency_s`, or else the fastest with `accuracy`.
+
+    Latency is the predicted p95, the upper end of its interval; both objectives together must both be met.
+    Raises `InvalidInput` where neither is given, or no plan meets them.
+    """
+    require(
+        latency_s is not None or accuracy is not None,
+        "is a folder of plans",
+        where=str(folder),
+        remedy="choose one of them with --p95-ms or --accuracy",
+    )
+    predicted = {path: prediction_of(plan) for path, plan in read_plans(folder).items()}
+    known = {path: result for path, result in predicted.items() if result is not None}
+    require(bool(known), "the plans predict nothing", where=str(folder), remedy="name one of them")
+    meets = [
+        path
+        for path, result in known.items()
+        if (latency_s is None or latency_bound_s(result) <= latency_s)
+        and (accuracy is None or result.accuracy >= accuracy)
+    ]
+    if not meets:
+        fastest = min(latency_bound_s(result) for result in known.values())
+        best = max(result.accuracy for result in known.values())
+        raise InvalidInput(
+            "none of its plans meets the objective",
+            where=str(folder),
+            remedy=f"their lowest p95 is {fastest * 1e3:.4g} ms and their highest accuracy {best:.4g}",
+        )
+    if latency_s is not None:
+        return max(meets, key=lambda path: (known[path].accuracy, -latency_bound_s(known[path])))
+    return min(meets, key=lambda path: (latency_bound_s(known[path]), -known[path].accuracy))
+
+
+def prediction_of(plan: GearPlan) -> ServingResult | None:
+    """What the plan predicts of its operator."""
+    return plan.predictions.get(only_operator(plan))
+
+
+def latency_bound_s(result: ServingResult) -> float:
+    """The p95 in seconds: the upper end of its interval where there is one."""
+    interval = result.latency_p95_interval_s
+    return result.latency_s.p95 if interval is None else interval[1]

@@ -1,0 +1,260 @@
+"""Why a plan is as it is: per load range, what the next more accurate cascade would break, and where."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from gearshift.clock import NS_PER_S
+from gearshift.errors import Infeasible, InvalidInput
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
+from gearshift.hardware import Hardware
+from gearshift.objective import Objective
+from gearshift.plan_tables import only_operator
+from gearshift.planner import planners
+from gearshift.planner.cascade_search import (
+    CandidateCascade,
+    evaluate_cascade,
+    pareto_cascades,
+    work_per_request_s,
+)
+from gearshift.planner.confirm import workload_of
+from gearshift.planner.request import LARGEST_MARGIN, MOST_CANDIDATES, PlanRequest, Progress, silent
+from gearshift.planner.steady_state import Cell, SteadyState
+from gearshift.profiles.profile import PART_A, PART_B, Profile
+from gearshift.profiles.run_times import run_times_ns
+from gearshift.result import ServingResult
+from gearshift.simulator.simulate import Simulation, simulate
+from gearshift.workload import Trace, draw_workload
+
+STEADY_REQUESTS = 20_000
+
+Breaks = Literal["load", "latency", "trace", "open_end", "margin", "nothing"]
+
+
+class NextCascade(msgspec.Struct, frozen=True, kw_only=True):
+    """The next more accurate cascade of the front at a range's upper end, and what it `breaks` first.
+
+    `load`: queues grow without end.  `latency`: the percentile is past the limit.  `trace`: it holds in steady load,
+    but with it in this range too many requests of the trace are late (`share_late_on_trace`).  `open_end`: it holds,
+    but the last range has no upper end.  `margin`: it holds up to `capacity_qps`, less than `LARGEST_MARGIN` times the
+    upper end.  `model` and `device` are what is busiest then.
+    """
+
+    cascade: str
+    predicted: GearPrediction
+    breaks: Breaks
+    share_late_on_trace: float | None = None
+    capacity_qps: float | None = None
+    model: str
+    device: str
+
+
+class RangeExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """A range's cascade with what is predicted at the upper end; `next` is None for the most accurate of all."""
+
+    load_range: LoadRange
+    cascade: str
+    predicted: GearPrediction
+    next: NextCascade | None = None
+
+
+class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """What the same planner gives on another number of devices, or why it gives nothing."""
+
+    devices: int
+    predicted: ServingResult | None = None
+    reason: str = ""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan explained.
+
+    `limit_s` is the latency objective, or without one the p95 that the plan predicts.  `replayed` is the trace under
+    the plan, with the utilisation of every device.  `same_trace` tells whether it is the trace the plan was made from.
+    """
+
+    planner: str
+    objective: Objective
+    limit_s: float
+    ranges: tuple[RangeExplanation, ...]
+    replayed: ServingResult
+    same_trace: bool
+    neighbours: tuple[Neighbour, ...] = ()
+
+
+def explain(
+    plan: GearPlan, profile: Profile, trace: Trace, *, devices_too: bool = False, progress: Progress = silent
+) -> Explanation:
+    """Explain a plan on a trace; with `devices_too` also plan for one device fewer and one more, which takes longer."""
+    operator = plan.operators[only_operator(plan)]
+    progress("replaying the trace", 0.0)
+    run = simulate(plan, profile, workload_of(trace, profile, part=PART_B, seed=plan.seed))
+    replayed = run.result(profile, latency_objective_s=operator.objective.latency_s)
+    limit_s = operator.objective.latency_s or replayed.latency_s.p95
+    search = _Search(plan, profile, trace, limit_s)
+    ranges = []
+    for k in range(len(operator.gears)):
+        progress("trying the next cascade of each range", (k + 1) / len(operator.gears) * (0.3 if devices_too else 1.0))
+        ranges.append(search.range(k))
+    return Explanation(
+        planner=plan.planner,
+        objective=operator.objective,
+        limit_s=limit_s,
+        ranges=tuple(ranges),
+        replayed=replayed,
+        same_trace=trace.sha256 == plan.trace.sha256,
+        neighbours=neighbours(plan, profile, trace, progress=progress) if devices_too else (),
+    )
+
+
+def neighbours(plan: GearPlan, profile: Profile, trace: Trace, *, progress: Progress = silent) -> tuple[Neighbour, ...]:
+    """What the plan's planner gives for its objective on one device fewer (the last) and one more (like the last)."""
+    operator = plan.operators[only_operator(plan)]
+    request = PlanRequest(
+        profile=profile,
+        trace=trace,
+        hardware=plan.hardware,
+        objective=operator.objective,
+        ranges=len(operator.gears),
+        max_qps=_top_qps(operator.gears),
+        seed=plan.seed,
+    )
+    found: list[Neighbour] = []
+    for hardware in (_one_fewer(plan.hardware), _one_more(plan.hardware)):
+        if hardware is not None:
+            progress(f"planning for {len(hardware.devices)} devices", 0.3 if not found else 0.65)
+            found.append(_neighbour(plan.planner, dataclasses.replace(request, hardware=hardware)))
+    return tuple(found)
+
+
+def _neighbour(planner: str, request: PlanRequest) -> Neighbour:
+    devices = len(request.hardware.devices)
+    try:
+        made = planners.plan(planner, request)
+    except (Infeasible, InvalidInput) as error:
+        return Neighbour(devices=devices, reason=str(error))
+    return Neighbour(devices=devices, predicted=made.predictions.get(request.profile.operator))
+
+
+def _one_fewer(hardware: Hardware) -> Hardware | None:
+    return Hardware(devices=hardware.devices[:-1]) if len(hardware.devices) > 1 else None
+
+
+def _one_more(hardware: Hardware) -> Hardware:
+    last, ids = hardware.devices[-1], {device.id for device in hardware.devices}
+    new = next(name for i in range(len(ids) + 1) if (name := f"{last.kind}-{len(ids) + i}") not in ids)
+    return Hardware(devices=(*hardware.devices, msgspec.structs.replace(last, id=new)))
+
+
+def _top_qps(gears: Sequence[Gear]) -> float | None:
+    """The top of equal ranges, of which the last is told by its lower end alone; None for a single one."""
+    return gears[-1].load_range.from_ * len(gears) / (len(gears) - 1) if len(gears) > 1 else None
+
+
+class _Search:
+    """The front of a plan's cascades, and steady loads on its placement."""
+
+    def __init__(self, plan: GearPlan, profile: Profile, trace: Trace, limit_s: float) -> None:
+        self.plan, self.profile, self.limit_s = plan, profile, limit_s
+        self.operator = plan.operators[only_operator(plan)]
+        work_s = work_per_request_s(profile, plan.hardware.devices[0])
+        self.work_s = {model: work_s[model] for model in plan.placement.models}
+        self.front = pareto_cascades(profile, self.work_s, most=MOST_CANDIDATES)
+        limited = msgspec.structs.replace(self.operator.objective, latency_s=limit_s)
+        self.steady = SteadyState(profile, plan.hardware, plan.placement, limited, seed=plan.seed)
+        self.workload = workload_of(trace, profile, part=PART_A, seed=plan.seed)
+
+    def range(self, k: int) -> RangeExplanation:
+        """The range of gear k."""
+        gear = self.operator.gears[k]
+        used = evaluate_cascade(gear.cascade, self.profile.predictions, self.work_s, part=PART_A)
+        predicted = gear.predicted or self.predicted(used, self.load_qps(k))[0]
+        better = [candidate for candidate in self.front if candidate.accuracy > used.accuracy]
+        return RangeExplanation(
+            load_range=gear.load_range,
+            cascade=str(gear.cascade),
+            predicted=predicted,
+            next=self.next(k, better[0], predicted.load_qps) if better else None,
+        )
+
+    def load_qps(self, k: int) -> float:
+        """The upper end of a range, where it says none itself."""
+        gears = self.operator.gears
+        return gears[k].load_range.to or _top_qps(gears) or len(self.workload) / self.workload.duration_s
+
+    def predicted(self, candidate: CandidateCascade, load_qps: float) -> tuple[GearPrediction, Cell, int]:
+        """A cascade in steady load, with its cell and the largest batch that serves it best."""
+        size, cell = self.steady.best(candidate.cascade, load_qps)
+        prediction = GearPrediction(
+            load_qps=load_qps,
+            accuracy=candidate.accuracy,
+            latency_p95_s=cell.latency_s,
+            share_late=cell.share_late,
+            utilisation=cell.utilisation,
+        )
+        return prediction, cell, size
+
+    def next(self, k: int, candidate: CandidateCascade, load_qps: float) -> NextCascade:
+        """What `candidate` breaks in range k."""
+        prediction, cell, size = self.predicted(candidate, load_qps)
+        settings = self.steady.settings(candidate.cascade, size)
+        gear = Gear(load_range=self.operator.gears[k].load_range, cascade=candidate.cascade, replicas=settings)
+        on_trace, capacity_qps = None, None
+        breaks: Breaks = "load" if not cell.stable else "latency"
+        if cell.stable and cell.latency_s <= self.limit_s:
+            on_trace = self.share_late_on_trace(k, gear)
+            most_qps = LARGEST_MARGIN * load_qps
+            capacity_qps = self.steady.capacity_qps(candidate.cascade, least_qps=load_qps, most_qps=most_qps)
+            capacity_qps = max(load_qps, capacity_qps)  # capacities lie on a grid
+            if on_trace > 1 - self.operator.objective.percentile:
+                breaks = "trace"
+            elif gear.load_range.to is None:
+                breaks = "open_end"
+            else:
+                breaks = "margin" if capacity_qps < most_qps else "nothing"
+        model, device = self.busiest(gear, load_qps)
+        return NextCascade(
+            cascade=str(candidate.cascade),
+            predicted=prediction,
+            breaks=breaks,
+            share_late_on_trace=on_trace,
+            capacity_qps=capacity_qps,
+            model=model,
+            device=device,
+        )
+
+    def share_late_on_trace(self, k: int, gear: Gear) -> float:
+        """The share of the trace's requests past the limit when `gear` takes the place of gear k."""
+        gears = (*self.operator.gears[:k], gear, *self.operator.gears[k + 1 :])
+        run = simulate(self.with_gears(gears), self.profile, self.workload)
+        return run.result(self.profile, latency_objective_s=self.limit_s).share_late
+
+    def busiest(self, gear: Gear, load_qps: float) -> tuple[str, str]:
+        """The device that is busiest at a steady load under one gear, and the model that keeps it so."""
+        made = self.with_gears((msgspec.structs.replace(gear, load_range=LoadRange(from_=0.0)),))
+        gaps_s = np.random.default_rng([self.plan.seed, 1]).exponential(1 / load_qps, STEADY_REQUESTS)
+        arrivals_ns = np.cumsum(np.rint(gaps_s * NS_PER_S).astype(np.int64))
+        trace = Trace(arrivals_ns=arrivals_ns, duration_s=float(arrivals_ns[-1]) / NS_PER_S)
+        run = simulate(
+            made, self.profile, draw_workload(trace, self.profile.predictions.indices(PART_A), seed=self.plan.seed)
+        )
+        return busiest_model(made, self.profile, run)
+
+    def with_gears(self, gears: tuple[Gear, ...]) -> GearPlan:
+        """The plan with other gears."""
+        operator = msgspec.structs.replace(self.operator, gears=gears)
+        return msgspec.structs.replace(self.plan, operators={only_operator(self.plan): operator})
+
+
+def busiest_model(plan: GearPlan, profile: Profile, run: Simulation) -> tuple[str, str]:
+    """The model that takes the most time of a run's busiest device, and that device."""
+    tables = run.tables
+    device = tables.device_ids[int(np.argmax(run.busy_s))]
+    run_ns = run_times_ns(plan, tables, profile)
+    busy_ns = (run.batches * run_ns[:, : run.batches.shape[1]]).sum(axis=1)
+    replicas = {replica.id: replica for replica in plan.placement.replicas}
+    there = [r for r, name in enumerate(tables.replica_ids) if device in replicas[name].device_ids]
+    return replicas[tables.replica_ids[max(there, key=lambda r: int(busy_ns[r]))]].model, device

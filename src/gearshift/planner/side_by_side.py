@@ -1,0 +1,99 @@
+"""Runs of planners in processes side by side, none of which outlives the caller."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnContext, SpawnProcess
+
+import msgspec
+
+from gearshift.planner.compare import Run, died, run_planner
+from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.simulator.warm_up import warm_up
+
+Job = tuple[str, PlanRequest]
+
+
+def run_side_by_side(jobs: Sequence[Job], *, processes: int, progress: Progress = silent) -> list[Run]:
+    """One run per job (planner, request), in their order, at most so many at a time, each in a process of its own.
+
+    A process that dies is a run with an error.  However this ends, no process is left.
+    """
+    context = multiprocessing.get_context("spawn")
+    waiting, running, done = deque(enumerate(jobs)), dict[Connection, tuple[int, SpawnProcess]](), dict[int, Run]()
+    progress("compiling", 0.0)
+    warm_up()  # once here, or every process would compile
+    try:
+        while waiting or running:
+            while waiting and len(running) < processes:
+                with _interrupts_held():
+                    number, job = waiting.popleft()
+                    receiver, process = _start(context, job)
+                    running[receiver] = number, process
+            for ready in wait(list(running)):
+                assert isinstance(ready, Connection)
+                number, process = running[ready]
+                done[number] = _answer(ready, process, jobs[number])
+                del running[ready]
+                progress(f"{len(done)} of {len(jobs)} runs: {_said(done[number])}", len(done) / len(jobs))
+    finally:
+        for receiver, (_, process) in running.items():
+            process.kill()
+            process.join()
+            receiver.close()
+    return [done[number] for number in range(len(jobs))]
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits until a process that is being started is known; the process itself never hears of it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start(context: SpawnContext, job: Job) -> tuple[Connection, SpawnProcess]:
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(sender, *job))
+    process.start()
+    sender.close()
+    return receiver, process
+
+
+def _answer(receiver: Connection, process: SpawnProcess, job: Job) -> Run:
+    try:
+        return msgspec.json.decode(receiver.recv_bytes(), type=Run)
+    except (EOFError, OSError):
+        process.join()
+        return died(*job, f"its process ended with status {process.exitcode}")
+    finally:
+        process.join()
+        receiver.close()
+
+
+def _work(sender: Connection, planner: str, request: PlanRequest) -> None:
+    """In the process: run, answer, end.  What native code prints goes to standard error."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.dup2(2, 1)
+    sender.send_bytes(msgspec.json.encode(run_planner(planner, request)))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _said(run: Run) -> str:
+    what = f"{run.planner}, {run.devices} device{'s' * (run.devices > 1)}, {run.latency_objective_s * 1e3:.4g} ms"
+    if run.predicted is None:
+        return f"{what}: no plan"
+    return f"{what}: accuracy {run.predicted.accuracy:.4f}"

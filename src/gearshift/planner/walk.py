@@ -1,0 +1,232 @@
+"""The walk from the most accurate assignment of cascades to the cheapest, one plan per step (Ken, section 4.2)."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+
+from gearshift.clock import NS_PER_S, WallClock
+from gearshift.errors import Infeasible, InvalidInput
+from gearshift.gear import GearPlan
+from gearshift.placement import Placement
+from gearshift.planner.assemble import with_predictions
+from gearshift.planner.beam_search import WIDTH, Cost, Placer, Site, beam_search, sites
+from gearshift.planner.candidate_plans import Assignment, Candidate, CandidatePlans, Tried
+from gearshift.planner.cascade_search import pareto_cascades
+from gearshift.planner.request import PlanRequest, Progress
+
+WALK_SHARE = 0.7
+"""Of the time there is; the rest is for choosing among the plans that were visited."""
+
+
+def lowered(assignment: Assignment, load_range: int) -> Assignment:
+    """The next cheaper cascade in this range, and nothing dearer than that in any higher one (Ken, section 4.3.1)."""
+    cheaper = assignment[load_range] - 1
+    return (*assignment[:load_range], *(min(c, cheaper) for c in assignment[load_range:]))
+
+
+class OutOfTimeError(Exception):
+    """The budget is used up."""
+
+
+class Walk:
+    """The walk from the most accurate assignment to the cheapest, and the plans that it visited."""
+
+    def __init__(self, request: PlanRequest, progress: Progress) -> None:
+        self.request, self.progress = request, progress
+        self.clock, self.time_share, self.unfinished = WallClock(), WALK_SHARE, False
+        self.sites = _sites(request)
+        self.placer = Placer(request.hardware, self.sites, np.random.default_rng([request.seed, 4]))
+        self.batch_sizes = sorted({size for site in self.sites for size in site.curve.batch_sizes})
+        progress("searching cascades", 0.0)
+        cascades = pareto_cascades(
+            request.profile,
+            _work_s(self.sites),
+            most=request.most_candidates,
+            allowed=lambda chain: self.placer.first(chain) is not None,
+        )
+        self.plans = CandidatePlans(request, cascades)
+        self.visited: list[Tried] = []
+        self._placements: dict[frozenset[str], Placement | None] = {}
+
+    def run(self, enough: Callable[[Tried], bool] = lambda tried: False) -> None:
+        """Visit the cheapest plan, then all from the most accurate down to it (section 4.2).
+
+        It ends early at a plan that is `enough`, or when its time is over; then the plans are `unfinished`.
+        """
+        ranges, dearest, largest = len(self.plans.ranges), len(self.plans.cascades) - 1, self.batch_sizes[-1]
+        try:
+            cheapest = self._revised((0,) * ranges, 0, largest)
+            if cheapest is None:
+                raise self._overloaded()
+            self.visited.append(self._settled(cheapest))
+            current = self._revised((dearest,) * ranges, 0, largest)
+            while current is not None:
+                current = self._settled(current)
+                self.visited.append(current)
+                left = sum(current.candidate.assignment) / max(1, dearest * ranges)
+                self.progress("walking the frontier", 0.9 * (1 - left))
+                current = None if enough(current) else self._step(current)
+        except OutOfTimeError:
+            self.unfinished = True
+            if not self.visited:
+                raise self.out_of_time() from None
+        self.time_share = 1.0
+
+    def finished(self, candidate: Candidate) -> GearPlan:
+        """The plan with all its predictions."""
+        made = msgspec.structs.replace(self.plans.predicted(candidate), unfinished=self.unfinished)
+        return with_predictions(made, self.request)
+
+    def tried(self, candidate: Candidate) -> Tried:
+        """The candidate, simulated if there is time."""
+        if not self.plans.known(candidate):
+            self.check_time()
+        return self.plans.tried(candidate)
+
+    def check_time(self) -> None:
+        """Raises when the budget, or the walk's part of it, is used up."""
+        budget_s = self.request.budget_s
+        if budget_s is not None and self.clock.now_ns() > self.time_share * budget_s * NS_PER_S:
+            raise OutOfTimeError
+
+    def out_of_time(self) -> Infeasible:
+        """No plan, for want of time."""
+        return Infeasible(f"no plan that meets the objective was found within {self.request.budget_s:.4g} s")
+
+    # Steps (section 4.3.1) --------------------------------------------------------------------------------------------
+
+    def _step(self, current: Tried) -> Tried | None:
+        """The best of the next cheaper cascade in each range; None at the end.
+
+        What changes only gears that were never in force would change nothing that simulation sees, and is not tried.
+        """
+        candidate, tried = current.candidate, []
+        for k, c in enumerate(candidate.assignment):
+            if c > 0:
+                lower = lowered(candidate.assignment, k)
+                if any(lower[j] != candidate.assignment[j] for j in current.entered):
+                    tried.append(self._revised(lower, k, candidate.largest_batch_size, near=candidate.placement))
+        return max((t for t in tried if t is not None), key=lambda t: t.score, default=None)
+
+    def _revised(
+        self, assignment: Assignment, blamed: int, largest_batch_size: int, *, near: Placement | None = None
+    ) -> Tried | None:
+        """The assignment on the best placement known; made cheaper where no placement found can carry it.
+
+        `blamed` is the range made cheaper when the models do not fit together.  None when the cheapest cascade is
+        too much.
+        """
+        searched = set()
+        while True:
+            models = self.plans.models(assignment)
+            found = self._placed(assignment, largest_batch_size, near)
+            if found is not None:
+                if found.overloaded is None:
+                    return found
+                if models not in searched:
+                    searched.add(models)
+                    self._improve(found.candidate)
+                    continue
+                blamed = found.overloaded
+            if assignment[blamed] == 0:
+                return None
+            assignment = lowered(assignment, blamed)
+
+    def _settled(self, tried: Tried) -> Tried:
+        """The candidate that was chosen, on the placement and with the largest batch that are best for it."""
+        best = self.tried(replace(tried.candidate, placement=self._improve(tried.candidate)))
+        while True:
+            i = self.batch_sizes.index(best.candidate.largest_batch_size)
+            near = [*self.batch_sizes[max(0, i - 1) : i], *self.batch_sizes[i + 1 : i + 2]]
+            others = [self.tried(replace(best.candidate, largest_batch_size=size)) for size in near]
+            better = max(others, key=lambda t: t.score, default=best)
+            if better.score <= best.score:
+                return best
+            best = better
+
+    # Placement (section 4.3.2) ----------------------------------------------------------------------------------------
+
+    def _placed(self, assignment: Assignment, largest_batch_size: int, near: Placement | None) -> Tried | None:
+        """The assignment on the better of what is known for its models and what is near; None where they do not fit."""
+        models = self.plans.models(assignment)
+        if models not in self._placements:
+            starts = [first for _ in range(WIDTH) if (first := self.placer.first(models)) is not None]
+            self._placements[models] = None
+            if starts:
+                self._search(Candidate(assignment, starts[0], largest_batch_size), starts)
+        known = self._placements[models]
+        if known is None:
+            return None
+        here = None if near is None else self.placer.completed(near, models)
+        placements = [known] if here is None else [known, here]
+        return min((self.tried(Candidate(assignment, p, largest_batch_size)) for p in placements), key=_cost)
+
+    def _improve(self, candidate: Candidate) -> Placement:
+        """As a search from where the candidate is placed, of one placement at a time."""
+        return self._search(candidate, [candidate.placement], width=1)
+
+    def _search(self, candidate: Candidate, starts: Sequence[Placement], *, width: int = WIDTH) -> Placement:
+        """The best placement found from `starts`, which is from now on the one known for these models."""
+
+        def cost(placement: Placement) -> Cost:
+            return _cost(self.tried(replace(candidate, placement=placement)))
+
+        placement = beam_search(self.placer, cost, starts, width=width)
+        self._placements[self.plans.models(candidate.assignment)] = placement
+        return placement
+
+    def _overloaded(self) -> Infeasible:
+        """The devices cannot carry the cheapest cascade."""
+        cheapest, top_qps = self.plans.cascades[0], self.plans.upper_ends[-1]
+        devices = len(self.request.hardware.devices)
+        needed = math.ceil(cheapest.work_s * top_qps / 0.9)
+        return Infeasible(
+            f"{devices} device{'s' * (devices > 1)} cannot carry {top_qps:.4g} requests/s with the cheapest cascade, "
+            f"about {max(needed, devices + 1)} could",
+            load_range=str(self.plans.ranges[-1]),
+            bottleneck=self.bottleneck(0),
+        )
+
+    def bottleneck(self, c: int) -> str:
+        """The model on which cascade c spends most."""
+        chosen, work_s = self.plans.cascades[c], _work_s(self.sites)
+        spent = dict(zip(chosen.cascade.models, chosen.reach, strict=True))
+        return max(spent, key=lambda model: spent[model] * work_s[model])
+
+
+def _cost(tried: Tried) -> Cost:
+    return tried.overload_s, tried.latency_s
+
+
+def _work_s(sites_: Iterable[Site]) -> dict[str, float]:
+    """Device-seconds per request of each model that fits somewhere, at the site and batch size where it takes least."""
+    least: dict[str, float] = {}
+    for site in sites_:
+        table_s = site.curve.table_ns()[1:] / NS_PER_S
+        work_s = site.degree * float((table_s / np.arange(1, len(table_s) + 1)).min())
+        least[site.model] = min(work_s, least.get(site.model, math.inf))
+    return least
+
+
+def _sites(request: PlanRequest) -> tuple[Site, ...]:
+    """Where models can be; raises `InvalidInput` where none can."""
+    found = sites(request.profile, request.hardware)
+    if found:
+        return found
+    measured = {(curve.device_kind, curve.cores) for curve in request.profile.curves}
+    devices = {(device.kind, device.cores) for device in request.hardware.devices}
+    if not measured & devices:
+        raise InvalidInput(
+            "the profile has no run times on devices of these kinds and cores: "
+            + ", ".join(f"{kind} with {cores}" for kind, cores in sorted(devices)),
+            where="hardware",
+            remedy="profile models there, or plan for devices that were profiled",
+        )
+    raise InvalidInput(
+        "no model fits the memory of any device",
+        where="hardware",
+        remedy="plan for devices with more memory, or profile smaller models",
+    )

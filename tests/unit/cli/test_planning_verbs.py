@@ -1,0 +1,304 @@
+"""The verbs around planning, with a planner that answers at once where the search plays no part."""
+
+import csv
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from gearshift.cli.main import main_group
+from gearshift.gear import GearPlan, SourceFile
+from gearshift.plan_file import read_plan, write_plan
+from gearshift.plan_folder import read_plans
+from gearshift.planner import planners
+from gearshift.planner.request import PlanRequest, Progress
+from gearshift.profiles.store import write_profile
+from gearshift.traces.generate import steady
+from gearshift.traces.read import write_trace
+from tests.unit.planner import fake
+from tests.worlds import synthetic_profile
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main_group, [str(a) for a in arguments], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a profile, a trace and a plan by the default planner."""
+    folder = tmp_path_factory.mktemp("with a space")
+    write_profile(synthetic_profile(models=3, samples=400), folder / "profile")
+    write_trace(steady(60, 5, seed=1), folder / "t.csv")
+    done = run(
+        "plan", folder / "profile", "--trace", folder / "t.csv", "--p95-ms", 100, "--ranges", 3,
+        "--out", folder / "plan.json",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with all of `made`, in which the default planner is the fake one."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
+    fake.asked.clear()
+    return tmp_path
+
+
+def test_every_option_reaches_the_planner(place: Path) -> None:
+    done = run(
+        "plan", "profile", "--trace", "t.csv", "--latency-ms", 50, "--percentile", 0.99, "--accuracy", 0.8,
+        "--confidence", 0.9, "--load", "zipf", "--budget-s", 7, "--ranges", 5, "--max-qps", 90, "--devices", 3,
+        "--scope", "trace", "--least-margin", 1.5, "--seed", 4, "--planner", "optimal",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    (request,) = fake.asked
+    objective = request.objective
+    assert (objective.latency_s, objective.percentile, objective.scope) == (0.05, 0.99, "trace")
+    assert (objective.accuracy, objective.confidence) == (0.8, 0.9)
+    assert (request.load, request.budget_s, request.ranges, request.max_qps) == ("zipf", 7, 5, 90)
+    assert (request.least_margin, request.seed, len(request.hardware.devices)) == (1.5, 4, 3)
+
+
+def test_progress_shows_the_best_plan_so_far(place: Path) -> None:
+    assert "best so far: accuracy 0.8" in run("plan", "profile", "--trace", "t.csv", "--p95-ms", 50).stderr
+
+
+def test_two_objectives_without_devices_ask_for_the_fewest(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fewest_devices(
+        name: str, request: PlanRequest, *, accuracy: float, latency_s: float, progress: Progress
+    ) -> GearPlan:
+        assert (name, accuracy, latency_s) == ("optimal", 0.8, 0.05)
+        return fake.made(request, 2, latency_s=0.04)
+
+    module = SimpleNamespace(fewest_devices=fewest_devices)
+    monkeypatch.setitem(sys.modules, "gearshift.planner.fewest", module)  # type: ignore[arg-type]
+    asked = ("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--accuracy", 0.8)
+    assert run(*asked).exit_code == 0
+    assert read_plan(place / "plan.json").predictions["task"].accuracy == 0.87
+    assert run(*asked, "--devices", 1).exit_code == 0
+    assert read_plan(place / "plan.json").predictions["task"].accuracy == 0.8
+
+
+def test_devices_may_be_a_file_of_several_kinds(place: Path) -> None:
+    (place / "hardware.toml").write_text('[[devices]]\nid = "a"\n[[devices]]\nid = "b"\nprice_per_hour = 2.5\n')
+    arguments = ("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--devices", "hardware.toml")
+    assert run(*arguments).exit_code == 0
+    assert [(d.id, d.price_per_hour) for d in read_plan(place / "plan.json").hardware.devices] == [("a", 1), ("b", 2.5)]
+    both = run(*arguments, "--memory-gib", 1)
+    assert both.exit_code == 2
+    assert "memory is given beside a hardware file" in both.stderr
+
+
+def test_a_frontier_is_a_folder_of_plans_and_a_list_of_them(place: Path) -> None:
+    done = run("plan", "profile", "--trace", "t.csv", "--frontier", "--json", "-")
+    listed = json.loads(done.stdout)["plans"]
+    assert [entry["plan"] for entry in listed] == [f"plans/plan-00{k}.json" for k in range(3)]
+    for entry in listed:
+        assert {"planner", "planning_s", "objective", "devices", "predicted"} <= entry.keys()
+    plans = read_plans(place / "plans")
+    assert len(plans) == 3
+    assert {plan.profile.path for plan in plans.values()} == {"../profile"}
+    assert fake.asked[0].objective.latency_s is None
+
+
+def test_a_folder_that_is_no_frontier_is_refused_before_the_search(place: Path) -> None:
+    done = run("plan", "profile", "--trace", "t.csv", "--frontier", "--out", "profile")
+    assert done.exit_code == 2
+    assert "which is no plan of a frontier, and would be replaced" in done.stderr
+    assert not fake.asked
+
+
+def test_what_is_infeasible_comes_with_command_lines_that_are_feasible(place: Path) -> None:
+    done = run(
+        "plan", "profile", "--trace", "t.csv", "--devices", 1, "--p95-ms", 5, "--accuracy", 0.9,
+        "--out", "a plan.json", "--json", "e.json",
+    )  # fmt: skip
+    assert done.exit_code == 3
+    commands = json.loads((place / "e.json").read_text())["error"]["commands"]
+    assert [line.removeprefix("try: ") for line in done.stderr.splitlines() if line.startswith("try: ")] == commands
+    rest = "--out 'a plan.json' --json e.json"
+    assert commands == [
+        f"gearshift plan profile --trace t.csv --devices 1 --p95-ms 12.346 --accuracy 0.9 {rest}",
+        f"gearshift plan profile --trace t.csv --devices 1 --p95-ms 5 --accuracy 0.8765 {rest}",
+    ]
+
+
+def test_a_suggested_command_line_works(place: Path) -> None:
+    done = run("plan", "profile", "--trace", "t.csv", "--latency-ms", 5, "--percentile", 0.9, "--devices", 2)
+    (first, *_) = [line.removeprefix("try: ") for line in done.stderr.splitlines() if line.startswith("try: ")]
+    assert run(*shlex.split(first)[1:]).exit_code == 0
+    assert fake.asked[-1].objective.percentile == 0.9
+    assert len(fake.asked[-1].hardware.devices) == 2
+
+
+def test_explain_answers_per_range(made: Path) -> None:
+    done = run("explain", made / "plan.json", "--json", made / "e.json")
+    assert done.exit_code == 0, done.output
+    explained = json.loads((made / "e.json").read_text())
+    assert explained.keys() == {
+        *("planner", "objective", "limit_s", "ranges", "replayed", "same_trace", "neighbours"),
+    }
+    assert explained["same_trace"]
+    assert len(explained["ranges"]) == 3
+    assert explained["ranges"][0].keys() == {"load_range", "cascade", "predicted", "next"}
+    assert "At the upper end of each range" in done.stdout
+    assert "devices busy: cpu-0" in done.stdout
+
+
+def test_explain_takes_another_trace_and_a_moved_profile(made: Path, tmp_path: Path) -> None:
+    shutil.copy(made / "plan.json", tmp_path)
+    alone = run("explain", tmp_path / "plan.json")
+    assert alone.exit_code == 2
+    assert "name the folder of the plan's profile with --profile" in alone.stderr
+    write_trace(steady(50, 5, seed=2), tmp_path / "u.csv")
+    done = run("explain", tmp_path / "plan.json", "--profile", made / "profile", "--trace", tmp_path / "u.csv")
+    assert done.exit_code == 0, done.output
+    assert "this is not the trace that the plan was made from" in done.stdout
+
+
+def test_explain_tells_what_other_numbers_of_devices_give(place: Path) -> None:
+    done = run("explain", "plan.json", "--devices-too")
+    assert done.exit_code == 0, done.output
+    assert "with 2 devices: accuracy 80.0 %, p95 100 ms" in done.stdout
+
+
+def test_diff_says_in_words_and_in_json_what_differs(place: Path) -> None:
+    assert run("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--devices", 2, "--out", "b.json").exit_code == 0
+    done = run("diff", "plan.json", "b.json", "--json", "d.json")
+    assert done.exit_code == 0, done.output
+    for line in ("planner: optimal in a, fake in b", "latency_s: 0.1 in a, 0.05 in b", "device cpu-1: only in b"):
+        assert line in done.stdout
+    assert "Gears that differ" in done.stdout
+    found = json.loads((place / "d.json").read_text())
+    assert found.keys() == {"same", "origin", "objective", "hardware", "placement", "gears", "predictions"}
+    assert not found["same"]
+    assert {"load_range", "a", "b"} == found["gears"][0].keys()
+    assert "both plans serve alike" in run("diff", "b.json", "b.json").stdout
+
+
+def test_serve_chooses_from_a_folder_and_says_where_it_cannot(place: Path) -> None:
+    assert run("plan", "profile", "--trace", "t.csv", "--frontier").exit_code == 0
+    for arguments, told in (
+        (("plans",), "plans: is a folder of plans; choose one of them with --p95-ms or --accuracy"),
+        (("plans", "--p95-ms", 5), "none of its plans meets the objective; their lowest p95 is 11 ms"),
+        (("plans", "--p95-ms", -5), "--p95-ms is -5; give a positive number of milliseconds"),
+        (("plan.json", "--p95-ms", 5), "plan.json: is one plan, and an objective chooses from a folder of plans"),
+        (("profile", "--p95-ms", 5), "profile: no plans (plan-*.json) in it"),
+    ):
+        done = run("serve", *arguments)
+        assert done.exit_code == 2
+        assert told in done.stderr
+    chosen = run("serve", "plans", "--p95-ms", 25, "--profile", "nowhere")  # ends where it would begin to serve
+    assert "chose plans/plan-001.json" in chosen.stdout
+    assert "nowhere: there is no such profile folder" in chosen.stderr
+
+
+def test_compare_writes_all_runs_and_a_failed_one_is_a_row(made: Path, tmp_path: Path) -> None:
+    done = run(
+        "compare", made / "profile", "--trace", made / "t.csv", "--devices", "1", "--p95-ms", "0.01,100", "--ranges", 2,
+        "--planners", "optimal", "--accuracies", "0.7,0.99", "--baselines", "", "--jobs", 2,
+        "--csv", tmp_path / "c.csv", "--out", tmp_path / "c.html", "--json", tmp_path / "c.json",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader((tmp_path / "c.csv").read_text().splitlines()))
+    assert [float(row["latency_objective_s"]) for row in rows] == [1e-5, 0.1]
+    assert "no cascade keeps" in rows[0]["error"]
+    assert float(rows[1]["latency_p95_s"]) <= 0.1
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert [run["error"] is None for run in found["runs"]] == [False, True]
+    assert [cell["devices"] for cell in found["grid"]] == [None, 1, None, None]
+    assert (tmp_path / "c.html").read_text().startswith("<!doctype html>")
+    assert "Fewest devices" in done.stdout
+    assert "optimal, 1, 0.01 ms: no cascade keeps" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--p95-ms", "a,b"), "--p95-ms is 'a,b'; give numbers between commas"),
+        (("--p95-ms", "50", "--devices", "1.5"), "--devices is '1.5'; give numbers between commas"),
+        (("--p95-ms", "50", "--planners", "optimal,nobody"), "there is no planner 'nobody'; name one of"),
+        (("--p95-ms", "50", "--devices", "0"), "0 devices asked for"),
+        (("--p95-ms", "-50"), "latency_s is -0.05"),
+    ],
+)
+def test_compare_refuses_what_it_cannot_compare(made: Path, arguments: tuple[str, ...], told: str) -> None:
+    done = run("compare", made / "profile", "--trace", made / "t.csv", *arguments)
+    assert done.exit_code == 2
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_compare_leaves_no_process_and_no_file_when_it_is_ended(
+    made: Path, tmp_path: Path, sent: signal.Signals
+) -> None:
+    command = [
+        *(sys.executable, "-m", "gearshift", "compare", str(made / "profile"), "--trace", str(made / "t.csv")),
+        *(
+            "--planners",
+            "optimal",
+            "--p95-ms",
+            "40,50,60,70,80",
+            "--jobs",
+            "2",
+            "--csv",
+            "c.csv",
+            "--out",
+            "c.html",
+            "--json",
+            "c.json",
+        ),
+    ]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, start_new_session=True)
+    children = wait_for_children(process.pid, 2)
+    if sent is signal.SIGINT:
+        os.killpg(process.pid, sent)  # as a terminal does
+    else:
+        process.send_signal(sent)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == (130 if sent is signal.SIGINT else -sent)
+    assert sent is not signal.SIGINT or b"Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
+    until = time.monotonic() + 20
+    while any(alive(pid) for pid in children):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def wait_for_children(pid: int, count: int) -> list[int]:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        tasks = Path(f"/proc/{pid}/task").glob("*/children")
+        children = [int(child) for task in tasks for child in task.read_text().split()]
+        if len(children) >= count:
+            return children
+        time.sleep(0.02)
+    raise AssertionError("no processes were started")
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_plan_that_names_no_trace_needs_one(place: Path) -> None:
+    nowhere = msgspec.structs.replace(read_plan(place / "plan.json"), trace=SourceFile(path="", sha256=""))
+    write_plan(nowhere, place / "x.json")
+    done = run("explain", "x.json")
+    assert done.exit_code == 2
+    assert "x.json: the plan names no trace; give one with --trace" in done.stderr

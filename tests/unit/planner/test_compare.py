@@ -1,0 +1,122 @@
+import dataclasses
+import os
+from typing import Any
+
+import pytest
+
+from gearshift.objective import Objective
+from gearshift.planner import planners
+from gearshift.planner.compare import Run, accuracy_steps, compared, fewest, run_planner
+from gearshift.planner.request import PlanRequest
+from gearshift.planner.side_by_side import run_side_by_side
+from tests.unit.planner.fake import result
+from tests.unit.planner.little import PROFILE, little_request
+
+
+def run(planner: str, devices: int, slo_ms: float, found: tuple[float, float] | None) -> Run:
+    """A run whose plan has this p95 in milliseconds and accuracy, or one that failed."""
+    predicted = None if found is None else result(found[0] / 1e3, found[1], devices=devices)
+    error = {"kind": "infeasible", "message": "no"} if found is None else None
+    return Run(
+        planner=planner,
+        devices=devices,
+        latency_objective_s=slo_ms / 1e3,
+        planning_s=1.0,
+        predicted=predicted,
+        error=error,
+    )
+
+
+RUNS = [
+    run("ours", 1, 50, (40, 0.80)),
+    run("ours", 1, 100, (90, 0.85)),
+    run("ours", 2, 50, (45, 0.90)),
+    run("ours", 2, 100, (60, 0.95)),
+    run("ours", 4, 50, (45, 0.95)),
+    run("ours", 4, 100, (60, 0.95)),
+    run("single", 1, 50, None),
+    run("single", 1, 100, (80, 0.70)),
+    run("single", 2, 50, (50, 0.80)),
+    run("single", 2, 100, (50, 0.80)),
+    run("single", 4, 50, (50, 0.90)),
+    run("single", 4, 100, (70, 0.90)),
+]
+
+
+def cells(**changed: Any) -> dict[tuple[str, float, int], tuple[int | None, float | None, bool]]:
+    found = compared(RUNS, PROFILE, accuracies=[0.8, 0.9, 0.95, 0.99], **changed)
+    return {
+        (c.planner, c.accuracy, round(c.latency_s * 1e3)): (c.devices, c.saving, c.saving_at_least) for c in found.grid
+    }
+
+
+def test_a_cell_holds_the_fewest_devices_that_reach_accuracy_and_latency() -> None:
+    assert [fewest(RUNS, "ours", accuracy, 0.05) for accuracy in (0.8, 0.9, 0.95, 0.96)] == [1, 2, 4, None]
+    assert [fewest(RUNS, "ours", accuracy, 0.1) for accuracy in (0.8, 0.85, 0.9, 0.95)] == [1, 1, 2, 2]
+    assert fewest(RUNS, "single", 0.8, 0.05) == 2
+
+
+def test_savings_are_against_the_best_baseline_of_the_cell() -> None:
+    grid = cells()
+    assert grid["ours", 0.8, 50] == (1, 2.0, False)
+    assert grid["ours", 0.9, 100] == (2, 2.0, False)
+    assert grid["single", 0.8, 50] == (2, None, False)
+
+
+def test_where_no_baseline_reaches_the_cell_the_saving_is_at_least_that_of_the_most_devices() -> None:
+    grid = cells()
+    assert grid["ours", 0.95, 100] == (2, 2.0, True)
+    assert grid["ours", 0.95, 50] == (4, 1.0, True)
+    assert grid["ours", 0.99, 50] == (None, None, False)
+
+
+def test_without_baselines_there_are_no_savings() -> None:
+    assert all(saving is None for _, saving, _ in cells(baselines=[]).values())
+
+
+def test_hypervolumes_grow_with_better_plans() -> None:
+    found = compared(RUNS, PROFILE)
+    volumes = {(v.planner, v.devices): v.hypervolume for v in found.hypervolumes}
+    assert volumes["ours", 1] < volumes["ours", 2] < volumes["ours", 4]
+    assert volumes["single", 4] < volumes["ours", 4]
+    assert found.reference[0] == 1.0
+
+
+def test_rows_of_the_grid_step_up_to_the_best_accuracy_and_not_past_it() -> None:
+    steps = accuracy_steps(RUNS, 0.70)
+    assert steps == (0.75, 0.8, 0.85, 0.9, 0.95)
+    assert accuracy_steps([run("a", 1, 50, None)], 0.7) == (0.7,)
+
+
+def test_a_bug_in_a_planner_is_an_error_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(planners.MODULES, "broken", "tests.unit.planner.little")
+    found = run_planner("broken", little_request())
+    assert found.error is not None
+    assert found.error["kind"] == "bug"
+
+
+class Deadly:
+    """What ends the process that unpickles it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os._exit, (3,)
+
+
+def test_runs_side_by_side_come_in_order_and_none_ends_the_others() -> None:
+    fine = little_request(latency_s=0.05, ranges=2)
+    impossible = dataclasses.replace(fine, objective=Objective(latency_s=1e-5))
+    deadly: PlanRequest = dataclasses.replace(fine, trace=Deadly())  # type: ignore[arg-type]
+    told: list[str] = []
+    jobs = [("optimal", request) for request in (fine, impossible, deadly)]
+    runs = run_side_by_side(jobs, processes=2, progress=lambda what, _: told.append(what))
+    assert runs[0].predicted is not None
+    assert [None if r.error is None else r.error["kind"] for r in runs] == [None, "infeasible", "died"]
+    assert runs[2].error == {"kind": "died", "message": "its process ended with status 3"}
+    assert told[-1].startswith("3 of 3 runs")
+
+
+def test_each_run_says_what_it_was_asked() -> None:
+    found = run_planner("nobody", little_request(latency_s=0.05, devices=2))
+    assert (found.planner, found.devices, found.latency_objective_s) == ("nobody", 2, 0.05)
+    assert found.error is not None
+    assert "there is no planner 'nobody'" in found.error["message"]

@@ -1,0 +1,113 @@
+import functools
+
+import msgspec
+import pytest
+
+from gearshift.gear import GearPlan
+from gearshift.hardware import Device, Hardware
+from gearshift.objective import Objective
+from gearshift.planner import planners
+from gearshift.planner.explain import Explanation, explain, neighbours
+from gearshift.planner.optimal import plan, single_model_plan
+from tests.unit.planner import fake
+from tests.unit.planner.little import PROFILE, little_request, little_trace
+
+
+@functools.cache
+def planned() -> GearPlan:
+    return plan(little_request())
+
+
+@functools.cache
+def explained() -> Explanation:
+    return explain(planned(), PROFILE, little_trace())
+
+
+def test_each_range_repeats_what_the_plan_predicts_of_it() -> None:
+    gears = planned().operators["task"].gears
+    assert [r.load_range for r in explained().ranges] == [g.load_range for g in gears]
+    assert [r.predicted for r in explained().ranges] == [g.predicted for g in gears]
+
+
+def test_the_next_cascade_is_more_accurate_and_breaks_something_at_the_same_load() -> None:
+    following = [(r, r.next) for r in explained().ranges if r.next is not None]
+    assert following
+    for found, better in following:
+        assert better.predicted.accuracy > found.predicted.accuracy
+        assert better.predicted.load_qps == found.predicted.load_qps
+        assert (better.model in PROFILE.models, better.device) == (True, "cpu-0")
+        match better.breaks:
+            case "latency":
+                assert better.predicted.latency_p95_s > explained().limit_s
+            case "trace":
+                assert better.share_late_on_trace is not None
+                assert better.share_late_on_trace > 0.05
+            case "margin":
+                assert better.capacity_qps is not None
+                assert found.predicted.load_qps <= better.capacity_qps < 2 * found.predicted.load_qps
+            case "open_end":
+                assert found.load_range.to is None
+
+
+def test_devices_and_lateness_are_those_of_a_replay() -> None:
+    replayed = explained().replayed
+    assert replayed.requests == len(little_trace())
+    assert replayed.share_late == pytest.approx(planned().predictions["task"].share_late, abs=0.02)
+    assert 0 < replayed.utilisation["cpu-0"] < 1
+
+
+def test_a_load_that_the_next_cascade_cannot_carry_is_told_with_the_model_that_is_busiest() -> None:
+    crowd = little_trace(low_qps=1700, high_qps=1700)
+    (found,) = explain(single_model_plan(little_request(trace=crowd), "m0"), PROFILE, crowd).ranges
+    assert found.next is not None
+    assert (found.next.breaks, found.next.model, found.next.device) == ("load", "m0", "cpu-0")
+
+
+def test_without_a_latency_objective_the_limit_is_what_the_trace_takes() -> None:
+    operator = msgspec.structs.replace(planned().operators["task"], objective=Objective(accuracy=0.7))
+    found = explain(msgspec.structs.replace(planned(), operators={"task": operator}), PROFILE, little_trace())
+    assert found.limit_s == found.replayed.latency_s.p95
+
+
+def test_another_trace_than_the_plans_own_is_told() -> None:
+    assert explained().same_trace  # neither has a hash
+    made = msgspec.structs.replace(planned(), trace=msgspec.structs.replace(planned().trace, sha256="x"))
+    assert not explain(made, PROFILE, little_trace()).same_trace
+
+
+def test_the_same_planner_is_asked_for_one_device_fewer_and_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(planners.MODULES, "fake", "tests.unit.planner.fake")
+    hardware = Hardware(devices=(Device(id="cpu-2"), Device(id="cpu-0")))
+    made = fake.plan(little_request(hardware=hardware))
+    fake.asked.clear()
+    found = neighbours(made, PROFILE, little_trace())
+    assert [n.devices for n in found] == [1, 3]
+    assert all(n.predicted is not None for n in found)
+    assert [[d.id for d in request.hardware.devices] for request in fake.asked] == [
+        ["cpu-2"],
+        ["cpu-2", "cpu-0", "cpu-3"],
+    ]
+
+
+def test_a_neighbour_without_a_plan_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(planners.MODULES, "fake", "tests.unit.planner.fake")
+    made = fake.plan(little_request())
+    operator = msgspec.structs.replace(made.operators["task"], objective=Objective(latency_s=0.001))
+    (more,) = neighbours(msgspec.structs.replace(made, operators={"task": operator}), PROFILE, little_trace())
+    assert (more.devices, more.predicted) == (2, None)
+    assert "too much is asked" in more.reason
+
+
+def test_a_planner_that_is_not_registered_is_a_reason_too() -> None:
+    (more,) = neighbours(fake.plan(little_request()), PROFILE, little_trace())
+    assert "there is no planner 'fake'" in more.reason
+
+
+def test_the_same_range_of_load_is_planned_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
+    fake.asked.clear()
+    neighbours(planned(), PROFILE, little_trace())
+    gears = planned().operators["task"].gears
+    width = gears[1].load_range.from_
+    assert fake.asked[0].ranges == len(gears) == 4
+    assert fake.asked[0].upper_ends()[-1] == pytest.approx(4 * width)

@@ -1,0 +1,174 @@
+"""The default planner's other objectives: an accuracy, both, none, a confidence, a budget."""
+
+import functools
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from gearshift.errors import Infeasible
+from gearshift.gear import GearPlan
+from gearshift.hardware import Device, Hardware, identical_devices
+from gearshift.objective import Objective
+from gearshift.plan_file import encode_plan
+from gearshift.planner import optimal, recovery
+from gearshift.planner.optimal import frontier, plan
+from gearshift.planner.request import PlanRequest
+from gearshift.profiles.profile import Profile, RunTimeCurve
+from tests.unit.planner.little import PROFILE, little_request, little_trace, single_plan
+
+SHORT = little_trace(low_qps=60, high_qps=180)
+
+
+def request(objective: Objective, **changed: Any) -> PlanRequest:
+    return little_request(**({"objective": objective, "trace": SHORT} | changed))
+
+
+@functools.cache
+def whole_frontier() -> list[GearPlan]:
+    return frontier(request(Objective()))
+
+
+def result_of(made: GearPlan) -> Any:
+    return made.predictions["task"]
+
+
+def latency_s(made: GearPlan) -> float:
+    found = made.operators["task"].objective.latency_s
+    assert found is not None
+    return found
+
+
+def test_an_accuracy_is_kept_at_a_latency_that_a_little_less_could_not() -> None:
+    made = plan(request(Objective(accuracy=0.8)))
+    assert result_of(made).accuracy >= 0.8
+    assert result_of(made).latency_s.p95 <= latency_s(made)
+    tighter = plan(request(Objective(latency_s=0.8 * latency_s(made))))
+    assert result_of(tighter).accuracy < result_of(made).accuracy
+
+
+def test_an_accuracy_no_plan_has_is_infeasible_and_the_best_is_said() -> None:
+    with pytest.raises(Infeasible, match=r"accuracy of 0\.99; the best that was found has 0\."):
+        plan(request(Objective(accuracy=0.99)))
+
+
+def test_both_objectives_take_the_fewest_devices() -> None:
+    made = plan(request(Objective(latency_s=0.02, accuracy=0.84), hardware=identical_devices(4)))
+    assert result_of(made).accuracy >= 0.84
+    devices = len(made.hardware.devices)
+    assert 1 < devices < 4
+    fewer = plan(request(Objective(latency_s=0.02), hardware=identical_devices(devices - 1)))
+    assert result_of(fewer).accuracy < 0.84
+
+
+def test_of_several_kinds_the_least_price_is_taken() -> None:
+    kinds = (("slow", 1.0, 1.0), ("fast", 0.25, 2.5))
+    profile = Profile(
+        operator="task",
+        curves=tuple(
+            RunTimeCurve(
+                model=c.model,
+                device_kind=kind,
+                batch_sizes=c.batch_sizes,
+                median_s=tuple(factor * s for s in c.median_s),
+                p95_s=tuple(factor * s for s in c.p95_s),
+                memory_bytes=c.memory_bytes,
+            )
+            for c in PROFILE.curves
+            for kind, factor, _ in kinds
+        ),
+        predictions=PROFILE.predictions,
+    )
+    devices = [Device(id=f"{kind}{i}", kind=kind, price_per_hour=price) for kind, _, price in kinds for i in range(3)]
+    asked = request(
+        Objective(latency_s=0.02, accuracy=0.84), profile=profile, hardware=Hardware(devices=tuple(devices))
+    )
+    made = plan(asked)
+    price = sum(d.price_per_hour for d in made.hardware.devices)
+    assert result_of(made).accuracy >= 0.84
+    assert price <= 2.5
+
+
+def test_a_frontier_rises_in_latency_and_accuracy_and_every_plan_keeps_its_objective() -> None:
+    plans = whole_frontier()
+    assert len(plans) >= 3
+    latencies, accuracies = [latency_s(p) for p in plans], [result_of(p).accuracy for p in plans]
+    assert latencies == sorted(latencies)
+    assert accuracies == sorted(set(accuracies))
+    assert all(result_of(p).share_late <= 0.05 for p in plans)
+
+
+def test_a_confidence_claims_less_than_the_estimate() -> None:
+    sure = plan(request(Objective(accuracy=0.75, confidence=0.9)))
+    plain = plan(request(Objective(accuracy=0.75)))
+    assert result_of(sure).accuracy > 0.75 + 0.02
+    assert latency_s(sure) >= latency_s(plain)
+
+
+def test_a_spent_budget_gives_the_best_so_far_or_says_that_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Infeasible, match=r"no plan was found within the budget of 1e-09 s"):
+        plan(request(Objective(latency_s=0.03), budget_s=1e-9))
+
+    def spent(*_: object) -> GearPlan:
+        raise optimal.OutOfTime
+
+    monkeypatch.setattr(optimal.SloSearch, "confirmed", lambda self: (self.choices(), spent())[1])
+    made = plan(request(Objective(latency_s=0.03), budget_s=100.0))
+    assert made.unfinished
+    assert result_of(made).requests == len(SHORT)
+
+
+def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(search: optimal.SloSearch) -> GearPlan:
+        search.choices()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(optimal.SloSearch, "confirmed", interrupted)
+    assert plan(request(Objective(latency_s=0.03))).unfinished
+    assert not plan_without(monkeypatch).unfinished
+
+
+def plan_without(monkeypatch: pytest.MonkeyPatch) -> GearPlan:
+    monkeypatch.undo()
+    return plan(request(Objective(latency_s=0.03)))
+
+
+def test_the_same_request_gives_the_same_bytes() -> None:
+    asked = request(Objective(latency_s=0.03, accuracy=0.8), hardware=identical_devices(3))
+    assert encode_plan(plan(asked)) == encode_plan(plan(asked))
+
+
+# No lock-in -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_confirmed_plan_comes_back_after_a_spike() -> None:
+    asked = request(Objective(latency_s=0.03))
+    assert recovery.recovers(plan(asked), asked)
+
+
+def test_a_plan_that_does_not_come_back_is_seen() -> None:
+    """Under 400/s the fastest model, above it one that carries 220/s: at 270/s a backlog never ends."""
+    asked = little_request(latency_s=0.03, max_qps=1600.0)
+    made = plan(asked)
+    operator = made.operators["task"]
+    fastest, dearest = (single_plan(m).operators["task"].gears[0] for m in ("m0", "m2"))
+    gears = tuple(
+        msgspec.structs.replace(g, cascade=other.cascade, replicas=other.replicas)
+        for g, other in zip(operator.gears, [fastest, dearest, dearest, dearest], strict=True)
+    )
+    locked = msgspec.structs.replace(made, operators={"task": msgspec.structs.replace(operator, gears=gears)})
+    assert recovery.recovers(made, asked)
+    assert not recovery.recovers(locked, asked)
+
+
+def test_bounds_hold_in_synthetic_worlds_as_often_as_they_say() -> None:
+    from gearshift.result import lower_confidence_bound
+
+    generator = np.random.default_rng(0)
+    for mean in (0.5, 0.8, 0.95):
+        estimates = generator.binomial(400, mean, size=2000) / 400
+        held = np.mean([lower_confidence_bound(float(e), 400, 0.95) <= mean for e in estimates])
+        assert held >= 0.95
+        beta = generator.beta(4 * mean, 4 * (1 - mean), size=(500, 400)).mean(axis=1)
+        assert np.mean([lower_confidence_bound(float(e), 400, 0.95) <= mean for e in beta]) >= 0.95

@@ -1,0 +1,77 @@
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from gearshift.cascade import Cascade
+from gearshift.gear import Gear, GearPlan, LoadRange
+from gearshift.hardware import identical_devices
+from gearshift.objective import Objective
+from gearshift.plan_diff import diff
+from tests.unit.planner.fake import plan
+from tests.unit.planner.little import little_request
+
+PLAN = plan(little_request())
+GEAR = PLAN.operators["task"].gears[0]
+SMALL, LARGE = Cascade(models=("m0",)), Cascade(models=("m2",))
+
+
+def gears(*parts: tuple[float, Cascade]) -> list[Gear]:
+    ends: list[float | None] = [start for start, _ in parts[1:]]
+    return [
+        msgspec.structs.replace(
+            GEAR, load_range=LoadRange(from_=start, to=end), cascade=cascade, replicas=settings(cascade)
+        )
+        for (start, cascade), end in zip(parts, [*ends, None], strict=True)
+    ]
+
+
+def settings(cascade: Cascade) -> tuple[object, ...]:
+    return tuple(
+        msgspec.structs.replace(s, load_share=float(s.replica.split("@")[0] in cascade.models)) for s in GEAR.replicas
+    )
+
+
+def with_gears(made: Sequence[Gear]) -> GearPlan:
+    operator = msgspec.structs.replace(PLAN.operators["task"], gears=tuple(made))
+    return msgspec.structs.replace(PLAN, operators={"task": operator})
+
+
+def test_a_plan_does_not_differ_from_itself() -> None:
+    found = diff(PLAN, PLAN)
+    assert found.same
+    assert not found.origin
+    assert found.predictions[0] == found.predictions[1] == PLAN.predictions["task"]
+
+
+def test_an_objective_and_where_it_came_from_differ_by_field() -> None:
+    operator = msgspec.structs.replace(PLAN.operators["task"], objective=Objective(latency_s=0.5, accuracy=0.8))
+    found = diff(PLAN, msgspec.structs.replace(PLAN, operators={"task": operator}, planner="other"))
+    assert {c.what: (c.a, c.b) for c in found.objective} == {"latency_s": (0.03, 0.5), "accuracy": (None, 0.8)}
+    assert [(c.what, c.a, c.b) for c in found.origin] == [("planner", "fake", "other")]
+    assert not found.same
+
+
+def test_devices_and_replicas_differ_by_where_they_are() -> None:
+    found = diff(PLAN, plan(little_request(devices=2)))
+    assert [(c.what, c.a) for c in found.hardware] == [("cpu-1", None)]
+    assert {c.what: (c.a, c.b) for c in found.placement} == {f"m{k} on cpu-1": (None, 1) for k in range(3)}
+    assert identical_devices(2).devices[1].id == "cpu-1"
+
+
+def test_ranges_are_laid_over_each_other_and_alike_neighbours_joined() -> None:
+    a = with_gears(gears((0, LARGE), (100, LARGE), (200, SMALL)))
+    b = with_gears(gears((0, LARGE), (50, SMALL), (300, SMALL)))
+    (change,) = diff(a, b).gears
+    assert (change.load_range.from_, change.load_range.to) == (50, 200)
+    assert (change.a.cascade, change.b.cascade) == (LARGE, SMALL)
+
+
+@pytest.mark.parametrize("field", ["largest_batch_size", "minimum_queue_length"])
+def test_settings_of_replicas_in_use_differ_and_those_of_others_do_not(field: str) -> None:
+    def changed(used: bool) -> GearPlan:
+        rows = [msgspec.structs.replace(s, **{field: 3}) if (s.load_share > 0) == used else s for s in GEAR.replicas]
+        return with_gears([msgspec.structs.replace(GEAR, replicas=tuple(rows))])
+
+    assert len(diff(PLAN, changed(True)).gears) == 1
+    assert diff(PLAN, changed(False)).same
