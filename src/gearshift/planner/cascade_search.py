@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
 from gearshift.hardware import Device
-from gearshift.profiles.profile import PART_A, PredictionRecords, Profile
+from gearshift.profiles.profile import PART_A, PredictionRecords, Profile, RunTimeCurve
 
 Floats = NDArray[np.float64]
 Chain = tuple[str, ...]
@@ -71,13 +71,24 @@ class CascadeSpace:
 
 
 def work_per_request_s(profile: Profile, device: Device) -> dict[str, float]:
-    """Seconds of a device like `device` that each model takes per request, at the batch size where that is least."""
+    """Device-seconds per request of each model on devices like `device`, at the best batch size and degree profiled."""
     work = {}
     for model in profile.models:
-        curve = profile.curve(model, device_kind=device.kind, cores=device.cores)
-        table = curve.table_ns()[1:] / 1e9
-        work[model] = float((table / np.arange(1, len(table) + 1)).min())
+        degrees = [
+            c.tensor_parallel
+            for c in profile.curves
+            if (c.model, c.device_kind, c.cores, c.segment) == (model, device.kind, device.cores, 0)
+        ]
+        work[model] = min(
+            _least_work_s(profile.curve(model, device_kind=device.kind, cores=device.cores, tensor_parallel=degree))
+            for degree in degrees or [1]
+        )
     return work
+
+
+def _least_work_s(curve: RunTimeCurve) -> float:
+    table = curve.table_ns()[1:] / 1e9
+    return curve.tensor_parallel * float((table / np.arange(1, len(table) + 1)).min())
 
 
 def any_chain(chain: Chain) -> bool:

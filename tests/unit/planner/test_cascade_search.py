@@ -1,3 +1,6 @@
+import dataclasses
+
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -152,6 +155,17 @@ def test_the_work_of_a_request_is_its_part_of_the_best_batch() -> None:
     assert work_per_request_s(profile, Device(id="d"))["m0"] == pytest.approx(
         (0.001 * (0.5 + 0.5 * largest) + 0.0001) / largest
     )
+
+
+def test_the_work_of_a_request_counts_all_devices_of_a_replica_that_spans_several() -> None:
+    profile = synthetic_profile(models=2, samples=20)
+    narrow = msgspec.structs.replace(profile.curves[0], batch_sizes=(1,), median_s=(0.5,), p95_s=(0.5,))
+    wide = msgspec.structs.replace(
+        profile.curves[1], batch_sizes=(1,), median_s=(0.2,), p95_s=(0.2,), tensor_parallel=2
+    )
+    curves = (narrow, msgspec.structs.replace(narrow, median_s=(0.3,), tensor_parallel=2), wide)
+    work_s = work_per_request_s(dataclasses.replace(profile, curves=curves), Device(id="d"))
+    assert work_s == {"m0": pytest.approx(0.5 + 0.0001), "m1": pytest.approx(2 * (0.2 + 0.0001))}
 
 
 @pytest.mark.parametrize("most", [2, 3, 10, 1000])
