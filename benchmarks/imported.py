@@ -2,7 +2,7 @@
 
 import csv
 import json
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -77,18 +77,19 @@ def frugalml(data: Path, name: str, *, seed: int = 0) -> Profile:
     )
 
 
-def mt_bench(data: Path, *, seed: int = 0) -> Profile:
-    """Judged turns of four Llamas with Llama-2's run times, one request at a time; the largest spans two devices."""
+def mt_bench(data: Path, *, models: Sequence[str] = tuple(LLAMAS), seed: int = 0) -> Profile:
+    """Judged turns of Llamas with Llama-2's run times, one request at a time; the largest spans two devices."""
     folder = data / "predictions" / "mt_bench"
     scores: dict[str, list[float]] = {}
     for line in (folder / "scores.txt").read_text().splitlines():
         if line.strip():
             scores[line.split(".txt")[0].rsplit("_", 1)[1]] = json.loads(line[line.index("[") :])
-    sure = {m: json.loads((folder / f"certainty_{m}.json").read_text()) for m in LLAMAS}
+    sure = {m: json.loads((folder / f"certainty_{m}.json").read_text()) for m in models}
     turns = [i for i in range(len(scores["1b"])) if min(scores[m][i] for m in LLAMAS) >= 0]
     times = json.loads((data / "profiles" / "llama_v100.json").read_text())
     curves = []
-    for model, timed in LLAMAS.items():
+    for model in models:
+        timed = LLAMAS[model]
         parts_s = [s for s in times[timed]["runtime"]["default"] if s > 0]
         curves.append(
             RunTimeCurve(
@@ -105,9 +106,9 @@ def mt_bench(data: Path, *, seed: int = 0) -> Profile:
         operator="chat",
         curves=tuple(curves),
         predictions=PredictionRecords(
-            models=tuple(LLAMAS),
-            quality=np.array([[scores[m][i] / 10 for i in turns] for m in LLAMAS]),
-            certainty=np.array([[sure[m][str(i)] for i in turns] for m in LLAMAS]),
+            models=tuple(models),
+            quality=np.array([[scores[m][i] / 10 for i in turns] for m in models]),
+            certainty=np.array([[sure[m][str(i)] for i in turns] for m in models]),
             part=halves(len(turns), seed),
         ),
     )
@@ -122,9 +123,3 @@ def azure_conversations(data: Path, *, start_s: float, seconds: float) -> Trace:
     times_s = np.sort(np.array(times) - min(times))
     inside = times_s[(times_s >= start_s) & (times_s < start_s + seconds)] - start_s
     return Trace(arrivals_ns=np.rint(inside * 1e9).astype(np.int64), duration_s=seconds)
-
-
-def thinned(trace: Trace, keep: float, *, seed: int = 0) -> Trace:
-    """A share of the arrivals, drawn at random."""
-    kept = np.random.default_rng(seed).random(len(trace)) < keep
-    return replace(trace, arrivals_ns=trace.arrivals_ns[kept])
