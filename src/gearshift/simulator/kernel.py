@@ -22,7 +22,7 @@ TAKE, ANSWERED, SHIFT = int(decisions.Decision.TAKE), int(decisions.Decision.ANS
 arrival_rate_qps = inlined(load.arrival_rate_qps)
 gear_in_force = inlined(gear_shift.gear_in_force)
 choose_replica = inlined(routing.choose_replica)
-carry_credits = inlined(routing.carry_credits)
+carry_turns = inlined(routing.carry_turns)
 start_reason = inlined(batching.start_reason)
 batch_size = inlined(batching.batch_size)
 next_model = inlined(forwarding.next_model)
@@ -72,7 +72,8 @@ class Settings(NamedTuple):
 class State(NamedTuple):
     """What changes.  Per device: `busy`, `ends_ns` (of the batch whose first device it is), `ending`, `wakes_ns`.
 
-    Per replica: `batch` (its first sample), `batch_length`, `credits`.  Per sample: `visited` models as bits.
+    Per replica: `batch` (its first sample), `batch_length`.  Per sample: `visited` models as bits.
+    Rings of turns: `last` per model; `following`, `due` and `stride` per replica.
     `touched` lists idle devices to start on after an event; `is_touched` says which are in it.
     """
 
@@ -83,7 +84,10 @@ class State(NamedTuple):
     wakes_ns: Any
     batch: Any
     batch_length: Any
-    credits: Any
+    last: Any
+    following: Any
+    due: Any
+    stride: Any
     visited: Any
     touched: Any
     is_touched: Any
@@ -137,9 +141,7 @@ def route(
     plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, sample: int, model: int, now_ns: int
 ) -> None:
     """Queue a sample at a replica of `model`."""
-    base = state.numbers[GEAR] * settings.replicas
-    begin, end = plan.model_begin[model], plan.model_begin[model + 1]
-    replica = choose_replica(plan.shares, base, state.credits, begin, end)
+    replica = choose_replica(model, state.last, state.following, state.due, state.stride)
     add(q, replica, sample, now_ns)
     state.numbers[WAITING] += 1
     touch(plan, state, replica)
@@ -285,11 +287,20 @@ def finish_batch(
 
 
 @inlined
+def share_turns(plan: Plan, settings: Settings, state: State) -> None:
+    """Route by the shares of the gear in force."""
+    base = state.numbers[GEAR] * settings.replicas
+    for model in range(settings.models):
+        begin, end = plan.model_begin[model], plan.model_begin[model + 1]
+        carry_turns(plan.shares, base, model, begin, end, state.last, state.following, state.due, state.stride)
+
+
+@inlined
 def shift(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, gear: int, now_ns: int) -> None:
     """Change the gear, and test all idle devices again."""
     write(state, out, now_ns, SHIFT, state.numbers[GEAR], gear, 0)
     state.numbers[GEAR] = gear
-    carry_credits(plan.shares, gear * settings.replicas, state.credits, settings.replicas)
+    share_turns(plan, settings, state)
     row = state.numbers[SHIFTS]
     if row < out.shifts.shape[0]:
         out.shifts[row, 0] = now_ns
@@ -329,6 +340,7 @@ def run(
     kept_ns = state.kept_ns
     metered = 0
     metered_at_tick = 0
+    share_turns(plan, settings, state)
     while state.numbers[DONE] < samples:
         arrival_ns = arrivals_ns[arrived] if arrived < samples else NEVER_NS
         end_ns = state.numbers[NEXT_END_NS]
