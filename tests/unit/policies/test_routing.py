@@ -80,14 +80,15 @@ def test_over_very_many_samples_each_replica_has_its_share(parts: list[int]) -> 
 
 @RANDOM
 @given(weights(16))
-def test_no_replica_is_ever_two_samples_ahead_of_its_share_or_three_behind(parts: list[int]) -> None:
+def test_no_replica_is_ever_three_samples_from_its_share(parts: list[int]) -> None:
+    """Its own turns are exact to one; the others', all early or all late at once, add a part of theirs to that."""
     whole = sum(parts)
     taken = Ring(parts).take(2 * whole)
     counts = [0] * len(parts)
     for n, replica in enumerate(taken, 1):
         counts[replica] += 1
         for count, part in zip(counts, parts, strict=True):
-            assert -3 < count - n * part / whole < 2
+            assert abs(count - n * part / whole) < 3
 
 
 @RANDOM
