@@ -8,8 +8,9 @@ from gearshift.decisions import Decision
 from gearshift.plan_tables import plan_tables
 from gearshift.runtime.virtual import run_virtually
 from gearshift.simulator.simulate import simulate_tables
-from tests.conformance.plans import Case, cases
+from tests.conformance.plans import MS, Case, cases
 from tests.conformance.scenario import long_case
+from tests.conformance.small import small_gear, small_plan, small_workload
 
 
 def assert_same_decisions(case: Case) -> list[tuple[int, int, int, int, int]]:
@@ -43,3 +44,17 @@ def test_router_and_simulator_decide_alike_on_a_long_trace_with_many_gear_shifts
     kinds = [row[1] for row in log]
     assert kinds.count(Decision.SHIFT) > 100
     assert kinds.count(Decision.ANSWER) == 60_000
+
+
+def test_router_and_simulator_decide_alike_when_batches_end_together_on_many_devices() -> None:
+    placed = {f"{model}{i:02d}": f"d{i:02d}" for model in "ab" for i in range(40)}
+    generator = np.random.default_rng(1)
+    workload = small_workload(np.sort(generator.integers(0, 40, 3000)))
+    case = Case(
+        plan=small_plan(placed, small_gear(placed, "a b", (0.5,))),
+        run_ns=[(2 + np.arange(5)) * MS] * len(placed),
+        certainty=generator.random((2, len(workload))),
+        workload=workload,
+    )
+    log = assert_same_decisions(case)
+    assert {row[2] for row in log if row[1] == Decision.START} == set(range(80))

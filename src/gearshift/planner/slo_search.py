@@ -119,9 +119,9 @@ class SloSearch:
     def confirmed(self) -> GearPlan:
         """The most accurate choice that holds on all arrival seeds, on part A and on part B; raises `Infeasible`."""
         choices = self.choices()
-        self.progress("improving", 0.85)
+        self.progress(f"improving an accuracy of {choices[0].accuracy:.4f}", 0.85)
         improved = self._improved(choices[0])
-        self.progress("confirming", 0.95)
+        self.progress(f"confirming an accuracy of {improved.accuracy:.4f}", 0.95)
         for choice in [improved, *choices] if improved is not choices[0] else choices:
             made = self._confirmed(choice)
             if made is not None:

@@ -88,6 +88,7 @@ class SteadyState:
     objective: Objective
     seed: int
     _work_s: dict[str, NDArray[np.float64]] = field(init=False, repr=False)
+    _larger_is_cheaper: bool = field(init=False, repr=False)
     _unit_gaps: NDArray[np.float64] = field(init=False, repr=False)
     _records: NDArray[np.int32] = field(init=False, repr=False)
     _cells: dict[_Key, _Measured] = field(default_factory=dict, repr=False)
@@ -97,6 +98,8 @@ class SteadyState:
     def __post_init__(self) -> None:
         curves = curves_of(self.profile, self.hardware, self.placement)
         self._work_s = {id_: curve.table_ns()[1:] / 1e9 for id_, curve in curves.items()}
+        each_s = [table / np.arange(1, len(table) + 1) for table in self._work_s.values()]
+        self._larger_is_cheaper = all(bool((np.diff(s) <= 1e-9).all()) for s in each_s)
         self._unit_gaps = np.random.default_rng([self.seed, 1]).exponential(1.0, SAMPLES)
         trace = Trace(arrivals_ns=np.arange(SAMPLES, dtype=np.int64), duration_s=SAMPLES / NS_PER_S)
         self._records = draw_workload(trace, self.profile.predictions.indices(PART_A), seed=self.seed).record
@@ -167,15 +170,21 @@ class SteadyState:
     def holds(self, cascade: Cascade, load_qps: float) -> bool:
         """Whether some largest batch keeps the cascade stable and within the objective at this load.
 
-        Tried first is the one with which the cascade was seen to hold last.
+        Tried first is the one with which the cascade was seen to hold last.  Where a batch never takes longer per
+        request than a smaller one, what overloads the devices does so with smaller batches, too.
         """
         sizes = self.batch_sizes()[::-1]
         first = self._held_with.get(cascade, sizes[0])
+        overloads_up_to = 0
         for size in [first, *(s for s in sizes if s != first)]:
+            if size <= overloads_up_to:
+                continue
             cell = self.cell(cascade, load_qps, size)
             if self.meets(cell):
                 self._held_with[cascade] = size
                 return True
+            if not cell.stable and self._larger_is_cheaper:
+                overloads_up_to = max(overloads_up_to, size)
         return False
 
     def capacity_qps(self, cascade: Cascade, *, least_qps: float, most_qps: float) -> float:

@@ -16,7 +16,7 @@ from gearshift.policies.forwarding import ANSWER, next_model
 from gearshift.policies.gear_shift import gear_in_force
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arrival_rate_qps
 from gearshift.policies.order import replica_key
-from gearshift.policies.routing import carry_credits, choose_replica
+from gearshift.policies.routing import carry_turns, choose_replica
 from gearshift.request import Sample
 from gearshift.runtime.queue import WaitingQueue
 
@@ -71,10 +71,14 @@ class Router:
         self._lost = [False] * self._replicas
         self._wake_ns: list[int | None] = [None] * len(tables.device_ids)
         self._touched: list[int] = []
-        self._credits = [0] * self._replicas
+        self._last = [-1] * self._models
+        self._following = [-1] * self._replicas
+        self._due = [0] * self._replicas
+        self._stride = [0] * self._replicas
         self._arrived_since_tick = 0
         self._ticked_ns = 0
         self._last_arrivals: deque[int] = deque(maxlen=METER_KEEPS_ARRIVALS)
+        self._share_turns()
 
     # Events, in the order in which they are taken at one instant.
 
@@ -212,13 +216,7 @@ class Router:
     # Steps.
 
     def _route(self, sample: Sample, model: int, now_ns: int) -> None:
-        replica = choose_replica(
-            self._shares,
-            self.gear * self._replicas,
-            self._credits,
-            self._model_begin[model],
-            self._model_begin[model + 1],
-        )
+        replica = choose_replica(model, self._last, self._following, self._due, self._stride)
         if replica < 0:
             self._answer_without(model, sample, now_ns)
             return
@@ -290,7 +288,7 @@ class Router:
 
     def _shift(self, gear: int, now_ns: int) -> None:
         before, self.gear = self.gear, gear
-        carry_credits(self._shares, gear * self._replicas, self._credits, self._replicas)
+        self._share_turns()
         self._write(now_ns, Decision.SHIFT, before, gear, 0)
         if self._shifted is not None:
             self._shifted(before, gear)
@@ -321,6 +319,13 @@ class Router:
                 weights = planned if any(planned) else [not self._lost[r] for r in replicas]
                 shares = whole_shares(weights) if any(weights) else [0] * len(weights)
                 self._shares[base + replicas.start : base + replicas.stop] = shares
+        self._share_turns()
+
+    def _share_turns(self) -> None:
+        """Route by the shares of the gear in force."""
+        base = self.gear * self._replicas
+        for model, (begin, end) in enumerate(pairwise(self._model_begin)):
+            carry_turns(self._shares, base, model, begin, end, self._last, self._following, self._due, self._stride)
 
     def _write(self, now_ns: int, kind: Decision, a: int, b: int, c: int) -> None:
         if self._log is not None:

@@ -13,6 +13,8 @@ from gearshift.simulator.compiled import compiled, inlined
 from gearshift.simulator.queues import NONE, Queues
 
 NEVER_NS = 1 << 62
+BLOCK = 16
+"""So many devices keep their earliest end together, so that the next end is found in few steps among many."""
 
 ANSWER = forwarding.ANSWER
 NOT_YET = batching.NOT_YET
@@ -22,7 +24,7 @@ TAKE, ANSWERED, SHIFT = int(decisions.Decision.TAKE), int(decisions.Decision.ANS
 arrival_rate_qps = inlined(load.arrival_rate_qps)
 gear_in_force = inlined(gear_shift.gear_in_force)
 choose_replica = inlined(routing.choose_replica)
-carry_credits = inlined(routing.carry_credits)
+carry_turns = inlined(routing.carry_turns)
 start_reason = inlined(batching.start_reason)
 batch_size = inlined(batching.batch_size)
 next_model = inlined(forwarding.next_model)
@@ -72,18 +74,24 @@ class Settings(NamedTuple):
 class State(NamedTuple):
     """What changes.  Per device: `busy`, `ends_ns` (of the batch whose first device it is), `ending`, `wakes_ns`.
 
-    Per replica: `batch` (its first sample), `batch_length`, `credits`.  Per sample: `visited` models as bits.
+    `block_ends_ns`: the earliest of `ends_ns` per `BLOCK` devices.  Per replica: `batch` (its first sample),
+    `batch_length`.  Per sample: `visited` models as bits.  `last` per model and `following`, `due`, `stride` per
+    replica are the rings of `policies/routing.py`.
     `touched` lists idle devices to start on after an event; `is_touched` says which are in it.
     """
 
     numbers: Any
     busy: Any
     ends_ns: Any
+    block_ends_ns: Any
     ending: Any
     wakes_ns: Any
     batch: Any
     batch_length: Any
-    credits: Any
+    last: Any
+    following: Any
+    due: Any
+    stride: Any
     visited: Any
     touched: Any
     is_touched: Any
@@ -137,9 +145,7 @@ def route(
     plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, sample: int, model: int, now_ns: int
 ) -> None:
     """Queue a sample at a replica of `model`."""
-    base = state.numbers[GEAR] * settings.replicas
-    begin, end = plan.model_begin[model], plan.model_begin[model + 1]
-    replica = choose_replica(plan.shares, base, state.credits, begin, end)
+    replica = choose_replica(model, state.last, state.following, state.due, state.stride)
     add(q, replica, sample, now_ns)
     state.numbers[WAITING] += 1
     touch(plan, state, replica)
@@ -162,6 +168,41 @@ def spans_busy_device(plan: Plan, state: State, replica: int) -> bool:
 
 
 @inlined
+def note_end(state: State, lead: int, end_ns: int) -> None:
+    """A batch with `lead` as its first device ends at `end_ns`."""
+    state.ends_ns[lead] = end_ns
+    state.block_ends_ns[lead // BLOCK] = min(state.block_ends_ns[lead // BLOCK], end_ns)
+    state.numbers[NEXT_END_NS] = min(state.numbers[NEXT_END_NS], end_ns)
+
+
+@inlined
+def next_lead(state: State) -> int:
+    """The first device of the batch that ends next; of several batches the lowest."""
+    block = 0
+    while state.block_ends_ns[block] != state.numbers[NEXT_END_NS]:
+        block += 1
+    lead = block * BLOCK
+    while state.ends_ns[lead] != state.numbers[NEXT_END_NS]:
+        lead += 1
+    return lead
+
+
+@inlined
+def forget_end(state: State, lead: int) -> None:
+    """The batch with `lead` as its first device has ended; find the next end."""
+    state.ends_ns[lead] = NEVER_NS
+    first = lead // BLOCK * BLOCK
+    block_end_ns = NEVER_NS
+    for device in range(first, first + BLOCK):
+        block_end_ns = min(block_end_ns, state.ends_ns[device])
+    state.block_ends_ns[lead // BLOCK] = block_end_ns
+    next_end_ns = NEVER_NS
+    for block_end_ns in state.block_ends_ns:
+        next_end_ns = min(next_end_ns, block_end_ns)
+    state.numbers[NEXT_END_NS] = next_end_ns
+
+
+@inlined
 def start_batch(
     plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, replica: int, reason: int, now_ns: int
 ) -> None:
@@ -179,9 +220,8 @@ def start_batch(
         state.wakes_ns[device] = NEVER_NS
         out.busy_ns[device] += run_ns
     lead = plan.spans[plan.spans_begin[replica]]
-    state.ends_ns[lead] = now_ns + run_ns
     state.ending[lead] = replica
-    state.numbers[NEXT_END_NS] = min(state.numbers[NEXT_END_NS], now_ns + run_ns)
+    note_end(state, lead, now_ns + run_ns)
     out.batches[replica, size] += 1
     if out.log.shape[0] > 0:
         write(state, out, now_ns, START, replica, size, reason)
@@ -277,11 +317,17 @@ def finish_batch(
         else:
             route(plan, settings, state, q, out, sample, following, now_ns)
         sample = following_sample
-    next_end_ns = NEVER_NS
-    for end_ns in state.ends_ns:
-        next_end_ns = min(next_end_ns, end_ns)
-    state.numbers[NEXT_END_NS] = next_end_ns
+    forget_end(state, lead)
     start_on_touched(plan, settings, state, q, out, now_ns)
+
+
+@inlined
+def share_turns(plan: Plan, settings: Settings, state: State) -> None:
+    """Route by the shares of the gear in force."""
+    base = state.numbers[GEAR] * settings.replicas
+    for model in range(settings.models):
+        begin, end = plan.model_begin[model], plan.model_begin[model + 1]
+        carry_turns(plan.shares, base, model, begin, end, state.last, state.following, state.due, state.stride)
 
 
 @inlined
@@ -289,7 +335,7 @@ def shift(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome,
     """Change the gear, and test all idle devices again."""
     write(state, out, now_ns, SHIFT, state.numbers[GEAR], gear, 0)
     state.numbers[GEAR] = gear
-    carry_credits(plan.shares, gear * settings.replicas, state.credits, settings.replicas)
+    share_turns(plan, settings, state)
     row = state.numbers[SHIFTS]
     if row < out.shifts.shape[0]:
         out.shifts[row, 0] = now_ns
@@ -329,16 +375,14 @@ def run(
     kept_ns = state.kept_ns
     metered = 0
     metered_at_tick = 0
+    share_turns(plan, settings, state)
     while state.numbers[DONE] < samples:
         arrival_ns = arrivals_ns[arrived] if arrived < samples else NEVER_NS
         end_ns = state.numbers[NEXT_END_NS]
         wake_ns = state.numbers[NEXT_WAKE_NS]
         now_ns = min(end_ns, next_tick_ns, arrival_ns, wake_ns)
         if end_ns == now_ns:
-            lead = 0
-            while state.ends_ns[lead] != now_ns:
-                lead += 1
-            finish_batch(plan, settings, state, q, out, record, certainty, lead, now_ns)
+            finish_batch(plan, settings, state, q, out, record, certainty, next_lead(state), now_ns)
         elif next_tick_ns == now_ns:
             kept = min(metered, METER_KEEPS_ARRIVALS)
             oldest_ns = kept_ns[metered % METER_KEEPS_ARRIVALS] if kept == METER_KEEPS_ARRIVALS else 0

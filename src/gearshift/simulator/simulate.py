@@ -149,17 +149,22 @@ def simulate_tables(
         starvation_ns=tables.starvation_ns,
         most_waiting=most_waiting,
     )
+    blocks = -(-devices // kernel.BLOCK)
     numbers = np.zeros(8, dtype=np.int64)
     numbers[kernel.NEXT_END_NS] = numbers[kernel.NEXT_WAKE_NS] = kernel.NEVER_NS
     state = kernel.State(
         numbers=numbers,
         busy=np.zeros(devices, dtype=np.int8),
-        ends_ns=np.full(devices, kernel.NEVER_NS),
+        ends_ns=np.full(blocks * kernel.BLOCK, kernel.NEVER_NS),
+        block_ends_ns=np.full(blocks, kernel.NEVER_NS),
         ending=np.full(devices, NONE),
         wakes_ns=np.full(devices, kernel.NEVER_NS),
         batch=np.full(replicas, NONE),
         batch_length=np.zeros(replicas, dtype=np.int64),
-        credits=np.zeros(replicas, dtype=np.int64),
+        last=np.full(len(tables.models), NONE),
+        following=np.full(replicas, NONE),
+        due=np.zeros(replicas, dtype=np.int64),
+        stride=np.zeros(replicas, dtype=np.int64),
         visited=np.zeros(n, dtype=np.int64),
         touched=np.zeros(devices, dtype=np.int64),
         is_touched=np.zeros(devices, dtype=np.int8),
