@@ -30,6 +30,7 @@ from gearshift.profiles.run_times import run_times_ns
 from gearshift.result import percentile
 from gearshift.simulator.simulate import Simulation, simulate_tables
 
+TRIED_IN_VAIN = 200
 Assignment = tuple[int, ...]
 Replayed = Callable[[Assignment], tuple[Point, set[int]]]
 """The point of an assignment, and which ranges' gears were in force."""
@@ -74,6 +75,33 @@ def search_all(choices: Sequence[int], replayed: Replayed) -> Space:
             replays += 1
             points[tuple(a if k in in_force else slice(None) for k, a in enumerate(assignment))] = point
     return Space(points, replays)
+
+
+def front_search(space: Space, replays: int, seed: int) -> list[Assignment]:
+    """What a plain search looks at, in its order, in so many replays: a yardstick for what replays can find.
+
+    It begins with the same cascade in all ranges, and then changes one range or two of an assignment that nothing
+    seen so far beats, drawn at random; one anywhere, where its neighbours have all been seen.
+    """
+    choices = space.points.shape[:-1]
+    generator = np.random.default_rng([seed, 9])
+    same = [tuple(min(c, n - 1) for n in choices) for c in range(max(choices))]
+    seen = list(dict.fromkeys(same))[:replays]
+    known = set(seen)
+    in_vain = 0
+    while len(seen) < min(replays, len(space.flat())):
+        if not in_vain:
+            front = front_of(np.array([space.points[a] for a in seen]))
+        changed = list(seen[front[generator.integers(len(front))]])
+        for k in generator.integers(len(choices), size=generator.integers(1, 3)).tolist():
+            changed[k] = int(np.clip(changed[k] + generator.choice((-2, -1, 1, 2)), 0, choices[k] - 1))
+        if in_vain > TRIED_IN_VAIN:
+            changed = [int(generator.integers(n)) for n in choices]
+        in_vain = in_vain + 1 if tuple(changed) in known else 0
+        if not in_vain:
+            known.add(tuple(changed))
+            seen.append(tuple(changed))
+    return seen
 
 
 class Replays:

@@ -3,7 +3,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from constrained import Assignment, Replays, front_of, search_all
+from constrained import Assignment, Replays, front_of, front_search, search_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging import Point, volume, worst_model
@@ -132,6 +132,16 @@ def test_sharing_replays_changes_no_point(instance: Instance) -> None:
     for assignment in product(*map(range, choices)):
         assert tuple(space.points[assignment]) == replayed(assignment)[0]
     assert space.replays <= len(space.flat())
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(instances(), st.integers(1, 100))
+def test_a_plain_search_sees_nothing_twice_and_in_the_end_everything(instance: Instance, replays: int) -> None:
+    choices, replayed = instance
+    space = search_all(choices, replayed)
+    seen = front_search(space, replays, seed=0)
+    assert len(seen) == len(set(seen)) == min(replays, len(space.flat()))
+    assert set(seen) <= set(product(*map(range, choices)))
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
