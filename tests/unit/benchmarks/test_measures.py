@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from fewest_devices import Growing, Reached, saving, wanted_accuracies
+from fewest_devices import Growing, Reached, least_devices, saving, wanted_accuracies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from imported import halves, powers_of_two
@@ -8,7 +8,9 @@ from judging import counting, judged
 from planner_constrained import OTHER_SEED, at_batch_one, highest_metered_qps, simulated_again
 from planner_growth import KINDS, mixed_devices, several_kinds, slope
 
+from gearshift.cascade import Cascade
 from gearshift.hardware import GIB
+from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.steady_state import SteadyState
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.workload import Trace
@@ -30,6 +32,23 @@ def test_the_fewest_devices_are_those_of_trying_every_number(steps: list[int], w
     enough = [n for n in range(1, most + 1) if accuracies[n] >= wanted]
     assert found == (Reached(enough[0], accuracies[enough[0]] + 100) if enough else None)
     assert len(tried) == len(set(tried))
+
+
+def test_a_search_for_the_fewest_devices_may_begin_higher() -> None:
+    assert Growing(lambda n: (n / 10, n / 10)).fewest(0.55, least=3, most=8) == Reached(6, 0.6)
+    assert Growing(lambda n: (n / 10, n / 10)).fewest(0.55, least=6, most=8) == Reached(6, 0.6)
+    assert Growing(lambda n: (n / 10, n / 10)).fewest(0.95, least=9, most=8) is None
+
+
+def test_an_accuracy_between_two_choices_takes_the_work_of_a_mixture() -> None:
+    choices = [
+        CandidateCascade(cascade=Cascade(models=(m,)), accuracy=accuracy, work_s=work_s, reach=(1.0,))
+        for m, accuracy, work_s in (("a", 0.6, 0.01), ("b", 0.7, 0.05), ("c", 0.8, 0.06))
+    ]
+    assert least_devices(choices, 0.8, 100.0) == 6
+    assert least_devices(choices, 0.7, 101.0) == 3  # half a, half c: 0.035 s
+    assert least_devices(choices, 0.5, 100.0) == 1
+    assert least_devices(choices, 0.9, 100.0) == 1
 
 
 def test_a_saving_is_counted_against_the_best_rival_that_reaches_the_cell() -> None:
