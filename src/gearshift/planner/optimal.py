@@ -12,7 +12,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import pairwise, product
 
 import msgspec
 import numpy as np
@@ -40,7 +40,9 @@ NAME = "optimal"
 LAYOUTS = 3
 """How many of the placements that are best in the bound are planned on."""
 LADDER_STEP = 1.08
-FRONTIER_POINTS = 12
+COARSE_POINTS = 5
+FRONTIER_POINTS = 14
+"""How many latency objectives a frontier is planned for; the first few evenly, the rest where most is open."""
 SLOWEST_FACTOR = 12.0
 CERTIFICATES = 3
 """How many plans may be held against part B; with a confidence each gets its part of the level."""
@@ -121,7 +123,7 @@ def frontier_with(
     search = _Planner(request, progress, candidates=candidates, placement=placement)
     found: list[GearPlan] = []
     try:
-        for made in search.along(latencies_s or search.ladder(FRONTIER_POINTS)):
+        for made in search.along(latencies_s) if latencies_s else search.spread():
             found.append(msgspec.structs.replace(made, planner=planner))  # noqa: PERF401  what there is at Ctrl-C stays
     except (KeyboardInterrupt, OutOfTime):
         found = [msgspec.structs.replace(made, unfinished=True) for made in found]
@@ -160,15 +162,19 @@ class _Planner:
         self._steady: dict[tuple[Hardware, Placement], SteadyState] = {}
         self._current: SloSearch | None = None
         self._kept: GearPlan | None = None
+        self._accuracy_on_a = 0.0
         self._ends_s = math.inf if request.budget_s is None else time.monotonic() + request.budget_s
 
     # The three objectives.
 
-    def most_accurate(self, request: PlanRequest) -> GearPlan:
-        """The most accurate plan within the latency objective, over the best placements."""
+    def most_accurate(self, request: PlanRequest, *, explain: bool = True) -> GearPlan:
+        """The most accurate plan within the latency objective, over the best placements.
+
+        Without `explain`, what is infeasible is not examined for the nearest objective, which takes replays.
+        """
         feasible, infeasible = [], []
         for search in self.searches(request):
-            self._current = search
+            self._current, search.explain = search, explain
             try:
                 feasible.append((search.steady_accuracy(), search))
             except Infeasible as error:
@@ -176,7 +182,9 @@ class _Planner:
         for _, search in sorted(feasible, key=lambda f: -f[0]):
             self._current = search
             try:
-                return search.confirmed()
+                made = search.confirmed()
+                self._accuracy_on_a = search.choices()[0].accuracy
+                return made
             except Infeasible as error:
                 infeasible.append(error)
         raise min(infeasible, key=lambda e: e.nearest_latency_s or math.inf)
@@ -228,19 +236,54 @@ class _Planner:
         raise self._out_of_reach(best)
 
     def along(self, latencies_s: Sequence[float]) -> Iterator[GearPlan]:
-        """A confirmed plan for each latency objective that has one; if none has, for the nearest that is feasible."""
-        nearest_s, found = math.inf, False
+        """A confirmed plan for each latency objective that has one; raises `Infeasible` where none has."""
+        found = False
         for i, latency_s in enumerate(latencies_s):
             self.progress(f"planning for {latency_s * 1e3:.3g} ms", i / len(latencies_s))
             try:
-                yield self.most_accurate(self._asked(latency_s=latency_s))
+                yield self.most_accurate(self._asked(latency_s=latency_s), explain=False)
                 found = True
-            except Infeasible as error:
-                nearest_s, refused = min(nearest_s, error.nearest_latency_s or math.inf), error
+            except Infeasible:
+                continue
         if not found:
-            if nearest_s == math.inf:
-                raise refused
-            yield self.most_accurate(self._asked(latency_s=nearest_s))
+            yield self.most_accurate(self._asked(latency_s=max(latencies_s)))
+
+    def spread(self) -> Iterator[GearPlan]:
+        """Confirmed plans for objectives where they are worth most.
+
+        After a few even steps, each next objective halves the gap between two neighbours that leaves the most
+        hypervolume open: the ratio of their latencies, on a log scale, times the difference of their accuracies.
+        Raises `Infeasible` where even the loosest has none.
+        """
+        floor = min(_evaluated(self.request, Cascade(models=(m,))).accuracy for m in self.request.profile.models)
+        lowest_s, *_, loosest_s = self.ladder()
+        try:
+            yield self.most_accurate(self._asked(latency_s=loosest_s))
+        except Infeasible as error:
+            if error.nearest_latency_s is None:
+                raise
+            loosest_s = 2 * error.nearest_latency_s
+            yield self.most_accurate(self._asked(latency_s=loosest_s))
+        known = {loosest_s: self._accuracy_on_a}
+        coarse = np.geomspace(loosest_s, lowest_s, COARSE_POINTS).tolist()
+        while len(known) < FRONTIER_POINTS:
+            if len(known) < COARSE_POINTS:
+                latency_s = coarse[len(known)]
+            else:
+                ends = sorted(known)
+                gaps = [math.log(b / a) * (known[b] - known[a]) for a, b in pairwise(ends)]
+                widest = int(np.argmax(gaps))
+                if gaps[widest] <= 0:
+                    return
+                latency_s = math.sqrt(ends[widest] * ends[widest + 1])
+            self.progress(f"planning for {latency_s * 1e3:.3g} ms", len(known) / FRONTIER_POINTS)
+            known[latency_s] = floor
+            try:
+                made = self.most_accurate(self._asked(latency_s=latency_s), explain=False)
+            except Infeasible:
+                continue
+            known[latency_s] = self._accuracy_on_a
+            yield made
 
     def unfinished(self) -> GearPlan | None:
         """The best plan so far, with what one replay predicts for it."""

@@ -68,6 +68,7 @@ class SloSearch:
     """One search: the steady-state table, the capacities, and the plans made from them.
 
     `candidates` come by rising work; `on_time` is called now and then, and may raise to end the search.
+    Without `explain`, `Infeasible` does not say the nearest objective, which takes replays to find.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class SloSearch:
     ) -> None:
         self.request, self.steady, self.candidates = request, steady, candidates
         self.progress, self.on_time = progress, on_time
+        self.explain = True
         self.placement = steady.placement
         self.upper_ends = request.upper_ends()
         self.capacities: NDArray[np.float64] = np.zeros(0)
@@ -323,7 +325,8 @@ class SloSearch:
                 load_range=str(last),
                 bottleneck=bottleneck,
             )
-        nearest_s = self._nearest_s(max(cell.latency_s, self.request.latency_s))
+        least_s = max(cell.latency_s, self.request.latency_s)
+        nearest_s = self._nearest_s(least_s) if self.explain else None
         return Infeasible(
             f"no cascade keeps {self.request.objective.percentile:.4g} of requests within "
             f"{self.request.latency_s * 1e3:.4g} ms on {devices} device{'s' * (devices > 1)}",
