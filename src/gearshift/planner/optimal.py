@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
-from gearshift.clock import NS_PER_S
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware
@@ -27,6 +26,7 @@ from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.planner.assemble import replay, with_predictions
 from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade, pareto_cascades, work_per_request_s
+from gearshift.planner.metered import metered_loads, shares_of_ranges
 from gearshift.planner.pareto import undominated
 from gearshift.planner.placement_search import PlacementSearch
 from gearshift.planner.request import PlanRequest, Progress, silent
@@ -46,7 +46,6 @@ FRONTIER_POINTS = 14
 SLOWEST_FACTOR = 12.0
 CERTIFICATES = 3
 """How many plans may be held against part B; with a confidence each gets its part of the level."""
-PLACING_WINDOW_NS = 100_000_000
 
 
 class OutOfTime(Exception):
@@ -415,12 +414,10 @@ def _evaluated(request: PlanRequest, cascade: Cascade) -> CandidateCascade:
 
 
 def _metered_loads(request: PlanRequest) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The trace's loads (32,) in requests/s, and the share of requests that meet each."""
-    counts = np.bincount(request.trace.arrivals_ns // PLACING_WINDOW_NS).astype(np.float64)
-    rates = counts * (NS_PER_S / PLACING_WINDOW_NS)
-    ends = np.linspace(0, rates.max(), 33)[1:]
-    weights = np.bincount(np.searchsorted(ends, rates).clip(0, 31), weights=counts, minlength=32)
-    return ends, weights / weights.sum()
+    """The trace's metered loads (32,) in requests/s, and the share of requests that meet each."""
+    rates, _ = metered_loads(request.trace)
+    ends = max(1.0, float(rates.max())) * np.arange(1, 33) / 32
+    return ends, shares_of_ranges(request.trace, ends)
 
 
 def _by_price(hardware: Hardware) -> Iterator[Hardware]:

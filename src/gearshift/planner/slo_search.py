@@ -20,15 +20,13 @@ from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
 from gearshift.planner.assemble import assemble, replay, rounded_up_s
 from gearshift.planner.assignment import best_monotone_assignment
 from gearshift.planner.cascade_search import CandidateCascade
-from gearshift.planner.confirm import Confirmation, workload_of
+from gearshift.planner.confirm import Confirmation
+from gearshift.planner.metered import metered_loads, shares_of_ranges
 from gearshift.planner.recovery import recovers
 from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, equal_ranges, load_ranges, silent
 from gearshift.planner.steady_state import SteadyState
 from gearshift.profiles.profile import PART_A, PART_B, Profile
-from gearshift.simulator.simulate import simulate
 
-PROBE_RANGE = 4.0
-PROBE_RANGES = 800
 SELDOM_ABOVE = 0.998
 UNVISITED_WEIGHT = 1e-6
 """So that ranges the trace does not visit get the best cascade, too."""
@@ -110,7 +108,7 @@ class SloSearch:
             if self.request.max_qps is None:
                 self._raise_top()
             self.capacities = self._capacities()
-            self.weights = self._metered(self.build([0] * len(self.upper_ends))) + UNVISITED_WEIGHT
+            self.weights = shares_of_ranges(self.request.trace, self.upper_ends) + UNVISITED_WEIGHT
         accuracy = np.array([c.accuracy for c in self.candidates])
         return float(self.weights @ accuracy[list(self._assigned(self._least_margin))])
 
@@ -177,22 +175,16 @@ class SloSearch:
         """Raise the top of the ranges so that noise of the meter seldom reaches the last range, which is the cheapest.
 
         At 300 requests/s a window of 100 ms holds 30 arrivals, give or take 5: a top of 1.2 times the peak second
-        would hand a sixth of the peak's requests to the cheapest cascade.  The metered load is the simulator's own.
+        would hand a sixth of the peak's requests to the cheapest cascade.
         """
         cheapest, top_qps = self.candidates[0], float(self.upper_ends[-1])
-        fine = equal_ranges(PROBE_RANGE * top_qps, PROBE_RANGES)
-        size, _ = self.steady.best(cheapest.cascade, top_qps)
-        made = self._plan_of([(load_range, cheapest, size, None) for load_range in load_ranges(fine)])
-        arrived = np.cumsum(self._metered(made))
-        wanted = float(fine[min(PROBE_RANGES - 1, int(np.searchsorted(arrived, SELDOM_ABOVE * arrived[-1])))])
+        rates, arrived = metered_loads(self.request.trace)
+        order = np.argsort(rates)
+        below = np.cumsum(arrived[order])
+        wanted = float(rates[order][int(np.searchsorted(below, SELDOM_ABOVE * below[-1]))])
         wanted *= len(self.upper_ends) / max(1, len(self.upper_ends) - 1)
         capacity = self.steady.capacity_qps(cheapest.cascade, least_qps=top_qps, most_qps=max(top_qps, wanted))
         self.upper_ends = equal_ranges(max(top_qps, min(wanted, capacity)), len(self.upper_ends))
-
-    def _metered(self, made: GearPlan) -> NDArray[np.float64]:
-        """The share (ranges,) of the trace's arrivals metered in each range."""
-        workload = workload_of(self.request.trace, self.request.profile, part=PART_A, seed=0)
-        return simulate(made, self.request.profile, workload).arrived_in_gear / len(workload)
 
     def _capacities(self) -> NDArray[np.float64]:
         least, most = float(self.upper_ends[0]), float(self.upper_ends[-1]) * LARGEST_MARGIN

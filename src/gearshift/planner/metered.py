@@ -1,0 +1,34 @@
+"""How much load the meter will see: by the server's own rule, without simulating what is served."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arrival_rate_qps
+from gearshift.workload import Trace
+
+
+def metered_loads(trace: Trace) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The metered rate (windows,) in force during each window of the trace, and the requests (windows,) that meet it.
+
+    Nothing is metered yet during the first window.
+    """
+    windows = int(trace.arrivals_ns[-1]) // METER_WINDOW_NS + 1
+    ticks_ns = np.arange(1, windows + 1) * METER_WINDOW_NS
+    seen = np.searchsorted(trace.arrivals_ns, ticks_ns, side="left")
+    arrived = np.diff(seen, prepend=0)
+    kept = np.minimum(seen, METER_KEEPS_ARRIVALS)
+    oldest_ns = np.where(kept == METER_KEEPS_ARRIVALS, trace.arrivals_ns[seen - kept], 0)
+    columns = (arrived[:-1].tolist(), kept[:-1].tolist(), oldest_ns[:-1].tolist(), ticks_ns[:-1].tolist())
+    rates = [
+        arrival_rate_qps(recent, METER_WINDOW_NS, keeps, oldest, tick)
+        for recent, keeps, oldest, tick in zip(*columns, strict=True)
+    ]
+    return np.array([0.0, *rates]), arrived.astype(np.int64)
+
+
+def shares_of_ranges(trace: Trace, upper_ends: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The share (ranges,) of the trace's requests metered in each range; the last has no upper end."""
+    rates, arrived = metered_loads(trace)
+    ranges = np.searchsorted(upper_ends[:-1], rates, side="right")
+    shares: NDArray[np.float64] = np.bincount(ranges, weights=arrived, minlength=len(upper_ends)) / arrived.sum()
+    return shares
