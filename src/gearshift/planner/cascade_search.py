@@ -24,6 +24,8 @@ Chain = tuple[str, ...]
 
 QUANTILES = 64
 LONGEST_CHAIN = 3
+ACCURACY_DIGITS, WORK_DIGITS = 12, 15
+"""Sums in another order differ behind these; cascades that are equal must not look better than each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +125,8 @@ def search_cascades(
         chains=chains,
         thresholds=thresholds,
         starts=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        accuracy=np.concatenate(accuracies),
-        work_s=np.concatenate(works),
+        accuracy=np.concatenate(accuracies).round(ACCURACY_DIGITS),
+        work_s=np.concatenate(works).round(WORK_DIGITS),
     )
 
 
