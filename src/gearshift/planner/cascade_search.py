@@ -82,6 +82,12 @@ def work_per_request_s(profile: Profile, device: Device) -> dict[str, float]:
     return work
 
 
+def most_accurate_model(profile: Profile) -> str:
+    """The model with the highest mean quality on part A."""
+    records = profile.predictions
+    return records.models[int(records.quality[:, records.indices(PART_A)].mean(axis=1).argmax())]
+
+
 def any_chain(chain: Chain) -> bool:
     """All chains are allowed."""
     return True

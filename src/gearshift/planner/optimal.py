@@ -28,7 +28,13 @@ from gearshift.placement import Placement
 from gearshift.planner.assemble import replay, with_predictions
 from gearshift.planner.baselines.candidates import single_models
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
-from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade, pareto_cascades, work_per_request_s
+from gearshift.planner.cascade_search import (
+    CandidateCascade,
+    evaluate_cascade,
+    most_accurate_model,
+    pareto_cascades,
+    work_per_request_s,
+)
 from gearshift.planner.pareto import undominated
 from gearshift.planner.placement_search import PlacementSearch
 from gearshift.planner.request import PlanRequest, Progress, load_ranges, silent
@@ -471,14 +477,11 @@ class _Planner:
         devices = len(self.request.hardware.devices)
         within = "" if objective.latency_s is None else f" within {objective.latency_s * 1e3:.4g} ms"
         certain = "" if objective.confidence is None else f" with confidence {objective.confidence:g}"
-        best_model = max(
-            self.request.profile.models, key=lambda m: _evaluated(self.request, Cascade(models=(m,))).accuracy
-        )
         return Infeasible(
             f"no plan on {devices} device{'s' * (devices > 1)} has an accuracy of {objective.accuracy:g}{certain}"
             f"{within}; the best that was found has {best:.4f}",
             load_range=str(load_ranges(self.request.upper_ends())[-1]),
-            bottleneck=best_model,
+            bottleneck=most_accurate_model(self.request.profile),
             nearest_accuracy=math.floor(best * 1e4) / 1e4 if best > 0 else None,
         )
 

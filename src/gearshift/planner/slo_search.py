@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from gearshift.errors import Infeasible
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
+from gearshift.hardware import identical_devices
 from gearshift.planner.assemble import assemble, replay, rounded_up_s
 from gearshift.planner.assignment import best_monotone_assignment
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.confirm import Confirmation, workload_of
+from gearshift.planner.placement_everywhere import place_everywhere
 from gearshift.planner.recovery import recovers
 from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, equal_ranges, load_ranges, silent
 from gearshift.planner.steady_state import GRID_STEP, SteadyState
@@ -49,6 +51,8 @@ ALPHAS = (8.0, 4.0, 2.0, 1.0)
 """Tried in turn: with a larger one a backlog downshifts sooner, with a smaller one accuracy is kept longer."""
 
 
+DEVICES_TRIED = (1.0, 1.1, 1.25, 1.5, 2.0)
+MOST_DEVICES = 1024
 SURELY_OVERLOADED = 1.05
 """How busy the busiest device would have to be: no batch size keeps up with that."""
 HIGHEST_QPS, HIGHEST_S = 1e9, 1e9
@@ -289,7 +293,7 @@ class SloSearch:
         return found
 
     def _with_constant(self, choices: list[Choice], above: float = -1.0) -> list[Choice]:
-        """The choices and the most accurate cascade that holds at all loads, if it is more accurate than they are, and than `above`.
+        """The choices and, if it is more accurate than they and than `above`, the best cascade that holds at all loads.
 
         Tried from the most accurate down, so that no plan of one gear under the same scope and margin is better.
         """
@@ -409,6 +413,22 @@ class SloSearch:
         spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
         return rounded_up_s(1.05 * max(least_s, spread_s))
 
+    def _enough_devices(self, candidate: CandidateCascade, load_qps: float, needed: int) -> int | None:
+        """How many devices like the first hold the cascade at a load; None where so many more do not help."""
+        first = self.request.hardware.devices[0]
+        for factor in DEVICES_TRIED:
+            count = math.ceil(factor * needed)
+            if count > MOST_DEVICES:
+                break
+            hardware = identical_devices(count, kind=first.kind, cores=first.cores, memory_bytes=first.memory_bytes)
+            placement = place_everywhere(self.request.profile, hardware, models=candidate.cascade.models)
+            objective = self.request.objective
+            if set(placement.models) == set(candidate.cascade.models) and SteadyState(
+                self.request.profile, hardware, placement, objective, seed=self.request.seed
+            ).holds(candidate.cascade, load_qps):
+                return count
+        return None
+
     def _infeasible(self) -> Infeasible:
         """Why, and the nearest latency objective that the cheapest cascade meets on the ranges and on the trace."""
         cheapest, top = self.candidates[0], float(self.upper_ends[-1])
@@ -417,12 +437,13 @@ class SloSearch:
         bottleneck = max(cheapest.cascade.models, key=lambda m: work_share(cheapest, self.request.profile, m))
         devices = len(self.request.hardware.devices)
         if not cell.stable:
-            needed = math.ceil(cheapest.work_s * top / 0.9)
+            needed = max(math.ceil(cheapest.work_s * top / 0.9), devices + 1)
             return Infeasible(
                 f"{devices} device{'s' * (devices > 1)} cannot carry {top:.4g} requests/s with the cheapest cascade, "
-                f"about {max(needed, devices + 1)} could",
+                f"about {needed} could",
                 load_range=str(last),
                 bottleneck=bottleneck,
+                nearest_devices=self._enough_devices(cheapest, top, needed),
             )
         nearest_s = self._nearest_s(max(cell.latency_s, self.request.latency_s))
         return Infeasible(
