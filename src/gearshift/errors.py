@@ -88,9 +88,11 @@ class Infeasible(GearshiftError):
         bottleneck: str = "",
         nearest_latency_s: float | None = None,
         nearest_accuracy: float | None = None,
+        nearest_devices: int | None = None,
     ) -> None:
         self.reason, self.load_range, self.bottleneck = reason, load_range, bottleneck
         self.nearest_latency_s, self.nearest_accuracy = nearest_latency_s, nearest_accuracy
+        self.nearest_devices = nearest_devices
         parts = [reason]
         if load_range:
             parts.append(f"the load range that fails is {load_range}")
@@ -109,6 +111,7 @@ class Infeasible(GearshiftError):
             "bottleneck": self.bottleneck,
             "nearest_latency_s": self.nearest_latency_s,
             "nearest_accuracy": self.nearest_accuracy,
+            "nearest_devices": self.nearest_devices,
         }
 
 

@@ -186,3 +186,5 @@ def nearest_commands(error: Infeasible, *, limit: str) -> Iterator[str]:
         yield command_line(**{limit: math.ceil(error.nearest_latency_s * 1e6 - 1e-6) / 1e3})
     if error.nearest_accuracy is not None:
         yield command_line(accuracy=math.floor(error.nearest_accuracy * 1e4 + 1e-9) / 1e4)
+    if error.nearest_devices is not None:
+        yield command_line(devices=error.nearest_devices)

@@ -13,7 +13,7 @@ from gearshift.planner.confirm import SEEDS, Confirmation, confirm
 from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import PART_B, Profile, RunTimeCurve
 
-STARVATION_FACTOR = 10
+STARVATION_FACTOR, LONGEST_STARVATION_S = 10, 1e5
 DEFAULT_ALPHA = 8.0
 
 
@@ -81,7 +81,7 @@ def assemble(
         gears=tuple(gears),
         alpha=alpha,
         meter=meter,
-        starvation_s=None if latency_s is None else STARVATION_FACTOR * latency_s,
+        starvation_s=None if latency_s is None else min(STARVATION_FACTOR * latency_s, LONGEST_STARVATION_S),
     )
     return GearPlan(
         planner=planner,

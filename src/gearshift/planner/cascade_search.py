@@ -24,6 +24,8 @@ Chain = tuple[str, ...]
 
 QUANTILES = 64
 LONGEST_CHAIN = 3
+ACCURACY_DIGITS, WORK_DIGITS = 12, 15
+"""Sums in another order differ behind these; cascades that are equal must not look better than each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,12 @@ def _least_work_s(curve: RunTimeCurve) -> float:
     return curve.tensor_parallel * float((table / np.arange(1, len(table) + 1)).min())
 
 
+def most_accurate_model(profile: Profile) -> str:
+    """The model with the highest mean quality on part A."""
+    records = profile.predictions
+    return records.models[int(records.quality[:, records.indices(PART_A)].mean(axis=1).argmax())]
+
+
 def any_chain(chain: Chain) -> bool:
     """All chains are allowed."""
     return True
@@ -134,8 +142,8 @@ def search_cascades(
         chains=chains,
         thresholds=thresholds,
         starts=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        accuracy=np.concatenate(accuracies),
-        work_s=np.concatenate(works),
+        accuracy=np.concatenate(accuracies).round(ACCURACY_DIGITS),
+        work_s=np.concatenate(works).round(WORK_DIGITS),
     )
 
 

@@ -24,7 +24,7 @@ from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.planner.assemble import assemble, replay, with_predictions
 from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade, pareto_cascades
-from gearshift.planner.downgrading import CHEAPEST, ROUNDING, Choices, Failure, NoRoom, NotAccurate, TooSlow
+from gearshift.planner.downgrading import CHEAPEST, Choices, Failure, NoRoom, NotAccurate, TooSlow
 from gearshift.planner.hosts import Held, count_of, hosts_of, placement_of, replica_id, seconds_held
 from gearshift.planner.load_balance import balance
 from gearshift.planner.pareto import undominated
@@ -196,12 +196,9 @@ class Coordination:
     # Workload adaption ------------------------------------------------------------------------------------------------
 
     def _cascades(self, placed: Held) -> tuple[CandidateCascade, ...]:
-        """By rising work and accuracy; of equal accuracies, which rounding may leave on the front, the cheapest."""
-        kept: list[CandidateCascade] = []
-        for each in pareto_cascades(self.request.profile, self._work_s(placed), most=self.request.most_candidates):
-            if not kept or each.accuracy > kept[-1].accuracy + ROUNDING:
-                kept.append(each)
-        return tuple(kept)
+        """By rising work and accuracy."""
+        work_s = self._work_s(placed)
+        return tuple(pareto_cascades(self.request.profile, work_s, most=self.request.most_candidates))
 
     def _work_s(self, placed: Held) -> dict[str, float]:
         """Seconds per request of each model that is placed: the harmonic mean over its devices."""

@@ -21,7 +21,7 @@ from gearshift.planner.cascade_search import (
     work_per_request_s,
 )
 from gearshift.planner.confirm import workload_of
-from gearshift.planner.request import LARGEST_MARGIN, MOST_CANDIDATES, PlanRequest, Progress, silent
+from gearshift.planner.request import LARGEST_MARGIN, MOST_CANDIDATES, RANGES, PlanRequest, Progress, silent
 from gearshift.planner.steady_state import Cell, SteadyState
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.run_times import run_times_ns
@@ -118,7 +118,7 @@ def neighbours(plan: GearPlan, profile: Profile, trace: Trace, *, progress: Prog
         trace=trace,
         hardware=plan.hardware,
         objective=operator.objective,
-        ranges=len(operator.gears),
+        ranges=RANGES if _is_constant(operator.gears) else len(operator.gears),
         max_qps=_top_qps(operator.gears),
         seed=plan.seed,
     )
@@ -149,8 +149,16 @@ def _one_more(hardware: Hardware) -> Hardware:
     return Hardware(devices=(*hardware.devices, msgspec.structs.replace(last, id=new)))
 
 
+def _is_constant(gears: Sequence[Gear]) -> bool:
+    """Whether the plan has one cascade at all loads that it was planned for, and a last gear beyond them."""
+    predicted = gears[-1].predicted
+    return predicted is not None and predicted.load_qps < gears[-1].load_range.from_
+
+
 def _top_qps(gears: Sequence[Gear]) -> float | None:
     """The top of equal ranges, of which the last is told by its lower end alone; None for a single one."""
+    if _is_constant(gears) and gears[-1].predicted is not None:
+        return gears[-1].predicted.load_qps
     return gears[-1].load_range.from_ * len(gears) / (len(gears) - 1) if len(gears) > 1 else None
 
 

@@ -1,6 +1,7 @@
 """The fewest identical devices with which a planner meets a latency and an accuracy (CascadeServe 6.3, Figure 7)."""
 
 import dataclasses
+import math
 
 import msgspec
 
@@ -9,7 +10,8 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.planner import planners
 from gearshift.planner.baselines.ladder import accuracy_on_part_a, for_accuracy, within
-from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.cascade_search import most_accurate_model
+from gearshift.planner.request import PlanRequest, Progress, load_ranges, silent
 
 MOST_DEVICES = 64
 
@@ -30,15 +32,16 @@ def fewest_devices(
     """
     require(most >= 1, f"at most {most} devices asked for", remedy="allow at least one")
     msgspec.structs.replace(request.objective, accuracy=accuracy, latency_s=latency_s)  # refuses bad ones at once
-    best = 0.0
+    best, refused = 0.0, None
 
     def met(count: int) -> GearPlan | None:
-        nonlocal best
+        nonlocal best, refused
         progress(f"planning for {count} device{'s' * (count > 1)}", min(0.99, count / most))
         asked = within(dataclasses.replace(request, hardware=devices_like(request.hardware, count)), latency_s)
         try:
             made = planners.plan(name, asked)
-        except Infeasible:
+        except Infeasible as error:
+            refused = error
             return None
         found = accuracy_on_part_a(made, asked)
         best = max(best, found)
@@ -50,7 +53,11 @@ def fewest_devices(
             reason = f"its best accuracy is {best:.4f}" if best else "it has no plan within the latency"
             raise Infeasible(
                 f"planner {name!r} does not reach an accuracy of {accuracy:.4g} within {latency_s * 1e3:.4g} ms on "
-                f"{most} device{'s' * (most > 1)}: {reason}"
+                f"{most} device{'s' * (most > 1)}: {reason}",
+                load_range=refused.load_range if refused else str(load_ranges(request.upper_ends())[-1]),
+                bottleneck=refused.bottleneck if refused else most_accurate_model(request.profile),
+                nearest_latency_s=refused.nearest_latency_s if refused and not best else None,
+                nearest_accuracy=math.floor(best * 1e4) / 1e4 if best else None,
             )
         low, high = high, min(2 * high, most)
     while high - low > 1:

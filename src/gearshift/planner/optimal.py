@@ -11,7 +11,7 @@ Simulated cells are shared between objectives.  `docs/planners/optimal.md` gives
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, product
 
 import msgspec
@@ -19,18 +19,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
-from gearshift.errors import Infeasible, require
+from gearshift.errors import Infeasible, InvalidInput, require
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.planner.assemble import replay, with_predictions
-from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade, pareto_cascades, work_per_request_s
+from gearshift.planner.baselines.candidates import single_models
+from gearshift.planner.baselines.ladder import accuracy_on_part_a
+from gearshift.planner.cascade_search import (
+    CandidateCascade,
+    evaluate_cascade,
+    most_accurate_model,
+    pareto_cascades,
+    work_per_request_s,
+)
 from gearshift.planner.metered import metered_loads, shares_of_ranges
 from gearshift.planner.pareto import undominated
 from gearshift.planner.placement_search import PlacementSearch
-from gearshift.planner.request import PlanRequest, Progress, silent
-from gearshift.planner.slices import plan_by_slices, slices_of
+from gearshift.planner.request import PlanRequest, Progress, load_ranges, silent
+from gearshift.planner.slices import plan_by_slices, slice_of, slices_of
 from gearshift.planner.slo_search import SloSearch
 from gearshift.planner.steady_state import SteadyState
 from gearshift.profiles.profile import PART_A, PART_B
@@ -38,6 +46,12 @@ from gearshift.result import lower_confidence_bound
 
 NAME = "optimal"
 LAYOUTS = 3
+MOST_LESS = 8
+"""Up to so many devices the plan for one device less is looked at, too."""
+SAME_ACCURACY = 1e-3
+PROBED = (1.0, 0.75, 0.5)
+"""Where on the ladder of latencies the highest accuracy is looked for; a tighter latency can have a better plan."""
+MOST_PARTS = 4096
 """How many of the placements that are best in the bound are planned on."""
 LADDER_STEP = 1.08
 COARSE_POINTS = 5
@@ -81,11 +95,6 @@ def plan_with(
         "a confidence is given without an accuracy",
         remedy="give --accuracy, too",
     )
-    slices = 1 if placement is not None or objective.accuracy is not None else slices_of(request)
-    if slices > 1:
-        return plan_by_slices(
-            request, slices, lambda part: plan_with(part, candidates=candidates, planner=planner, progress=progress)
-        )
     search = _Planner(request, progress, candidates=candidates, placement=placement)
     try:
         if objective.latency_s is None:
@@ -101,6 +110,7 @@ def plan_with(
                 raise
             raise Infeasible(f"no plan was found within the budget of {request.budget_s:g} s") from None
         made = unfinished
+    progress("planned", 1.0)
     return msgspec.structs.replace(made, planner=planner)
 
 
@@ -160,20 +170,58 @@ class _Planner:
         self._candidates: dict[tuple[str, ...], list[CandidateCascade]] = {}
         self._steady: dict[tuple[Hardware, Placement], SteadyState] = {}
         self._current: SloSearch | None = None
+        self._made: dict[tuple[object, ...], GearPlan] = {}
         self._kept: GearPlan | None = None
         self._accuracy_on_a = 0.0
+        self._quick = False
         self._ends_s = math.inf if request.budget_s is None else time.monotonic() + request.budget_s
 
     # The three objectives.
 
-    def most_accurate(self, request: PlanRequest, *, explain: bool = True) -> GearPlan:
-        """The most accurate plan within the latency objective, over the best placements.
+    def most_accurate(self, request: PlanRequest, *, on_fewer: bool = True, quick: bool = False) -> GearPlan:
+        """The most accurate plan on part A within the latency objective.
 
-        Without `explain`, what is infeasible is not examined for the nearest objective, which takes replays.
+        Where nothing restricts the planner, single models alone are tried, too; and so is one device less (with
+        `on_fewer`), so that a device more never costs accuracy.  `quick`, for one of many objectives, neither does that
+        nor examines what is infeasible for the nearest objective, which takes replays.
         """
+        self._quick = quick
+        if quick:
+            return self._on_best_placements(request, -1.0)
+        key = request.hardware, request.objective, request.least_margin, len(request.trace), on_fewer
+        if key not in self._made:
+            self._made[key] = self._best(request, on_fewer=on_fewer)
+        return self._made[key]
+
+    def _best(self, request: PlanRequest, *, on_fewer: bool) -> GearPlan:
+        restricted = self._given_candidates is not None or self._given_placement is not None
+        ways: list[Callable[[PlanRequest, float], GearPlan | None]] = [self._on_best_placements]
+        if not restricted:
+            ways += [self._of_single_models] + [self._on_one_device_less] * on_fewer
+        best: GearPlan | None = None
+        accuracy = -1.0
+        refused: list[Infeasible] = []
+        for way in ways:
+            try:
+                found = way(request, accuracy)
+            except Infeasible as error:
+                refused.append(error)
+                continue
+            if found is not None and (reached := accuracy_on_part_a(found, request)) > accuracy:
+                best, accuracy = found, reached
+                if request is self.request:
+                    self._kept = best
+        if best is None:
+            raise min(refused, key=lambda e: e.nearest_latency_s or math.inf)
+        return best
+
+    def _on_best_placements(self, request: PlanRequest, _: float) -> GearPlan:
+        slices = 1 if self._given_placement is not None else slices_of(request)
+        if slices > 1:
+            return self._by_slices(request, slices)
         feasible, infeasible = [], []
         for search in self.searches(request):
-            self._current, search.explain = search, explain
+            self._current, search.explain = search, not self._quick
             try:
                 feasible.append((search.steady_accuracy(), search))
             except Infeasible as error:
@@ -188,6 +236,61 @@ class _Planner:
                 infeasible.append(error)
         raise min(infeasible, key=lambda e: e.nearest_latency_s or math.inf)
 
+    def _by_slices(self, request: PlanRequest, slices: int) -> GearPlan:
+        """The plan made for a slice, unless one cascade at all loads is more accurate on the whole."""
+        searches, most = self.searches(request), self._ceiling(request) - SAME_ACCURACY
+        for search in searches:
+            if (made := search.constant(most)) is not None:
+                return made
+        refused: Infeasible | None = None
+        best, above = None, -1.0
+        try:
+            best = plan_by_slices(request, slices, lambda part: self.most_accurate(part, on_fewer=False))
+            above = accuracy_on_part_a(best, request)
+        except Infeasible as error:
+            refused = error
+        for search in searches:
+            if (made := search.constant(above)) is not None and (found := accuracy_on_part_a(made, request)) > above:
+                best, above = made, found
+        if best is None:
+            raise refused or Infeasible("no cascade holds on the devices")
+        return best
+
+    def _of_single_models(self, request: PlanRequest, above: float) -> GearPlan | None:
+        """Without cascades, and without the cheapest models, where that may be more accurate than `above`."""
+        models = single_models(request)
+        best: GearPlan | None = None
+        for cheapest in range(len(models) if slices_of(request) == 1 else 0):
+            if max(m.accuracy for m in models[cheapest:]) <= above:
+                break
+            for search in self.searches(request, models[cheapest:]):
+                try:
+                    made = search.confirmed() if search.most_accuracy() > above else None
+                except Infeasible:
+                    continue
+                if made is not None and (accuracy := accuracy_on_part_a(made, request)) > above:
+                    best, above = made, accuracy
+        return best
+
+    def _on_one_device_less(self, request: PlanRequest, above: float) -> GearPlan | None:
+        """The plan that leaves the last device idle, where that may be more accurate than `above`."""
+        devices = request.hardware.devices[:-1]
+        if not devices or len(devices) >= MOST_LESS or above >= self._ceiling(request) - SAME_ACCURACY:
+            return None
+        less = dataclasses.replace(request, hardware=Hardware(devices=devices))
+        try:
+            made = self.most_accurate(less) if self._may_reach(less, above) else None
+        except InvalidInput:  # no model fits without the last device
+            return None
+        if made is None:
+            return None
+        if accuracy_on_part_a(made, less) <= above:
+            return None
+        return with_predictions(msgspec.structs.replace(made, hardware=request.hardware), request)
+
+    def _ceiling(self, request: PlanRequest) -> float:
+        return max(c.accuracy for c in self.candidates(request, self._fitting(request)))
+
     def fastest(self) -> GearPlan:
         """The lowest latency objective at which the accuracy objective is kept."""
         ladder = self.ladder()
@@ -196,40 +299,53 @@ class _Planner:
 
         def reached(step: int) -> float:
             if step not in known:
-                known[step] = self._accuracy_within(ladder[step])
+                known[step] = self._certain(self._accuracy_within(ladder[step]), n)
             return known[step]
 
-        needed, best = target, 0.0
-        for _ in range(CERTIFICATES):
-            if self._certain(reached(len(ladder) - 1), n) < needed:
-                raise self._out_of_reach(best or known[len(ladder) - 1])
-            low, high = -1, len(ladder) - 1
+        top = len(ladder) - 1
+        most = max((round(top * share) for share in PROBED), key=reached)
+        needed = target
+        for certificate in range(1, CERTIFICATES + 1):
+            low, high = -1, most
+            if certificate == CERTIFICATES or reached(most) < needed:
+                low = most - 1
             while high > low + 1:
                 middle = (low + high) // 2
-                low, high = (low, middle) if self._certain(reached(middle), n) >= needed else (middle, high)
-            made = self.most_accurate(self._asked(latency_s=ladder[high]))
+                low, high = (low, middle) if reached(middle) >= needed else (middle, high)
+            made = self.most_accurate(self._asked(latency_s=ladder[high]), on_fewer=False)
             kept = self._kept_accuracy(made)
-            if kept >= target:
+            if kept >= target and reached(high) >= target:
                 return self._for_objective(made, self.request.objective)
-            needed, best = max(needed, self._certain(known[high], n)) + target - kept, max(best, kept)
-        raise self._out_of_reach(best)
+            if high == most:
+                break
+            needed = max(needed, reached(high)) + target - kept
+        raise self._out_of_reach(min(kept, reached(most)))
 
     def fewest(self) -> GearPlan:
         """The cheapest hardware, of the request's devices, on which latency and accuracy are both kept."""
         target, best, refused = self.request.objective.accuracy or 0.0, 0.0, None
-        for hardware in _by_price(self.request.hardware):
+        looks = CERTIFICATES if self.request.objective.confidence is not None else math.inf
+
+        def kept_on(hardware: Hardware) -> GearPlan | None:
+            nonlocal best, refused, looks
             self.on_time()
             request = dataclasses.replace(self._asked(latency_s=self.request.latency_s), hardware=hardware)
-            if not self._may_reach(request, target):
-                continue
             try:
+                if not self._may_reach(request, target):
+                    return None
                 made = self.most_accurate(request)
             except Infeasible as error:
                 refused = error
-                continue
-            best = max(best, self._kept_accuracy(made))
-            if self._kept_accuracy(made) >= target:
-                return self._for_objective(made, self.request.objective)
+                return None
+            looks -= 1
+            kept = self._kept_accuracy(made) if looks >= 0 else 0.0
+            if kept > best:
+                best, self._kept = kept, self._for_objective(made, self.request.objective)
+            return self._for_objective(made, self.request.objective) if kept >= target else None
+
+        made = _first(list(_by_price(self.request.hardware)), kept_on)
+        if made is not None:
+            return made
         if best == 0.0 and refused is not None:
             raise refused
         raise self._out_of_reach(best)
@@ -240,7 +356,7 @@ class _Planner:
         for i, latency_s in enumerate(latencies_s):
             self.progress(f"planning for {latency_s * 1e3:.3g} ms", i / len(latencies_s))
             try:
-                yield self.most_accurate(self._asked(latency_s=latency_s), explain=False)
+                yield self.most_accurate(self._asked(latency_s=latency_s), quick=True)
                 found = True
             except Infeasible:
                 continue
@@ -257,12 +373,12 @@ class _Planner:
         floor = min(_evaluated(self.request, Cascade(models=(m,))).accuracy for m in self.request.profile.models)
         lowest_s, *_, loosest_s = self.ladder()
         try:
-            yield self.most_accurate(self._asked(latency_s=loosest_s))
+            yield self.most_accurate(self._asked(latency_s=loosest_s), on_fewer=False)
         except Infeasible as error:
             if error.nearest_latency_s is None:
                 raise
             loosest_s = 2 * error.nearest_latency_s
-            yield self.most_accurate(self._asked(latency_s=loosest_s))
+            yield self.most_accurate(self._asked(latency_s=loosest_s), on_fewer=False)
         known = {loosest_s: self._accuracy_on_a}
         coarse = np.geomspace(loosest_s, lowest_s, COARSE_POINTS).tolist()
         while len(known) < FRONTIER_POINTS:
@@ -278,7 +394,7 @@ class _Planner:
             self.progress(f"planning for {latency_s * 1e3:.3g} ms", len(known) / FRONTIER_POINTS)
             known[latency_s] = floor
             try:
-                made = self.most_accurate(self._asked(latency_s=latency_s), explain=False)
+                made = self.most_accurate(self._asked(latency_s=latency_s), quick=True)
             except Infeasible:
                 continue
             known[latency_s] = self._accuracy_on_a
@@ -299,10 +415,10 @@ class _Planner:
         if time.monotonic() > self._ends_s:
             raise OutOfTime
 
-    def searches(self, request: PlanRequest) -> list[SloSearch]:
-        """A search for each placement that is worth one."""
+    def searches(self, request: PlanRequest, among: Sequence[CandidateCascade] | None = None) -> list[SloSearch]:
+        """A search, `among` these candidates or all, for each placement that is worth one."""
         searches = []
-        for placement in self._placements(request):
+        for placement in self._placements(request, among):
             key = (request.hardware, placement)
             if key not in self._steady:
                 self._steady[key] = SteadyState(
@@ -310,7 +426,8 @@ class _Planner:
                 )
             steady = self._steady[key].judged_by(request.objective)
             models = set(placement.models)
-            placed = [c for c in self.candidates(request, placement.models) if models.issuperset(c.cascade.models)]
+            offered = self.candidates(request, placement.models) if among is None else among
+            placed = [c for c in offered if models.issuperset(c.cascade.models)]
             if placed:
                 searches.append(SloSearch(request, steady, placed, progress=self.progress, on_time=self.on_time))
         if not searches:
@@ -324,28 +441,31 @@ class _Planner:
         if models not in self._candidates:
             self.progress("searching cascades", 0.0)
             work_s = work_per_request_s(request.profile, request.hardware.devices[0])
-            self._candidates[models] = pareto_cascades(
-                request.profile, {m: work_s[m] for m in models}, most=request.most_candidates
-            )
+            front = pareto_cascades(request.profile, {m: work_s[m] for m in models}, most=request.most_candidates)
+            single = [c for c in single_models(request) if c.cascade.models[0] in models]
+            offered = {c.cascade: c for c in [*front, *single]}.values()
+            self._candidates[models] = sorted(offered, key=lambda c: (c.work_s, c.accuracy))
         return self._candidates[models]
 
-    def _placements(self, request: PlanRequest) -> list[Placement]:
+    def _fitting(self, request: PlanRequest) -> tuple[str, ...]:
+        search = PlacementSearch(request.profile, request.hardware)
+        return tuple(sorted({m for c in search.classes for p in c.patterns for m, _ in p}))
+
+    def _placements(self, request: PlanRequest, among: Sequence[CandidateCascade] | None) -> list[Placement]:
         if self._given_placement is not None:
             return [self._given_placement]
         search = PlacementSearch(request.profile, request.hardware)
-        fitting = tuple(sorted({m for c in search.classes for p in c.patterns for m, _ in p}))
+        offered = self.candidates(request, self._fitting(request)) if among is None else among
         loads, weights = _metered_loads(request)
-        layouts = search.best(
-            self.candidates(request, fitting), loads, weights, latency_s=request.latency_s, most=LAYOUTS
-        )
+        layouts = search.best(offered, loads, weights, latency_s=request.latency_s, most=LAYOUTS)
         return [search.placement(layout) for layout in layouts]
 
     def _may_reach(self, request: PlanRequest, accuracy: float) -> bool:
         """Whether the bound leaves hope for that accuracy on this hardware."""
+        offered = self.candidates(request, self._fitting(request))
         search = PlacementSearch(request.profile, request.hardware)
-        fitting = tuple(sorted({m for c in search.classes for p in c.patterns for m, _ in p}))
         loads, weights = _metered_loads(request)
-        best = search.most_accuracy(self.candidates(request, fitting), loads, weights, latency_s=request.latency_s)
+        best = search.most_accuracy(offered, loads, weights, latency_s=request.latency_s)
         return best >= accuracy - 0.02
 
     def ladder(self, points: int | None = None) -> list[float]:
@@ -366,8 +486,10 @@ class _Planner:
 
     def _accuracy_within(self, latency_s: float) -> float:
         """The accuracy on part A of the best unconfirmed plan; 0 where there is none."""
-        best = 0.0
-        for search in self.searches(self._asked(latency_s=latency_s)):
+        best, request = 0.0, self._asked(latency_s=latency_s)
+        if self._given_placement is None and (slices := slices_of(request)) > 1:
+            request = slice_of(request, slices, request.least_margin)
+        for search in self.searches(request):
             self._current = search
             try:
                 best = max(best, search.choices()[0].accuracy)
@@ -402,9 +524,9 @@ class _Planner:
         return Infeasible(
             f"no plan on {devices} device{'s' * (devices > 1)} has an accuracy of {objective.accuracy:g}{certain}"
             f"{within}; the best that was found has {best:.4f}",
-            bottleneck=max(
-                self.request.profile.models, key=lambda m: _evaluated(self.request, Cascade(models=(m,))).accuracy
-            ),
+            load_range=str(load_ranges(self.request.upper_ends())[-1]),
+            bottleneck=most_accurate_model(self.request.profile),
+            nearest_accuracy=math.floor(best * 1e4) / 1e4 if best > 0 else None,
         )
 
 
@@ -420,16 +542,44 @@ def _metered_loads(request: PlanRequest) -> tuple[NDArray[np.float64], NDArray[n
     return ends, shares_of_ranges(request.trace, ends)
 
 
-def _by_price(hardware: Hardware) -> Iterator[Hardware]:
-    """Parts of the hardware by rising price, alike devices in their order; of equal prices the fewest devices first."""
+def _by_price(hardware: Hardware) -> list[Hardware]:
+    """Parts of the hardware by rising price, alike devices in their order; of equal prices the fewest devices first.
+
+    Where there are more than `MOST_PARTS`, only doublings of each kind are looked at.
+    """
     alike: dict[tuple[object, ...], list[Device]] = {}
     for d in hardware.devices:
-        alike.setdefault((d.kind, d.cores, d.memory_bytes, d.price_per_hour, d.node), []).append(d)
+        alike.setdefault((d.kind, d.cores, d.memory_bytes, d.price_per_hour), []).append(d)
     groups = list(alike.values())
+    counts = [list(range(len(group) + 1)) for group in groups]
+    if math.prod(map(len, counts)) > MOST_PARTS:
+        counts = [sorted({0, *(2**i for i in range(len(g).bit_length())), len(g)}) for g in groups]
     options = []
-    for counts in product(*(range(len(group) + 1) for group in groups)):
-        if sum(counts) > 0:
-            price = sum(n * group[0].price_per_hour for n, group in zip(counts, groups, strict=True))
-            options.append((price, sum(counts), counts))
-    for _, _, counts in sorted(options):
-        yield Hardware(devices=tuple(d for n, group in zip(counts, groups, strict=True) for d in group[:n]))
+    for chosen in product(*counts):
+        if sum(chosen) > 0:
+            price = sum(n * group[0].price_per_hour for n, group in zip(chosen, groups, strict=True))
+            options.append((price, sum(chosen), chosen))
+    return [
+        Hardware(devices=tuple(d for n, group in zip(chosen, groups, strict=True) for d in group[:n]))
+        for _, _, chosen in sorted(options)
+    ]
+
+
+def _first(parts: Sequence[Hardware], kept_on: Callable[[Hardware], GearPlan | None]) -> GearPlan | None:
+    """The plan on the first of these parts that has one.
+
+    Where each is the one before and a device more, accuracy rises along them: found by doubling, then by bisection.
+    """
+    nested = all(set(a.devices) < set(b.devices) for a, b in pairwise(parts))
+    if not nested or len(parts) <= MOST_LESS:
+        return next((made for part in parts if (made := kept_on(part)) is not None), None)
+    low, high = -1, 0
+    while (found := kept_on(parts[high])) is None:
+        if high == len(parts) - 1:
+            return None
+        low, high = high, min(2 * high + 1, len(parts) - 1)
+    while high > low + 1:
+        middle = (low + high) // 2
+        made = kept_on(parts[middle])
+        low, high, found = (middle, high, found) if made is None else (low, middle, made)
+    return found

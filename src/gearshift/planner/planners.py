@@ -6,6 +6,7 @@ Each is a module with two functions:
     frontier(request, *, progress) -> list[GearPlan]    by rising latency, none dominated, of the objective's percentile
 """
 
+import dataclasses
 from importlib import import_module
 from typing import Any
 
@@ -42,7 +43,11 @@ def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> G
     objective = request.objective
     if objective.latency_s is None or objective.accuracy is None:
         raise InvalidInput("the fewest devices need two objectives", remedy="give a latency and an accuracy")
-    made: GearPlan = import_module("gearshift.planner.fewest").fewest_devices(
+    search = import_module("gearshift.planner.fewest")
+    if objective.confidence is not None:
+        hardware = search.devices_like(request.hardware, search.MOST_DEVICES)
+        return plan(name, dataclasses.replace(request, hardware=hardware), progress=progress)
+    made: GearPlan = search.fewest_devices(
         name, request, accuracy=objective.accuracy, latency_s=objective.latency_s, progress=progress
     )
     return made

@@ -38,7 +38,7 @@ def plan_by_slices(request: PlanRequest, slices: int, plan_slice: Callable[[Plan
     margin = request.least_margin
     allowed = 1 - request.objective.percentile
     while True:
-        made = widened(plan_slice(_slice(request, slices, margin)), request, slices)
+        made = widened(plan_slice(slice_of(request, slices, margin)), request, slices)
         on_a = replay(made, request, part=PART_A, seeds=1)
         if on_a.share_late_bound() <= allowed:
             on_b = replay(made, request, part=PART_B)
@@ -49,7 +49,8 @@ def plan_by_slices(request: PlanRequest, slices: int, plan_slice: Callable[[Plan
             raise Infeasible(f"a plan for one of {slices} slices of the devices does not hold on all of them")
 
 
-def _slice(request: PlanRequest, slices: int, margin: float | None) -> PlanRequest:
+def slice_of(request: PlanRequest, slices: int, margin: float | None) -> PlanRequest:
+    """What one slice is planned for: its devices, and every `slices`-th arrival."""
     trace = request.trace
     devices = request.hardware.devices
     return dataclasses.replace(

@@ -17,15 +17,18 @@ from numpy.typing import NDArray
 
 from gearshift.errors import Infeasible
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
+from gearshift.hardware import identical_devices
 from gearshift.planner.assemble import assemble, replay, rounded_up_s
 from gearshift.planner.assignment import best_monotone_assignment
 from gearshift.planner.cascade_search import CandidateCascade
-from gearshift.planner.confirm import Confirmation
+from gearshift.planner.confirm import Confirmation, workload_of
 from gearshift.planner.metered import metered_loads, shares_of_ranges
+from gearshift.planner.placement_everywhere import place_everywhere
 from gearshift.planner.recovery import recovers
 from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, equal_ranges, load_ranges, silent
-from gearshift.planner.steady_state import SteadyState
+from gearshift.planner.steady_state import GRID_STEP, SteadyState
 from gearshift.profiles.profile import PART_A, PART_B, Profile
+from gearshift.simulator.simulate import simulate
 
 SELDOM_ABOVE = 0.998
 UNVISITED_WEIGHT = 1e-6
@@ -47,6 +50,12 @@ ALPHAS = (8.0, 4.0, 2.0, 1.0)
 """Tried in turn: with a larger one a backlog downshifts sooner, with a smaller one accuracy is kept longer."""
 
 
+DEVICES_TRIED = (1.0, 1.1, 1.25, 1.5, 2.0)
+MOST_DEVICES = 1024
+SURELY_OVERLOADED = 1.05
+"""How busy the busiest device would have to be: no batch size keeps up with that."""
+HIGHEST_QPS, HIGHEST_S = 1e9, 1e9
+
 _Row = tuple[LoadRange, CandidateCascade, int, GearPrediction | None]
 
 
@@ -60,6 +69,8 @@ class Choice:
     accuracy: float
     gains: dict[int, float] = field(default_factory=dict)
     """What the replay gained where a range was given a dearer cascade than steady state allowed, by range."""
+    constant_to_qps: float | None = None
+    """Of a constant plan: its only cascade, the first of `assignment`, serves every load up to this one."""
 
 
 class SloSearch:
@@ -87,6 +98,7 @@ class SloSearch:
         self.weights: NDArray[np.float64] = np.zeros(0)
         self._replays: dict[tuple[tuple[int, ...], float], Confirmation] = {}
         self._choices: list[Choice] | None = None
+        self._refused: set[int] = set()
 
     def choices(self) -> list[Choice]:
         """What holds on the trace as it is, the most accurate first; raises `Infeasible` when nothing does."""
@@ -94,17 +106,17 @@ class SloSearch:
             self.steady_accuracy()
             self.progress("replaying the trace", 0.8)
             repairs = [repair for alpha in ALPHAS if (repair := self._least_repair(alpha)) is not None]
-            if not repairs:
+            choices = self._with_constant(_by_accuracy(repairs))
+            if not choices:
                 raise self._infeasible()
-            self._choices = sorted(repairs, key=lambda c: -c.accuracy)
+            self._choices = choices
         return self._choices
 
     def steady_accuracy(self) -> float:
         """The accuracy of the assignment for the least margin, as steady state sees it; raises `Infeasible`."""
         if not len(self.capacities):
-            every_range = self.request.objective.scope == "every-range"
-            if every_range and not self.steady.holds(self.candidates[0].cascade, float(self.upper_ends[-1])):
-                raise self._infeasible()
+            if self.request.objective.scope == "every-range":
+                self._drop_unable()
             if self.request.max_qps is None:
                 self._raise_top()
             self.capacities = self._capacities()
@@ -112,22 +124,60 @@ class SloSearch:
         accuracy = np.array([c.accuracy for c in self.candidates])
         return float(self.weights @ accuracy[list(self._assigned(self._least_margin))])
 
+    def most_accuracy(self) -> float:
+        """No assignment whose cascades hold in steady state is more accurate; raises `Infeasible`."""
+        if self.request.objective.scope == "trace":
+            return max(c.accuracy for c in self.candidates)
+        self.steady_accuracy()
+        needed_qps = np.minimum(self.upper_ends, self.request.upper_ends()[-1]) * self._least_margin
+        accuracy = np.array([c.accuracy for c in self.candidates])
+        held = np.where(self.capacities[:, None] >= needed_qps / GRID_STEP, accuracy[:, None], accuracy[0]).max(axis=0)
+        return float(self.weights @ held / self.weights.sum())
+
+    def _drop_unable(self) -> None:
+        """Drop the candidates before the first that holds at the top, which serves the last range."""
+        for first, candidate in enumerate(self.candidates):
+            if self._may_hold(candidate, float(self.upper_ends[-1])):
+                self.candidates = self.candidates[first:]
+                return
+        raise self._infeasible()
+
+    def _may_hold(self, candidate: CandidateCascade, load_qps: float) -> bool:
+        """Whether the cascade holds in steady state; not simulated where it is sure not to."""
+        return self._may_keep_up(candidate, load_qps) and self.steady.holds(candidate.cascade, load_qps)
+
     @property
     def _least_margin(self) -> float:
         return self.request.least_margin or LEAST_MARGIN[self.request.objective.scope]
 
     def confirmed(self) -> GearPlan:
         """The most accurate choice that holds on all arrival seeds, on part A and on part B; raises `Infeasible`."""
-        choices = self.choices()
-        self.progress(f"improving an accuracy of {choices[0].accuracy:.4f}", 0.85)
-        improved = self._improved(choices[0])
-        self.progress(f"confirming an accuracy of {improved.accuracy:.4f}", 0.95)
-        for choice in [improved, *choices] if improved is not choices[0] else choices:
+        pending = self.choices()
+        self.progress(f"improving an accuracy of {pending[0].accuracy:.4f}", 0.85)
+        stepwise = next((c for c in pending if c.constant_to_qps is None), None)
+        if stepwise is not None and (improved := self._improved(stepwise)) is not stepwise:
+            pending = _by_accuracy([improved, *pending])
+        self.progress(f"confirming an accuracy of {pending[0].accuracy:.4f}", 0.95)
+        made = self._first_confirmed(pending)
+        if made is None:
+            raise self._infeasible()
+        self.progress("confirmed", 1.0)
+        return made
+
+    def constant(self, above: float) -> GearPlan | None:
+        """The most accurate confirmed plan of one cascade at all loads, of those with more accuracy than `above`."""
+        return self._first_confirmed(self._with_constant([], above), above)
+
+    def _first_confirmed(self, pending: list[Choice], above: float = -1.0) -> GearPlan | None:
+        while pending:
+            choice, *pending = pending
             made = self._confirmed(choice)
             if made is not None:
-                self.progress("confirmed", 1.0)
                 return made
-        raise self._infeasible()
+            if choice.constant_to_qps is not None:
+                self._refused.add(choice.assignment[0])
+                pending = self._with_constant(pending, above)
+        return None
 
     def unconfirmed(self) -> GearPlan | None:
         """The best choice so far, as it is."""
@@ -135,6 +185,8 @@ class SloSearch:
 
     def plan_of(self, choice: Choice) -> GearPlan:
         """The plan of a choice."""
+        if choice.constant_to_qps is not None:
+            return self._constant_plan(choice.assignment[0], choice.constant_to_qps)
         return self.build(choice.assignment, choice.alpha, choice.gains)
 
     def build(
@@ -145,18 +197,23 @@ class SloSearch:
         for k, (load_range, load_qps, c) in enumerate(
             zip(load_ranges(self.upper_ends), self.upper_ends.tolist(), assignment, strict=True)
         ):
-            candidate = self.candidates[c]
-            size, cell = self.steady.best(candidate.cascade, load_qps)
-            predicted = GearPrediction(
-                load_qps=load_qps,
-                accuracy=candidate.accuracy,
-                latency_p95_s=cell.latency_s,
-                share_late=cell.share_late,
-                utilisation=cell.utilisation,
-                replayed_gain=(gains or {}).get(k),
-            )
-            rows.append((load_range, candidate, size, predicted))
+            rows.append(self._row(load_range, self.candidates[c], load_qps, (gains or {}).get(k)))
         return self._plan_of(rows, alpha)
+
+    def _row(
+        self, load_range: LoadRange, candidate: CandidateCascade, load_qps: float, gain: float | None = None
+    ) -> _Row:
+        """A gear with the largest batch that serves `load_qps` best."""
+        size, cell = self.steady.best(candidate.cascade, load_qps)
+        predicted = GearPrediction(
+            load_qps=load_qps,
+            accuracy=candidate.accuracy,
+            latency_p95_s=cell.latency_s,
+            share_late=cell.share_late,
+            utilisation=cell.utilisation,
+            replayed_gain=gain,
+        )
+        return load_range, candidate, size, predicted
 
     def _plan_of(self, rows: Sequence[_Row], alpha: float = ALPHAS[0]) -> GearPlan:
         """The plan with these gears: range, cascade, largest batch, and what is predicted."""
@@ -185,6 +242,11 @@ class SloSearch:
         wanted *= len(self.upper_ends) / max(1, len(self.upper_ends) - 1)
         capacity = self.steady.capacity_qps(cheapest.cascade, least_qps=top_qps, most_qps=max(top_qps, wanted))
         self.upper_ends = equal_ranges(max(top_qps, min(wanted, capacity)), len(self.upper_ends))
+
+    def _metered(self, made: GearPlan) -> NDArray[np.float64]:
+        """The share (gears,) of the trace's arrivals metered in each gear of a plan, its backlog included."""
+        workload = workload_of(self.request.trace, self.request.profile, part=PART_A, seed=0)
+        return simulate(made, self.request.profile, workload).arrived_in_gear / len(workload)
 
     def _capacities(self) -> NDArray[np.float64]:
         least, most = float(self.upper_ends[0]), float(self.upper_ends[-1]) * LARGEST_MARGIN
@@ -230,6 +292,47 @@ class SloSearch:
                 high, found = middle, tried
         return found
 
+    def _with_constant(self, choices: list[Choice], above: float = -1.0) -> list[Choice]:
+        """The choices and, if it is more accurate than they and than `above`, the best cascade that holds at all loads.
+
+        Tried from the most accurate down, so that no plan of one gear under the same scope and margin is better.
+        """
+        above = max([above, *(c.accuracy for c in choices)])
+        every_range, trace = self.request.objective.scope == "every-range", self.request.trace
+        load_qps = self._least_margin * float(self.request.upper_ends()[-1])
+        if not every_range:
+            load_qps = len(trace) / (trace.duration_s + min(self.request.latency_s, HIGHEST_S))
+        for c in sorted(range(len(self.candidates)), key=lambda c: -self._accuracy(c)):
+            if self._accuracy(c) <= above:
+                break
+            able = self._may_hold if every_range else self._may_keep_up
+            if c in self._refused or not able(self.candidates[c], load_qps):
+                continue
+            to_qps = self._never_metered_qps(c)
+            once = replay(self._constant_plan(c, to_qps), self.request, part=PART_A, seeds=1)
+            if self._holds(once):
+                found = Choice((c,), self._least_margin, ALPHAS[0], once.result.accuracy, constant_to_qps=to_qps)
+                return _by_accuracy([*choices, found])
+        return choices
+
+    def _may_keep_up(self, candidate: CandidateCascade, load_qps: float) -> bool:
+        self.on_time()
+        return self.steady.balance(candidate.cascade).utilisation_per_qps * load_qps <= SURELY_OVERLOADED
+
+    def _constant_plan(self, c: int, to_qps: float) -> GearPlan:
+        """One cascade for all loads that are to be expected; the cheapest beyond, so that backlogs drain."""
+        candidate, top_qps = self.candidates[c], float(self.request.upper_ends()[-1])
+        rows = [self._row(LoadRange(from_=0.0, to=to_qps), candidate, top_qps)]
+        rows.append(self._row(LoadRange(from_=to_qps), self.candidates[0], top_qps))
+        return self._plan_of(rows)
+
+    def _never_metered_qps(self, c: int) -> float:
+        """A load that the trace does not meter when it is served by one cascade."""
+        to_qps = 2 * float(self.request.upper_ends()[-1])
+        while self._metered(self._constant_plan(c, to_qps))[-1] > 0 and to_qps < HIGHEST_QPS:
+            to_qps *= 2
+        return to_qps
+
     def _improved(self, choice: Choice) -> Choice:
         """The choice with dearer cascades where the replay holds and gains accuracy.
 
@@ -259,15 +362,23 @@ class SloSearch:
         return choice
 
     def _dearer(self, assignment: tuple[int, ...], k: int | None, step: int) -> tuple[int, ...] | None:
-        """The assignment with range `k`, or with None the cheapest of all ranges, `step` candidates dearer."""
-        dearer = (min(assignment) if k is None else assignment[k]) + step
-        if dearer >= len(self.candidates):
+        """The assignment with range `k`, or with None the cheapest of all ranges, `step` candidates dearer.
+
+        Candidates that are dearer but not more accurate are passed over.
+        """
+        now = min(assignment) if k is None else assignment[k]
+        better = (c for c in range(now + step, len(self.candidates)) if self._accuracy(c) > self._accuracy(now))
+        dearer = next(better, None)
+        if dearer is None:
             return None
         changed = tuple(max(a, dearer) if k in (None, r) else a for r, a in enumerate(assignment))
         needed_qps = self.upper_ends[-1 if k is None else k] * self._least_margin
         if self.request.objective.scope == "every-range" and self.capacities[dearer] < needed_qps:
             return None
         return changed
+
+    def _accuracy(self, c: int) -> float:
+        return self.candidates[c].accuracy
 
     def _confirmed(self, choice: Choice) -> GearPlan | None:
         """The chosen plan when it holds on all seeds, on part A and then on part B; margins rise until it does."""
@@ -277,7 +388,7 @@ class SloSearch:
                 predicted = replay(made, self.request, part=PART_B)
                 if self._holds(predicted) and recovers(made, self.request):
                     return msgspec.structs.replace(made, predictions={self.request.profile.operator: predicted.result})
-            if choice.gains or choice.margin == CHEAPEST_EVERYWHERE:
+            if choice.gains or choice.margin == CHEAPEST_EVERYWHERE or choice.constant_to_qps is not None:
                 return None
             self.on_time()
             margin = choice.margin * (1 + 2 * MARGIN_PRECISION)
@@ -302,6 +413,22 @@ class SloSearch:
         spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
         return rounded_up_s(1.05 * max(least_s, spread_s))
 
+    def _enough_devices(self, candidate: CandidateCascade, load_qps: float, needed: int) -> int | None:
+        """How many devices like the first hold the cascade at a load; None where so many more do not help."""
+        first = self.request.hardware.devices[0]
+        for factor in DEVICES_TRIED:
+            count = math.ceil(factor * needed)
+            if count > MOST_DEVICES:
+                break
+            hardware = identical_devices(count, kind=first.kind, cores=first.cores, memory_bytes=first.memory_bytes)
+            placement = place_everywhere(self.request.profile, hardware, models=candidate.cascade.models)
+            objective = self.request.objective
+            if set(placement.models) == set(candidate.cascade.models) and SteadyState(
+                self.request.profile, hardware, placement, objective, seed=self.request.seed
+            ).holds(candidate.cascade, load_qps):
+                return count
+        return None
+
     def _infeasible(self) -> Infeasible:
         """Why, and the nearest latency objective that the cheapest cascade meets on the ranges and on the trace."""
         cheapest, top = self.candidates[0], float(self.upper_ends[-1])
@@ -310,12 +437,13 @@ class SloSearch:
         bottleneck = max(cheapest.cascade.models, key=lambda m: work_share(cheapest, self.request.profile, m))
         devices = len(self.request.hardware.devices)
         if not cell.stable:
-            needed = math.ceil(cheapest.work_s * top / 0.9)
+            needed = max(math.ceil(cheapest.work_s * top / 0.9), devices + 1)
             return Infeasible(
                 f"{devices} device{'s' * (devices > 1)} cannot carry {top:.4g} requests/s with the cheapest cascade, "
-                f"about {max(needed, devices + 1)} could",
+                f"about {needed} could",
                 load_range=str(last),
                 bottleneck=bottleneck,
+                nearest_devices=self._enough_devices(cheapest, top, needed),
             )
         least_s = max(cell.latency_s, self.request.latency_s)
         nearest_s = self._nearest_s(least_s) if self.explain else None
@@ -326,6 +454,10 @@ class SloSearch:
             bottleneck=bottleneck,
             nearest_latency_s=nearest_s,
         )
+
+
+def _by_accuracy(choices: Sequence[Choice]) -> list[Choice]:
+    return sorted(choices, key=lambda c: -c.accuracy)
 
 
 def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> float:

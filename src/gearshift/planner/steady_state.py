@@ -25,6 +25,8 @@ from gearshift.workload import Trace, Workload, draw_workload
 
 SAMPLES = 12_000
 WARM_UP_SHARE = 0.1
+HARDLY_BUSY = 1e-3
+"""A load that keeps the slowest replica less busy is simulated as this much: nothing waits either way."""
 GRID_STEP = 1.02
 """Capacities are found on loads this factor apart, the same for all objectives, so that simulations are shared."""
 LOG_STEP = math.log(GRID_STEP)
@@ -157,8 +159,11 @@ class SteadyState:
 
     def cells(self, keys: Iterable[_Key]) -> list[Cell]:
         """Several cells, simulated side by side (the kernel runs without the interpreter's lock)."""
-        with ThreadPoolExecutor() as pool:
-            return list(pool.map(lambda key: self.cell(*key), keys))
+        wanted = list(keys)
+        if unknown := [key for key in wanted if key not in self._cells]:
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(lambda key: self.cell(*key), unknown))
+        return [self.cell(*key) for key in wanted]
 
     def best(self, cascade: Cascade, load_qps: float) -> tuple[int, Cell]:
         """The largest batch with the least share late, then the least latency, and its cell."""
@@ -239,7 +244,9 @@ class SteadyState:
             trace=SourceFile(path="", sha256=""),
         )
         tables = plan_tables(plan, "task")
-        arrivals_ns = np.cumsum(np.rint(self._unit_gaps * (NS_PER_S / load_qps)).astype(np.int64))
+        slowest_s = max(float(table[0]) for table in self._work_s.values())
+        gap_ns = NS_PER_S / max(load_qps, HARDLY_BUSY, HARDLY_BUSY / slowest_s)
+        arrivals_ns = np.cumsum(np.rint(self._unit_gaps * gap_ns).astype(np.int64))
         workload = Workload(arrivals_ns=arrivals_ns, record=self._records, duration_s=float(arrivals_ns[-1]) / NS_PER_S)
         records = self.profile.predictions
         certainty = np.ascontiguousarray(records.certainty[records.rows(tables.models)])

@@ -104,6 +104,15 @@ def test_the_front_holds_the_cheapest_and_the_most_accurate_by_rising_work(recor
     assert (np.diff(space.accuracy[front]) > 0).all()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_rounding_puts_no_equal_cascades_on_the_front(seed: int) -> None:
+    profile = synthetic_profile(models=4, samples=150 + seed, seed=seed)
+    work_s = {model: 0.0013 * 3.1**k for k, model in enumerate(profile.models)}
+    front = pareto_cascades(profile, work_s, most=10_000)
+    assert min(np.diff([c.accuracy for c in front])) > 1e-9
+    assert min(np.diff([c.work_s for c in front])) > 1e-12
+
+
 @LITTLE
 @given(records())
 def test_every_candidate_is_covered_by_the_front(records: PredictionRecords) -> None:

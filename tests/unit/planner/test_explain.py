@@ -106,8 +106,21 @@ def test_a_planner_that_is_not_registered_is_a_reason_too() -> None:
 def test_the_same_range_of_load_is_planned_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
     fake.asked.clear()
-    neighbours(planned(), PROFILE, little_trace())
-    gears = planned().operators["task"].gears
+    tight = plan(little_request(latency_s=0.01))
+    neighbours(tight, PROFILE, little_trace())
+    gears = tight.operators["task"].gears
     width = gears[1].load_range.from_
     assert fake.asked[0].ranges == len(gears) == 4
     assert fake.asked[0].upper_ends()[-1] == pytest.approx(4 * width)
+
+
+def test_a_plan_of_one_cascade_at_all_loads_is_planned_for_again_up_to_what_it_was_planned_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    constant = plan(little_request(latency_s=0.03))
+    assert len(constant.operators["task"].gears) == 2
+    monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
+    fake.asked.clear()
+    neighbours(constant, PROFILE, little_trace())
+    assert fake.asked[0].ranges == 20
+    assert fake.asked[0].upper_ends()[-1] == pytest.approx(little_request().upper_ends()[-1])
