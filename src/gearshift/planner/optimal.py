@@ -136,6 +136,8 @@ def frontier_with(
             found.append(msgspec.structs.replace(made, planner=planner))  # noqa: PERF401  what there is at Ctrl-C stays
     except (KeyboardInterrupt, OutOfTime):
         found = [msgspec.structs.replace(made, unfinished=True) for made in found]
+        if not found and (only := search.unfinished()) is not None:
+            found = [msgspec.structs.replace(only, planner=planner)]
         if not found:
             raise Infeasible("no plan was found in time") from None
     name = request.profile.operator
@@ -348,6 +350,8 @@ class _Planner:
             return made
         if best == 0.0 and refused is not None:
             raise refused
+        if best == 0.0:  # the bound left no hope: what there is at most
+            best = self._kept_accuracy(self.most_accurate(self._asked(latency_s=self.request.latency_s)))
         raise self._out_of_reach(best)
 
     def along(self, latencies_s: Sequence[float]) -> Iterator[GearPlan]:
@@ -405,8 +409,10 @@ class _Planner:
         made = self._kept or (self._current.unconfirmed() if self._current else None)
         if made is None:
             return None
-        result = replay(made, self.request, part=PART_B, seeds=1).result
-        return msgspec.structs.replace(made, unfinished=True, predictions={self.request.profile.operator: result})
+        name = self.request.profile.operator
+        asked = dataclasses.replace(self.request, objective=made.operators[name].objective)
+        result = replay(made, asked, part=PART_B, seeds=1).result
+        return msgspec.structs.replace(made, unfinished=True, predictions={name: result})
 
     # Their parts.
 

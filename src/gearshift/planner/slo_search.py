@@ -99,6 +99,7 @@ class SloSearch:
         self._replays: dict[tuple[tuple[int, ...], float], Confirmation] = {}
         self._choices: list[Choice] | None = None
         self._refused: set[int] = set()
+        self._best: Choice | None = None
 
     def choices(self) -> list[Choice]:
         """What holds on the trace as it is, the most accurate first; raises `Infeasible` when nothing does."""
@@ -119,6 +120,7 @@ class SloSearch:
                 self._drop_unable()
             if self.request.max_qps is None:
                 self._raise_top()
+            self._best = Choice((0,) * len(self.upper_ends), CHEAPEST_EVERYWHERE, ALPHAS[0], -1.0)
             self.capacities = self._capacities()
             self.weights = shares_of_ranges(self.request.trace, self.upper_ends) + UNVISITED_WEIGHT
         accuracy = np.array([c.accuracy for c in self.candidates])
@@ -180,8 +182,9 @@ class SloSearch:
         return None
 
     def unconfirmed(self) -> GearPlan | None:
-        """The best choice so far, as it is."""
-        return self.plan_of(self._choices[0]) if self._choices else None
+        """The best choice so far, as it is; the cheapest cascade everywhere before there is another."""
+        best = self._choices[0] if self._choices else self._best
+        return None if best is None else self.plan_of(best)
 
     def plan_of(self, choice: Choice) -> GearPlan:
         """The plan of a choice."""
@@ -277,7 +280,12 @@ class SloSearch:
         def replayed(margin: float) -> Choice | None:
             assignment = self._assigned(margin)
             once = self._replayed(assignment, alpha)
-            return Choice(assignment, margin, alpha, once.result.accuracy) if self._holds(once) else None
+            if not self._holds(once):
+                return None
+            choice = Choice(assignment, margin, alpha, once.result.accuracy)
+            if self._best is None or choice.accuracy > self._best.accuracy:
+                self._best = choice
+            return choice
 
         low, high = self._least_margin, LARGEST_MARGIN
         if (least := replayed(low)) is not None:
