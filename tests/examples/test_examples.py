@@ -13,7 +13,7 @@ LONGEST_S = 120.0
 PRINTED = {
     "01_plan_and_simulate.py": (
         r"load +\[0, .*: .*\n",
-        r"load .*, inf\): small\n",
+        r"load .*, inf\): small",
         r"requests \d+, gear shifts [1-9]\d*\n",
         r"accuracy 0\.9\d\d, p95 \d+\.\d ms, late [0-4]\.\d %\n",
     ),
