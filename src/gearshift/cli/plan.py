@@ -150,6 +150,8 @@ def command(
     planning_s = time.perf_counter() - began
     if any(plan.unfinished for plan in (found if isinstance(found, list) else [found])):
         output.say("the search was ended early: this is the best so far")
+    if not measured.predictions.labelled:
+        output.say("there are no labels: accuracy is agreement with the strongest model")
     if isinstance(found, list):
         paths = [out / plan_name(i) for i in range(len(found))]
         output.json({"plans": [facts(*pair, planning_s) for pair in zip(found, paths, strict=True)]})

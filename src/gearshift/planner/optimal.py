@@ -5,7 +5,8 @@
 - both: the fewest devices (the least price per hour) on which both are kept;
 - `frontier`: all of it, for latency objectives from the fastest model's run time up.
 
-Simulated cells are shared between objectives.  `docs/planners/optimal.md` gives the reasons.
+One cascade at all loads, single models, and the plan for one device less are candidates of every plan, so that none
+of them is more accurate.  Simulated cells are shared between objectives.  `docs/planners/optimal.md` gives the reasons.
 """
 
 import dataclasses

@@ -172,3 +172,54 @@ def test_bounds_hold_in_synthetic_worlds_as_often_as_they_say() -> None:
         assert held >= 0.95
         beta = generator.beta(4 * mean, 4 * (1 - mean), size=(500, 400)).mean(axis=1)
         assert np.mean([lower_confidence_bound(float(e), 400, 0.95) <= mean for e in beta]) >= 0.95
+
+
+# Limits ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_accuracy_out_of_reach_names_the_nearest_which_is_then_reached() -> None:
+    for objective in (Objective(accuracy=0.99), Objective(latency_s=0.02, accuracy=0.99)):
+        with pytest.raises(Infeasible) as caught:
+            plan(request(objective))
+        assert caught.value.load_range
+        assert caught.value.bottleneck == "m2"
+        assert caught.value.nearest_accuracy
+        nearest = msgspec.structs.replace(objective, accuracy=caught.value.nearest_accuracy)
+        assert result_of(plan(request(nearest))).accuracy >= caught.value.nearest_accuracy
+
+
+def test_a_load_beyond_the_devices_names_how_many_carry_it() -> None:
+    busy = little_trace(low_qps=1000, high_qps=3000)
+    with pytest.raises(Infeasible) as caught:
+        plan(request(Objective(latency_s=0.03), trace=busy))
+    assert caught.value.nearest_devices
+    enough = identical_devices(caught.value.nearest_devices)
+    assert plan(request(Objective(latency_s=0.03), trace=busy, hardware=enough))
+
+
+@pytest.mark.parametrize("changed", [{"ranges": 1}, {"max_qps": 1e-6}, {"most_candidates": 2}])
+def test_extreme_requests_have_plans(changed: dict[str, Any]) -> None:
+    assert plan(request(Objective(latency_s=0.03), **changed))
+
+
+@pytest.mark.parametrize("latency_s", [1e5, 1e7])
+def test_a_latency_of_days_is_no_limit(latency_s: float) -> None:
+    assert result_of(plan(request(Objective(latency_s=latency_s)))).share_late == 0
+
+
+def test_devices_on_very_many_nodes_are_searched() -> None:
+    nodes = tuple(Device(id=f"d{i}", node=f"n{i}") for i in range(24))
+    made = plan(request(Objective(latency_s=0.02, accuracy=0.8), hardware=Hardware(devices=nodes)))
+    assert len(made.hardware.devices) < 24
+
+
+def test_ctrl_c_before_any_replay_keeps_the_cheapest_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(search: optimal.SloSearch) -> list[object]:
+        search.steady_accuracy()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(optimal.SloSearch, "choices", interrupted)
+    monkeypatch.setattr(optimal.SloSearch, "confirmed", interrupted)
+    for made in (plan(request(Objective(latency_s=0.03))), *frontier(request(Objective()))):
+        assert made.unfinished
+        assert {gear.cascade.models for gear in made.operators["task"].gears} == {("m0",)}

@@ -102,7 +102,7 @@ def check_any_plan(request: PlanRequest) -> None:
         assert encode_plan(plan(request)) == encode_plan(made)
 
 
-@examples(4)
+@examples(3)
 @given(requests())
 def test_memory_shares_cost_and_bytes_are_as_promised(request: PlanRequest) -> None:
     check_any_plan(request)
@@ -179,7 +179,7 @@ def of_equal_margin(request: PlanRequest) -> PlanRequest:
     return dataclasses.replace(request, least_margin=margin)
 
 
-@examples(3)
+@examples(2)
 @given(requests(memory=False))
 def test_no_baseline_is_more_accurate(request: PlanRequest) -> None:
     check_baselines(of_equal_margin(request))
