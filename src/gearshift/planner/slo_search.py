@@ -257,9 +257,10 @@ class SloSearch:
 
         def capacity(candidate: CandidateCascade) -> float:
             nonlocal done
-            bound = 1.05 * len(self.request.hardware.devices) / candidate.work_s
             self.on_time()
-            found = self.steady.capacity_qps(candidate.cascade, least_qps=least, most_qps=max(least, min(most, bound)))
+            bound_qps = SURELY_OVERLOADED / self.steady.balance(candidate.cascade).utilisation_per_qps
+            most_qps = max(least, min(most, bound_qps))
+            found = self.steady.capacity_qps(candidate.cascade, least_qps=least, most_qps=most_qps)
             done += 1
             self.progress("simulating steady load", 0.9 * done / len(self.candidates))
             return found
