@@ -7,10 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner import planners
+from gearshift.planner.baselines.placement_heuristic import exclusive_placement
+from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.fewest import fewest_devices
 from gearshift.planner.placement_everywhere import place_everywhere
 from gearshift.planner.request import PlanRequest
@@ -112,6 +115,20 @@ def test_where_one_model_at_a_time_fits_both_find_a_place() -> None:
     assert [r.id for r in placement.replicas] == ["m0@n0/0", "m0@n0/1", "m1@n0/2+n0/3"]
 
 
+def test_models_that_do_not_fit_together_get_devices_of_their_own() -> None:
+    """m1 carries 5 requests/s on two devices, as half of them reach it; m0 carries 10 on one."""
+    cascade = Cascade(models=("m0", "m1"), thresholds=(0.5,))
+    candidate = CandidateCascade(cascade=cascade, accuracy=0.8, work_s=0.1, reach=(1.0, 0.5))
+    placement, qps = exclusive_placement(spanning_profile(), nodes(6, gib=24), candidate)
+    assert [(r.model, len(r.device_ids)) for r in placement.replicas] == [
+        ("m1", 2),
+        ("m0", 1),
+        ("m1", 2),
+        ("m0", 1),
+    ]
+    assert qps == 10
+
+
 # In any world ---------------------------------------------------------------------------------------------------------
 
 
@@ -159,7 +176,7 @@ def test_memory_and_shares_are_as_promised_whatever_spans_what(name: str, reques
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in QUICK])
-@examples(3)
+@examples(8)
 @given(requests())
 def test_memory_and_shares_are_as_promised_by_the_slower_planners_too(name: str, request: PlanRequest) -> None:
     check_any(name, request)
