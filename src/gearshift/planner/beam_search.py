@@ -42,9 +42,9 @@ class Site:
 def sites(profile: Profile, hardware: Hardware) -> tuple[Site, ...]:
     """Every way to load a model: the tensor-parallel degrees of 1, 2, 4 and 8 that were profiled on such devices."""
     found = []
-    for _, alike in groupby(sorted(hardware.devices, key=_likeness), key=_likeness):
+    for (_, kind, cores), alike in groupby(sorted(hardware.devices, key=_likeness), key=_likeness):
         devices = list(alike)
-        for curve in ways(profile, devices[0]):
+        for curve in ways(profile, kind=kind, cores=cores):
             memory_bytes = bytes_per_device(curve)
             large_enough = tuple(device.id for device in devices if memory_bytes <= device.memory_bytes)
             if len(large_enough) >= curve.tensor_parallel:

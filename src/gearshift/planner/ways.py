@@ -13,12 +13,12 @@ from gearshift.profiles.profile import Profile, RunTimeCurve
 DEGREES = (1, 2, 4, 8)
 
 
-def ways(profile: Profile, device: Device) -> list[RunTimeCurve]:
+def ways(profile: Profile, *, kind: str, cores: int) -> list[RunTimeCurve]:
     """All ways that were profiled on devices of this kind and cores, by model, narrow ones first."""
     found = [
         c
         for c in profile.curves
-        if (c.device_kind, c.cores, c.segment) == (device.kind, device.cores, 0) and c.tensor_parallel in DEGREES
+        if (c.device_kind, c.cores, c.segment) == (kind, cores, 0) and c.tensor_parallel in DEGREES
     ]
     order = {model: i for i, model in enumerate(profile.models)}
     return sorted(found, key=lambda c: (order[c.model], c.tensor_parallel))
@@ -27,7 +27,7 @@ def ways(profile: Profile, device: Device) -> list[RunTimeCurve]:
 def narrowest_ways(profile: Profile, device: Device) -> dict[str, RunTimeCurve]:
     """By model, the way over the fewest devices like this one whose memory holds their parts of a replica."""
     narrowest: dict[str, RunTimeCurve] = {}
-    for curve in ways(profile, device):
+    for curve in ways(profile, kind=device.kind, cores=device.cores):
         if bytes_per_device(curve) <= device.memory_bytes:
             narrowest.setdefault(curve.model, curve)
     return narrowest
@@ -36,6 +36,12 @@ def narrowest_ways(profile: Profile, device: Device) -> dict[str, RunTimeCurve]:
 def bytes_per_device(curve: RunTimeCurve) -> int:
     """What a replica takes on each of its devices: its memory, divided among them."""
     return -(-curve.memory_bytes // curve.tensor_parallel)
+
+
+def bytes_side_by_side(profile: Profile, *, kind: str, cores: int) -> int:
+    """What a device of this kind needs to hold all models that run there, each in the narrowest way profiled."""
+    widest_first = reversed(ways(profile, kind=kind, cores=cores))
+    return sum({curve.model: bytes_per_device(curve) for curve in widest_first}.values())
 
 
 def device_seconds(curve: RunTimeCurve) -> float:
