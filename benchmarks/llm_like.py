@@ -29,6 +29,7 @@ from planner_constrained import at_batch_one
 
 from gearshift.api import profiled_devices
 from gearshift.cascade import Cascade
+from gearshift.clock import NS_PER_S
 from gearshift.errors import GearshiftError, Infeasible
 from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
@@ -48,6 +49,8 @@ BASELINES = ("model-switching", "static-cascade", "placement-heuristic")
 DEVICES, MEMORY_BYTES = 8, 32 << 30
 SLO_S = 5.0
 START_S = 0.0
+CHEAPEST_BUSY = 0.5
+"""The part of all devices' time that the cheapest of measured models may need."""
 MOST_REQUESTS = 300_000
 """Of scaled traffic; what comes later is left out."""
 ON_ONE_DEVICE = ("1b", "3b", "8b")
@@ -96,24 +99,27 @@ def request_for(data: Path, size: Size) -> PlanRequest:
 
 
 def request_like(llamas: PlanRequest, measured: Profile) -> PlanRequest:
-    """The request with another profile's models: rates and latency are as many of its dearest model's run times."""
+    """The request with another profile's models: rates and latency are as many of its dearest model's run times.
+
+    But the cheapest model carries the top of the load ranges with `CHEAPEST_BUSY` at most.
+    """
     profile = at_batch_one(measured)
-    hardware = profiled_devices(profile, DEVICES)
-    now_s, then_s = dearest_s(llamas), dearest_s(replace(llamas, profile=profile, hardware=hardware))
+    then = replace(llamas, profile=profile, hardware=profiled_devices(profile, DEVICES))
+    (_, now_s, now_run_s), (cheapest_s, then_s, then_run_s) = costs(llamas), costs(then)
+    most = CHEAPEST_BUSY * DEVICES / (cheapest_s * float(llamas.upper_ends()[-1]))
     return replace(
-        llamas,
-        profile=profile,
-        hardware=hardware,
-        trace=scaled(llamas.trace, now_s[0] / then_s[0]),
-        objective=Objective(latency_s=llamas.latency_s * then_s[1] / now_s[1], scope=llamas.objective.scope),
+        then,
+        trace=scaled(llamas.trace, min(now_s / then_s, most)),
+        objective=Objective(latency_s=llamas.latency_s * then_run_s / now_run_s, scope=llamas.objective.scope),
     )
 
 
-def dearest_s(request: PlanRequest) -> tuple[float, float]:
-    """Device-seconds per request of the dearest model, and its seconds from start to end."""
+def costs(request: PlanRequest) -> tuple[float, float, float]:
+    """Device-seconds per request of the cheapest and of the dearest model, and how long the latter takes."""
     work_s = work_per_request_s(request.profile, request.hardware.devices[0])
     dearest = max(work_s, key=lambda m: work_s[m])
-    return work_s[dearest], min(c.median_s[0] for c in request.profile.curves if c.model == dearest)
+    run_s = min(c.table_ns()[1] / NS_PER_S for c in request.profile.curves if c.model == dearest)
+    return min(work_s.values()), work_s[dearest], run_s
 
 
 def scaled(trace: Trace, factor: float) -> Trace:
@@ -253,7 +259,7 @@ def main() -> None:
     print(describe())
     print(
         f"{len(trace)} requests in {trace.duration_s:.0f} s, up to {trace.peak_qps:.0f}/s, on {DEVICES} devices; "
-        f"p95 within {request.latency_s:.3g} s; the dearest model takes {dearest_s(request)[1]:.3g} s"
+        f"p95 within {request.latency_s:.3g} s; the dearest model takes {costs(request)[2]:.3g} s"
     )
     volumes = {}
     for world, asked in worlds.items():

@@ -1,9 +1,10 @@
 import math
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
-from llm_like import MOST_REQUESTS, QUICK, compared, dearest_s, methods, request_like, scaled, wrong_loads
+from llm_like import CHEAPEST_BUSY, MOST_REQUESTS, QUICK, compared, costs, methods, request_like, scaled, wrong_loads
 
 from gearshift.planner import planners
 from gearshift.planner.request import PlanRequest
@@ -19,16 +20,22 @@ def request() -> PlanRequest:
 
 
 def test_the_dearest_model_is_that_of_most_device_seconds() -> None:
-    assert dearest_s(request()) == pytest.approx((0.8, 0.25))
+    assert costs(request()) == pytest.approx((0.1, 0.8, 0.25))
 
 
 def test_measured_models_are_loaded_as_much_without_batches() -> None:
     then = request_like(request(), PROFILE)
     assert {c.batch_sizes for c in then.profile.curves} == {(1,)}
     assert len(then.hardware.devices) == 8
-    (before_s, before_run_s), (after_s, after_run_s) = dearest_s(request()), dearest_s(then)
+    (_, before_s, before_run_s), (_, after_s, after_run_s) = costs(request()), costs(then)
     assert then.trace.mean_qps * after_s == pytest.approx(request().trace.mean_qps * before_s, rel=0.02)
     assert then.latency_s / after_run_s == pytest.approx(request().latency_s / before_run_s)
+
+
+def test_the_cheapest_measured_model_is_not_overloaded() -> None:
+    alike = replace(PROFILE, curves=tuple(msgspec.structs.replace(PROFILE.curves[0], model=m) for m in PROFILE.models))
+    then = request_like(request(), alike)
+    assert float(then.upper_ends()[-1]) * costs(then)[0] / 8 == pytest.approx(CHEAPEST_BUSY, rel=0.05)
 
 
 def test_scaled_traffic_keeps_its_shape_and_has_an_end() -> None:
