@@ -49,8 +49,6 @@ from worlds import devices, five_models
 
 CASCADES, RANGES, SECONDS, DEVICES = 8, 6, 8.0, 2
 SLO_S = 0.05
-RUNGS = 24
-"""Latency objectives that our planner is asked for."""
 OTHER_SEED = 7
 CURVE = (25, 50, 100, 200, 400, 800, 1600, 3200, 6400, 12800)
 BAR = 0.995
@@ -60,7 +58,6 @@ BAR = 0.995
 class Size:
     cascades: int
     ranges: int
-    rungs: int
     last_range_free: bool = False
 
     @property
@@ -69,8 +66,8 @@ class Size:
         return (self.cascades,) * (self.ranges - 1) + (self.cascades if self.last_range_free else 1,)
 
 
-FULL = Size(CASCADES, RANGES, RUNGS)
-QUICK = Size(4, 4, 8)
+FULL = Size(CASCADES, RANGES)
+QUICK = Size(4, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +116,10 @@ def instance(seed: int, size: Size) -> tuple[PlanRequest, list[CandidateCascade]
     return request, candidates, place_everywhere(profile, request.hardware)
 
 
-def our_plans(
-    request: PlanRequest, candidates: list[CandidateCascade], placement: Placement, rungs: int
-) -> list[GearPlan]:
+def our_plans(request: PlanRequest, candidates: list[CandidateCascade], placement: Placement) -> list[GearPlan]:
     """Our planner's confirmed plans, within the same space."""
-    fastest_s = min(c.median_s[0] for c in request.profile.curves)
     slo_search.ALPHAS = (DEFAULT_ALPHA,)
-    return frontier_with(
-        request,
-        candidates=candidates,
-        placement=placement,
-        latencies_s=[float(s) for s in np.geomspace(1.1 * fastest_s, 10 * SLO_S, rungs)],
-    )
+    return frontier_with(request, candidates=candidates, placement=placement)
 
 
 def trace_replays(counted: Simulated, replays: Replays, request: PlanRequest) -> list[tuple[float, Point]]:
@@ -165,7 +154,7 @@ def outcome(seed: int, size: Size) -> Outcome:
     best = volume(pairs(space.flat()[front_of(space.flat())]), request, slo_s=SLO_S)
 
     with counting(keep_runs=True) as counted:
-        plans = {"ours": our_plans(request, candidates, placement, size.rungs)}
+        plans = {"ours": our_plans(request, candidates, placement)}
     budget = counted.requests / len(request.trace)
     seen = trace_replays(counted, replays, request)
     for name in registered(PUBLISHED):

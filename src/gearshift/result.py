@@ -43,12 +43,17 @@ def percentile(values: NDArray[np.float64], p: float) -> float:
     return percentiles(values, (p,))[0]
 
 
+def percentile_rank(p: float, n: int) -> int:
+    """Where in rising order the ceil(p n)-th smallest of `n` values is, counted from 0."""
+    return max(0, math.ceil(p * n - 1e-9) - 1)
+
+
 def percentiles(values: NDArray[np.float64], ps: Sequence[float]) -> list[float]:
     """`percentile` for several at once."""
     n = len(values)
     if n == 0:
         return [0.0] * len(ps)
-    ranks = [max(0, math.ceil(p * n - 1e-9) - 1) for p in ps]
+    ranks = [percentile_rank(p, n) for p in ps]
     parted = np.partition(values, ranks)
     return [float(parted[rank]) for rank in ranks]
 

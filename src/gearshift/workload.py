@@ -10,7 +10,7 @@ from gearshift.errors import require
 from gearshift.request import LEAST_URGENT, MOST_URGENT, NO_DEADLINE_NS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Trace:
     """Arrival times (n,) in int64 nanoseconds since the trace began, not decreasing, over `duration_s`."""
 

@@ -8,6 +8,7 @@ import msgspec
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, Meter, OperatorPlan, ReplicaSettings
 from gearshift.hardware import Hardware
+from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.planner.confirm import SEEDS, Confirmation, confirm
 from gearshift.planner.request import PlanRequest
@@ -75,13 +76,12 @@ def assemble(
     meter: Meter = "backlog",
 ) -> GearPlan:
     """The plan with these gears, without predictions."""
-    latency_s = request.objective.latency_s
     operator = OperatorPlan(
         objective=request.objective,
         gears=tuple(gears),
         alpha=alpha,
         meter=meter,
-        starvation_s=None if latency_s is None else min(STARVATION_FACTOR * latency_s, LONGEST_STARVATION_S),
+        starvation_s=_starvation_s(request.objective),
     )
     return GearPlan(
         planner=planner,
@@ -92,6 +92,19 @@ def assemble(
         profile=request.profile_source,
         trace=request.trace_source,
     )
+
+
+def with_objective(made: GearPlan, objective: Objective) -> GearPlan:
+    """The same plan for another objective."""
+    name, operator = next(iter(made.operators.items()))
+    changed = msgspec.structs.replace(operator, objective=objective, starvation_s=_starvation_s(objective))
+    return msgspec.structs.replace(made, operators={name: changed})
+
+
+def _starvation_s(objective: Objective) -> float | None:
+    if objective.latency_s is None:
+        return None
+    return min(STARVATION_FACTOR * objective.latency_s, LONGEST_STARVATION_S)
 
 
 def replay(made: GearPlan, request: PlanRequest, *, part: int, seeds: int = SEEDS) -> Confirmation:
@@ -113,7 +126,7 @@ def with_predictions(made: GearPlan, request: PlanRequest) -> GearPlan:
     return msgspec.structs.replace(made, predictions={request.profile.operator: result})
 
 
-def rounded_up_s(seconds: float) -> float:
-    """A latency objective rounded up to two significant digits."""
-    unit = 10.0 ** (math.floor(math.log10(seconds * 1e3)) - 1)
+def rounded_up_s(seconds: float, *, digits: int = 2) -> float:
+    """A latency objective rounded up to so many significant digits."""
+    unit = 10.0 ** (math.floor(math.log10(seconds * 1e3)) - digits + 1)
     return math.ceil(seconds * 1e3 / unit) * unit / 1e3

@@ -1,7 +1,9 @@
 """Confirmation: replaying the full trace on several arrival seeds before a plan is believed."""
 
+import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -9,23 +11,50 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from gearshift.gear import GearPlan
-from gearshift.profiles.profile import Profile
-from gearshift.result import LatencySummary, ServingResult, wilson_interval
-from gearshift.result import percentile as percentile_of
+from gearshift.profiles.profile import PredictionRecords, Profile
+from gearshift.result import LatencySummary, ServingResult, percentile_rank, wilson_interval
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace, Workload, draw_workload
 
 SEEDS = 5
 REDRAW_WINDOW_NS = 100_000_000
+SLOWEST = 4
+OBJECTIVE_PRECISION = 1.001
+MOST_KEPT_REQUESTS = 30_000_000
+"""Workloads of up to so many requests are kept for as long as their trace is: 12 bytes each."""
+
+_kept: WeakKeyDictionary[Trace, dict[tuple[int, int], tuple[PredictionRecords, Workload]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """Share late and percentile latency per seed (seeds,), and the figures of all runs together."""
+    """Share late and percentile latency per seed (seeds,), and the figures of all runs together.
+
+    `slowest_s` has the latencies of each seed's slowest requests, in rising order: `SLOWEST` times as many as may be
+    late.
+    """
 
     share_late: NDArray[np.float64]
     latency_s: NDArray[np.float64]
     result: ServingResult
+    slowest_s: tuple[NDArray[np.float32], ...] = ()
+
+    def judged_by(self, latency_objective_s: float) -> "Confirmation":
+        """The same runs under an objective that at most so many requests miss as `slowest_s` has."""
+        late = [np.count_nonzero(s > latency_objective_s) / self.result.requests for s in self.slowest_s]
+        share, before = float(np.mean(late)), self.result.share_late
+        per_share_qps = self.result.goodput_qps / (1 - before) if before < 1 else 0.0
+        result = msgspec.structs.replace(self.result, share_late=share, goodput_qps=per_share_qps * (1 - share))
+        return replace(self, share_late=np.array(late), result=result)
+
+    def least_objective_s(self, percentile: float) -> float:
+        """About the least latency objective that holds with these runs."""
+        low, high = float(self.latency_s.min()), float(max(s[-1] for s in self.slowest_s))
+        while high > low * OBJECTIVE_PRECISION:
+            middle = (low + high) / 2
+            holds = self.judged_by(middle).share_late_bound() <= 1 - percentile
+            low, high = (low, middle) if holds else (middle, high)
+        return high
 
     def share_late_bound(self) -> float:
         """Upper 95 % confidence bound (Student's t) of the mean share late."""
@@ -51,8 +80,15 @@ def redrawn(trace: Trace, seed: int) -> Trace:
 
 
 def workload_of(trace: Trace, profile: Profile, *, part: int, seed: int) -> Workload:
-    """The trace redrawn with `seed`, carrying samples of a part."""
-    return draw_workload(redrawn(trace, seed), profile.predictions.indices(part), seed=seed)
+    """The trace redrawn with `seed`, carrying samples of a part; drawn once for all plans that it is replayed for."""
+    kept, records = _kept.setdefault(trace, {}), profile.predictions
+    known = kept.get((part, seed))
+    if known is not None and known[0] is records:
+        return known[1]
+    drawn = draw_workload(redrawn(trace, seed), records.indices(part), seed=seed)
+    if (len(kept) + 1) * len(trace) <= MOST_KEPT_REQUESTS:
+        kept[part, seed] = records, drawn
+    return drawn
 
 
 def confirm(
@@ -67,18 +103,23 @@ def confirm(
 ) -> Confirmation:
     """Replay `trace` under `plan` with the samples of `part`, once per seed, side by side."""
 
-    def replay(seed: int) -> tuple[ServingResult, float]:
+    def replay(seed: int) -> tuple[ServingResult, float, NDArray[np.float32]]:
         run = simulate(plan, profile, workload_of(trace, profile, part=part, seed=seed))
         result = run.result(profile, latency_objective_s=latency_objective_s)
-        return result, percentile_of(run.latency_s, percentile)
+        latency_s = run.latency_s
+        first = max(0, len(latency_s) - 1 - math.ceil(SLOWEST * (1 - percentile) * len(latency_s)))
+        slowest_s = np.sort(np.partition(latency_s, first)[first:])
+        rank = percentile_rank(percentile, len(latency_s))
+        return result, float(slowest_s[rank - first]), slowest_s.astype(np.float32)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         runs = list(pool.map(replay, range(seeds)))
-    results = [result for result, _ in runs]
+    results = [result for result, _, _ in runs]
     return Confirmation(
         share_late=np.array([r.share_late for r in results]),
-        latency_s=np.array([latency_s for _, latency_s in runs]),
+        latency_s=np.array([latency_s for _, latency_s, _ in runs]),
         result=_together(results, independent=len(profile.predictions.indices(part))),
+        slowest_s=tuple(slowest_s for _, _, slowest_s in runs),
     )
 
 

@@ -7,28 +7,28 @@ dearer cascades range by range on the replay.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import Infeasible
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
-from gearshift.hardware import identical_devices
-from gearshift.planner.assemble import assemble, replay, rounded_up_s
+from gearshift.gear import GearPlan
+from gearshift.planner.assemble import replay
 from gearshift.planner.assignment import best_monotone_assignment
 from gearshift.planner.cascade_search import CandidateCascade
-from gearshift.planner.confirm import Confirmation, workload_of
+from gearshift.planner.choices import Choice, PlanMaker
+from gearshift.planner.confirm import Confirmation
+from gearshift.planner.infeasible import nothing_holds
 from gearshift.planner.metered import metered_loads, shares_of_ranges
-from gearshift.planner.placement_everywhere import place_everywhere
 from gearshift.planner.recovery import recovers
-from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, equal_ranges, load_ranges, silent
+from gearshift.planner.replays import Replayed, Replays
+from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, equal_ranges, silent
 from gearshift.planner.steady_state import GRID_STEP, SteadyState
-from gearshift.profiles.profile import PART_A, PART_B, Profile
-from gearshift.simulator.simulate import simulate
+from gearshift.profiles.profile import PART_A, PART_B
 
 SELDOM_ABOVE = 0.998
 UNVISITED_WEIGHT = 1e-6
@@ -48,36 +48,17 @@ IMPROVING_REQUESTS = 12_000_000
 """How many requests local search may replay, within so many replays at least and at most."""
 ALPHAS = (8.0, 4.0, 2.0, 1.0)
 """Tried in turn: with a larger one a backlog downshifts sooner, with a smaller one accuracy is kept longer."""
-
-
-DEVICES_TRIED = (1.0, 1.1, 1.25, 1.5, 2.0)
-MOST_DEVICES = 1024
 SURELY_OVERLOADED = 1.05
 """How busy the busiest device would have to be: no batch size keeps up with that."""
 HIGHEST_QPS, HIGHEST_S = 1e9, 1e9
-
-_Row = tuple[LoadRange, CandidateCascade, int, GearPrediction | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A candidate per range with which the trace holds, planned for `margin` times the load; its accuracy on part A."""
-
-    assignment: tuple[int, ...]
-    margin: float
-    alpha: float
-    accuracy: float
-    gains: dict[int, float] = field(default_factory=dict)
-    """What the replay gained where a range was given a dearer cascade than steady state allowed, by range."""
-    constant_to_qps: float | None = None
-    """Of a constant plan: its only cascade, the first of `assignment`, serves every load up to this one."""
 
 
 class SloSearch:
     """One search: the steady-state table, the capacities, and the plans made from them.
 
-    `candidates` come by rising work; `on_time` is called now and then, and may raise to end the search.
-    Without `explain`, `Infeasible` does not say the nearest objective, which takes replays to find.
+    `candidates` come by rising work; `replays` are shared with other searches; `on_time` is called now and then, and
+    may raise to end the search.  A `quick` search, one of many, tries fewer alphas, and its `Infeasible` does not say
+    the nearest objective, which takes replays to find.
     """
 
     def __init__(
@@ -86,17 +67,19 @@ class SloSearch:
         steady: SteadyState,
         candidates: Sequence[CandidateCascade],
         *,
+        replays: Replays | None = None,
         progress: Progress = silent,
         on_time: Callable[[], None] = lambda: None,
+        quick: bool = False,
     ) -> None:
         self.request, self.steady, self.candidates = request, steady, candidates
-        self.progress, self.on_time = progress, on_time
-        self.explain = True
-        self.placement = steady.placement
+        self.progress, self.on_time, self.quick = progress, on_time, quick
         self.upper_ends = request.upper_ends()
         self.capacities: NDArray[np.float64] = np.zeros(0)
         self.weights: NDArray[np.float64] = np.zeros(0)
-        self._replays: dict[tuple[tuple[int, ...], float], Confirmation] = {}
+        self.seen: dict[Choice, Replayed] = {}
+        """Every choice that was replayed."""
+        self._replays = replays or Replays(on_time)
         self._choices: list[Choice] | None = None
         self._refused: set[int] = set()
         self._best: Choice | None = None
@@ -106,7 +89,9 @@ class SloSearch:
         if self._choices is None:
             self.steady_accuracy()
             self.progress("replaying the trace", 0.8)
-            repairs = [repair for alpha in ALPHAS if (repair := self._least_repair(alpha)) is not None]
+            with ThreadPoolExecutor(max_workers=2) as pool:
+                tried = list(pool.map(self._least_repair, ALPHAS[:: 2 if self.quick else 1]))
+            repairs = [repair for repair in tried if repair is not None]
             choices = self._with_constant(_by_accuracy(repairs))
             if not choices:
                 raise self._infeasible()
@@ -188,48 +173,27 @@ class SloSearch:
 
     def plan_of(self, choice: Choice) -> GearPlan:
         """The plan of a choice."""
-        if choice.constant_to_qps is not None:
-            return self._constant_plan(choice.assignment[0], choice.constant_to_qps)
-        return self.build(choice.assignment, choice.alpha, choice.gains)
+        return self._maker.plan_of(choice)
 
-    def build(
-        self, assignment: Sequence[int], alpha: float = ALPHAS[0], gains: dict[int, float] | None = None
-    ) -> GearPlan:
-        """The plan with one candidate per range, each with the largest batch that serves its upper end best."""
-        rows: list[_Row] = []
-        for k, (load_range, load_qps, c) in enumerate(
-            zip(load_ranges(self.upper_ends), self.upper_ends.tolist(), assignment, strict=True)
-        ):
-            rows.append(self._row(load_range, self.candidates[c], load_qps, (gains or {}).get(k)))
-        return self._plan_of(rows, alpha)
+    @property
+    def _maker(self) -> PlanMaker:
+        return PlanMaker(self.request, self.steady, self.candidates, self.upper_ends)
 
-    def _row(
-        self, load_range: LoadRange, candidate: CandidateCascade, load_qps: float, gain: float | None = None
-    ) -> _Row:
-        """A gear with the largest batch that serves `load_qps` best."""
-        size, cell = self.steady.best(candidate.cascade, load_qps)
-        predicted = GearPrediction(
-            load_qps=load_qps,
-            accuracy=candidate.accuracy,
-            latency_p95_s=cell.latency_s,
-            share_late=cell.share_late,
-            utilisation=cell.utilisation,
-            replayed_gain=gain,
-        )
-        return load_range, candidate, size, predicted
+    def key(self, choice: Choice) -> Hashable:
+        """What decides how the choice's plan serves."""
+        return self._maker.key(choice)
 
-    def _plan_of(self, rows: Sequence[_Row], alpha: float = ALPHAS[0]) -> GearPlan:
-        """The plan with these gears: range, cascade, largest batch, and what is predicted."""
-        gears = [
-            Gear(
-                load_range=load_range,
-                cascade=candidate.cascade,
-                replicas=self.steady.settings(candidate.cascade, size),
-                predicted=predicted,
-            )
-            for load_range, candidate, size, predicted in rows
-        ]
-        return assemble(self.request, self.placement, gears, planner="optimal", alpha=alpha)
+    def replayed(self, choice: Choice) -> Choice:
+        """The choice with the accuracy that its replay gives."""
+        maker = self._maker
+        found = self._replays.of(maker.key(choice), lambda: maker.plan_of(choice), self.request)
+        choice = replace(choice, accuracy=found.accuracy)
+        self.seen[choice] = found
+        return choice
+
+    def holds_in(self, load_range: int, c: int) -> bool:
+        """Whether a candidate holds in steady state at a range's upper end, with the least margin."""
+        return bool(self.capacities[c] >= self.upper_ends[load_range] * self._least_margin)
 
     def _raise_top(self) -> None:
         """Raise the top of the ranges so that noise of the meter seldom reaches the last range, which is the cheapest.
@@ -245,11 +209,6 @@ class SloSearch:
         wanted *= len(self.upper_ends) / max(1, len(self.upper_ends) - 1)
         capacity = self.steady.capacity_qps(cheapest.cascade, least_qps=top_qps, most_qps=max(top_qps, wanted))
         self.upper_ends = equal_ranges(max(top_qps, min(wanted, capacity)), len(self.upper_ends))
-
-    def _metered(self, made: GearPlan) -> NDArray[np.float64]:
-        """The share (gears,) of the trace's arrivals metered in each gear of a plan, its backlog included."""
-        workload = workload_of(self.request.trace, self.request.profile, part=PART_A, seed=0)
-        return simulate(made, self.request.profile, workload).arrived_in_gear / len(workload)
 
     def _capacities(self) -> NDArray[np.float64]:
         least, most = float(self.upper_ends[0]), float(self.upper_ends[-1]) * LARGEST_MARGIN
@@ -279,11 +238,9 @@ class SloSearch:
         """The smallest margin whose plan holds on the trace as it is, by bisection; None when none does."""
 
         def replayed(margin: float) -> Choice | None:
-            assignment = self._assigned(margin)
-            once = self._replayed(assignment, alpha)
-            if not self._holds(once):
+            choice = self.replayed(Choice(self._assigned(margin), margin, alpha, 0.0))
+            if not self._holds(choice):
                 return None
-            choice = Choice(assignment, margin, alpha, once.result.accuracy)
             if self._best is None or choice.accuracy > self._best.accuracy:
                 self._best = choice
             return choice
@@ -317,10 +274,7 @@ class SloSearch:
             able = self._may_hold if every_range else self._may_keep_up
             if c in self._refused or not able(self.candidates[c], load_qps):
                 continue
-            to_qps = self._never_metered_qps(c)
-            once = replay(self._constant_plan(c, to_qps), self.request, part=PART_A, seeds=1)
-            if self._holds(once):
-                found = Choice((c,), self._least_margin, ALPHAS[0], once.result.accuracy, constant_to_qps=to_qps)
+            if self._holds(found := self._constant(c)):
                 return _by_accuracy([*choices, found])
         return choices
 
@@ -328,19 +282,14 @@ class SloSearch:
         self.on_time()
         return self.steady.balance(candidate.cascade).utilisation_per_qps * load_qps <= SURELY_OVERLOADED
 
-    def _constant_plan(self, c: int, to_qps: float) -> GearPlan:
-        """One cascade for all loads that are to be expected; the cheapest beyond, so that backlogs drain."""
-        candidate, top_qps = self.candidates[c], float(self.request.upper_ends()[-1])
-        rows = [self._row(LoadRange(from_=0.0, to=to_qps), candidate, top_qps)]
-        rows.append(self._row(LoadRange(from_=to_qps), self.candidates[0], top_qps))
-        return self._plan_of(rows)
-
-    def _never_metered_qps(self, c: int) -> float:
-        """A load that the trace does not meter when it is served by one cascade."""
+    def _constant(self, c: int) -> Choice:
+        """One cascade up to a load that the trace does not meter then; the cheapest beyond, so that backlogs drain."""
         to_qps = 2 * float(self.request.upper_ends()[-1])
-        while self._metered(self._constant_plan(c, to_qps))[-1] > 0 and to_qps < HIGHEST_QPS:
+        while True:
+            choice = self.replayed(Choice((c,), self._least_margin, ALPHAS[0], 0.0, constant_to_qps=to_qps))
+            if self.seen[choice].arrived_in_gear[-1] == 0 or to_qps >= HIGHEST_QPS:
+                return choice
             to_qps *= 2
-        return to_qps
 
     def _improved(self, choice: Choice) -> Choice:
         """The choice with dearer cascades where the replay holds and gains accuracy.
@@ -361,13 +310,12 @@ class SloSearch:
                     if changed is None:
                         break
                     left -= 1
-                    once = self._replayed(changed, choice.alpha)
-                    if not self._holds(once) or once.result.accuracy <= choice.accuracy:
+                    tried = self.replayed(replace(choice, assignment=changed))
+                    if not self._holds(tried) or tried.accuracy <= choice.accuracy:
                         break
-                    gain = once.result.accuracy - choice.accuracy
+                    gain = tried.accuracy - choice.accuracy
                     raised = [r for r, (a, b) in enumerate(zip(choice.assignment, changed, strict=True)) if a != b]
-                    gains = choice.gains | {r: choice.gains.get(r, 0.0) + gain for r in raised}
-                    choice = Choice(changed, choice.margin, choice.alpha, once.result.accuracy, gains)
+                    choice = replace(tried, gains=choice.gains | {r: choice.gains.get(r, 0.0) + gain for r in raised})
         return choice
 
     def _dearer(self, assignment: tuple[int, ...], k: int | None, step: int) -> tuple[int, ...] | None:
@@ -381,8 +329,7 @@ class SloSearch:
         if dearer is None:
             return None
         changed = tuple(max(a, dearer) if k in (None, r) else a for r, a in enumerate(assignment))
-        needed_qps = self.upper_ends[-1 if k is None else k] * self._least_margin
-        if self.request.objective.scope == "every-range" and self.capacities[dearer] < needed_qps:
+        if self.request.objective.scope == "every-range" and not self.holds_in(-1 if k is None else k, dearer):
             return None
         return changed
 
@@ -393,9 +340,9 @@ class SloSearch:
         """The chosen plan when it holds on all seeds, on part A and then on part B; margins rise until it does."""
         while True:
             made = self.plan_of(choice)
-            if self._holds(replay(made, self.request, part=PART_A)):
+            if self._kept(replay(made, self.request, part=PART_A)):
                 predicted = replay(made, self.request, part=PART_B)
-                if self._holds(predicted) and recovers(made, self.request):
+                if self._kept(predicted) and recovers(made, self.request):
                     return msgspec.structs.replace(made, predictions={self.request.profile.operator: predicted.result})
             if choice.gains or choice.margin == CHEAPEST_EVERYWHERE or choice.constant_to_qps is not None:
                 return None
@@ -404,72 +351,15 @@ class SloSearch:
             margin = CHEAPEST_EVERYWHERE if margin > LARGEST_MARGIN else margin
             choice = Choice(self._assigned(margin), margin, choice.alpha, 0.0)
 
-    def _holds(self, replay: Confirmation) -> bool:
-        return replay.share_late_bound() <= 1 - self.request.objective.percentile
+    def _kept(self, confirmation: Confirmation) -> bool:
+        return confirmation.share_late_bound() <= 1 - self.request.objective.percentile
 
-    def _replayed(self, assignment: tuple[int, ...], alpha: float) -> Confirmation:
-        """The trace as it is, once, on part A; known assignments are not replayed again."""
-        key = (assignment, alpha)
-        if key not in self._replays:
-            self.on_time()
-            self._replays[key] = replay(self.build(assignment, alpha), self.request, part=PART_A, seeds=1)
-        return self._replays[key]
-
-    def _nearest_s(self, least_s: float) -> float:
-        """A round latency objective above `least_s` that the cheapest cascade meets on all replays."""
-        made = self.build([0] * len(self.upper_ends))
-        replays = [replay(made, self.request, part=part) for part in (PART_A, PART_B)]
-        spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
-        return rounded_up_s(1.05 * max(least_s, spread_s))
-
-    def _enough_devices(self, candidate: CandidateCascade, load_qps: float, needed: int) -> int | None:
-        """How many devices like the first hold the cascade at a load; None where so many more do not help."""
-        first = self.request.hardware.devices[0]
-        for factor in DEVICES_TRIED:
-            count = math.ceil(factor * needed)
-            if count > MOST_DEVICES:
-                break
-            hardware = identical_devices(count, kind=first.kind, cores=first.cores, memory_bytes=first.memory_bytes)
-            placement = place_everywhere(self.request.profile, hardware, models=candidate.cascade.models)
-            objective = self.request.objective
-            if set(placement.models) == set(candidate.cascade.models) and SteadyState(
-                self.request.profile, hardware, placement, objective, seed=self.request.seed
-            ).holds(candidate.cascade, load_qps):
-                return count
-        return None
+    def _holds(self, choice: Choice) -> bool:
+        return self.seen[choice].latency_s <= self.request.latency_s
 
     def _infeasible(self) -> Infeasible:
-        """Why, and the nearest latency objective that the cheapest cascade meets on the ranges and on the trace."""
-        cheapest, top = self.candidates[0], float(self.upper_ends[-1])
-        _, cell = self.steady.best(cheapest.cascade, top)
-        last = LoadRange(from_=float(self.upper_ends[-2]) if len(self.upper_ends) > 1 else 0.0)
-        bottleneck = max(cheapest.cascade.models, key=lambda m: work_share(cheapest, self.request.profile, m))
-        devices = len(self.request.hardware.devices)
-        if not cell.stable:
-            needed = max(math.ceil(cheapest.work_s * top / 0.9), devices + 1)
-            return Infeasible(
-                f"{devices} device{'s' * (devices > 1)} cannot carry {top:.4g} requests/s with the cheapest cascade, "
-                f"about {needed} could",
-                load_range=str(last),
-                bottleneck=bottleneck,
-                nearest_devices=self._enough_devices(cheapest, top, needed),
-            )
-        least_s = max(cell.latency_s, self.request.latency_s)
-        nearest_s = self._nearest_s(least_s) if self.explain else None
-        return Infeasible(
-            f"no cascade keeps {self.request.objective.percentile:.4g} of requests within "
-            f"{self.request.latency_s * 1e3:.4g} ms on {devices} device{'s' * (devices > 1)}",
-            load_range=str(last),
-            bottleneck=bottleneck,
-            nearest_latency_s=nearest_s,
-        )
+        return nothing_holds(self.request, self.steady, self.candidates, self.upper_ends, nearest=not self.quick)
 
 
 def _by_accuracy(choices: Sequence[Choice]) -> list[Choice]:
     return sorted(choices, key=lambda c: -c.accuracy)
-
-
-def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> float:
-    """Seconds per request that a cascade spends in one of its models, at batch 1."""
-    curve = next(c for c in profile.curves if c.model == model)
-    return candidate.reach[candidate.cascade.models.index(model)] * curve.seconds(curve.batch_sizes[0])

@@ -1,9 +1,11 @@
 """Steady state: what one cascade does at one constant load on a placement, by simulation."""
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,7 @@ from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSetti
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.placement import Placement
-from gearshift.plan_tables import plan_tables
+from gearshift.plan_tables import PlanTables, plan_tables
 from gearshift.planner.assemble import curves_of, replica_settings
 from gearshift.planner.balance import Balance, balanced
 from gearshift.planner.cascade_search import evaluate_cascade
@@ -73,6 +75,15 @@ class _Measured:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    """What the simulation of one gear needs, whatever the load."""
+
+    tables: PlanTables
+    run_ns: NDArray[np.int64]
+    certainty: NDArray[np.float64]
+
+
 _Key = tuple[Cascade, float, int]
 
 
@@ -94,6 +105,9 @@ class SteadyState:
     _unit_gaps: NDArray[np.float64] = field(init=False, repr=False)
     _records: NDArray[np.int32] = field(init=False, repr=False)
     _cells: dict[_Key, _Measured] = field(default_factory=dict, repr=False)
+    _by_load: dict[tuple[Cascade, int], list[tuple[float, _Measured]]] = field(default_factory=dict, repr=False)
+    _prepared: dict[tuple[Cascade, int], _Prepared] = field(default_factory=dict, repr=False)
+    _workloads: dict[float, Workload] = field(default_factory=dict, repr=False)
     _balances: dict[Cascade, Balance] = field(default_factory=dict, repr=False)
     _held_with: dict[Cascade, int] = field(init=False, default_factory=dict, repr=False)
 
@@ -154,8 +168,22 @@ class SteadyState:
         """The cell, simulated unless it is known."""
         key = (cascade, load_qps, largest_batch_size)
         if key not in self._cells:
-            self._cells[key] = self._measure(cascade, load_qps, self.settings(cascade, largest_batch_size))
+            gear = cascade, largest_batch_size
+            if gear not in self._prepared:
+                self._prepared[gear] = self._prepare(cascade, self.settings(cascade, largest_batch_size))
+            self._cells[key] = self._measure(self._prepared[gear], load_qps)
+            insort(self._by_load.setdefault(gear, []), (load_qps, self._cells[key]), key=itemgetter(0))
         return self._cells[key].judged(self.limit_s)
+
+    def _known(self, cascade: Cascade, load_qps: float, largest_batch_size: int) -> bool | None:
+        """Whether a cell meets the objective, as cells at other loads tell: less load is never slower."""
+        simulated = self._by_load.get((cascade, largest_batch_size), [])
+        at = bisect_left(simulated, load_qps, key=itemgetter(0))
+        if at < len(simulated) and self.meets(simulated[at][1].judged(self.limit_s)):
+            return True
+        if at > 0 and not self.meets(simulated[at - 1][1].judged(self.limit_s)):
+            return False
+        return None
 
     def cells(self, keys: Iterable[_Key]) -> list[Cell]:
         """Several cells, simulated side by side (the kernel runs without the interpreter's lock)."""
@@ -179,10 +207,12 @@ class SteadyState:
         request than a smaller one, what overloads the devices does so with smaller batches, too.
         """
         sizes = self.batch_sizes()[::-1]
+        if any(self._known(cascade, load_qps, size) for size in sizes):
+            return True
         first = self._held_with.get(cascade, sizes[0])
         overloads_up_to = 0
         for size in [first, *(s for s in sizes if s != first)]:
-            if size <= overloads_up_to:
+            if size <= overloads_up_to or self._known(cascade, load_qps, size) is False:
                 continue
             cell = self.cell(cascade, load_qps, size)
             if self.meets(cell):
@@ -231,9 +261,9 @@ class SteadyState:
 
     def simulate(self, cascade: Cascade, load_qps: float, replicas: tuple[ReplicaSettings, ...]) -> Cell:
         """The cell of a gear with this cascade and these settings, simulated anew."""
-        return self._measure(cascade, load_qps, replicas).judged(self.limit_s)
+        return self._measure(self._prepare(cascade, replicas), load_qps).judged(self.limit_s)
 
-    def _measure(self, cascade: Cascade, load_qps: float, replicas: tuple[ReplicaSettings, ...]) -> _Measured:
+    def _prepare(self, cascade: Cascade, replicas: tuple[ReplicaSettings, ...]) -> _Prepared:
         gear = Gear(load_range=LoadRange(from_=0.0), cascade=cascade, replicas=replicas)
         plan = GearPlan(
             planner="steady-state",
@@ -244,17 +274,28 @@ class SteadyState:
             trace=SourceFile(path="", sha256=""),
         )
         tables = plan_tables(plan, "task")
-        slowest_s = max(float(table[0]) for table in self._work_s.values())
-        gap_ns = NS_PER_S / max(load_qps, HARDLY_BUSY, HARDLY_BUSY / slowest_s)
-        arrivals_ns = np.cumsum(np.rint(self._unit_gaps * gap_ns).astype(np.int64))
-        workload = Workload(arrivals_ns=arrivals_ns, record=self._records, duration_s=float(arrivals_ns[-1]) / NS_PER_S)
         records = self.profile.predictions
-        certainty = np.ascontiguousarray(records.certainty[records.rows(tables.models)])
+        return _Prepared(
+            tables=tables,
+            run_ns=run_times_ns(plan, tables, self.profile),
+            certainty=np.ascontiguousarray(records.certainty[records.rows(tables.models)]),
+        )
+
+    def _workload(self, load_qps: float) -> Workload:
+        if load_qps not in self._workloads:
+            slowest_s = max(float(table[0]) for table in self._work_s.values())
+            gap_ns = NS_PER_S / max(load_qps, HARDLY_BUSY, HARDLY_BUSY / slowest_s)
+            arrivals_ns = np.cumsum(np.rint(self._unit_gaps * gap_ns).astype(np.int64))
+            duration_s = float(arrivals_ns[-1]) / NS_PER_S
+            self._workloads[load_qps] = Workload(arrivals_ns=arrivals_ns, record=self._records, duration_s=duration_s)
+        return self._workloads[load_qps]
+
+    def _measure(self, prepared: _Prepared, load_qps: float) -> _Measured:
         run = simulate_tables(
-            tables,
-            run_times_ns(plan, tables, self.profile),
-            certainty,
-            workload,
+            prepared.tables,
+            prepared.run_ns,
+            prepared.certainty,
+            self._workload(load_qps),
             front_end_s=self.profile.front_end_s,
         )
         return _measured(run, self.objective.percentile)
@@ -263,11 +304,11 @@ class SteadyState:
 def _measured(run: Simulation, p: float) -> _Measured:
     latency_s = run.latency_s
     thirds = np.array_split(latency_s, 3)
-    settled = np.sort(latency_s[int(len(latency_s) * WARM_UP_SHARE) :])
+    settled = np.sort(latency_s[int(len(latency_s) * WARM_UP_SHARE) :].astype(np.float32))
     return _Measured(
         percentile=p,
         latency_s=float(settled[max(0, math.ceil(p * len(settled) - 1e-9) - 1)]),
-        quantiles_s=settled[np.rint(QUANTILES * (len(settled) - 1)).astype(np.int64)].astype(np.float32),
+        quantiles_s=settled[np.rint(QUANTILES * (len(settled) - 1)).astype(np.int64)],
         middle_s=float(thirds[1].mean()),
         last_s=float(thirds[2].mean()),
         utilisation=float(run.busy_s.sum()) / (run.duration_s * len(run.tables.device_ids)),

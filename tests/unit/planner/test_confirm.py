@@ -10,6 +10,7 @@ from gearshift.result import percentile, wilson_interval
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace
 from tests.unit.planner.little import PROFILE, little_trace, single_plan
+from tests.worlds import synthetic_profile
 
 TRACES = st.lists(st.integers(0, 2_000_000_000), min_size=1, max_size=200).map(
     lambda times: Trace(np.sort(np.array(times, dtype=np.int64)), max(times) / 1e9 + 0.05)
@@ -83,3 +84,39 @@ def test_the_accuracy_interval_is_no_narrower_than_the_recorded_samples_allow() 
 
 def test_a_confirmation_is_the_same_each_time() -> None:
     assert confirmation(seeds=3).result == confirmation(seeds=3).result
+
+
+def test_judged_by_another_objective_the_same_runs_have_its_share_late() -> None:
+    got, tighter_s = confirmation(seeds=3), float(np.median(confirmation(seeds=3).slowest_s[0]))
+    other = confirm(
+        single_plan("m0"), PROFILE, little_trace(), part=PART_B, latency_objective_s=tighter_s, percentile=0.95, seeds=3
+    )
+    judged = got.judged_by(tighter_s)
+    assert judged.share_late == pytest.approx(other.share_late, abs=1e-3)
+    assert judged.result.share_late == pytest.approx(other.result.share_late, abs=1e-3)
+    assert judged.result.goodput_qps == pytest.approx(other.result.goodput_qps, rel=1e-3)
+    assert other.result.share_late > 0
+
+
+@pytest.mark.parametrize("percentile_", [0.9, 0.95, 0.99])
+def test_the_least_objective_holds_and_a_tighter_one_does_not(percentile_: float) -> None:
+    got = confirm(
+        single_plan("m0"), PROFILE, little_trace(), part=PART_B, latency_objective_s=1, percentile=percentile_, seeds=5
+    )
+    least_s = got.least_objective_s(percentile_)
+    assert got.judged_by(least_s).share_late_bound() <= 1 - percentile_
+    assert got.judged_by(0.99 * least_s).share_late_bound() > 1 - percentile_
+
+
+def test_a_workload_is_drawn_once_for_each_trace_seed_and_part() -> None:
+    trace = little_trace()
+    drawn = workload_of(trace, PROFILE, part=PART_A, seed=1)
+    assert workload_of(trace, PROFILE, part=PART_A, seed=1) is drawn
+    for other in (workload_of(trace, PROFILE, part=PART_B, seed=1), workload_of(trace, PROFILE, part=PART_A, seed=2)):
+        assert other.record.tolist() != drawn.record.tolist()
+
+
+def test_a_workload_is_drawn_anew_for_other_records() -> None:
+    trace, other = little_trace(), synthetic_profile(models=3, samples=100, fastest_s=0.001)
+    workload_of(trace, PROFILE, part=PART_A, seed=1)
+    assert workload_of(trace, other, part=PART_A, seed=1).record.max() < 100

@@ -12,9 +12,11 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.plan_file import encode_plan
-from gearshift.planner import optimal, recovery
+from gearshift.planner import recovery
 from gearshift.planner.optimal import frontier, plan
+from gearshift.planner.plan_search import OutOfTime
 from gearshift.planner.request import PlanRequest
+from gearshift.planner.slo_search import SloSearch
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from tests.unit.planner.little import PROFILE, little_request, little_trace, single_plan
 
@@ -111,20 +113,20 @@ def test_a_spent_budget_gives_the_best_so_far_or_says_that_there_is_none(monkeyp
         plan(request(Objective(latency_s=0.03), budget_s=1e-9))
 
     def spent(*_: object) -> GearPlan:
-        raise optimal.OutOfTime
+        raise OutOfTime
 
-    monkeypatch.setattr(optimal.SloSearch, "confirmed", lambda self: (self.choices(), spent())[1])
+    monkeypatch.setattr(SloSearch, "confirmed", lambda self: (self.choices(), spent())[1])
     made = plan(request(Objective(latency_s=0.03), budget_s=100.0))
     assert made.unfinished
     assert result_of(made).requests == len(SHORT)
 
 
 def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(search: optimal.SloSearch) -> GearPlan:
+    def interrupted(search: SloSearch) -> GearPlan:
         search.choices()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(optimal.SloSearch, "confirmed", interrupted)
+    monkeypatch.setattr(SloSearch, "confirmed", interrupted)
     assert plan(request(Objective(latency_s=0.03))).unfinished
     assert not plan_without(monkeypatch).unfinished
 
@@ -214,12 +216,12 @@ def test_devices_on_very_many_nodes_are_searched() -> None:
 
 
 def test_ctrl_c_before_any_replay_keeps_the_cheapest_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(search: optimal.SloSearch) -> list[object]:
+    def interrupted(search: SloSearch) -> list[object]:
         search.steady_accuracy()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(optimal.SloSearch, "choices", interrupted)
-    monkeypatch.setattr(optimal.SloSearch, "confirmed", interrupted)
+    monkeypatch.setattr(SloSearch, "choices", interrupted)
+    monkeypatch.setattr(SloSearch, "confirmed", interrupted)
     for made in (plan(request(Objective(latency_s=0.03))), *frontier(request(Objective()))):
         assert made.unfinished
         assert {gear.cascade.models for gear in made.operators["task"].gears} == {("m0",)}

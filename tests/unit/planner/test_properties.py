@@ -17,7 +17,8 @@ from gearshift.plan_file import encode_plan
 from gearshift.planner import planners
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
 from gearshift.planner.cascade_search import evaluate_cascade, work_per_request_s
-from gearshift.planner.optimal import SAME_ACCURACY, frontier, plan
+from gearshift.planner.optimal import frontier, plan
+from gearshift.planner.plan_search import SAME_ACCURACY
 from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.simulator.simulate import simulate

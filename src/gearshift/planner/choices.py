@@ -1,0 +1,96 @@
+"""Candidates chosen for load ranges, and the plans that they make on one placement."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
+from gearshift.planner.assemble import assemble
+from gearshift.planner.cascade_search import CandidateCascade
+from gearshift.planner.request import PlanRequest, load_ranges
+from gearshift.planner.steady_state import Cell, SteadyState
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A candidate per range with which the trace holds, planned for `margin` times the load; its accuracy on part A."""
+
+    assignment: tuple[int, ...]
+    margin: float
+    alpha: float
+    accuracy: float
+    gains: dict[int, float] = field(default_factory=dict, hash=False)
+    """What the replay gained where a range was given a dearer cascade than steady state allowed, by range."""
+    constant_to_qps: float | None = None
+    """Of a constant plan: its only cascade, the first of `assignment`, serves every load up to this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A gear to be: a load range, its cascade, and the largest batch that serves `load_qps` best."""
+
+    load_range: LoadRange
+    load_qps: float
+    candidate: CandidateCascade
+    largest_batch_size: int
+    cell: Cell
+    gain: float | None = None
+
+
+class PlanMaker:
+    """Makes the plans of choices among `candidates`, which come by rising work, on the placement of `steady`."""
+
+    def __init__(
+        self,
+        request: PlanRequest,
+        steady: SteadyState,
+        candidates: Sequence[CandidateCascade],
+        upper_ends: NDArray[np.float64],
+    ) -> None:
+        self._request, self._steady, self._candidates, self._upper_ends = request, steady, candidates, upper_ends
+
+    def plan_of(self, choice: Choice) -> GearPlan:
+        """The plan of a choice, without predictions for the trace."""
+        gears = [
+            Gear(
+                load_range=row.load_range,
+                cascade=row.candidate.cascade,
+                replicas=self._steady.settings(row.candidate.cascade, row.largest_batch_size),
+                predicted=GearPrediction(
+                    load_qps=row.load_qps,
+                    accuracy=row.candidate.accuracy,
+                    latency_p95_s=row.cell.latency_s,
+                    share_late=row.cell.share_late,
+                    utilisation=row.cell.utilisation,
+                    replayed_gain=row.gain,
+                ),
+            )
+            for row in self._rows(choice)
+        ]
+        return assemble(self._request, self._steady.placement, gears, planner="optimal", alpha=choice.alpha)
+
+    def key(self, choice: Choice) -> Hashable:
+        """What decides how the choice's plan serves; equal for choices whose plans do so alike."""
+        rows = self._rows(choice)
+        gears = tuple((row.load_range.to, row.candidate.cascade, row.largest_batch_size) for row in rows)
+        return self._request.trace, self._request.hardware, self._steady.placement, gears, choice.alpha
+
+    def _rows(self, choice: Choice) -> list[_Row]:
+        if choice.constant_to_qps is not None:
+            top_qps, to_qps = float(self._request.upper_ends()[-1]), choice.constant_to_qps
+            return [
+                self._row(LoadRange(from_=0.0, to=to_qps), top_qps, choice.assignment[0]),
+                self._row(LoadRange(from_=to_qps), top_qps, 0),
+            ]
+        chosen = zip(load_ranges(self._upper_ends), self._upper_ends.tolist(), choice.assignment, strict=True)
+        return [
+            self._row(load_range, load_qps, c, choice.gains.get(k))
+            for k, (load_range, load_qps, c) in enumerate(chosen)
+        ]
+
+    def _row(self, load_range: LoadRange, load_qps: float, c: int, gain: float | None = None) -> _Row:
+        candidate = self._candidates[c]
+        size, cell = self._steady.best(candidate.cascade, load_qps)
+        return _Row(load_range, load_qps, candidate, size, cell, gain)

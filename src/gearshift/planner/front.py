@@ -1,0 +1,249 @@
+"""The frontier: confirmed plans at many latencies, found around those that no other beats.
+
+1. For latency objectives where most hypervolume is open, the best choices of `slo_search`, not confirmed yet.
+2. Around the choices that nothing seen so far beats: another cascade in a load range or two, replayed.
+3. Of the front, the plans that leave the least hypervolume uncovered are confirmed, each for its own latency objective.
+"""
+
+import dataclasses
+import math
+from collections.abc import Generator, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import msgspec
+import numpy as np
+
+from gearshift.cascade import Cascade
+from gearshift.errors import Infeasible
+from gearshift.gear import GearPlan
+from gearshift.planner.assemble import replay, rounded_up_s, with_objective
+from gearshift.planner.baselines.ladder import accuracy_on_part_a
+from gearshift.planner.choices import Choice
+from gearshift.planner.pareto import undominated
+from gearshift.planner.plan_search import OutOfTime, PlanSearch, evaluated
+from gearshift.planner.recovery import recovers
+from gearshift.planner.slo_search import SELDOM, SloSearch
+from gearshift.profiles.profile import PART_A, PART_B
+
+COARSE_POINTS = 5
+OBJECTIVES = 16
+"""How many latency objectives are searched; the first few evenly, the rest where most is open."""
+AROUND_REPLAYS, AROUND_REQUESTS = 2_000, 40_000_000
+"""How much may be replayed around the front."""
+CONFIRMED_PLANS, CONFIRMED_REQUESTS = (14, 48), 300_000_000
+"""How many plans are confirmed, at least and at most, and how many requests that may replay."""
+REPLAYS_TO_CONFIRM = 10
+UNCONFIRMED_PLANS = 8
+AT_ONCE = 4
+TRIED_IN_VAIN = 100
+OBJECTIVE_DIGITS = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """A choice that was replayed, and the latency objective that it could have."""
+
+    search: SloSearch
+    choice: Choice
+    latency_s: float
+
+    @property
+    def point(self) -> tuple[float, float]:
+        """Latency and accuracy."""
+        return self.latency_s, self.choice.accuracy
+
+
+def frontier_plans(search: PlanSearch) -> Iterator[GearPlan]:
+    """Confirmed plans, in no order; raises `Infeasible` where even the loosest objective has none.
+
+    At Ctrl-C, or when the budget is spent, plans of the front so far are given as they are before that is raised on.
+    """
+    front = _Front(search)
+    try:
+        yield from front.explore()
+        front.search_around()
+    except (KeyboardInterrupt, OutOfTime):
+        yield from front.unconfirmed()
+        raise
+    yield from front.confirmed()
+
+
+class _Front:
+    """What nothing seen so far beats, and how to see more."""
+
+    def __init__(self, search: PlanSearch) -> None:
+        self._plans, self._request = search, search.request
+        self._every_range = self._request.objective.scope == "every-range"
+        self._seen: list[Seen] = []
+        self._known: set[Hashable] = set()
+
+    def explore(self) -> Iterator[GearPlan]:
+        """See the best choices for objectives over the ladder; slices of very many devices are confirmed at once.
+
+        After a few even steps, each next objective halves the gap between two neighbours that leaves the most
+        hypervolume open: the ratio of their latencies, on a log scale, times the difference of their accuracies.
+        """
+        floor = min(evaluated(self._request, Cascade(models=(m,))).accuracy for m in self._request.profile.models)
+        lowest_s, *_, loosest_s = self._plans.ladder()
+        known: dict[float, float] = {}
+        coarse = np.geomspace(loosest_s, lowest_s, COARSE_POINTS).tolist()
+        while len(known) < OBJECTIVES:
+            if len(known) < COARSE_POINTS:
+                latency_s = coarse[len(known)]
+            else:
+                ends = sorted(known)
+                gaps = [math.log(b / a) * (known[b] - known[a]) for a, b in pairwise(ends)]
+                widest = int(np.argmax(gaps))
+                if gaps[widest] <= 0:
+                    return
+                latency_s = math.sqrt(ends[widest] * ends[widest + 1])
+            self._plans.progress(f"planning for {latency_s * 1e3:.3g} ms", 0.7 * len(known) / OBJECTIVES)
+            try:
+                known[latency_s] = yield from self._look_at(latency_s)
+            except Infeasible:
+                if not known:
+                    latency_s = self._nearest_s(latency_s)
+                    coarse = np.geomspace(latency_s, lowest_s, COARSE_POINTS).tolist()
+                    known[latency_s] = yield from self._look_at(latency_s)
+                else:
+                    known[latency_s] = floor
+
+    def _nearest_s(self, latency_s: float) -> float:
+        """An objective that can be met, well above one that cannot; raises `Infeasible` where no latency helps."""
+        try:
+            self._plans.most_accurate(self._plans.within(latency_s), on_fewer=False)
+        except Infeasible as error:
+            if error.nearest_latency_s is None:
+                raise
+            return 2 * error.nearest_latency_s
+        return latency_s
+
+    def _look_at(self, latency_s: float) -> Generator[GearPlan, None, float]:
+        """See what keeps an objective; returns the best accuracy on part A."""
+        request = self._plans.within(latency_s)
+        if self._plans.sliced(request):
+            made = self._plans.quickly(request)
+            yield made
+            return accuracy_on_part_a(made, request)
+        found = self._plans.on_best_placement(request, lambda search: (search.choices(), search), quick=True)
+        choices, search = found
+        for choice in search.seen:
+            self._see(search, choice)
+        return choices[0].accuracy
+
+    def _see(self, search: SloSearch, choice: Choice) -> None:
+        """Keep a replayed choice if nothing beats it.
+
+        In scope `every-range` its cascades hold in steady state for its search's objective, and no tighter one.
+        """
+        least_s = search.request.latency_s if self._every_range else 0.0
+        seen = [*self._seen, Seen(search, choice, max(least_s, search.seen[choice].latency_s))]
+        self._seen = [seen[i] for i in undominated([s.point for s in seen])]
+
+    def search_around(self) -> None:
+        """Replay neighbours of the front, drawn at random, until so many replays were made or all are known."""
+        left = min(AROUND_REPLAYS, AROUND_REQUESTS // len(self._request.trace))
+        generator = np.random.default_rng([self._request.seed, 6])
+        most, in_vain = left, 0
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            while left > 0 and in_vain < TRIED_IN_VAIN:
+                drawn: list[tuple[SloSearch, Choice]] = []
+                for _ in range(AT_ONCE):
+                    changed = self._neighbour(generator)
+                    if changed is not None and (key := changed[0].key(changed[1])) not in self._known:
+                        self._known.add(key)
+                        drawn.append(changed)
+                in_vain = 0 if drawn else in_vain + 1
+                for search, choice in pool.map(lambda d: (d[0], d[0].replayed(d[1])), drawn):
+                    self._see(search, choice)
+                left -= len(drawn)
+                self._plans.progress(f"searching around {len(self._seen)} plans", 0.7 + 0.1 * (1 - left / most))
+
+    def _neighbour(self, generator: np.random.Generator) -> tuple[SloSearch, Choice] | None:
+        """A choice of the front with a cheaper or dearer cascade in one or two of the ranges that are visited."""
+        if not self._seen:
+            return None
+        near = self._seen[int(generator.integers(len(self._seen)))]
+        search, n = near.search, len(near.search.candidates)
+        assignment = list(near.choice.assignment)
+        if near.choice.constant_to_qps is not None:
+            assignment = [*assignment * (len(search.upper_ends) - 1), 0]
+        visited = np.flatnonzero(search.weights[:-1] > SELDOM)
+        if not len(visited) or n == 1:
+            return None
+        for k in generator.choice(visited, size=int(generator.integers(1, 3))).tolist():
+            step = int(generator.choice((1, 2, max(2, n // 12)))) * int(generator.choice((-1, 1)))
+            assignment[k] = int(np.clip(assignment[k] + step, 0, n - 1))
+            if self._every_range and not search.holds_in(k, assignment[k]):
+                return None
+        return search, dataclasses.replace(
+            near.choice, assignment=tuple(assignment), gains={}, constant_to_qps=None, accuracy=0.0
+        )
+
+    def confirmed(self) -> Iterator[GearPlan]:
+        """Plans of the front, each with the least objective that it holds on all seeds and both parts."""
+        at_least, at_most = CONFIRMED_PLANS
+        affordable = CONFIRMED_REQUESTS // (REPLAYS_TO_CONFIRM * len(self._request.trace))
+        chosen = covering([s.point for s in self._seen], min(at_most, max(at_least, affordable)))
+        for done, i in enumerate(chosen):
+            self._plans.on_time()
+            self._plans.progress(f"confirming plan {done + 1} of {len(chosen)}", 0.8 + 0.2 * done / len(chosen))
+            made = self._confirmed(self._seen[i])
+            if made is not None:
+                yield made
+
+    def _confirmed(self, seen: Seen) -> GearPlan | None:
+        made = self._with_gains(seen)
+        if made is None or not recovers(made, seen.search.request):
+            return None
+        percentile = self._request.objective.percentile
+        runs = [replay(made, seen.search.request, part=part) for part in (PART_A, PART_B)]
+        least_s = max(run.least_objective_s(percentile) for run in runs)
+        if self._every_range:
+            least_s = max(least_s, seen.search.request.latency_s)
+        latency_s = rounded_up_s(least_s, digits=OBJECTIVE_DIGITS)
+        result = runs[1].judged_by(latency_s).result
+        made = with_objective(made, self._plans.within(latency_s).objective)
+        return msgspec.structs.replace(made, predictions={self._request.profile.operator: result})
+
+    def _with_gains(self, seen: Seen) -> GearPlan | None:
+        """The plan; where work rises with load, with what that gained on the replay.  None where it gained nothing."""
+        search, choice = seen.search, seen.choice
+        monotone = tuple(accumulate(choice.assignment, min))
+        if monotone != choice.assignment:
+            gain = choice.accuracy - search.replayed(dataclasses.replace(choice, assignment=monotone)).accuracy
+            if gain <= 0:
+                return None
+            raised = {k: gain for k, (a, b) in enumerate(zip(choice.assignment, monotone, strict=True)) if a != b}
+            choice = dataclasses.replace(choice, gains=raised)
+        return search.plan_of(choice)
+
+    def unconfirmed(self) -> Iterator[GearPlan]:
+        """A few plans of the front as they are, with what one replay predicts for each."""
+        for i in covering([s.point for s in self._seen], UNCONFIRMED_PLANS):
+            seen = self._seen[i]
+            made = seen.search.plan_of(seen.choice)
+            latency_s = rounded_up_s(seen.latency_s, digits=OBJECTIVE_DIGITS)
+            asked = self._plans.within(latency_s)
+            result = replay(made, asked, part=PART_B, seeds=1).result
+            made = with_objective(made, asked.objective)
+            yield msgspec.structs.replace(made, predictions={self._request.profile.operator: result})
+
+
+def covering(points: Sequence[tuple[float, float]], most: int) -> list[int]:
+    """At most so many of a front's points (latency, accuracy), by rising latency, that cover it well.
+
+    The first and the last are always among them; then, one by one, the point that adds the most hypervolume (log
+    latency) between its neighbours.
+    """
+    chosen = [0, len(points) - 1] if len(points) > 1 else list(range(len(points)))
+    while len(chosen) < min(most, len(points)):
+        gains = [
+            (math.log(points[after][0] / points[i][0]) * (points[i][1] - points[before][1]), -i)
+            for before, after in pairwise(chosen)
+            for i in range(before + 1, after)
+        ]
+        chosen = sorted([*chosen, -max(gains)[1]])
+    return chosen

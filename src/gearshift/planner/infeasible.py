@@ -1,0 +1,85 @@
+"""Why no plan holds on a placement: the range, the model, and the nearest objective that can be met."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import Infeasible
+from gearshift.gear import LoadRange
+from gearshift.hardware import identical_devices
+from gearshift.planner.assemble import DEFAULT_ALPHA, replay, rounded_up_s
+from gearshift.planner.cascade_search import CandidateCascade
+from gearshift.planner.choices import Choice, PlanMaker
+from gearshift.planner.placement_everywhere import place_everywhere
+from gearshift.planner.request import PlanRequest
+from gearshift.planner.steady_state import SteadyState
+from gearshift.profiles.profile import PART_A, PART_B, Profile
+
+DEVICES_TRIED = (1.0, 1.1, 1.25, 1.5, 2.0)
+MOST_DEVICES = 1024
+
+
+def nothing_holds(
+    request: PlanRequest,
+    steady: SteadyState,
+    candidates: Sequence[CandidateCascade],
+    upper_ends: NDArray[np.float64],
+    *,
+    nearest: bool,
+) -> Infeasible:
+    """The error that says why; with `nearest`, which takes replays, also the latency that the cheapest cascade keeps.
+
+    `candidates` come by rising work.
+    """
+    cheapest, top = candidates[0], float(upper_ends[-1])
+    _, cell = steady.best(cheapest.cascade, top)
+    last = LoadRange(from_=float(upper_ends[-2]) if len(upper_ends) > 1 else 0.0)
+    bottleneck = max(cheapest.cascade.models, key=lambda m: work_share(cheapest, request.profile, m))
+    devices = len(request.hardware.devices)
+    if not cell.stable:
+        needed = max(math.ceil(cheapest.work_s * top / 0.9), devices + 1)
+        return Infeasible(
+            f"{devices} device{'s' * (devices > 1)} cannot carry {top:.4g} requests/s with the cheapest cascade, "
+            f"about {needed} could",
+            load_range=str(last),
+            bottleneck=bottleneck,
+            nearest_devices=_enough_devices(request, cheapest, top, needed),
+        )
+    nearest_s = None
+    if nearest:
+        choice = Choice((0,) * len(upper_ends), margin=math.inf, alpha=DEFAULT_ALPHA, accuracy=cheapest.accuracy)
+        made = PlanMaker(request, steady, candidates, upper_ends).plan_of(choice)
+        replays = [replay(made, request, part=part) for part in (PART_A, PART_B)]
+        spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
+        nearest_s = rounded_up_s(1.05 * max(cell.latency_s, request.latency_s, spread_s))
+    return Infeasible(
+        f"no cascade keeps {request.objective.percentile:.4g} of requests within "
+        f"{request.latency_s * 1e3:.4g} ms on {devices} device{'s' * (devices > 1)}",
+        load_range=str(last),
+        bottleneck=bottleneck,
+        nearest_latency_s=nearest_s,
+    )
+
+
+def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> float:
+    """Seconds per request that a cascade spends in one of its models, at batch 1."""
+    curve = next(c for c in profile.curves if c.model == model)
+    return candidate.reach[candidate.cascade.models.index(model)] * curve.seconds(curve.batch_sizes[0])
+
+
+def _enough_devices(request: PlanRequest, candidate: CandidateCascade, load_qps: float, needed: int) -> int | None:
+    """How many devices like the first hold the cascade at a load; None where so many more do not help."""
+    first = request.hardware.devices[0]
+    for factor in DEVICES_TRIED:
+        count = math.ceil(factor * needed)
+        if count > MOST_DEVICES:
+            break
+        hardware = identical_devices(count, kind=first.kind, cores=first.cores, memory_bytes=first.memory_bytes)
+        placement = place_everywhere(request.profile, hardware, models=candidate.cascade.models)
+        if set(placement.models) == set(candidate.cascade.models) and SteadyState(
+            request.profile, hardware, placement, request.objective, seed=request.seed
+        ).holds(candidate.cascade, load_qps):
+            return count
+    return None

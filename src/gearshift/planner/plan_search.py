@@ -1,0 +1,311 @@
+"""What all objectives of our planner share: candidates, placements, simulated cells, replays and the clock."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.cascade import Cascade
+from gearshift.errors import Infeasible, InvalidInput
+from gearshift.gear import GearPlan
+from gearshift.hardware import Hardware
+from gearshift.placement import Placement
+from gearshift.planner.assemble import replay, with_predictions
+from gearshift.planner.baselines.candidates import single_models
+from gearshift.planner.baselines.ladder import accuracy_on_part_a
+from gearshift.planner.cascade_search import (
+    CandidateCascade,
+    evaluate_cascade,
+    pareto_cascades,
+    work_per_request_s,
+)
+from gearshift.planner.metered import metered_loads, shares_of_ranges
+from gearshift.planner.placement_search import PlacementSearch
+from gearshift.planner.replays import Replays
+from gearshift.planner.request import PlanRequest, Progress
+from gearshift.planner.slices import plan_by_slices, slice_of, slices_of
+from gearshift.planner.slo_search import SloSearch
+from gearshift.planner.steady_state import SteadyState
+from gearshift.profiles.profile import PART_A, PART_B
+
+LAYOUTS = 3
+MOST_LESS = 8
+"""Up to so many devices the plan for one device less is looked at, too."""
+SAME_ACCURACY = 1e-3
+LADDER_STEP = 1.08
+SLOWEST_FACTOR = 12.0
+
+
+T = TypeVar("T")
+
+
+class OutOfTime(Exception):
+    """The budget is spent."""
+
+
+class PlanSearch:
+    """The search for one request; of these `candidates`, on this `placement`, where they are given."""
+
+    def __init__(
+        self,
+        request: PlanRequest,
+        progress: Progress,
+        *,
+        candidates: Sequence[CandidateCascade] | None = None,
+        placement: Placement | None = None,
+    ) -> None:
+        self.request, self.progress = request, progress
+        self._given_candidates, self._given_placement = candidates, placement
+        self._candidates: dict[tuple[str, ...], list[CandidateCascade]] = {}
+        self._steady: dict[tuple[Hardware, Placement], SteadyState] = {}
+        self._current: SloSearch | None = None
+        self._made: dict[tuple[object, ...], GearPlan] = {}
+        self.kept: GearPlan | None = None
+        self._replays = Replays(self.on_time)
+        self._ends_s = math.inf if request.budget_s is None else time.monotonic() + request.budget_s
+
+    def most_accurate(self, request: PlanRequest, *, on_fewer: bool = True) -> GearPlan:
+        """The most accurate plan on part A within the latency objective.
+
+        Where nothing restricts the planner, single models alone are tried, too; and so is one device less (with
+        `on_fewer`), so that a device more never costs accuracy.
+        """
+        key = request.hardware, request.objective, request.least_margin, len(request.trace), on_fewer
+        if key not in self._made:
+            self._made[key] = self._best(request, on_fewer=on_fewer)
+        return self._made[key]
+
+    def quickly(self, request: PlanRequest) -> GearPlan:
+        """A most accurate plan for one of many objectives: of cascades, on all devices."""
+        return self._on_best_placements(request, -1.0, quick=True)
+
+    def sliced(self, request: PlanRequest) -> bool:
+        """Whether the devices are so many that one slice of them is planned for."""
+        return self._given_placement is None and slices_of(request) > 1
+
+    def on_best_placement(self, request: PlanRequest, use: Callable[[SloSearch], T], *, quick: bool = False) -> T:
+        """What `use` gives for the search on the most promising placement on which it finds no `Infeasible`."""
+        feasible, infeasible = [], []
+        for search in self.searches(request, quick=quick):
+            self._current = search
+            try:
+                feasible.append((search.steady_accuracy(), search))
+            except Infeasible as error:
+                infeasible.append(error)
+        for _, search in sorted(feasible, key=lambda f: -f[0]):
+            self._current = search
+            try:
+                return use(search)
+            except Infeasible as error:
+                infeasible.append(error)
+        raise min(infeasible, key=lambda e: e.nearest_latency_s or math.inf)
+
+    def _best(self, request: PlanRequest, *, on_fewer: bool) -> GearPlan:
+        restricted = self._given_candidates is not None or self._given_placement is not None
+        ways: list[Callable[[PlanRequest, float], GearPlan | None]] = [self._on_best_placements]
+        if not restricted:
+            ways += [self._of_single_models] + [self._on_one_device_less] * on_fewer
+        best: GearPlan | None = None
+        accuracy = -1.0
+        refused: list[Infeasible] = []
+        for way in ways:
+            try:
+                found = way(request, accuracy)
+            except Infeasible as error:
+                refused.append(error)
+                continue
+            if found is not None and (reached := accuracy_on_part_a(found, request)) > accuracy:
+                best, accuracy = found, reached
+                if request is self.request:
+                    self.kept = best
+        if best is None:
+            raise min(refused, key=lambda e: e.nearest_latency_s or math.inf)
+        return best
+
+    def _on_best_placements(self, request: PlanRequest, _: float, *, quick: bool = False) -> GearPlan:
+        if self.sliced(request):
+            return self._by_slices(request, slices_of(request))
+        return self.on_best_placement(request, SloSearch.confirmed, quick=quick)
+
+    def _by_slices(self, request: PlanRequest, slices: int) -> GearPlan:
+        """The plan made for a slice, unless one cascade at all loads is more accurate on the whole."""
+        searches, most = self.searches(request), self._ceiling(request) - SAME_ACCURACY
+        for search in searches:
+            if (made := search.constant(most)) is not None:
+                return made
+        refused: Infeasible | None = None
+        best, above = None, -1.0
+        try:
+            best = plan_by_slices(request, slices, lambda part: self.most_accurate(part, on_fewer=False))
+            above = accuracy_on_part_a(best, request)
+        except Infeasible as error:
+            refused = error
+        for search in searches:
+            if (made := search.constant(above)) is not None and (found := accuracy_on_part_a(made, request)) > above:
+                best, above = made, found
+        if best is None:
+            raise refused or Infeasible("no cascade holds on the devices")
+        return best
+
+    def _of_single_models(self, request: PlanRequest, above: float) -> GearPlan | None:
+        """Without cascades, and without the cheapest models, where that may be more accurate than `above`."""
+        models = single_models(request)
+        best: GearPlan | None = None
+        for cheapest in range(len(models) if slices_of(request) == 1 else 0):
+            if max(m.accuracy for m in models[cheapest:]) <= above:
+                break
+            for search in self.searches(request, models[cheapest:]):
+                try:
+                    made = search.confirmed() if search.most_accuracy() > above else None
+                except Infeasible:
+                    continue
+                if made is not None and (accuracy := accuracy_on_part_a(made, request)) > above:
+                    best, above = made, accuracy
+        return best
+
+    def _on_one_device_less(self, request: PlanRequest, above: float) -> GearPlan | None:
+        """The plan that leaves the last device idle, where that may be more accurate than `above`."""
+        devices = request.hardware.devices[:-1]
+        if not devices or len(devices) >= MOST_LESS or above >= self._ceiling(request) - SAME_ACCURACY:
+            return None
+        less = dataclasses.replace(request, hardware=Hardware(devices=devices))
+        try:
+            made = self.most_accurate(less) if self.may_reach(less, above) else None
+        except InvalidInput:  # no model fits without the last device
+            return None
+        if made is None:
+            return None
+        if accuracy_on_part_a(made, less) <= above:
+            return None
+        return with_predictions(msgspec.structs.replace(made, hardware=request.hardware), request)
+
+    def _ceiling(self, request: PlanRequest) -> float:
+        return max(c.accuracy for c in self.candidates(request, self._fitting(request)))
+
+    def unfinished(self) -> GearPlan | None:
+        """The best plan so far, with what one replay predicts for it."""
+        made = self.kept or (self._current.unconfirmed() if self._current else None)
+        if made is None:
+            return None
+        name = self.request.profile.operator
+        asked = dataclasses.replace(self.request, objective=made.operators[name].objective)
+        result = replay(made, asked, part=PART_B, seeds=1).result
+        return msgspec.structs.replace(made, unfinished=True, predictions={name: result})
+
+    def on_time(self) -> None:
+        """Raise `OutOfTime` when the budget is spent."""
+        if time.monotonic() > self._ends_s:
+            raise OutOfTime
+
+    def searches(
+        self, request: PlanRequest, among: Sequence[CandidateCascade] | None = None, *, quick: bool = False
+    ) -> list[SloSearch]:
+        """A search, `among` these candidates or all, for each placement that is worth one."""
+        searches = []
+        for placement in self._placements(request, among):
+            key = (request.hardware, placement)
+            if key not in self._steady:
+                self._steady[key] = SteadyState(
+                    request.profile, request.hardware, placement, request.objective, seed=request.seed
+                )
+            steady = self._steady[key].judged_by(request.objective)
+            models = set(placement.models)
+            offered = self.candidates(request, placement.models) if among is None else among
+            placed = [c for c in offered if models.issuperset(c.cascade.models)]
+            if placed:
+                searches.append(
+                    SloSearch(
+                        request,
+                        steady,
+                        placed,
+                        replays=self._replays,
+                        progress=self.progress,
+                        on_time=self.on_time,
+                        quick=quick,
+                    )
+                )
+        if not searches:
+            raise Infeasible("none of the cascades has all its models on the devices")
+        return searches
+
+    def candidates(self, request: PlanRequest, models: tuple[str, ...]) -> list[CandidateCascade]:
+        """The cascades to choose from where these models are placed."""
+        if self._given_candidates is not None:
+            return list(self._given_candidates)
+        if models not in self._candidates:
+            self.progress("searching cascades", 0.0)
+            work_s = work_per_request_s(request.profile, request.hardware.devices[0])
+            front = pareto_cascades(request.profile, {m: work_s[m] for m in models}, most=request.most_candidates)
+            single = [c for c in single_models(request) if c.cascade.models[0] in models]
+            offered = {c.cascade: c for c in [*front, *single]}.values()
+            self._candidates[models] = sorted(offered, key=lambda c: (c.work_s, c.accuracy))
+        return self._candidates[models]
+
+    def _fitting(self, request: PlanRequest) -> tuple[str, ...]:
+        search = PlacementSearch(request.profile, request.hardware)
+        return tuple(sorted({m for c in search.classes for p in c.patterns for m, _ in p}))
+
+    def _placements(self, request: PlanRequest, among: Sequence[CandidateCascade] | None) -> list[Placement]:
+        if self._given_placement is not None:
+            return [self._given_placement]
+        search = PlacementSearch(request.profile, request.hardware)
+        offered = self.candidates(request, self._fitting(request)) if among is None else among
+        loads, weights = _metered_loads(request)
+        layouts = search.best(offered, loads, weights, latency_s=request.latency_s, most=LAYOUTS)
+        return [search.placement(layout) for layout in layouts]
+
+    def may_reach(self, request: PlanRequest, accuracy: float) -> bool:
+        """Whether the bound leaves hope for that accuracy on this hardware."""
+        offered = self.candidates(request, self._fitting(request))
+        search = PlacementSearch(request.profile, request.hardware)
+        loads, weights = _metered_loads(request)
+        best = search.most_accuracy(offered, loads, weights, latency_s=request.latency_s)
+        return best >= accuracy - 0.02
+
+    def ladder(self) -> list[float]:
+        """Latency objectives from the fastest model's run time up, a factor of `LADDER_STEP` apart."""
+        curves = [c for c in self.request.profile.curves if c.segment == 0]
+        front_end_s = self.request.profile.front_end_s
+        low = 1.1 * min(c.seconds(c.batch_sizes[0]) for c in curves) + front_end_s
+        slowest = max(
+            max(SLOWEST_FACTOR * c.seconds(c.batch_sizes[0]), 2 * c.seconds(c.batch_sizes[-1])) for c in curves
+        )
+        high = slowest + (1 + SLOWEST_FACTOR) * front_end_s
+        steps = math.ceil(math.log(high / low) / math.log(LADDER_STEP))
+        return [float(s) for s in np.geomspace(low, high, steps + 1)]
+
+    def within(self, latency_s: float) -> PlanRequest:
+        """The request for this latency objective alone."""
+        objective = msgspec.structs.replace(self.request.objective, latency_s=latency_s, accuracy=None, confidence=None)
+        return dataclasses.replace(self.request, objective=objective)
+
+    def accuracy_within(self, latency_s: float) -> float:
+        """The accuracy on part A of the best unconfirmed plan; 0 where there is none."""
+        best, request = 0.0, self.within(latency_s=latency_s)
+        if self.sliced(request):
+            request = slice_of(request, slices_of(request), request.least_margin)
+        for search in self.searches(request):
+            self._current = search
+            try:
+                best = max(best, search.choices()[0].accuracy)
+            except Infeasible:
+                continue
+        return best
+
+
+def evaluated(request: PlanRequest, cascade: Cascade) -> CandidateCascade:
+    """The cascade with its accuracy and work on part A."""
+    work_s = work_per_request_s(request.profile, request.hardware.devices[0])
+    return evaluate_cascade(cascade, request.profile.predictions, work_s, part=PART_A)
+
+
+def _metered_loads(request: PlanRequest) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The trace's metered loads (32,) in requests/s, and the share of requests that meet each."""
+    rates, _ = metered_loads(request.trace)
+    ends = max(1.0, float(rates.max())) * np.arange(1, 33) / 32
+    return ends, shares_of_ranges(request.trace, ends)

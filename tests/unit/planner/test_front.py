@@ -1,0 +1,119 @@
+"""The frontier's search around the plans that nothing beats."""
+
+import dataclasses
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gearshift.gear import GearPlan
+from gearshift.objective import Objective, Scope
+from gearshift.planner import front
+from gearshift.planner.assemble import replay
+from gearshift.planner.front import covering
+from gearshift.planner.hypervolume import hypervolume
+from gearshift.planner.optimal import frontier
+from gearshift.planner.pareto import undominated
+from gearshift.planner.recovery import recovers
+from gearshift.planner.request import PlanRequest
+from gearshift.profiles.profile import PART_A, PART_B
+from tests.unit.planner.little import little_request, little_trace
+
+SHORT = little_trace(low_qps=60, high_qps=360)
+
+
+def asked(scope: Scope) -> PlanRequest:
+    return little_request(objective=Objective(scope=scope), trace=SHORT)
+
+
+def points_of(plans: list[GearPlan]) -> list[tuple[float, float]]:
+    return [(made.predictions["task"].latency_s.p95, made.predictions["task"].accuracy) for made in plans]
+
+
+def on_part_a(plans: list[GearPlan], request: PlanRequest) -> float:
+    runs = [replay(made, request, part=PART_A, seeds=1) for made in plans]
+    return hypervolume([(float(r.latency_s[0]), r.result.accuracy) for r in runs], reference=(1.0, 0.5))
+
+
+@pytest.mark.parametrize("scope", ["every-range", "trace"])
+def test_every_plan_holds_the_objective_it_names_on_all_seeds_and_both_parts(scope: Scope) -> None:
+    for made in frontier(asked(scope)):
+        objective = made.operators["task"].objective
+        request = dataclasses.replace(asked(scope), objective=objective)
+        runs = [replay(made, request, part=part) for part in (PART_A, PART_B)]
+        assert all(run.share_late_bound() <= 0.05 for run in runs)
+        assert made.predictions["task"].share_late == pytest.approx(runs[1].result.share_late, abs=1e-3)
+        assert recovers(made, request)
+
+
+def test_of_scope_every_range_each_gear_holds_the_objective_in_steady_state() -> None:
+    for made in frontier(asked("every-range")):
+        operator = made.operators["task"]
+        for gear in operator.gears:
+            assert gear.predicted is not None
+            assert gear.predicted.latency_p95_s <= operator.objective.latency_s
+
+
+def test_searching_around_the_front_covers_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = asked("trace")
+    more = on_part_a(frontier(request), request)
+    monkeypatch.setattr(front, "AROUND_REPLAYS", 0)
+    assert more > on_part_a(frontier(request), request)
+
+
+def test_where_work_rises_with_load_the_gain_is_recorded() -> None:
+    rising = 0
+    for made in frontier(asked("trace")):
+        accuracies = [gear.predicted.accuracy for gear in made.operators["task"].gears if gear.predicted]
+        gains = [gear.predicted.replayed_gain for gear in made.operators["task"].gears if gear.predicted]
+        assert all(gain is None or gain > 0 for gain in gains)
+        if any(a < b for a, b in pairwise(accuracies)):
+            rising += 1
+            assert any(gains)
+    assert rising
+
+
+def test_ctrl_c_keeps_the_front_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(front._Front, "search_around", interrupted)
+    plans = frontier(asked("trace"))
+    assert len(plans) > 2
+    assert all(made.unfinished for made in plans)
+    assert points_of(plans) == sorted(points_of(plans))
+
+
+# Covering a front -----------------------------------------------------------------------------------------------------
+
+FRONTS = st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 100)), min_size=1, max_size=20).map(
+    lambda drawn: [(a / 10, b / 100) for a, b in (sorted(set(drawn))[i] for i in undominated(sorted(set(drawn))))]
+)
+
+
+@settings(deadline=None, derandomize=True)
+@given(FRONTS, st.integers(2, 8))
+def test_the_points_that_cover_a_front_are_as_many_as_asked_with_both_ends(
+    points: list[tuple[float, float]], most: int
+) -> None:
+    chosen = covering(points, most)
+    assert chosen == sorted(set(chosen))
+    assert len(chosen) == min(most, len(points))
+    assert {0, len(points) - 1} <= set(chosen)
+
+
+@settings(deadline=None, derandomize=True)
+@given(FRONTS.filter(lambda points: len(points) > 3))
+def test_the_first_point_between_the_ends_is_the_one_that_covers_most(points: list[tuple[float, float]]) -> None:
+    reference = points[-1][0], points[0][1] - 1e-6
+
+    def covered(middle: int) -> float:
+        return hypervolume([points[0], points[middle], points[-1]], reference=(reference[0] + 1e-9, reference[1]))
+
+    (middle,) = set(covering(points, 3)) - {0, len(points) - 1}
+    assert covered(middle) == pytest.approx(max(covered(i) for i in range(1, len(points) - 1)))
+
+
+def test_an_empty_front_has_nothing_to_cover() -> None:
+    assert covering([], 8) == []
