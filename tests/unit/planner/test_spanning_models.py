@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
+from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.baselines.placement_heuristic import exclusive_placement
@@ -88,6 +90,14 @@ def test_a_model_that_spans_more_devices_than_a_node_has_is_left_out(name: str) 
 def test_devices_on_which_nothing_was_profiled_are_a_clear_error(name: str) -> None:
     with pytest.raises(InvalidInput, match=r"hardware: .*(no run times on devices of these kinds|no model fits)"):
         planners.plan(name, spanning_request(hardware=nodes(2, kind="tpu")))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "static-cascade"])
+def test_too_much_load_is_said_even_where_nothing_was_profiled_on_the_first_device(name: str) -> None:
+    tpu = nodes(1, kind="tpu").devices
+    hardware = Hardware(devices=(*(msgspec.structs.replace(d, id="tpu", node="other") for d in tpu), *nodes(2).devices))
+    with pytest.raises(Infeasible, match="3 devices cannot carry .* could"):
+        planners.plan(name, spanning_request(hardware=hardware, trace=little_trace(low_qps=50, high_qps=100), ranges=2))
 
 
 @pytest.mark.parametrize("name", ["coordinate", "single", "static-cascade", "placement-heuristic"])
