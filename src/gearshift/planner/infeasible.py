@@ -71,7 +71,7 @@ def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> flo
 
 
 def _enough_devices(request: PlanRequest, candidate: CandidateCascade, load_qps: float, needed: int) -> int | None:
-    """How many devices hold the cascade at a load, like the first that suits its models; None where more do not help."""
+    """How many devices, like the first that suits its models, hold the cascade at a load; None where more do not."""
     models = set(candidate.cascade.models)
     first = next((d for d in request.hardware.devices if models <= narrowest_ways(request.profile, d).keys()), None)
     if first is None:

@@ -96,7 +96,7 @@ def test_devices_on_which_nothing_was_profiled_are_a_clear_error(name: str) -> N
 def test_too_much_load_is_said_even_where_nothing_was_profiled_on_the_first_device(name: str) -> None:
     tpu = nodes(1, kind="tpu").devices
     hardware = Hardware(devices=(*(msgspec.structs.replace(d, id="tpu", node="other") for d in tpu), *nodes(2).devices))
-    with pytest.raises(Infeasible, match="3 devices cannot carry .* could"):
+    with pytest.raises(Infeasible, match=r"3 devices cannot carry .* could"):
         planners.plan(name, spanning_request(hardware=hardware, trace=little_trace(low_qps=50, high_qps=100), ranges=2))
 
 
