@@ -18,6 +18,7 @@ from gearshift.plan_file import read_plan, write_plan
 from gearshift.plan_folder import choose_plan, plan_name, require_plans_replaceable, write_plans
 from gearshift.plan_tables import only_operator
 from gearshift.planner.planners import DEFAULT as DEFAULT_PLANNER
+from gearshift.planner.ways import bytes_side_by_side
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.profiles.store import NAME_IT, read_profile, require_replaceable, write_profile
 from gearshift.traces.read import read_trace
@@ -189,14 +190,14 @@ def source_file(source: object, out: PathLike | None, sha256: str) -> SourceFile
 
 
 def profiled_devices(profile: Profile, count: int, *, memory_bytes: int | None = None) -> Hardware:
-    """`count` devices of the kind and cores on which the profile was measured, with memory for all its models."""
+    """`count` devices of the kind and cores on which the profile was measured, with memory for all its models.
+
+    Of a model that runs only over several devices, that is memory for its part.
+    """
     first = profile.curves[0]
-    place = first.device_kind, first.tensor_parallel, first.cores
-    alike = [c for c in profile.curves if (c.device_kind, c.tensor_parallel, c.cores) == place]
-    needed = sum({curve.model: curve.memory_bytes for curve in alike}.values())
     require(1 <= count <= 10_000, f"{count} devices asked for", remedy="ask for 1 to 10000")
     if memory_bytes is None:
-        memory_bytes = max(1 << 30, needed)
+        memory_bytes = max(1 << 30, bytes_side_by_side(profile, kind=first.device_kind, cores=first.cores))
     require(memory_bytes >= 1, f"memory_bytes is {memory_bytes}", remedy="give a positive number of bytes")
     return identical_devices(count, kind=first.device_kind, cores=first.cores, memory_bytes=memory_bytes)
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from gearshift.hardware import Device, Hardware
 from gearshift.placement import Placement, Replica
+from gearshift.planner.ways import bytes_per_device, ways
 from gearshift.profiles.profile import Profile, RunTimeCurve
 
-DEGREES = (1, 2, 4, 8)
 WIDTH = 4
 EXPANSIONS = 8
 MOST_ROUNDS = 32
@@ -42,23 +42,18 @@ class Site:
 def sites(profile: Profile, hardware: Hardware) -> tuple[Site, ...]:
     """Every way to load a model: the tensor-parallel degrees of 1, 2, 4 and 8 that were profiled on such devices."""
     found = []
-    groups = groupby(sorted(hardware.devices, key=_likeness), key=_likeness)
-    for (_, kind, cores), alike in groups:
+    for (_, kind, cores), alike in groupby(sorted(hardware.devices, key=_likeness), key=_likeness):
         devices = list(alike)
-        for curve in profile.curves:
-            degree = curve.tensor_parallel
-            fits_kind = (curve.device_kind, curve.cores, curve.segment) == (kind, cores, 0)
-            if not fits_kind or degree not in DEGREES:
-                continue
-            memory_bytes = -(-curve.memory_bytes // degree)
+        for curve in ways(profile, kind=kind, cores=cores):
+            memory_bytes = bytes_per_device(curve)
             large_enough = tuple(device.id for device in devices if memory_bytes <= device.memory_bytes)
-            if len(large_enough) >= degree:
+            if len(large_enough) >= curve.tensor_parallel:
                 found.append(
                     Site(
                         model=curve.model,
-                        degree=degree,
+                        degree=curve.tensor_parallel,
                         device_ids=large_enough,
-                        cores=cores,
+                        cores=curve.cores,
                         memory_bytes=memory_bytes,
                         curve=curve,
                     )

@@ -8,6 +8,7 @@ certainty.  At threshold j it is forwarded when `bin <= j`, so sums over bins gi
 One pass over the samples per chain of models, whatever the number of thresholds.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
 from gearshift.hardware import Device
-from gearshift.profiles.profile import PART_A, PredictionRecords, Profile, RunTimeCurve
+from gearshift.planner.ways import device_seconds, ways
+from gearshift.profiles.profile import PART_A, PredictionRecords, Profile
 
 Floats = NDArray[np.float64]
 Chain = tuple[str, ...]
@@ -73,24 +75,17 @@ class CascadeSpace:
 
 
 def work_per_request_s(profile: Profile, device: Device) -> dict[str, float]:
-    """Device-seconds per request of each model on devices like `device`, at the best batch size and degree profiled."""
-    work = {}
-    for model in profile.models:
-        degrees = [
-            c.tensor_parallel
-            for c in profile.curves
-            if (c.model, c.device_kind, c.cores, c.segment) == (model, device.kind, device.cores, 0)
-        ]
-        work[model] = min(
-            _least_work_s(profile.curve(model, device_kind=device.kind, cores=device.cores, tensor_parallel=degree))
-            for degree in degrees or [1]
-        )
-    return work
+    """Device-seconds per request of each model on devices like `device`, at the best batch size and degree profiled.
 
-
-def _least_work_s(curve: RunTimeCurve) -> float:
-    table = curve.table_ns()[1:] / 1e9
-    return curve.tensor_parallel * float((table / np.arange(1, len(table) + 1)).min())
+    Of a model that was not measured on such devices: on those where it takes least.
+    """
+    least_s: dict[str, float] = {}
+    for curves in (ways(profile, kind=device.kind, cores=device.cores), profile.curves):
+        known = set(least_s)
+        for curve in curves:
+            if curve.model not in known:
+                least_s[curve.model] = min(device_seconds(curve), least_s.get(curve.model, math.inf))
+    return {model: least_s[model] for model in profile.models}
 
 
 def most_accurate_model(profile: Profile) -> str:

@@ -25,7 +25,7 @@ from gearshift.placement import Placement
 from gearshift.planner.assemble import assemble, replay, with_predictions
 from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade, pareto_cascades
 from gearshift.planner.downgrading import CHEAPEST, Choices, Failure, NoRoom, NotAccurate, TooSlow
-from gearshift.planner.hosts import Held, count_of, hosts_of, placement_of, replica_id, seconds_held
+from gearshift.planner.hosts import Held, count_of, hosts_of, placement_of, replica_shares, seconds_held
 from gearshift.planner.load_balance import balance
 from gearshift.planner.pareto import undominated
 from gearshift.planner.pruning import DoesNotFit, prune
@@ -110,7 +110,7 @@ class Coordination:
         self.idle_qps = IDLE_SHARE * float(self.loads_qps[0])
         self.weights = range_weights(request)
         self.deadline_s = time.monotonic() + (request.budget_s or math.inf)
-        self.initial = Draft(placed={host.device: list(host.seconds) for host in self.hosts})
+        self.initial = Draft(placed={host.name: list(host.seconds) for host in self.hosts})
         self.candidates = self._cascades(self.initial.placed)
         self.modules = (self.search_cascades, self.assign_cascades, self.place_models, self.tune_queues)
         self.bottlenecks: dict[int, str] = {}
@@ -201,12 +201,11 @@ class Coordination:
         return tuple(pareto_cascades(self.request.profile, work_s, most=self.request.most_candidates))
 
     def _work_s(self, placed: Held) -> dict[str, float]:
-        """Seconds per request of each model that is placed: the harmonic mean over its devices."""
-        seconds = seconds_held(self.hosts, placed)
+        """Device-seconds per request of each model that is placed: the harmonic mean over its hosts."""
         held: dict[str, list[float]] = {}
-        for by_model in seconds.values():
-            for model, s in by_model.items():
-                held.setdefault(model, []).append(s)
+        for host in self.hosts:
+            for model in placed[host.name]:
+                held.setdefault(model, []).append(len(host.device_ids) * host.seconds[model])
         return {model: len(times_s) / sum(1 / s for s in times_s) for model, times_s in sorted(held.items())}
 
     def _all_choices(self, candidates: Sequence[CandidateCascade]) -> Choices:
@@ -287,9 +286,9 @@ class Coordination:
 
     def _bottleneck(self, k: int, draft: Draft) -> str:
         """The model of range k's cascade with the most work per replica; of equal ones the first."""
-        work_s = self._work_s(draft.placed)
-        demand = self._demand(k, draft)
-        return max(demand, key=lambda model: demand[model] * work_s[model] / count_of(draft.placed, model))
+        seconds, demand = seconds_held(self.hosts, draft.placed).values(), self._demand(k, draft)
+        carried_qps = {model: sum(1 / held[model] for held in seconds if model in held) for model in demand}
+        return max(demand, key=lambda model: demand[model] / carried_qps[model])
 
     def _too_slow(self, failing: Sequence[int], draft: Draft) -> TooSlow:
         bottlenecks = {k: self._bottleneck(k, draft) for k in failing}
@@ -299,13 +298,13 @@ class Coordination:
     # Minimum queue lengths --------------------------------------------------------------------------------------------
 
     def _tune(self, k: int, draft: Draft, load_qps: float | None = None) -> Tuned:
-        placement = placement_of(self.request.hardware, draft.placed)
+        placement = placement_of(self.hosts, draft.placed)
         cascade = draft.assigned[k].cascade
         load_qps = float(self.loads_qps[k]) if load_qps is None else load_qps
         key = (placement, cascade, load_qps)
         if key not in self._tuned:
             found = balance(self._demand(k, draft), seconds_held(self.hosts, draft.placed), most_utilisation=math.inf)
-            shares = {} if found is None else {replica_id(m, d): s for (m, d), s in found.shares.items()}
+            shares = {} if found is None else replica_shares(self.hosts, found.shares)
             longest = 1 if load_qps == self.idle_qps else None
             self._tuned[key] = tune(self._steady(placement), cascade, load_qps, shares, longest=longest)
         return self._tuned[key]
@@ -334,7 +333,7 @@ class Coordination:
         return max(tuned.cell.latency_s for tuned in cheapest.gears)
 
     def _plan_of(self, draft: Draft, *, unfinished: bool = False) -> GearPlan:
-        placement = placement_of(self.request.hardware, draft.placed)
+        placement = placement_of(self.hosts, draft.placed)
         gears = []
         upper_ends = self.request.upper_ends()
         for k, (load_range, candidate) in enumerate(zip(load_ranges(upper_ends), draft.assigned, strict=True)):

@@ -12,6 +12,7 @@ from gearshift.planner import planners
 from gearshift.planner.baselines.ladder import accuracy_on_part_a, for_accuracy, within
 from gearshift.planner.cascade_search import most_accurate_model
 from gearshift.planner.request import PlanRequest, Progress, load_ranges, silent
+from gearshift.planner.ways import narrowest_ways
 
 MOST_DEVICES = 64
 
@@ -28,7 +29,8 @@ def fewest_devices(
     """The plan of planner `name` on the fewest devices like the request's first; raises `Infeasible` beyond `most`.
 
     A planner meets both objectives with n devices when its plan for the latency has the accuracy on part A.  n is
-    doubled until it does, then bisected: with one device fewer the planner was tried, and failed.
+    doubled, from the fewest that any model spans, until it does, then bisected: with one device fewer the planner was
+    tried, and failed.
     """
     require(most >= 1, f"at most {most} devices asked for", remedy="allow at least one")
     msgspec.structs.replace(request.objective, accuracy=accuracy, latency_s=latency_s)  # refuses bad ones at once
@@ -47,7 +49,9 @@ def fewest_devices(
         best = max(best, found)
         return for_accuracy(made, accuracy) if found >= accuracy else None
 
-    low, high = 0, 1
+    narrowest = narrowest_ways(request.profile, request.hardware.devices[0]).values()
+    high = min(most, min((way.tensor_parallel for way in narrowest), default=1))
+    low = high - 1
     while (found := met(high)) is None:
         if high == most:
             reason = f"its best accuracy is {best:.4f}" if best else "it has no plan within the latency"

@@ -1,81 +1,116 @@
-"""Devices as hosts of models: what fits each, and how fast it runs there."""
+"""Hosts of models: devices that hold the same, what fits each, and how fast it runs there."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from gearshift.errors import InvalidInput
-from gearshift.hardware import Hardware
+from gearshift.hardware import Device, Hardware
 from gearshift.placement import Placement, Replica
-from gearshift.profiles.profile import Profile
+from gearshift.planner.ways import bytes_per_device, device_seconds, narrowest_ways, nowhere, replica_on
+from gearshift.profiles.profile import Profile, RunTimeCurve
 
 Held = dict[str, list[str]]
-"""Models by device."""
+"""Models by host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A device with its memory, and the seconds per request and bytes of each model that fits it alone."""
+    """One device, or several alike of a node, all of which hold the same models.
 
-    device: str
+    By model that fits it alone: `seconds` per request, of all its `replicas` here together, and `needs_bytes` of each
+    device's `memory_bytes`.
+    """
+
+    device_ids: tuple[str, ...]
     memory_bytes: int
     seconds: Mapping[str, float]
     needs_bytes: Mapping[str, int]
+    replicas: Mapping[str, tuple[Replica, ...]] = field(default_factory=dict)
 
-    def over_bytes(self, models: Sequence[str]) -> int:
-        """By how much these models exceed its memory; negative when there is room."""
+    @property
+    def name(self) -> str:
+        """The ids of its devices."""
+        return "+".join(self.device_ids)
+
+    def over_bytes(self, models: Iterable[str]) -> int:
+        """By how much these models exceed the memory of each device; negative when there is room."""
         return sum(self.needs_bytes[model] for model in models) - self.memory_bytes
 
 
-def hosts_of(profile: Profile, hardware: Hardware) -> list[Host]:
-    """The devices, with the models that fit each alone.
+def hosts_of(profile: Profile, hardware: Hardware, *, models: Sequence[str] | None = None) -> list[Host]:
+    """Hosts of these models (of all unless given), in the order of their first devices; each device is in one.
 
-    Seconds per request are at the batch size where they are least; raises `InvalidInput` where nothing fits.
+    Models run in the narrowest way that fits.  A host is one device, unless a model needs 2, 4 or 8 of a node: then it
+    is as many alike devices as the widest of them needs, and narrower models have a replica on each device, or on each
+    pair.  Devices that are left over make smaller hosts, without the models that need more.  Seconds per request are at
+    the batch size where they are least.  Raises `InvalidInput` where nothing fits.
     """
-    hosts = []
-    for device in hardware.devices:
-        curves = {m: profile.curve(m, device_kind=device.kind, cores=device.cores) for m in profile.models}
-        fitting = {m: curve for m, curve in curves.items() if curve.memory_bytes <= device.memory_bytes}
-        tables_s = {m: curve.table_ns()[1:] / 1e9 for m, curve in fitting.items()}
-        hosts.append(
-            Host(
-                device=device.id,
-                memory_bytes=device.memory_bytes,
-                seconds={m: float((t / np.arange(1, len(t) + 1)).min()) for m, t in tables_s.items()},
-                needs_bytes={m: curve.memory_bytes for m, curve in fitting.items()},
-            )
-        )
-    if not any(host.seconds for host in hosts):
-        raise InvalidInput(
-            "no model fits the memory of any device",
-            where="hardware",
-            remedy="plan for devices with more memory, or profile smaller models",
-        )
-    return hosts
+    place = {device.id: i for i, device in enumerate(hardware.devices)}
+    wanted = set(profile.models if models is None else models)
+    hosts = [
+        (place[devices[0].id], _host(devices, ways))
+        for alike in _alike(hardware)
+        for devices, ways in _cut(alike, {m: c for m, c in narrowest_ways(profile, alike[0]).items() if m in wanted})
+    ]
+    if not any(host.seconds for _, host in hosts):
+        raise nowhere(profile, hardware)
+    return [host for _, host in sorted(hosts, key=lambda both: both[0])]
 
 
-def placement_of(hardware: Hardware, placed: Held) -> Placement:
+def placement_of(hosts: Sequence[Host], placed: Held) -> Placement:
     """The placement of these models."""
     return Placement(
-        replicas=tuple(
-            Replica(id=replica_id(model, device.id), model=model, device_ids=(device.id,), cores=device.cores)
-            for device in hardware.devices
-            for model in placed[device.id]
-        )
+        replicas=tuple(replica for host in hosts for model in placed[host.name] for replica in host.replicas[model])
     )
 
 
-def replica_id(model: str, device: str) -> str:
-    """The id of a model's replica on a device."""
-    return f"{model}@{device}"
+def replica_shares(hosts: Sequence[Host], shares: Mapping[tuple[str, str], float]) -> dict[str, float]:
+    """Load shares by replica id, from those by (model, host): alike replicas get alike parts."""
+    replicas = {(model, host.name): here for host in hosts for model, here in host.replicas.items()}
+    return {replica.id: share / len(replicas[at]) for at, share in shares.items() for replica in replicas[at]}
 
 
 def count_of(placed: Held, model: str) -> int:
-    """How many replicas a model has."""
+    """How many hosts have a model."""
     return sum(model in models for models in placed.values())
 
 
 def seconds_held(hosts: Sequence[Host], held: Held) -> dict[str, dict[str, float]]:
-    """Seconds per request by device and model placed there."""
-    return {host.device: {model: host.seconds[model] for model in held[host.device]} for host in hosts}
+    """Seconds per request by host and model placed there."""
+    return {host.name: {model: host.seconds[model] for model in held[host.name]} for host in hosts}
+
+
+def _alike(hardware: Hardware) -> list[list[Device]]:
+    """Devices of one node, kind, cores and memory."""
+    alike: dict[tuple[str, str, int, int], list[Device]] = {}
+    for d in hardware.devices:
+        alike.setdefault((d.node, d.kind, d.cores, d.memory_bytes), []).append(d)
+    return list(alike.values())
+
+
+def _cut(
+    devices: Sequence[Device], ways: Mapping[str, RunTimeCurve]
+) -> Iterator[tuple[Sequence[Device], dict[str, RunTimeCurve]]]:
+    """Alike devices in the sizes of hosts, with the ways of the models that fit one of that size."""
+    begin = 0
+    while begin < len(devices):
+        left = len(devices) - begin
+        here = {model: curve for model, curve in ways.items() if curve.tensor_parallel <= left}
+        size = max((curve.tensor_parallel for curve in here.values()), default=1)
+        yield devices[begin : begin + size], here
+        begin += size
+
+
+def _host(devices: Sequence[Device], ways: Mapping[str, RunTimeCurve]) -> Host:
+    return Host(
+        device_ids=tuple(device.id for device in devices),
+        memory_bytes=devices[0].memory_bytes,
+        seconds={model: device_seconds(curve) / len(devices) for model, curve in ways.items()},
+        needs_bytes={model: bytes_per_device(curve) for model, curve in ways.items()},
+        replicas={
+            model: tuple(
+                replica_on(curve, devices[i : i + curve.tensor_parallel])
+                for i in range(0, len(devices), curve.tensor_parallel)
+            )
+            for model, curve in ways.items()
+        },
+    )

@@ -15,6 +15,7 @@ from gearshift.planner.choices import Choice, PlanMaker
 from gearshift.planner.placement_everywhere import place_everywhere
 from gearshift.planner.request import PlanRequest
 from gearshift.planner.steady_state import SteadyState
+from gearshift.planner.ways import narrowest_ways
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 
 DEVICES_TRIED = (1.0, 1.1, 1.25, 1.5, 2.0)
@@ -70,15 +71,18 @@ def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> flo
 
 
 def _enough_devices(request: PlanRequest, candidate: CandidateCascade, load_qps: float, needed: int) -> int | None:
-    """How many devices like the first hold the cascade at a load; None where so many more do not help."""
-    first = request.hardware.devices[0]
+    """How many devices, like the first that suits its models, hold the cascade at a load; None where more do not."""
+    models = set(candidate.cascade.models)
+    first = next((d for d in request.hardware.devices if models <= narrowest_ways(request.profile, d).keys()), None)
+    if first is None:
+        return None
     for factor in DEVICES_TRIED:
         count = math.ceil(factor * needed)
         if count > MOST_DEVICES:
             break
         hardware = identical_devices(count, kind=first.kind, cores=first.cores, memory_bytes=first.memory_bytes)
         placement = place_everywhere(request.profile, hardware, models=candidate.cascade.models)
-        if set(placement.models) == set(candidate.cascade.models) and SteadyState(
+        if set(placement.models) == models and SteadyState(
             request.profile, hardware, placement, request.objective, seed=request.seed
         ).holds(candidate.cascade, load_qps):
             return count

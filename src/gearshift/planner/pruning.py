@@ -24,9 +24,9 @@ class DoesNotFit:
 
 @dataclass(frozen=True, slots=True)
 class _Prune:
-    """One replica to prune, and what that is worth; `forbidden_by` are demands that could not be balanced then."""
+    """One model to prune from a host, and its worth; `forbidden_by` are demands that could not be balanced then."""
 
-    device: str
+    host: str
     model: str
     freed_bytes: int
     utility: float
@@ -42,35 +42,35 @@ def utility(freed_bytes: float, over_bytes: float, most_utilisation: float) -> f
 def prune(
     hosts: Sequence[Host], demands: Sequence[Mapping[str, float]], *, at_least: Mapping[str, int] | None = None
 ) -> Held | DoesNotFit:
-    """The models that stay on each device, when replicas of greatest utility go until no memory is exceeded.
+    """The models that stay on each host, when replicas of greatest utility go until no memory is exceeded.
 
     `demands` are loads by model, each of which must stay balanced within full utilisation; models in none of them go
     first.  A model in a demand keeps one replica, or `at_least` as many.  Equal utilities: the replica that frees more,
-    then by order of devices.
+    then by order of hosts.
     """
-    held: Held = {host.device: list(host.seconds) for host in hosts}
+    held: Held = {host.name: list(host.seconds) for host in hosts}
     used = {model for demand in demands for model in demand}
     kept = {model: max(1, (at_least or {}).get(model, 1)) for model in used}
-    while any(host.over_bytes(held[host.device]) > 0 for host in hosts):
+    while any(host.over_bytes(held[host.name]) > 0 for host in hosts):
         choices = list(_choices(hosts, held, demands, kept))
         best = max(choices, key=lambda choice: (choice.utility, choice.freed_bytes))
         if best.utility <= 0:
             forbidding = {demand for choice in choices for demand in choice.forbidden_by}
             return DoesNotFit(models=tuple(sorted(used)), demands=tuple(sorted(forbidding)))
-        held[best.device].remove(best.model)
+        held[best.host].remove(best.model)
     return held
 
 
 def _choices(
     hosts: Sequence[Host], held: Held, demands: Sequence[Mapping[str, float]], kept: Mapping[str, int]
 ) -> Iterator[_Prune]:
-    """Replicas on devices with too little memory; of devices that are alike in all, the first stands for all."""
+    """Replicas on hosts with too little memory; of hosts that are alike in all, the first stands for all."""
     seconds = seconds_held(hosts, held)
     count = {model: count_of(held, model) for model in kept}
     seen = set()
     for host in hosts:
-        here = held[host.device]
-        alike = (host.memory_bytes, *((m, host.seconds[m], host.needs_bytes[m]) for m in here))
+        here = held[host.name]
+        alike = (len(host.device_ids), host.memory_bytes, *((m, host.seconds[m], host.needs_bytes[m]) for m in here))
         over_bytes = host.over_bytes(here)
         if over_bytes <= 0 or alike in seen:
             continue
@@ -78,12 +78,12 @@ def _choices(
         for model in here:
             freed_bytes = host.needs_bytes[model]
             if model in kept and count[model] <= kept[model]:
-                yield _Prune(host.device, model, freed_bytes, -math.inf)
+                yield _Prune(host.name, model, freed_bytes, -math.inf)
                 continue
-            rest = {m: s for m, s in seconds[host.device].items() if m != model}
-            without = seconds | {host.device: rest}
+            rest = {m: s for m, s in seconds[host.name].items() if m != model}
+            without = seconds | {host.name: rest}
             busiest = {d: least_utilisation(demand, without) for d, demand in enumerate(demands) if model in demand}
             forbidding = tuple(d for d, utilisation in busiest.items() if utilisation > FULL + SLACK)
             worth = utility(freed_bytes, over_bytes, max(busiest.values(), default=0.0))
             worth = -math.inf if forbidding else worth
-            yield _Prune(host.device, model, freed_bytes, worth, forbidding)
+            yield _Prune(host.name, model, freed_bytes, worth, forbidding)

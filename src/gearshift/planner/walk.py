@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from gearshift.clock import NS_PER_S, WallClock
-from gearshift.errors import Infeasible, InvalidInput
+from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.placement import Placement
 from gearshift.planner.assemble import with_predictions
@@ -16,6 +16,7 @@ from gearshift.planner.beam_search import WIDTH, Cost, Placer, Site, beam_search
 from gearshift.planner.candidate_plans import Assignment, Candidate, CandidatePlans, Tried
 from gearshift.planner.cascade_search import pareto_cascades
 from gearshift.planner.request import PlanRequest, Progress
+from gearshift.planner.ways import device_seconds, nowhere
 
 WALK_SHARE = 0.7
 """Of the time there is; the rest is for choosing among the plans that were visited."""
@@ -205,28 +206,13 @@ def _work_s(sites_: Iterable[Site]) -> dict[str, float]:
     """Device-seconds per request of each model that fits somewhere, at the site and batch size where it takes least."""
     least: dict[str, float] = {}
     for site in sites_:
-        table_s = site.curve.table_ns()[1:] / NS_PER_S
-        work_s = site.degree * float((table_s / np.arange(1, len(table_s) + 1)).min())
-        least[site.model] = min(work_s, least.get(site.model, math.inf))
+        least[site.model] = min(device_seconds(site.curve), least.get(site.model, math.inf))
     return least
 
 
 def _sites(request: PlanRequest) -> tuple[Site, ...]:
     """Where models can be; raises `InvalidInput` where none can."""
     found = sites(request.profile, request.hardware)
-    if found:
-        return found
-    measured = {(curve.device_kind, curve.cores) for curve in request.profile.curves}
-    devices = {(device.kind, device.cores) for device in request.hardware.devices}
-    if not measured & devices:
-        raise InvalidInput(
-            "the profile has no run times on devices of these kinds and cores: "
-            + ", ".join(f"{kind} with {cores}" for kind, cores in sorted(devices)),
-            where="hardware",
-            remedy="profile models there, or plan for devices that were profiled",
-        )
-    raise InvalidInput(
-        "no model fits the memory of any device",
-        where="hardware",
-        remedy="plan for devices with more memory, or profile smaller models",
-    )
+    if not found:
+        raise nowhere(request.profile, request.hardware)
+    return found

@@ -18,7 +18,7 @@ def hosts_of(memory_bytes: Sequence[int], needs: dict[str, int], seconds_of: dic
     for i, memory in enumerate(memory_bytes):
         fits = {m: b for m, b in needs.items() if b <= memory}
         seconds = {m: seconds_of[m] for m in fits}
-        hosts.append(Host(device=f"d{i}", memory_bytes=memory, seconds=seconds, needs_bytes=fits))
+        hosts.append(Host(device_ids=(f"d{i}",), memory_bytes=memory, seconds=seconds, needs_bytes=fits))
     return hosts
 
 
@@ -83,7 +83,7 @@ def test_asked_for_more_replicas_of_a_model_others_go() -> None:
 
 
 def over_allocated(hosts: Sequence[Host], held: Held) -> bool:
-    return any(host.over_bytes(held[host.device]) > 0 for host in hosts)
+    return any(host.over_bytes(held[host.name]) > 0 for host in hosts)
 
 
 BYTES = st.integers(1, 10)
@@ -96,7 +96,7 @@ DEMAND = st.dictionaries(st.sampled_from(MODELS), st.floats(0.1, 300.0), min_siz
 )
 def test_what_stays_fits_and_balances(memory: Any, needs: Any, demands: Any) -> None:
     hosts = hosts_of(memory, dict(zip(MODELS, needs, strict=True)), SECONDS)
-    everywhere = seconds_held(hosts, {host.device: list(host.seconds) for host in hosts})
+    everywhere = seconds_held(hosts, {host.name: list(host.seconds) for host in hosts})
     demands = [d for d in demands if least_utilisation(d, everywhere) <= FULL]
     held = prune(hosts, demands)
     if isinstance(held, dict):

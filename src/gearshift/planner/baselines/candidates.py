@@ -1,8 +1,8 @@
-"""What restricted planners choose among, by rising work, of models that fit some device."""
+"""What restricted planners choose among, by rising work, of models that fit some devices."""
 
 from gearshift.cascade import Cascade
-from gearshift.errors import require
 from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade, pareto_cascades, work_per_request_s
+from gearshift.planner.hosts import hosts_of
 from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import PART_A
 
@@ -21,17 +21,7 @@ def cascade_front(request: PlanRequest) -> list[CandidateCascade]:
 
 
 def _work_of_fitting_models(request: PlanRequest) -> dict[str, float]:
-    profile, devices = request.profile, request.hardware.devices
-    largest = max(devices, key=lambda d: d.memory_bytes)
-    work_s = {
-        model: seconds
-        for model, seconds in work_per_request_s(profile, devices[0]).items()
-        if profile.curve(model, device_kind=largest.kind, cores=largest.cores).memory_bytes <= largest.memory_bytes
-    }
-    require(
-        bool(work_s),
-        "no model fits the memory of any device",
-        where="hardware",
-        remedy="plan for devices with more memory, or profile smaller models",
-    )
-    return work_s
+    profile, hardware = request.profile, request.hardware
+    fitting = {model for host in hosts_of(profile, hardware) for model in host.seconds}
+    work_s = work_per_request_s(profile, hardware.devices[0])
+    return {model: seconds for model, seconds in work_s.items() if model in fitting}

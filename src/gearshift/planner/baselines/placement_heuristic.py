@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.hardware import Device, Hardware
+from gearshift.hardware import Hardware
 from gearshift.placement import Placement, Replica
 from gearshift.planner.baselines.candidates import cascade_front
 from gearshift.planner.baselines.ladder import accuracy_on_part_a, frontier_by_ladder, plan_by_ladder
-from gearshift.planner.cascade_search import CandidateCascade, work_per_request_s
+from gearshift.planner.cascade_search import CandidateCascade
+from gearshift.planner.hosts import hosts_of
 from gearshift.planner.optimal import plan_with
 from gearshift.planner.placement_everywhere import place_everywhere
 from gearshift.planner.request import PlanRequest, Progress, silent
@@ -48,7 +49,8 @@ def placements_by_rule(request: PlanRequest, front: Sequence[CandidateCascade]) 
     the most.
     """
     profile, hardware = request.profile, request.hardware
-    if all(_fits(profile, device, profile.models) for device in hardware.devices):
+    hosts = hosts_of(profile, hardware)
+    if all(len(host.seconds) == len(profile.models) and host.over_bytes(host.seconds) <= 0 for host in hosts):
         return [place_everywhere(profile, hardware)]
     top_qps = float(request.upper_ends()[-1])
     placed = [exclusive_placement(profile, hardware, candidate) for candidate in reversed(front)]
@@ -59,19 +61,25 @@ def placements_by_rule(request: PlanRequest, front: Sequence[CandidateCascade]) 
 def exclusive_placement(profile: Profile, hardware: Hardware, candidate: CandidateCascade) -> tuple[Placement, float]:
     """Each model of the cascade on devices of its own, and the requests/s that the placement carries.
 
-    One device after the other goes to the model that, with what it has, carries the fewest requests.
+    One host after the other (a device, or as many as the model spans) goes to the model that, with what it has,
+    carries the fewest requests.
     """
     reach = dict(zip(candidate.cascade.models, candidate.reach, strict=True))
     carried_qps = dict.fromkeys(reach, 0.0)
-    replicas = []
-    for device in hardware.devices:
-        fitting = [model for model in reach if _fits(profile, device, (model,))]
-        if not fitting:
-            continue
-        model = min(fitting, key=lambda m: (carried_qps[m], -_memory_bytes(profile, device, m), m))
-        work_s = work_per_request_s(profile, device)[model]
-        carried_qps[model] += 1 / (work_s * max(reach[model], 1e-9))
-        replicas.append(Replica(id=f"{model}@{device.id}", model=model, device_ids=(device.id,), cores=device.cores))
+    idle = {m: [h for h in reversed(hosts_of(profile, hardware, models=(m,))) if h.seconds] for m in reach}
+    taken: set[str] = set()
+    replicas: list[Replica] = []
+    while True:
+        for hosts in idle.values():
+            while hosts and not taken.isdisjoint(hosts[-1].device_ids):
+                hosts.pop()
+        first = {model: hosts[-1] for model, hosts in idle.items() if hosts}
+        if not first:
+            break
+        model = min(first, key=lambda m: (carried_qps[m], -first[m].needs_bytes[m] * len(first[m].device_ids), m))
+        taken.update(first[model].device_ids)
+        carried_qps[model] += 1 / (first[model].seconds[model] * max(reach[model], 1e-9))
+        replicas += first[model].replicas[model]
     return Placement(replicas=tuple(replicas)), min(carried_qps.values())
 
 
@@ -88,11 +96,3 @@ def _best_within(request: PlanRequest, placements: Sequence[Placement], progress
     if not made:
         raise min(refused, key=lambda error: error.nearest_latency_s or float("inf"))
     return made[0] if len(made) == 1 else max(made, key=lambda p: accuracy_on_part_a(p, request))
-
-
-def _fits(profile: Profile, device: Device, models: Sequence[str]) -> bool:
-    return sum(_memory_bytes(profile, device, model) for model in models) <= device.memory_bytes
-
-
-def _memory_bytes(profile: Profile, device: Device, model: str) -> int:
-    return profile.curve(model, device_kind=device.kind, cores=device.cores).memory_bytes

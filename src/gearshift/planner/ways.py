@@ -1,0 +1,79 @@
+"""The ways to run a model: on one device, or as a replica that spans 2, 4 or 8 of one node (Ken, section 4.3.2)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gearshift.clock import NS_PER_S
+from gearshift.errors import InvalidInput
+from gearshift.hardware import Device, Hardware
+from gearshift.placement import Replica
+from gearshift.profiles.profile import Profile, RunTimeCurve
+
+DEGREES = (1, 2, 4, 8)
+
+
+def ways(profile: Profile, *, kind: str, cores: int) -> list[RunTimeCurve]:
+    """All ways that were profiled on devices of this kind and cores, by model, narrow ones first."""
+    found = [
+        c
+        for c in profile.curves
+        if (c.device_kind, c.cores, c.segment) == (kind, cores, 0) and c.tensor_parallel in DEGREES
+    ]
+    order = {model: i for i, model in enumerate(profile.models)}
+    return sorted(found, key=lambda c: (order[c.model], c.tensor_parallel))
+
+
+def narrowest_ways(profile: Profile, device: Device) -> dict[str, RunTimeCurve]:
+    """By model, the way over the fewest devices like this one whose memory holds their parts of a replica."""
+    narrowest: dict[str, RunTimeCurve] = {}
+    for curve in ways(profile, kind=device.kind, cores=device.cores):
+        if bytes_per_device(curve) <= device.memory_bytes:
+            narrowest.setdefault(curve.model, curve)
+    return narrowest
+
+
+def bytes_per_device(curve: RunTimeCurve) -> int:
+    """What a replica takes on each of its devices: its memory, divided among them."""
+    return -(-curve.memory_bytes // curve.tensor_parallel)
+
+
+def bytes_side_by_side(profile: Profile, *, kind: str, cores: int) -> int:
+    """What a device of this kind needs to hold all models that run there, each in the narrowest way profiled."""
+    widest_first = reversed(ways(profile, kind=kind, cores=cores))
+    return sum({curve.model: bytes_per_device(curve) for curve in widest_first}.values())
+
+
+def device_seconds(curve: RunTimeCurve) -> float:
+    """Device-seconds per request at the batch size where they are least: all devices of a replica are busy."""
+    table_s = curve.table_ns()[1:] / NS_PER_S
+    return curve.tensor_parallel * float((table_s / np.arange(1, len(table_s) + 1)).min())
+
+
+def replica_on(curve: RunTimeCurve, devices: Sequence[Device]) -> Replica:
+    """A replica that runs this way on these devices of one node."""
+    ids = tuple(device.id for device in devices)
+    return Replica(
+        id=f"{curve.model}@{'+'.join(ids)}",
+        model=curve.model,
+        device_ids=ids,
+        cores=curve.cores,
+        tensor_parallel=curve.tensor_parallel,
+    )
+
+
+def nowhere(profile: Profile, hardware: Hardware) -> InvalidInput:
+    """The error that no model can run on this hardware, and why."""
+    asked = {(device.kind, device.cores) for device in hardware.devices}
+    if not asked & {(curve.device_kind, curve.cores) for curve in profile.curves}:
+        return InvalidInput(
+            "the profile has no run times on devices of these kinds and cores: "
+            + ", ".join(f"{kind} with {cores}" for kind, cores in sorted(asked)),
+            where="hardware",
+            remedy="profile models there, or plan for devices that were profiled",
+        )
+    return InvalidInput(
+        "no model fits the memory of any device",
+        where="hardware",
+        remedy="plan for devices with more memory, or for more of them on a node, or profile smaller models",
+    )
