@@ -7,7 +7,7 @@ from itertools import pairwise, product
 
 import msgspec
 
-from gearshift.errors import Infeasible
+from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware
 from gearshift.planner.cascade_search import most_accurate_model
@@ -75,6 +75,10 @@ class AccuracyObjective:
                 made = self._search.most_accurate(request)
             except Infeasible as error:
                 refused = error
+                return None
+            except InvalidInput:  # no model runs on so little of the hardware
+                if hardware == self._request.hardware:
+                    raise
                 return None
             looks -= 1
             kept = self._kept_accuracy(made) if looks >= 0 else 0.0

@@ -127,6 +127,6 @@ def with_predictions(made: GearPlan, request: PlanRequest) -> GearPlan:
 
 
 def rounded_up_s(seconds: float, *, digits: int = 2) -> float:
-    """A latency objective rounded up to so many significant digits."""
+    """A latency objective rounded up to so many significant digits; never to less, by the last bit either."""
     unit = 10.0 ** (math.floor(math.log10(seconds * 1e3)) - digits + 1)
-    return math.ceil(seconds * 1e3 / unit) * unit / 1e3
+    return math.ceil(seconds * 1e3 / unit * (1 + 1e-9)) * unit / 1e3

@@ -37,7 +37,7 @@ class Confirmation:
     share_late: NDArray[np.float64]
     latency_s: NDArray[np.float64]
     result: ServingResult
-    slowest_s: tuple[NDArray[np.float32], ...] = ()
+    slowest_s: tuple[NDArray[np.float64], ...] = ()
 
     def judged_by(self, latency_objective_s: float) -> "Confirmation":
         """The same runs under an objective that at most so many requests miss as `slowest_s` has."""
@@ -103,14 +103,14 @@ def confirm(
 ) -> Confirmation:
     """Replay `trace` under `plan` with the samples of `part`, once per seed, side by side."""
 
-    def replay(seed: int) -> tuple[ServingResult, float, NDArray[np.float32]]:
+    def replay(seed: int) -> tuple[ServingResult, float, NDArray[np.float64]]:
         run = simulate(plan, profile, workload_of(trace, profile, part=part, seed=seed))
         result = run.result(profile, latency_objective_s=latency_objective_s)
         latency_s = run.latency_s
         first = max(0, len(latency_s) - 1 - math.ceil(SLOWEST * (1 - percentile) * len(latency_s)))
         slowest_s = np.sort(np.partition(latency_s, first)[first:])
         rank = percentile_rank(percentile, len(latency_s))
-        return result, float(slowest_s[rank - first]), slowest_s.astype(np.float32)
+        return result, float(slowest_s[rank - first]), slowest_s
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         runs = list(pool.map(replay, range(seeds)))

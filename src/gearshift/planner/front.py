@@ -38,6 +38,8 @@ REPLAYS_TO_CONFIRM = 10
 UNCONFIRMED_PLANS = 8
 AT_ONCE = 4
 TRIED_IN_VAIN = 100
+ANOTHER_ALPHA = 0.125
+"""How often a neighbour has an alpha drawn anew, too."""
 OBJECTIVE_DIGITS = 3
 
 
@@ -129,7 +131,7 @@ class _Front:
             return accuracy_on_part_a(made, request)
         found = self._plans.on_best_placement(request, lambda search: (search.choices(), search), quick=True)
         choices, search = found
-        for choice in search.seen:
+        for choice in sorted(search.seen, key=lambda c: (c.assignment, c.alpha, c.margin, c.accuracy)):
             self._see(search, choice)
         return choices[0].accuracy
 
@@ -173,13 +175,14 @@ class _Front:
         visited = np.flatnonzero(search.weights[:-1] > SELDOM)
         if not len(visited) or n == 1:
             return None
+        alpha = float(generator.choice(search.alphas)) if generator.random() < ANOTHER_ALPHA else near.choice.alpha
         for k in generator.choice(visited, size=int(generator.integers(1, 3))).tolist():
             step = int(generator.choice((1, 2, max(2, n // 12)))) * int(generator.choice((-1, 1)))
             assignment[k] = int(np.clip(assignment[k] + step, 0, n - 1))
             if self._every_range and not search.holds_in(k, assignment[k]):
                 return None
         return search, dataclasses.replace(
-            near.choice, assignment=tuple(assignment), gains={}, constant_to_qps=None, accuracy=0.0
+            near.choice, assignment=tuple(assignment), alpha=alpha, gains={}, constant_to_qps=None, accuracy=0.0
         )
 
     def confirmed(self) -> Iterator[GearPlan]:

@@ -18,18 +18,17 @@ at the largest batch that an answer within the latency objective allows.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations, islice, product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.errors import InvalidInput
 from gearshift.hardware import Device, Hardware
 from gearshift.placement import Placement, Replica
 from gearshift.planner.cascade_search import CandidateCascade
+from gearshift.planner.ways import DEGREES, bytes_per_device, nowhere, replica_on, ways
 from gearshift.profiles.profile import Profile, RunTimeCurve
 
-DEGREES = (1, 2, 4, 8)
 FULLEST = 0.85
 """How busy the busiest device may be in the bound; queues grow long before it is always busy."""
 BATCH_SHARE = 0.5
@@ -61,22 +60,18 @@ class PlacementSearch:
         self.classes = [TeamClass(teams, self._patterns(teams[0])) for teams in _teams(profile, hardware)]
         self.classes = [c for c in self.classes if c.patterns != ((),)]
         if not self.classes:
-            raise InvalidInput(
-                "no model fits the memory of any device",
-                where="hardware",
-                remedy="plan for devices with more memory, or profile smaller models",
-            )
+            raise nowhere(profile, hardware)
 
     def _patterns(self, team: Sequence[Device]) -> tuple[Pattern, ...]:
         """What devices of a team can hold; only patterns to which nothing can be added."""
-        device = team[0]
+        device, found = team[0], self.ways(team[0])
         options = [
-            [(model, None)] + [(model, c) for c in self._curves(model, device) if c.tensor_parallel <= len(team)]
+            [(model, None)] + [(model, c) for c in found if c.model == model and c.tensor_parallel <= len(team)]
             for model in self.profile.models
         ]
         held: list[Pattern] = []
         for choice in product(*options):
-            used = sum(c.memory_bytes / c.tensor_parallel for _, c in choice if c is not None)
+            used = sum(bytes_per_device(c) for _, c in choice if c is not None)
             if used <= device.memory_bytes:
                 held.append(tuple((model, c.tensor_parallel) for model, c in choice if c is not None))
                 if len(held) > MOST_PATTERNS * 10:
@@ -84,22 +79,23 @@ class PlacementSearch:
         maximal = [p for p in held if not any(set(p) < set(other) for other in held)]
         return tuple(sorted(maximal, key=lambda p: (-len(p), p))[:MOST_PATTERNS])
 
-    def _curves(self, model: str, device: Device) -> list[RunTimeCurve]:
-        return [
-            c
-            for c in self.profile.curves
-            if (c.model, c.device_kind, c.cores, c.segment) == (model, device.kind, device.cores, 0)
-            and c.tensor_parallel in DEGREES
-        ]
+    def ways(self, device: Device) -> list[RunTimeCurve]:
+        """The ways to run models on devices like this one."""
+        return ways(self.profile, kind=device.kind, cores=device.cores)
 
     def placement(self, layout: Counts) -> Placement:
         """The replicas of a layout."""
-        replicas = []
+        replicas: list[Replica] = []
         for class_, counts in zip(self.classes, layout, strict=True):
             teams = iter(class_.teams)
             for pattern, count in zip(class_.patterns, counts, strict=True):
-                for _ in range(count):
-                    replicas += list(_replicas(next(teams), pattern))
+                for team in islice(teams, count):
+                    curves = {(c.model, c.tensor_parallel): c for c in self.ways(team[0])}
+                    replicas += [
+                        replica_on(curves[model, degree], team[begin : begin + degree])
+                        for model, degree in pattern
+                        for begin in range(0, len(team), degree)
+                    ]
         return Placement(replicas=tuple(replicas))
 
     def best(
@@ -234,7 +230,8 @@ class _Bound:
 
 def _team_work_s(search: PlacementSearch, class_: TeamClass, model: str, degree: int, latency_s: float) -> float:
     """Seconds of a whole team per request, at the largest batch that the latency objective allows."""
-    curve = next(c for c in search._curves(model, class_.teams[0][0]) if c.tensor_parallel == degree)
+    found = search.ways(class_.teams[0][0])
+    curve = next(c for c in found if (c.model, c.tensor_parallel) == (model, degree))
     table = curve.table_ns()[1:] / 1e9
     allowed = table[: max(1, int(np.searchsorted(table, BATCH_SHARE * latency_s, side="right")))]
     return float((allowed / np.arange(1, len(allowed) + 1)).min()) * degree / class_.size
@@ -266,16 +263,3 @@ def _teams(profile: Profile, hardware: Hardware) -> list[tuple[tuple[Device, ...
             classes.setdefault((kind, cores, memory_bytes, size), []).append(tuple(devices[begin : begin + size]))
             begin += size
     return [tuple(teams) for teams in classes.values()]
-
-
-def _replicas(team: Sequence[Device], pattern: Pattern) -> Iterator[Replica]:
-    for model, degree in pattern:
-        for begin in range(0, len(team), degree):
-            ids = tuple(d.id for d in team[begin : begin + degree])
-            yield Replica(
-                id=f"{model}@{'+'.join(ids)}",
-                model=model,
-                device_ids=ids,
-                cores=team[0].cores,
-                tensor_parallel=degree,
-            )

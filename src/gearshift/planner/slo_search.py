@@ -47,7 +47,9 @@ IMPROVING_REPLAYS = (4, 400)
 IMPROVING_REQUESTS = 12_000_000
 """How many requests local search may replay, within so many replays at least and at most."""
 ALPHAS = (8.0, 4.0, 2.0, 1.0)
-"""Tried in turn: with a larger one a backlog downshifts sooner, with a smaller one accuracy is kept longer."""
+"""Those tried: with a larger one a backlog downshifts sooner, with a smaller one accuracy is kept longer."""
+RUNS_TO_DRAIN = 4
+"""Where models are slow, alphas are halved on until a backlog has so many of the longest runs to drain."""
 SURELY_OVERLOADED = 1.05
 """How busy the busiest device would have to be: no batch size keeps up with that."""
 HIGHEST_QPS, HIGHEST_S = 1e9, 1e9
@@ -90,7 +92,7 @@ class SloSearch:
             self.steady_accuracy()
             self.progress("replaying the trace", 0.8)
             with ThreadPoolExecutor(max_workers=2) as pool:
-                tried = list(pool.map(self._least_repair, ALPHAS[:: 2 if self.quick else 1]))
+                tried = list(pool.map(self._least_repair, self.alphas[:: 2 if self.quick else 1]))
             repairs = [repair for repair in tried if repair is not None]
             choices = self._with_constant(_by_accuracy(repairs))
             if not choices:
@@ -174,6 +176,16 @@ class SloSearch:
     def plan_of(self, choice: Choice) -> GearPlan:
         """The plan of a choice."""
         return self._maker.plan_of(choice)
+
+    @property
+    def alphas(self) -> list[float]:
+        """The meter's alphas to choose from, falling."""
+        profile, placed = self.request.profile, set(self.steady.placement.models)
+        slowest_s = max(c.seconds(c.batch_sizes[0]) for c in profile.curves if c.model in placed)
+        alphas = list(ALPHAS)
+        while alphas[-1] * RUNS_TO_DRAIN * slowest_s > 1:
+            alphas.append(alphas[-1] / 2)
+        return alphas
 
     @property
     def _maker(self) -> PlanMaker:

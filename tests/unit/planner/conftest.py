@@ -1,0 +1,11 @@
+"""Little worlds need little search."""
+
+import pytest
+
+from gearshift.planner import front
+
+
+@pytest.fixture(autouse=True)
+def little_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer replays around a front: how many there are changes how good it is, and nothing that holds of it."""
+    monkeypatch.setattr(front, "AROUND_REPLAYS", 100)
