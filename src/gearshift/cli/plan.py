@@ -21,6 +21,7 @@ from gearshift.cli.options import devices as devices_of
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import gears_table, results_table
 from gearshift.errors import Infeasible, require
+from gearshift.files import require_writable
 from gearshift.gear import GearPlan
 from gearshift.hardware import GIB
 from gearshift.plan_folder import plan_name, require_plans_replaceable
@@ -117,8 +118,7 @@ def command(
     require_positive("--memory-gib", memory_gib, "GiB")
     require_positive("--budget-s", options["budget_s"], "seconds")
     out = out or Path("plans" if frontier else "plan.json")
-    if frontier:
-        require_plans_replaceable(out)
+    (require_plans_replaceable if frontier else require_writable)(out)
     beside = out / plan_name(0) if frontier else out
     measured = read_profile(profile)
     arrivals = the_trace(trace=trace, seed=seed, **{name: options.pop(name) for name in TRACE_OPTIONS})
