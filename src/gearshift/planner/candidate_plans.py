@@ -246,7 +246,8 @@ class CandidatePlans:
         """Seconds (sizes + 1,) of a batch of each size up to `largest`, by replica id."""
         if placement not in self._run_s:
             curves = curves_of(self.request.profile, self.request.hardware, placement)
-            self._run_s[placement] = {replica: curve.table_ns() / NS_PER_S for replica, curve in curves.items()}
+            tables_s = {curve: curve.table_ns() / NS_PER_S for curve in set(curves.values())}
+            self._run_s[placement] = {replica: tables_s[curve] for replica, curve in curves.items()}
         run_s = self._run_s[placement]
         return run_s if largest is None else {replica: seconds[: largest + 1] for replica, seconds in run_s.items()}
 
