@@ -11,7 +11,7 @@ import click
 from gearshift import api
 from gearshift.cli.options import PATH, require_positive, the_trace, trace_options
 from gearshift.cli.output import Output, table, verb
-from gearshift.cli.tables import milliseconds, percent
+from gearshift.cli.tables import NO_LABELS, milliseconds, percent
 from gearshift.errors import require
 from gearshift.files import require_writable, write_atomically
 from gearshift.planner import planners as registry
@@ -103,9 +103,13 @@ def command(
         write_atomically(csv_path, as_csv(found).encode())
     if out is not None:
         note = f"Profile {profile}, trace {trace_arguments['trace']}."
+        if not measured.predictions.labelled:
+            note += f" {NO_LABELS.capitalize()}."
         write_atomically(out, comparison_page(found, title=f"Planners for {measured.operator}", note=note).encode())
     output.json(found)
     show(output, found)
+    if not measured.predictions.labelled:
+        output.say(NO_LABELS)
     for path in (csv_path, out):
         if path is not None:
             output.say(f"wrote {path}")

@@ -19,7 +19,7 @@ from gearshift.cli.options import (
 )
 from gearshift.cli.options import devices as devices_of
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import gears_table, results_table
+from gearshift.cli.tables import NO_LABELS, gears_table, results_table
 from gearshift.errors import Infeasible, require
 from gearshift.files import require_writable
 from gearshift.gear import GearPlan
@@ -151,7 +151,7 @@ def command(
     if any(plan.unfinished for plan in (found if isinstance(found, list) else [found])):
         output.say("the search was ended early: this is the best so far")
     if not measured.predictions.labelled:
-        output.say("there are no labels: accuracy is agreement with the strongest model")
+        output.say(NO_LABELS)
     if isinstance(found, list):
         paths = [out / plan_name(i) for i in range(len(found))]
         output.json({"plans": [facts(*pair, planning_s) for pair in zip(found, paths, strict=True)]})

@@ -1,6 +1,7 @@
 """The verbs around planning, with a planner that answers at once where the search plays no part."""
 
 import csv
+import dataclasses
 import json
 import os
 import shlex
@@ -26,6 +27,7 @@ from gearshift.traces.read import write_trace
 from tests.unit.cli.little import planned_in, run
 from tests.unit.planner import fake
 from tests.unit.simulator.test_cocktail import independent_profile
+from tests.worlds import synthetic_profile
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +162,19 @@ def test_explain_tells_what_other_numbers_of_devices_give(place: Path) -> None:
     done = run("explain", "plan.json", "--devices-too")
     assert done.exit_code == 0, done.output
     assert "with 2 devices: accuracy 80.0 %, p95 100 ms" in done.stdout
+
+
+def test_without_labels_every_verb_says_what_accuracy_is(place: Path) -> None:
+    profile = synthetic_profile(models=2, samples=100)
+    records = dataclasses.replace(profile.predictions, labelled=False)
+    write_profile(dataclasses.replace(profile, predictions=records), place / "profile")
+    told = "there are no labels: accuracy is agreement with the strongest model"
+    asked = ("profile", "--trace", "t.csv", "--p95-ms", 50)
+    assert told in run("plan", *asked).stdout
+    assert told in run("explain", "plan.json").stdout
+    compared = run("compare", *asked, "--planners", "single", "--ranges", 2, "--out", "c.html")
+    assert told in compared.stdout
+    assert told.capitalize() in (place / "c.html").read_text()
 
 
 def test_diff_says_in_words_and_in_json_what_differs(place: Path) -> None:
