@@ -128,12 +128,13 @@ def numbers(option: str, parts: list[str], kind: Callable[[str], T]) -> list[T]:
 def show(output: Output, found: Comparison) -> None:
     """Runs, the grid of fewest devices, and hypervolumes."""
     rows = table("Plans as predicted", "planner", "devices", "SLO", "accuracy", "p95", "late", "planned in")
-    for run in found.runs:
+    planned = [run for run in found.runs if run.planner in found.planners]
+    for run in planned:
         rows.add_row(*_cells(run))
     output.show(rows)
-    for run in found.runs:
+    for run in planned:
         if run.error is not None:
-            what = f"{run.planner}, {run.devices:.4g}, {milliseconds(run.latency_objective_s)}"
+            what = f"{run.planner}, {run.devices}, {milliseconds(run.latency_objective_s)}"
             output.say(f"{what}: {run.error.get('message', '')}")
     output.say("")
     grid = table("Fewest devices" + " (saving)" * bool(found.baselines), "accuracy", "p95", *found.columns)
@@ -169,7 +170,7 @@ def _cells(run: Run) -> tuple[str, ...]:
         predicted = run.predicted
         figures = percent(predicted.accuracy), milliseconds(predicted.latency_s.p95), percent(predicted.share_late)
     return (
-        *(run.planner, f"{run.devices:.4g}", milliseconds(run.latency_objective_s)),
+        *(run.planner, str(run.devices), milliseconds(run.latency_objective_s)),
         *figures,
         f"{run.planning_s:.1f} s" if run.error is None else str(run.error["kind"]),
     )

@@ -75,7 +75,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """All runs, and what follows from them.
+    """All runs, those of Cocktail+ among them, and what follows from them.
 
     `columns` are those of the grid: the planners, and Cocktail+ where it was simulated.  `reference` (seconds,
     accuracy) bounds the hypervolumes.

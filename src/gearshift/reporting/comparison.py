@@ -113,7 +113,9 @@ def _volumes(found: Comparison) -> str:
 
 def _runs(found: Comparison) -> str:
     names = ("planner", "devices", "SLO", "accuracy", "p95", "share late", "planned in", "why not")
-    return html_table(names, "".join(_run(run) for run in found.runs), text=("why not",))
+    return html_table(
+        names, "".join(_run(run) for run in found.runs if run.planner in found.planners), text=("why not",)
+    )
 
 
 def _run(run: Run) -> str:
