@@ -125,7 +125,7 @@ def _run(run: Run) -> str:
         figures = [f"{predicted.accuracy:.2%}", milliseconds(predicted.latency_s.p95), f"{predicted.share_late:.2%}"]
     cells = [
         run.planner,
-        f"{run.devices:.4g}",
+        str(run.devices),
         milliseconds(run.latency_objective_s),
         *figures,
         f"{run.planning_s:.1f} s",
