@@ -305,25 +305,38 @@ def compare(
 
     `accuracies` are the rows of the grid of fewest devices, `baselines` the planners that savings are counted against,
     `processes` how many plan at a time (by default one per core); other options are those of `plan_request`.  A run
-    that fails is a row with its `error`.
+    that fails is a row with its `error`.  Among `planners` may be `cocktail+`, which needs recorded predictions and is
+    simulated for each cell of the grid.
     """
-    from gearshift.planner.compare import BASELINES, compared
-    from gearshift.planner.planners import require_planner
+    from gearshift.planner.compare import (
+        BASELINES,
+        COCKTAIL,
+        cocktail_jobs,
+        compared,
+        require_comparable,
+        rows_of_grid,
+    )
     from gearshift.planner.side_by_side import run_side_by_side
 
-    for name in (*planners, *(baselines or ())):
-        require_planner(name)
-    require(bool(planners and devices and latencies_s), "nothing to compare", remedy="name planners, devices and SLOs")
     measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))
+    require_comparable([*planners, *(baselines or ())], measured)
+    for accuracy in accuracies or ():
+        Objective(accuracy=accuracy)  # refuses bad ones at once
+    plan_with = [name for name in dict.fromkeys(planners) if name != COCKTAIL]
+    require(bool(plan_with and devices and latencies_s), "nothing to compare", remedy="name planners, devices and SLOs")
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
     jobs = [
         (name, plan_request(measured, arrivals, devices=count, latency_s=latency_s, **asked))
-        for name in dict.fromkeys(planners)
+        for name in plan_with
         for count in sorted(set(devices))
         for latency_s in sorted(set(latencies_s))
     ]
     count = processes or len(os.sched_getaffinity(0))
     runs = run_side_by_side(jobs, processes=count, progress=progress)
+    if COCKTAIL in planners:
+        rows = rows_of_grid(runs, measured, accuracies)
+        cells = cocktail_jobs(jobs[0][1], rows, sorted(set(latencies_s)))
+        runs += run_side_by_side(cells, processes=count, progress=progress)
     return compared(runs, measured, baselines=BASELINES if baselines is None else baselines, accuracies=accuracies)
 
 

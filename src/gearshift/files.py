@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from gearshift.errors import InvalidInput
+from gearshift.errors import InvalidInput, require
 
 
 def read_bytes(path: Path, *, remedy: str = "check the path") -> bytes:
@@ -15,6 +15,8 @@ def read_bytes(path: Path, *, remedy: str = "check the path") -> bytes:
         data = path.read_bytes()
     except FileNotFoundError:
         raise InvalidInput("no such file", where=str(path), remedy=remedy) from None
+    except IsADirectoryError:
+        raise InvalidInput("is a folder, needs a file", where=str(path), remedy="name one file in it") from None
     except OSError as error:
         raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path), remedy=remedy) from None
     if not data.strip():
@@ -28,6 +30,17 @@ def read_text(path: Path, *, remedy: str = "check the path") -> str:
         return read_bytes(path, remedy=remedy).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidInput("not UTF-8 text", where=str(path), remedy=remedy) from None
+
+
+def require_writable(path: Path) -> None:
+    """Raise `InvalidInput` where a file `path` could not be written, so that no long work is done in vain."""
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    why = (
+        "is a folder, needs a file" * path.is_dir()
+        or "cannot be written (Not a directory)" * (not above.is_dir())
+        or "cannot be written (Permission denied)" * (not os.access(above, os.W_OK))
+    )
+    require(not why, why, where=str(path), remedy="choose another place")
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from gearshift.errors import InvalidInput, require
 from gearshift.files import replace_folder
 from gearshift.gear import GearPlan
+from gearshift.objective import Objective
 from gearshift.plan_file import encode_plan, read_plan
 from gearshift.plan_tables import only_operator
 from gearshift.result import ServingResult
@@ -55,15 +56,17 @@ def choose_plan(folder: Path, *, latency_s: float | None = None, accuracy: float
     """The plan of `folder` that is most accurate within `latency_s`, or else the fastest with `accuracy`.
 
     Latency is the predicted p95, the upper end of its interval; both objectives together must both be met.
-    Raises `InvalidInput` where neither is given, or no plan meets them.
+    Raises `InvalidInput` where the folder has no plans, neither is given, or no plan meets them.
     """
+    Objective(latency_s=latency_s, accuracy=accuracy)  # refuses bad ones
+    plans = read_plans(folder)
     require(
         latency_s is not None or accuracy is not None,
         "is a folder of plans",
         where=str(folder),
         remedy="choose one of them with --p95-ms or --accuracy",
     )
-    predicted = {path: prediction_of(plan) for path, plan in read_plans(folder).items()}
+    predicted = {path: prediction_of(plan) for path, plan in plans.items()}
     known = {path: result for path, result in predicted.items() if result is not None}
     require(bool(known), "the plans predict nothing", where=str(folder), remedy="name one of them")
     meets = [
@@ -76,9 +79,10 @@ def choose_plan(folder: Path, *, latency_s: float | None = None, accuracy: float
         fastest = min(latency_bound_s(result) for result in known.values())
         best = max(result.accuracy for result in known.values())
         raise InvalidInput(
-            "none of its plans meets the objective",
+            f"none of its plans meets the objective: their lowest p95 is {fastest * 1e3:.4g} ms and their highest "
+            f"accuracy {best:.4g}",
             where=str(folder),
-            remedy=f"their lowest p95 is {fastest * 1e3:.4g} ms and their highest accuracy {best:.4g}",
+            remedy="ask for less, or plan for more devices",
         )
     if latency_s is not None:
         return max(meets, key=lambda path: (known[path].accuracy, -latency_bound_s(known[path])))

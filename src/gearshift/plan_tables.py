@@ -70,7 +70,10 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
     device_ids = tuple(device.id for device in plan.hardware.devices)
     device_index = {device_id: d for d, device_id in enumerate(device_ids)}
     spans = [sorted(device_index[d] for d in replica.device_ids) for replica in replicas]
-    on_device = [[r for r, devices in enumerate(spans) if d in devices] for d in range(len(device_ids))]
+    on_device: list[list[int]] = [[] for _ in device_ids]
+    for r, devices in enumerate(spans):
+        for d in devices:
+            on_device[d].append(r)
 
     most_stages = max(len(gear.cascade.models) for gear in gears)
     stage_models = np.full((len(gears), most_stages), -1)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
-from gearshift.files import read_bytes, read_text, write_atomically
+from gearshift.files import read_bytes, read_text, require_writable, write_atomically
 
 
 @settings(deadline=None)
@@ -45,13 +45,26 @@ def test_a_place_below_a_file_cannot_be_written(tmp_path: Path) -> None:
         write_atomically(tmp_path / "file" / "below", b"1")
 
 
+@pytest.mark.parametrize(("place", "told"), [("", "is a folder"), ("file/below", "Not a directory")])
+def test_where_nothing_can_be_written_is_known_before(tmp_path: Path, place: str, told: str) -> None:
+    (tmp_path / "file").write_bytes(b"1")
+    with pytest.raises(InvalidInput, match=f"{told}.*; choose another place"):
+        require_writable(tmp_path / place)
+
+
+@pytest.mark.parametrize("place", ["file", "new", "a/b/new"])
+def test_what_can_be_written_is_not_refused(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_bytes(b"1")
+    require_writable(tmp_path / place)
+
+
 def test_a_missing_file_names_path_and_remedy(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="gone: no such file; make one"):
         read_bytes(tmp_path / "gone", remedy="make one")
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="cannot be read"):
+    with pytest.raises(InvalidInput, match="is a folder, needs a file"):
         read_bytes(tmp_path)
 
 

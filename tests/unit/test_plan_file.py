@@ -123,7 +123,7 @@ def test_a_missing_plan_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_for_a_plan_file_is_refused(tmp_path: Path) -> None:
-    assert "cannot be read" in refusal(tmp_path)
+    assert "is a folder, needs a file" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b'{"planner": "\xff"}', b"[]", b"null", b"[1, 2"])

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 import click
 
 from gearshift import api
-from gearshift.cli.options import PATH, the_trace, trace_options
+from gearshift.cli.options import PATH, require_positive, the_trace, trace_options
 from gearshift.cli.output import Output, table, verb
-from gearshift.cli.tables import milliseconds, percent
+from gearshift.cli.tables import NO_LABELS, milliseconds, percent
 from gearshift.errors import require
-from gearshift.files import write_atomically
+from gearshift.files import require_writable, write_atomically
 from gearshift.planner import planners as registry
-from gearshift.planner.compare import Comparison, Run
+from gearshift.planner.compare import COCKTAIL, Comparison, Run, comparable
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.comparison import cell_text, comparison_page
 
@@ -40,7 +40,8 @@ def listed(value: str) -> list[str]:
     "--planners",
     type=listed,
     metavar="NAMES",
-    help=f"Planners, between commas, of {', '.join(registry.MODULES)} [default: all].",
+    help=f"Planners, between commas, of {', '.join(registry.MODULES)}, {COCKTAIL} [default: all; {COCKTAIL} where"
+    " predictions are recorded].",
 )
 @click.option("--devices", type=listed, metavar="NUMBERS", default="1", show_default=True, help="Numbers of devices.")
 @click.option("--p95-ms", type=listed, metavar="NUMBERS", required=True, help="Latency objectives in milliseconds.")
@@ -76,14 +77,20 @@ def command(
     """
     measured = read_profile(profile)
     arrivals = the_trace(seed=seed, **trace_arguments)
-    latencies_s = [ms / 1e3 for ms in numbers("--p95-ms", p95_ms, float)]
+    latencies_ms = numbers("--p95-ms", p95_ms, float)
+    for ms in latencies_ms:
+        require_positive("--p95-ms", ms, "milliseconds")
+    require_positive("--budget-s", budget_s, "seconds")
+    for path in (csv_path, out):
+        if path is not None:
+            require_writable(path)
     with output.progress() as tell:
         found = api.compare(
             measured,
             arrivals,
-            planners=list(registry.MODULES) if planners is None else planners,
+            planners=comparable(measured) if planners is None else planners,
             devices=numbers("--devices", devices, int),
-            latencies_s=latencies_s,
+            latencies_s=[ms / 1e3 for ms in latencies_ms],
             accuracies=None if accuracies is None else numbers("--accuracies", accuracies, float),
             baselines=baselines,
             processes=jobs,
@@ -96,9 +103,13 @@ def command(
         write_atomically(csv_path, as_csv(found).encode())
     if out is not None:
         note = f"Profile {profile}, trace {trace_arguments['trace']}."
+        if not measured.predictions.labelled:
+            note += f" {NO_LABELS.capitalize()}."
         write_atomically(out, comparison_page(found, title=f"Planners for {measured.operator}", note=note).encode())
     output.json(found)
     show(output, found)
+    if not measured.predictions.labelled:
+        output.say(NO_LABELS)
     for path in (csv_path, out):
         if path is not None:
             output.say(f"wrote {path}")
@@ -117,17 +128,18 @@ def numbers(option: str, parts: list[str], kind: Callable[[str], T]) -> list[T]:
 def show(output: Output, found: Comparison) -> None:
     """Runs, the grid of fewest devices, and hypervolumes."""
     rows = table("Plans as predicted", "planner", "devices", "SLO", "accuracy", "p95", "late", "planned in")
-    for run in found.runs:
+    planned = [run for run in found.runs if run.planner in found.planners]
+    for run in planned:
         rows.add_row(*_cells(run))
     output.show(rows)
-    for run in found.runs:
+    for run in planned:
         if run.error is not None:
             what = f"{run.planner}, {run.devices}, {milliseconds(run.latency_objective_s)}"
             output.say(f"{what}: {run.error.get('message', '')}")
     output.say("")
-    grid = table("Fewest devices" + " (saving)" * bool(found.baselines), "accuracy", "p95", *found.planners)
-    for start in range(0, len(found.grid), len(found.planners)):
-        cells = found.grid[start : start + len(found.planners)]
+    grid = table("Fewest devices" + " (saving)" * bool(found.baselines), "accuracy", "p95", *found.columns)
+    for start in range(0, len(found.grid), len(found.columns)):
+        cells = found.grid[start : start + len(found.columns)]
         grid.add_row(percent(cells[0].accuracy), milliseconds(cells[0].latency_s), *map(cell_text, cells))
     output.show(grid)
     output.say("")

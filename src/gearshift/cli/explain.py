@@ -8,7 +8,7 @@ import click
 from gearshift import api
 from gearshift.cli.options import PATH, other_trace_options, the_trace
 from gearshift.cli.output import Output, table, verb
-from gearshift.cli.tables import milliseconds, percent, results_table
+from gearshift.cli.tables import NO_LABELS, milliseconds, percent, results_table
 from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation
 
 
@@ -28,6 +28,8 @@ def command(
         explained = api.explain(made, arrivals, profile=measured, devices_too=devices_too, progress=tell)
     output.json(explained)
     show(output, explained)
+    if not measured.predictions.labelled:
+        output.say(NO_LABELS)
 
 
 def show(output: Output, explained: Explanation) -> None:

@@ -19,8 +19,9 @@ from gearshift.cli.options import (
 )
 from gearshift.cli.options import devices as devices_of
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import gears_table, results_table
+from gearshift.cli.tables import NO_LABELS, gears_table, results_table
 from gearshift.errors import Infeasible, require
+from gearshift.files import require_writable
 from gearshift.gear import GearPlan
 from gearshift.hardware import GIB
 from gearshift.plan_folder import plan_name, require_plans_replaceable
@@ -117,8 +118,7 @@ def command(
     require_positive("--memory-gib", memory_gib, "GiB")
     require_positive("--budget-s", options["budget_s"], "seconds")
     out = out or Path("plans" if frontier else "plan.json")
-    if frontier:
-        require_plans_replaceable(out)
+    (require_plans_replaceable if frontier else require_writable)(out)
     beside = out / plan_name(0) if frontier else out
     measured = read_profile(profile)
     arrivals = the_trace(trace=trace, seed=seed, **{name: options.pop(name) for name in TRACE_OPTIONS})
@@ -151,7 +151,7 @@ def command(
     if any(plan.unfinished for plan in (found if isinstance(found, list) else [found])):
         output.say("the search was ended early: this is the best so far")
     if not measured.predictions.labelled:
-        output.say("there are no labels: accuracy is agreement with the strongest model")
+        output.say(NO_LABELS)
     if isinstance(found, list):
         paths = [out / plan_name(i) for i in range(len(found))]
         output.json({"plans": [facts(*pair, planning_s) for pair in zip(found, paths, strict=True)]})

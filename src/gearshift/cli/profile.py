@@ -7,7 +7,7 @@ import click
 from gearshift import api
 from gearshift.cli.options import PATH, SEED
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import profile_table
+from gearshift.cli.tables import NO_LABELS, profile_table
 from gearshift.config import PROJECT_FILE
 
 
@@ -55,5 +55,5 @@ def command(output: Output, project: Path, out: Path, from_records: Path | None,
     )
     output.show(profile_table(made))
     if not made.predictions.labelled:
-        output.say("there are no labels: accuracy is agreement with the strongest model")
+        output.say(NO_LABELS)
     output.say(f"wrote {out}")

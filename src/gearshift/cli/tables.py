@@ -9,6 +9,8 @@ from gearshift.gear import GearPlan
 from gearshift.profiles.profile import PART_A, PART_B, Profile, RunTimeCurve
 from gearshift.result import ServingResult
 
+NO_LABELS = "there are no labels: accuracy is agreement with the strongest model"
+
 
 def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Table:
     """One row per result, within 80 columns; the refused only where there are any."""

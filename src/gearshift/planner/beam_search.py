@@ -135,13 +135,14 @@ def _likeness(device: Device) -> tuple[str, str, int]:
 
 
 class _Room:
-    """What is placed so far, and the memory that is free."""
+    """What is placed so far, the memory that is free, and the devices on which each site has room."""
 
     def __init__(self, placer: Placer, replicas: Iterable[Replica] = ()) -> None:
         self.placer = placer
         self.replicas: list[Replica] = []
         self.free_bytes = {device.id: device.memory_bytes for device in placer.hardware.devices}
         self.taken: set[tuple[str, str]] = set()
+        self.open_ids = [dict.fromkeys(site.device_ids) for site in placer.sites]
         memory_bytes = {
             (site.model, site.degree, d): site.memory_bytes for site in placer.sites for d in site.device_ids
         }
@@ -151,22 +152,21 @@ class _Room:
 
     def add(self, models: Iterable[str], *, sampled: bool = True) -> bool:
         """One more replica, uniformly of all that fit, or on the devices with most room; False when none fits."""
-        choices: list[tuple[Site, list[str]]] = []
-        weights: list[int] = []
-        for site in self.placer.sites:
-            if site.model in models:
-                open_ids = [d for d in site.device_ids if self._fits(site, d)]
-                if len(open_ids) >= site.degree:
-                    choices.append((site, open_ids))
-                    weights.append(math.comb(len(open_ids), site.degree))
+        choices = [
+            (site, open_ids)
+            for site, open_ids in zip(self.placer.sites, self.open_ids, strict=True)
+            if site.model in models and len(open_ids) >= site.degree
+        ]
         if not choices:
             return False
         if sampled:
             generator = self.placer.generator
+            weights = [math.comb(len(open_ids), site.degree) for site, open_ids in choices]
             total = sum(weights)
             site, open_ids = choices[int(generator.choice(len(choices), p=[w / total for w in weights]))]
             chosen = generator.choice(len(open_ids), site.degree, replace=False).tolist()
-            device_ids = [open_ids[i] for i in sorted(chosen)]
+            in_order = list(open_ids)
+            device_ids = [in_order[i] for i in sorted(chosen)]
         else:
             site, open_ids = min(choices, key=lambda choice: choice[0].memory_bytes)
             device_ids = sorted(open_ids, key=lambda d: -self.free_bytes[d])[: site.degree]
@@ -192,3 +192,6 @@ class _Room:
         for device_id in replica.device_ids:
             self.free_bytes[device_id] -= memory_bytes
             self.taken.add((replica.model, device_id))
+            for site, open_ids in zip(self.placer.sites, self.open_ids, strict=True):
+                if not self._fits(site, device_id):
+                    open_ids.pop(device_id, None)

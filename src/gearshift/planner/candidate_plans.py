@@ -152,14 +152,8 @@ class CandidatePlans:
         return msgspec.structs.replace(made, operators={name: operator})
 
     def _prediction(self, candidate: Candidate, k: int) -> GearPrediction:
-        cell = self.cell(candidate, k)
-        return GearPrediction(
-            load_qps=self.upper_ends[k],
-            accuracy=self.cascades[candidate.assignment[k]].accuracy,
-            latency_p95_s=cell.latency_s,
-            share_late=cell.share_late,
-            utilisation=cell.utilisation,
-        )
+        accuracy = self.cascades[candidate.assignment[k]].accuracy
+        return self.cell(candidate, k).prediction(self.upper_ends[k], accuracy)
 
     def _simulated(self, candidate: Candidate) -> Tried:
         """With scope `trace`, ranges that have the cheapest cascade already may be overloaded."""
@@ -246,7 +240,8 @@ class CandidatePlans:
         """Seconds (sizes + 1,) of a batch of each size up to `largest`, by replica id."""
         if placement not in self._run_s:
             curves = curves_of(self.request.profile, self.request.hardware, placement)
-            self._run_s[placement] = {replica: curve.table_ns() / NS_PER_S for replica, curve in curves.items()}
+            tables_s = {curve: curve.table_ns() / NS_PER_S for curve in set(curves.values())}
+            self._run_s[placement] = {replica: tables_s[curve] for replica, curve in curves.items()}
         run_s = self._run_s[placement]
         return run_s if largest is None else {replica: seconds[: largest + 1] for replica, seconds in run_s.items()}
 

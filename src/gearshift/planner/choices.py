@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
+from gearshift.gear import Gear, GearPlan, LoadRange
 from gearshift.planner.assemble import assemble
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.request import PlanRequest, load_ranges
@@ -58,14 +58,7 @@ class PlanMaker:
                 load_range=row.load_range,
                 cascade=row.candidate.cascade,
                 replicas=self._steady.settings(row.candidate.cascade, row.largest_batch_size),
-                predicted=GearPrediction(
-                    load_qps=row.load_qps,
-                    accuracy=row.candidate.accuracy,
-                    latency_p95_s=row.cell.latency_s,
-                    share_late=row.cell.share_late,
-                    utilisation=row.cell.utilisation,
-                    replayed_gain=row.gain,
-                ),
+                predicted=row.cell.prediction(row.load_qps, row.candidate.accuracy, replayed_gain=row.gain),
             )
             for row in self._rows(choice)
         ]

@@ -1,5 +1,9 @@
-"""Planners side by side: their plans for device counts and latency objectives, on one profile and trace."""
+"""Planners side by side: their plans for device counts and latency objectives, on one profile and trace.
 
+Beside them stands Cocktail+, which makes no plan: it is simulated with the fewest devices for each cell of the grid.
+"""
+
+import dataclasses
 import math
 import time
 from collections.abc import Sequence
@@ -7,24 +11,33 @@ from typing import Any
 
 import msgspec
 
-from gearshift.errors import GearshiftError
+from gearshift.errors import GearshiftError, require
 from gearshift.planner import planners
 from gearshift.planner.hypervolume import hypervolume
 from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.result import ServingResult
+from gearshift.simulator.cocktail import fewest_devices_cocktail
+from gearshift.simulator.ensembles import MOST_MODELS
 
-BASELINES = ("single", "model-switching", "static-cascade", "placement-heuristic")
+COCKTAIL = "cocktail+"
+BASELINES = ("single", "model-switching", "static-cascade", "placement-heuristic", COCKTAIL)
 """What savings are counted against, where nothing else is named."""
 REFERENCE_FACTOR = 10
 ACCURACIES = 5
 
+Job = tuple[str, PlanRequest]
+"""A planner, or Cocktail+, and what it is asked."""
+
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One planner on some devices for one latency objective: what its plan predicts, or the `error` that ended it."""
+    """One planner on some devices for one latency objective: what its plan predicts, or the `error` that ended it.
+
+    `devices` of Cocktail+ are their average over the trace; 0 where it failed.
+    """
 
     planner: str
-    devices: int
+    devices: int | float
     latency_objective_s: float
     planning_s: float
     predicted: ServingResult | None = None
@@ -39,6 +52,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 class GridCell(msgspec.Struct, frozen=True, kw_only=True):
     """The fewest devices with which a planner reaches `accuracy` within `latency_s`; None where none do.
 
+    Those of Cocktail+ are an average over the trace.
+
     `saving` is how many times as many the best baseline needs; `saving_at_least` where no baseline reaches the cell,
     so that the largest number of devices compared stands in for it.
     """
@@ -46,7 +61,7 @@ class GridCell(msgspec.Struct, frozen=True, kw_only=True):
     planner: str
     accuracy: float
     latency_s: float
-    devices: int | None = None
+    devices: int | float | None = None
     saving: float | None = None
     saving_at_least: bool = False
 
@@ -60,9 +75,14 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """All runs, and what follows from them.  `reference` (seconds, accuracy) bounds the hypervolumes."""
+    """All runs, those of Cocktail+ among them, and what follows from them.
+
+    `columns` are those of the grid: the planners, and Cocktail+ where it was simulated.  `reference` (seconds,
+    accuracy) bounds the hypervolumes.
+    """
 
     planners: tuple[str, ...]
+    columns: tuple[str, ...]
     baselines: tuple[str, ...]
     device_counts: tuple[int, ...]
     latencies_s: tuple[float, ...]
@@ -73,30 +93,76 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     hypervolumes: tuple[Volume, ...]
 
 
+def comparable(profile: Profile) -> tuple[str, ...]:
+    """Who can be compared on a profile: all planners, and Cocktail+ where it has the predictions to vote with."""
+    votes = profile.predictions.prediction is not None and len(profile.models) <= MOST_MODELS
+    return (*planners.MODULES, *([COCKTAIL] if votes else []))
+
+
+def require_comparable(names: Sequence[str], profile: Profile) -> None:
+    """Raise `InvalidInput` unless all are planners, or Cocktail+ on a profile that has predictions."""
+    for name in names:
+        if name != COCKTAIL:
+            planners.require_planner(name)
+    require(
+        COCKTAIL not in names or COCKTAIL in comparable(profile),
+        f"Cocktail+ needs recorded predictions of at most {MOST_MODELS} models to vote with, which the profile lacks",
+        remedy=f"leave {COCKTAIL} out, or import records with a column 'prediction'",
+    )
+
+
 def run_planner(planner: str, request: PlanRequest) -> Run:
     """One run; whatever goes wrong in it is its `error`."""
     began = time.perf_counter()
-    predicted, error = None, None
+    devices, predicted, error = _devices_asked(planner, request), None, None
     try:
-        predicted = planners.plan(planner, request).predictions[request.profile.operator]
+        if planner == COCKTAIL:
+            simulated = fewest_devices_cocktail(request.profile, request.trace, request.objective, seed=request.seed)
+            devices, predicted = simulated.mean_devices, simulated.result
+        else:
+            predicted = planners.plan(planner, request).predictions[request.profile.operator]
     except GearshiftError as known:
         error = known.facts()
     except Exception as bug:  # noqa: BLE001 - the boundary of a run: it must not end the others
         error = {"kind": "bug", "message": f"{type(bug).__name__}: {bug}"}
-    return Run(planning_s=time.perf_counter() - began, predicted=predicted, error=error, **_asked(planner, request))
+    return Run(
+        planner=planner,
+        devices=devices,
+        latency_objective_s=request.latency_s,
+        planning_s=time.perf_counter() - began,
+        predicted=predicted,
+        error=error,
+    )
 
 
 def died(planner: str, request: PlanRequest, how: str) -> Run:
     """The run of a process that ended without an answer."""
-    return Run(planning_s=0.0, error={"kind": "died", "message": how}, **_asked(planner, request))
+    return Run(
+        planner=planner,
+        devices=_devices_asked(planner, request),
+        latency_objective_s=request.latency_s,
+        planning_s=0.0,
+        error={"kind": "died", "message": how},
+    )
 
 
-def _asked(planner: str, request: PlanRequest) -> dict[str, Any]:
-    return {
-        "planner": planner,
-        "devices": len(request.hardware.devices),
-        "latency_objective_s": request.latency_s,
-    }
+def _devices_asked(planner: str, request: PlanRequest) -> int | float:
+    return 0 if planner == COCKTAIL else len(request.hardware.devices)
+
+
+def rows_of_grid(runs: Sequence[Run], profile: Profile, accuracies: Sequence[float] | None = None) -> tuple[float, ...]:
+    """The accuracies asked for, or steps from the worst single model's up to the best of any run."""
+    return tuple(sorted(accuracies)) if accuracies else accuracy_steps(runs, worst_accuracy(profile))
+
+
+def cocktail_jobs(request: PlanRequest, accuracies: Sequence[float], latencies_s: Sequence[float]) -> list[Job]:
+    """Cocktail+ for each cell of the grid, on devices like the request's."""
+    objectives = (
+        msgspec.structs.replace(request.objective, accuracy=accuracy, latency_s=latency_s)
+        for latency_s in latencies_s
+        for accuracy in accuracies
+    )
+    return [(COCKTAIL, dataclasses.replace(request, objective=objective)) for objective in objectives]
 
 
 def compared(
@@ -108,16 +174,19 @@ def compared(
 ) -> Comparison:
     """What follows from the runs: the grid of fewest devices, and hypervolumes.
 
-    `accuracies` are the rows of the grid; by default steps from the worst single model's up to the best of any run.
+    `accuracies` are the rows of the grid, by default those of `rows_of_grid`.
     """
-    names = tuple(dict.fromkeys(run.planner for run in runs))
-    counts = tuple(sorted({run.devices for run in runs}))
+    planned = [run for run in runs if run.planner != COCKTAIL]
+    names = tuple(dict.fromkeys(run.planner for run in planned))
+    columns = tuple(dict.fromkeys(run.planner for run in runs))
+    counts = tuple(sorted({int(run.devices) for run in planned}))
     latencies_s = tuple(sorted({run.latency_objective_s for run in runs}))
     reference = REFERENCE_FACTOR * latencies_s[-1], worst_accuracy(profile)
-    rows = tuple(sorted(accuracies)) if accuracies else accuracy_steps(runs, reference[1])
-    against = tuple(name for name in names if name in baselines)
+    rows = rows_of_grid(planned, profile, accuracies)
+    against = tuple(name for name in columns if name in baselines)
     return Comparison(
         planners=names,
+        columns=columns,
         baselines=against,
         device_counts=counts,
         latencies_s=latencies_s,
@@ -128,7 +197,7 @@ def compared(
             cell
             for accuracy in rows
             for latency_s in latencies_s
-            for cell in _cells(runs, names, against, accuracy, latency_s)
+            for cell in _cells(runs, columns, against, accuracy, latency_s, most=counts[-1])
         ),
         hypervolumes=tuple(
             Volume(planner=name, devices=count, hypervolume=hypervolume(points(runs, name, count), reference=reference))
@@ -156,7 +225,7 @@ def accuracy_steps(runs: Sequence[Run], worst: float) -> tuple[float, ...]:
     return tuple(sorted({math.floor(step * 1e3 + 1e-9) / 1e3 for step in steps}))
 
 
-def fewest(runs: Sequence[Run], planner: str, accuracy: float, latency_s: float) -> int | None:
+def fewest(runs: Sequence[Run], planner: str, accuracy: float, latency_s: float) -> int | float | None:
     """The fewest devices of any of the planner's runs that reaches `accuracy` within `latency_s`."""
     enough = (
         run.devices
@@ -170,12 +239,17 @@ def fewest(runs: Sequence[Run], planner: str, accuracy: float, latency_s: float)
 
 
 def _cells(
-    runs: Sequence[Run], names: Sequence[str], baselines: Sequence[str], accuracy: float, latency_s: float
+    runs: Sequence[Run],
+    columns: Sequence[str],
+    baselines: Sequence[str],
+    accuracy: float,
+    latency_s: float,
+    *,
+    most: int,
 ) -> list[GridCell]:
-    """One cell of the grid for every planner."""
-    needed = {name: fewest(runs, name, accuracy, latency_s) for name in names}
+    """One cell of the grid for every column."""
+    needed = {name: fewest(runs, name, accuracy, latency_s) for name in columns}
     reached = [count for name in baselines if (count := needed[name]) is not None]
-    most = max(run.devices for run in runs)
     cells = []
     for name, count in needed.items():
         compares = bool(baselines) and name not in baselines and count is not None

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import msgspec
@@ -30,6 +31,8 @@ from gearshift.simulator.simulate import Simulation, simulate
 from gearshift.workload import Trace, draw_workload
 
 STEADY_REQUESTS = 20_000
+REPLAYS_AT_A_TIME = 2
+"""Each keeps arrays as long as the trace."""
 
 Breaks = Literal["load", "latency", "trace", "open_end", "margin", "nothing"]
 
@@ -95,10 +98,12 @@ def explain(
     replayed = run.result(profile, latency_objective_s=operator.objective.latency_s)
     limit_s = operator.objective.latency_s or replayed.latency_s.p95
     search = _Search(plan, profile, trace, limit_s)
-    ranges = []
-    for k in range(len(operator.gears)):
-        progress("trying the next cascade of each range", (k + 1) / len(operator.gears) * (0.3 if devices_too else 1.0))
-        ranges.append(search.range(k))
+    ranges: list[RangeExplanation] = []
+    with ThreadPoolExecutor(max_workers=REPLAYS_AT_A_TIME) as pool:
+        for found in pool.map(search.range, range(len(operator.gears))):
+            ranges.append(found)
+            share = len(ranges) / len(operator.gears) * (0.3 if devices_too else 1.0)
+            progress("trying the next cascade of each range", share)
     return Explanation(
         planner=plan.planner,
         objective=operator.objective,
@@ -196,14 +201,7 @@ class _Search:
     def predicted(self, candidate: CandidateCascade, load_qps: float) -> tuple[GearPrediction, Cell, int]:
         """A cascade in steady load, with its cell and the largest batch that serves it best."""
         size, cell = self.steady.best(candidate.cascade, load_qps)
-        prediction = GearPrediction(
-            load_qps=load_qps,
-            accuracy=candidate.accuracy,
-            latency_p95_s=cell.latency_s,
-            share_late=cell.share_late,
-            utilisation=cell.utilisation,
-        )
-        return prediction, cell, size
+        return cell.prediction(load_qps, candidate.accuracy), cell, size
 
     def next(self, k: int, candidate: CandidateCascade, load_qps: float) -> NextCascade:
         """What `candidate` breaks in range k."""
@@ -238,7 +236,7 @@ class _Search:
         """The share of the trace's requests past the limit when `gear` takes the place of gear k."""
         gears = (*self.operator.gears[:k], gear, *self.operator.gears[k + 1 :])
         run = simulate(self.with_gears(gears), self.profile, self.workload)
-        return run.result(self.profile, latency_objective_s=self.limit_s).share_late
+        return float(np.mean(run.latency_s > self.limit_s))
 
     def busiest(self, gear: Gear, load_qps: float) -> tuple[str, str]:
         """The device that is busiest at a steady load under one gear, and the model that keeps it so."""

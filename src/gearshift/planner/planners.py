@@ -44,7 +44,7 @@ def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> G
     if objective.latency_s is None or objective.accuracy is None:
         raise InvalidInput("the fewest devices need two objectives", remedy="give a latency and an accuracy")
     search = import_module("gearshift.planner.fewest")
-    if objective.confidence is not None:
+    if name == DEFAULT or objective.confidence is not None:  # held against part B
         hardware = search.devices_like(request.hardware, search.MOST_DEVICES)
         return plan(name, dataclasses.replace(request, hardware=hardware), progress=progress)
     made: GearPlan = search.fewest_devices(

@@ -25,14 +25,16 @@ MOST_REQUESTS = 2_000_000
 def recovers(made: GearPlan, request: PlanRequest) -> bool:
     """Whether the plan returns to its gear within `RECOVERY_S` of a spike, at the trace's mean load.
 
-    A trace whose spike would have more than `MOST_REQUESTS` requests is given a shorter one.
+    So that no part has more than `MOST_REQUESTS` requests, a high load has a shorter spike, and a lower mean.
     """
-    base_qps, top_qps = request.trace.mean_qps, float(made_top_qps(made))
-    rates = [(BEFORE_S, base_qps), (SPIKE_S, 2 * top_qps), (RECOVERY_S + AFTER_S, base_qps)]
+    spike_qps = 2 * float(made_top_qps(made))
+    spike_s = min(SPIKE_S, MOST_REQUESTS / spike_qps)
+    base_qps = min(request.trace.mean_qps, MOST_REQUESTS / (RECOVERY_S + AFTER_S))
+    rates = [(BEFORE_S, base_qps), (spike_s, spike_qps), (RECOVERY_S + AFTER_S, base_qps)]
     generator = np.random.default_rng([request.seed, 4])
     times, began_s = [], 0.0
     for length_s, qps in rates:
-        count = min(int(generator.poisson(length_s * qps)), MOST_REQUESTS)
+        count = int(generator.poisson(length_s * qps))
         times.append(began_s + length_s * np.sort(generator.random(count)))
         began_s += length_s
     arrivals_ns = (np.concatenate(times) * NS_PER_S).astype(np.int64)
@@ -41,8 +43,8 @@ def recovers(made: GearPlan, request: PlanRequest) -> bool:
     trace = Trace(arrivals_ns=arrivals_ns, duration_s=began_s)
     workload = draw_workload(trace, request.profile.predictions.indices(PART_A), seed=request.seed)
     shifts = simulate(made, request.profile, workload).shifts
-    before = _lowest_gears(shifts, 0.0, BEFORE_S)
-    after = _lowest_gears(shifts, BEFORE_S + SPIKE_S + RECOVERY_S, began_s)
+    before = _gears_in_force(shifts, 0.0, BEFORE_S)
+    after = _gears_in_force(shifts, BEFORE_S + spike_s + RECOVERY_S, began_s)
     return min(after) <= max(before)
 
 
@@ -53,7 +55,7 @@ def made_top_qps(made: GearPlan) -> float:
     return last.load_range.from_ or (last.predicted.load_qps if last.predicted else 1.0)
 
 
-def _lowest_gears(shifts: np.ndarray, from_s: float, to_s: float) -> set[int]:
+def _gears_in_force(shifts: np.ndarray, from_s: float, to_s: float) -> set[int]:
     """The gears in force between two times; a run begins in gear 0."""
     times_s = shifts[:, 0] / NS_PER_S
     begun = shifts[times_s <= from_s]

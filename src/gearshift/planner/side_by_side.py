@@ -12,15 +12,13 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 
 import msgspec
 
-from gearshift.planner.compare import Run, died, run_planner
+from gearshift.planner.compare import Job, Run, died, run_planner
 from gearshift.planner.request import PlanRequest, Progress, silent
 from gearshift.simulator.warm_up import warm_up
 
-Job = tuple[str, PlanRequest]
-
 
 def run_side_by_side(jobs: Sequence[Job], *, processes: int, progress: Progress = silent) -> list[Run]:
-    """One run per job (planner, request), in their order, at most so many at a time, each in a process of its own.
+    """One run per job, in their order, at most so many at a time, each in a process of its own.
 
     A process that dies is a run with an error.  However this ends, no process is left.
     """
@@ -31,7 +29,7 @@ def run_side_by_side(jobs: Sequence[Job], *, processes: int, progress: Progress 
     try:
         while waiting or running:
             while waiting and len(running) < processes:
-                with _interrupts_held():
+                with interrupts_held():
                     number, job = waiting.popleft()
                     receiver, process = _start(context, job)
                     running[receiver] = number, process
@@ -50,13 +48,24 @@ def run_side_by_side(jobs: Sequence[Job], *, processes: int, progress: Progress 
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits until a process that is being started is known; the process itself never hears of it."""
+def interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits until a process that is being started is known; the process itself never hears of it.
+
+    The process inherits the mask.  Here a thread of native code may take the signal all the same, and Python would
+    interrupt the main thread: so a handler keeps it until the end.
+    """
+    held: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number)) if is_main else None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if held:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _start(context: SpawnContext, job: Job) -> tuple[Connection, SpawnProcess]:
@@ -93,7 +102,7 @@ def _end_with_parent() -> None:
 
 
 def _said(run: Run) -> str:
-    what = f"{run.planner}, {run.devices} device{'s' * (run.devices > 1)}, {run.latency_objective_s * 1e3:.4g} ms"
+    what = f"{run.planner}, {run.devices:.4g} device{'s' * (run.devices != 1)}, {run.latency_objective_s * 1e3:.4g} ms"
     if run.predicted is None:
         return f"{what}: no plan"
     return f"{what}: accuracy {run.predicted.accuracy:.4f}"

@@ -16,6 +16,7 @@ from gearshift.gear import Gear, GearPlan, ReplicaSettings
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement, Replica
 from gearshift.planner.assemble import replay
+from gearshift.planner.recovery import recovers
 from gearshift.planner.request import LARGEST_MARGIN, PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.workload import Trace
@@ -42,7 +43,7 @@ def plan_by_slices(request: PlanRequest, slices: int, plan_slice: Callable[[Plan
         on_a = replay(made, request, part=PART_A, seeds=1)
         if on_a.share_late_bound() <= allowed:
             on_b = replay(made, request, part=PART_B)
-            if on_b.share_late_bound() <= allowed:
+            if on_b.share_late_bound() <= allowed and recovers(made, request):
                 return msgspec.structs.replace(made, predictions={request.profile.operator: on_b.result})
         margin = (margin or DEFAULT_MARGIN) * MARGIN_STEP
         if margin > LARGEST_MARGIN:

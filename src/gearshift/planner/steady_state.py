@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.placement import Placement
@@ -22,6 +22,7 @@ from gearshift.planner.balance import Balance, balanced
 from gearshift.planner.cascade_search import evaluate_cascade
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.profiles.run_times import run_times_ns
+from gearshift.result import percentile
 from gearshift.simulator.simulate import Simulation, simulate_tables
 from gearshift.workload import Trace, Workload, draw_workload
 
@@ -49,6 +50,17 @@ class Cell:
     share_late: float
     stable: bool
     utilisation: float
+
+    def prediction(self, load_qps: float, accuracy: float, *, replayed_gain: float | None = None) -> GearPrediction:
+        """What a gear's plan says of it."""
+        return GearPrediction(
+            load_qps=load_qps,
+            accuracy=accuracy,
+            latency_p95_s=self.latency_s,
+            share_late=self.share_late,
+            utilisation=self.utilisation,
+            replayed_gain=replayed_gain,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -304,11 +316,12 @@ class SteadyState:
 def _measured(run: Simulation, p: float) -> _Measured:
     latency_s = run.latency_s
     thirds = np.array_split(latency_s, 3)
-    settled = np.sort(latency_s[int(len(latency_s) * WARM_UP_SHARE) :].astype(np.float32))
+    settled_s = latency_s[int(len(latency_s) * WARM_UP_SHARE) :]
+    in_order = np.sort(settled_s.astype(np.float32))
     return _Measured(
         percentile=p,
-        latency_s=float(settled[max(0, math.ceil(p * len(settled) - 1e-9) - 1)]),
-        quantiles_s=settled[np.rint(QUANTILES * (len(settled) - 1)).astype(np.int64)],
+        latency_s=percentile(settled_s, p),
+        quantiles_s=in_order[np.rint(QUANTILES * (len(in_order) - 1)).astype(np.int64)],
         middle_s=float(thirds[1].mean()),
         last_s=float(thirds[2].mean()),
         utilisation=float(run.busy_s.sum()) / (run.duration_s * len(run.tables.device_ids)),

@@ -16,24 +16,22 @@ def run_times_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArra
     """
     replicas = {replica.id: replica for replica in plan.placement.replicas}
     kinds = {device.id: device.kind for device in plan.hardware.devices}
-    rows = []
+    largest = tables.largest_batch_size.reshape(-1, len(tables.replica_ids)).max(axis=0)
+    known: dict[tuple[str, str, int, int], NDArray[np.int64]] = {}
+    table = np.zeros((len(largest), int(largest.max()) + 1), dtype=np.int64)
     for r, replica_id in enumerate(tables.replica_ids):
         replica = replicas[replica_id]
-        curve = profile.curve(
-            replica.model,
-            device_kind=kinds[replica.device_ids[0]],
-            tensor_parallel=replica.tensor_parallel,
-            cores=replica.cores,
-        )
-        largest = int(tables.largest_batch_size[r :: len(tables.replica_ids)].max())
+        key = replica.model, kinds[replica.device_ids[0]], replica.tensor_parallel, replica.cores
+        if key not in known:
+            model, kind, tensor_parallel, cores = key
+            curve = profile.curve(model, device_kind=kind, tensor_parallel=tensor_parallel, cores=cores)
+            known[key] = curve.table_ns()
+        row = known[key]
         require(
-            largest <= curve.largest_batch_size,
-            f"a gear lets replica {replica_id!r} run batches of {largest}, "
-            f"but model {replica.model!r} was profiled to {curve.largest_batch_size}",
+            largest[r] < len(row),
+            f"a gear lets replica {replica_id!r} run batches of {largest[r]}, "
+            f"but model {replica.model!r} was profiled to {len(row) - 1}",
             remedy="profile larger batches, or make the plan anew",
         )
-        rows.append(curve.table_ns()[: largest + 1])
-    table = np.zeros((len(rows), max(len(row) for row in rows)), dtype=np.int64)
-    for r, row in enumerate(rows):
-        table[r, : len(row)] = row
+        table[r, : largest[r] + 1] = row[: largest[r] + 1]
     return table

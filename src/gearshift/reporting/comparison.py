@@ -4,7 +4,7 @@ import html
 
 import numpy as np
 
-from gearshift.planner.compare import Comparison, GridCell, Run, points
+from gearshift.planner.compare import COCKTAIL, Comparison, GridCell, Run, points
 from gearshift.planner.pareto import undominated
 from gearshift.reporting.figures import SERIES, Chart, Figure, axis, escaped, plain_layout, rounded, scaled_axis
 from gearshift.reporting.page import chart_place, html_page, section
@@ -25,7 +25,7 @@ def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
                 _volumes(found),
             ),
             *(section(chart.title, chart.explanation, chart_place(chart)) for chart in charts),
-            section("Fewest devices", _grid_sentence(found), "".join(_grid(found, name) for name in found.planners)),
+            section("Fewest devices", _grid_sentence(found), "".join(_grid(found, name) for name in found.columns)),
             section("Runs", "Each plan as predicted on the trace, or why there is none.", _runs(found)),
         ],
         charts,
@@ -72,14 +72,15 @@ def cell_text(cell: GridCell) -> str:
     if cell.devices is None:
         return "none"
     saving = "" if cell.saving is None else f" ({'≥' * cell.saving_at_least}{cell.saving:.3g}x)"
-    return f"{cell.devices}{saving}"
+    return f"{cell.devices:.4g}{saving}"
 
 
 def _grid_sentence(found: Comparison) -> str:
     saving = f"; in brackets how many times as many the best of {', '.join(found.baselines)} needs" * bool(
         found.baselines
     )
-    return f"How many devices a planner needs for an accuracy (rows) within a p95 (columns){saving}."
+    cocktail = " Those of Cocktail+ come and go with load; theirs is the average." * (COCKTAIL in found.columns)
+    return f"How many devices a planner needs for an accuracy (rows) within a p95 (columns){saving}.{cocktail}"
 
 
 def _grid(found: Comparison, planner: str) -> str:
@@ -94,7 +95,7 @@ def _grid(found: Comparison, planner: str) -> str:
 
 def _shaded(cell: GridCell, most: int) -> str:
     """The fewer devices, the stronger the colour."""
-    strength = 0 if cell.devices is None else round(50 * (1 - (cell.devices - 1) / most))
+    strength = 0 if cell.devices is None else max(0, round(50 * (1 - (cell.devices - 1) / most)))
     style = f"background: color-mix(in srgb, var(--s1) {strength}%, transparent)"
     return f'<td style="{style}">{html.escape(cell_text(cell))}</td>'
 
@@ -112,7 +113,9 @@ def _volumes(found: Comparison) -> str:
 
 def _runs(found: Comparison) -> str:
     names = ("planner", "devices", "SLO", "accuracy", "p95", "share late", "planned in", "why not")
-    return html_table(names, "".join(_run(run) for run in found.runs), text=("why not",))
+    return html_table(
+        names, "".join(_run(run) for run in found.runs if run.planner in found.planners), text=("why not",)
+    )
 
 
 def _run(run: Run) -> str:
@@ -120,6 +123,12 @@ def _run(run: Run) -> str:
     if run.predicted is not None:
         predicted = run.predicted
         figures = [f"{predicted.accuracy:.2%}", milliseconds(predicted.latency_s.p95), f"{predicted.share_late:.2%}"]
-    cells = [run.planner, str(run.devices), milliseconds(run.latency_objective_s), *figures, f"{run.planning_s:.1f} s"]
+    cells = [
+        run.planner,
+        str(run.devices),
+        milliseconds(run.latency_objective_s),
+        *figures,
+        f"{run.planning_s:.1f} s",
+    ]
     why = "" if run.error is None else str(run.error.get("message", ""))
     return f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in cells)}<td class='text'>{html.escape(why)}</td></tr>"

@@ -214,7 +214,8 @@ class _Cocktail:
         self.workload: Workload = draw_workload(trace, profile.predictions.indices(PART_B), seed=seed)
         curves = _curves(profile, device)
         self.tables_ns = {m: curve.table_ns() for m, curve in curves.items()}
-        capacity = {m: capacity_within(c, self.latency_s, objective.percentile, seed=seed) for m, c in curves.items()}
+        within_s = self.latency_s - profile.front_end_s
+        capacity = {m: capacity_within(c, within_s, objective.percentile, seed=seed) for m, c in curves.items()}
         self.capacity = {m: c for m, c in capacity.items() if c.qps > 0}
         self.ensembles = self._choice()
 
@@ -317,7 +318,7 @@ class _Cocktail:
             done_ns, busy_ns = serve_in_turn(arrivals_ns[requests], taker, self.tables_ns[model], largest)
             finished_ns[requests] = np.maximum(finished_ns[requests], done_ns)
             busy_s[model] = busy_ns / NS_PER_S
-        return (finished_ns - arrivals_ns) / NS_PER_S, busy_s
+        return (finished_ns - arrivals_ns) / NS_PER_S + self.profile.front_end_s, busy_s
 
     def _spans(self, arrangements: tuple[Arrangement, ...]) -> list[tuple[Arrangement, slice]]:
         """The requests that arrive while each arrangement is in force."""

@@ -1,6 +1,7 @@
 """The verbs around planning, with a planner that answers at once where the search plays no part."""
 
 import csv
+import dataclasses
 import json
 import os
 import shlex
@@ -14,9 +15,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from click.testing import CliRunner, Result
 
-from gearshift.cli.main import main_group
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.plan_file import read_plan, write_plan
 from gearshift.plan_folder import read_plans
@@ -25,26 +24,16 @@ from gearshift.planner.request import PlanRequest, Progress
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
+from tests.unit.cli.little import planned_in, run
 from tests.unit.planner import fake
+from tests.unit.simulator.test_cocktail import independent_profile
 from tests.worlds import synthetic_profile
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main_group, [str(a) for a in arguments], catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a profile, a trace and a plan by the default planner."""
-    folder = tmp_path_factory.mktemp("with a space")
-    write_profile(synthetic_profile(models=3, samples=400), folder / "profile")
-    write_trace(steady(60, 5, seed=1), folder / "t.csv")
-    done = run(
-        "plan", folder / "profile", "--trace", folder / "t.csv", "--p95-ms", 100, "--ranges", 3,
-        "--out", folder / "plan.json",
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    return folder
+    return planned_in(tmp_path_factory.mktemp("with a space"), "--ranges", 3)
 
 
 @pytest.fixture
@@ -80,13 +69,13 @@ def test_two_objectives_without_devices_ask_for_the_fewest(place: Path, monkeypa
     def fewest_devices(
         name: str, request: PlanRequest, *, accuracy: float, latency_s: float, progress: Progress
     ) -> GearPlan:
-        assert (name, accuracy, latency_s) == ("optimal", 0.8, 0.05)
+        assert (name, accuracy, latency_s) == ("single", 0.8, 0.05)
         return fake.made(request, 2, latency_s=0.04)
 
     module = SimpleNamespace(fewest_devices=fewest_devices)
     monkeypatch.setitem(sys.modules, "gearshift.planner.fewest", module)  # type: ignore[arg-type]
     asked = ("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--accuracy", 0.8)
-    assert run(*asked).exit_code == 0
+    assert run(*asked, "--planner", "single").exit_code == 0
     assert read_plan(place / "plan.json").predictions["task"].accuracy == 0.87
     assert run(*asked, "--devices", 1).exit_code == 0
     assert read_plan(place / "plan.json").predictions["task"].accuracy == 0.8
@@ -152,7 +141,7 @@ def test_explain_answers_per_range(made: Path) -> None:
         *("planner", "objective", "limit_s", "ranges", "replayed", "same_trace", "neighbours"),
     }
     assert explained["same_trace"]
-    assert len(explained["ranges"]) == 3
+    assert len(explained["ranges"]) == len(read_plan(made / "plan.json").operators["task"].gears)
     assert explained["ranges"][0].keys() == {"load_range", "cascade", "predicted", "next"}
     assert "At the upper end of each range" in done.stdout
     assert "devices busy: cpu-0" in done.stdout
@@ -175,6 +164,19 @@ def test_explain_tells_what_other_numbers_of_devices_give(place: Path) -> None:
     assert "with 2 devices: accuracy 80.0 %, p95 100 ms" in done.stdout
 
 
+def test_without_labels_every_verb_says_what_accuracy_is(place: Path) -> None:
+    profile = synthetic_profile(models=2, samples=100)
+    records = dataclasses.replace(profile.predictions, labelled=False)
+    write_profile(dataclasses.replace(profile, predictions=records), place / "profile")
+    told = "there are no labels: accuracy is agreement with the strongest model"
+    asked = ("profile", "--trace", "t.csv", "--p95-ms", 50)
+    assert told in run("plan", *asked).stdout
+    assert told in run("explain", "plan.json").stdout
+    compared = run("compare", *asked, "--planners", "single", "--ranges", 2, "--out", "c.html")
+    assert told in compared.stdout
+    assert told.capitalize() in (place / "c.html").read_text()
+
+
 def test_diff_says_in_words_and_in_json_what_differs(place: Path) -> None:
     assert run("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--devices", 2, "--out", "b.json").exit_code == 0
     done = run("diff", "plan.json", "b.json", "--json", "d.json")
@@ -193,10 +195,12 @@ def test_serve_chooses_from_a_folder_and_says_where_it_cannot(place: Path) -> No
     assert run("plan", "profile", "--trace", "t.csv", "--frontier").exit_code == 0
     for arguments, told in (
         (("plans",), "plans: is a folder of plans; choose one of them with --p95-ms or --accuracy"),
-        (("plans", "--p95-ms", 5), "none of its plans meets the objective; their lowest p95 is 11 ms"),
+        (("plans", "--p95-ms", 5), "none of its plans meets the objective: their lowest p95 is 11 ms"),
+        (("plans", "--accuracy", 2), "accuracy is 2.0; give a number from 0 to 1"),
         (("plans", "--p95-ms", -5), "--p95-ms is -5; give a positive number of milliseconds"),
         (("plan.json", "--p95-ms", 5), "plan.json: is one plan, and an objective chooses from a folder of plans"),
         (("profile", "--p95-ms", 5), "profile: no plans (plan-*.json) in it"),
+        (("profile",), "profile: no plans (plan-*.json) in it; make some with `gearshift plan --frontier`"),
     ):
         done = run("serve", *arguments)
         assert done.exit_code == 2
@@ -225,6 +229,23 @@ def test_compare_writes_all_runs_and_a_failed_one_is_a_row(made: Path, tmp_path:
     assert "optimal, 1, 0.01 ms: no cascade keeps" in done.stdout
 
 
+def test_compare_has_a_column_for_cocktail_where_the_profile_has_predictions(made: Path, tmp_path: Path) -> None:
+    write_profile(independent_profile(), tmp_path / "profile")
+    done = run(
+        "compare", tmp_path / "profile", "--trace", made / "t.csv", "--devices", "1", "--p95-ms", "50", "--ranges", 2,
+        "--planners", "single,cocktail+", "--accuracies", "0.85,0.95", "--json", tmp_path / "c.json",
+        "--csv", tmp_path / "c.csv", "--out", tmp_path / "c.html",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert (found["planners"], found["columns"]) == (["single"], ["single", "cocktail+"])
+    assert found["baselines"] == ["single", "cocktail+"]
+    assert [cell["devices"] for cell in found["grid"]] == [1, 1.0, None, 3.0]
+    assert [run["planner"] for run in found["runs"]] == ["single", "cocktail+", "cocktail+"]
+    assert "single  cocktail+" in done.stdout
+    assert "Those of Cocktail+" in (tmp_path / "c.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -232,7 +253,11 @@ def test_compare_writes_all_runs_and_a_failed_one_is_a_row(made: Path, tmp_path:
         (("--p95-ms", "50", "--devices", "1.5"), "--devices is '1.5'; give numbers between commas"),
         (("--p95-ms", "50", "--planners", "optimal,nobody"), "there is no planner 'nobody'; name one of"),
         (("--p95-ms", "50", "--devices", "0"), "0 devices asked for"),
-        (("--p95-ms", "-50"), "latency_s is -0.05"),
+        (("--p95-ms", "50,-50"), "--p95-ms is -50; give a positive number of milliseconds"),
+        (("--p95-ms", "50", "--budget-s", "0"), "--budget-s is 0; give a positive number of seconds"),
+        (("--p95-ms", "50", "--accuracies", "0.5,2"), "accuracy is 2.0; give a number from 0 to 1"),
+        (("--p95-ms", "50", "--csv", "."), ".: is a folder, needs a file; choose another place"),
+        (("--p95-ms", "50", "--planners", "cocktail+"), "Cocktail+ needs recorded predictions of at most 12 models"),
     ],
 )
 def test_compare_refuses_what_it_cannot_compare(made: Path, arguments: tuple[str, ...], told: str) -> None:

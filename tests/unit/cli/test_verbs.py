@@ -17,7 +17,7 @@ from gearshift.plan_file import read_plan
 from gearshift.profiles.store import write_profile
 from gearshift.result import LatencySummary
 from gearshift.traces.generate import steady
-from gearshift.traces.read import write_trace
+from tests.unit.cli.little import planned_in, run
 from tests.worlds import synthetic_profile
 
 RESULT_NAMES = {
@@ -33,22 +33,11 @@ RESULT_NAMES = {
 }
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main_group, [str(a) for a in arguments], catch_exceptions=False)
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a profile, a trace and a plan."""
     folder = tmp_path_factory.mktemp("with a space")
-    write_profile(synthetic_profile(models=3, samples=400), folder / "profile")
-    write_trace(steady(60, 5, seed=1), folder / "t.csv")
-    done = run(
-        "plan", folder / "profile", "--trace", folder / "t.csv", "--p95-ms", 100, "--ranges", 4,
-        "--out", folder / "plan.json", "--json", folder / "planned.json",
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    return folder
+    return planned_in(folder, "--ranges", 4, "--json", folder / "planned.json")
 
 
 def test_every_verb_has_help_that_names_json() -> None:
@@ -148,6 +137,15 @@ BAD: dict[str, tuple[list[str], str]] = {
     "moved profile of a server": (
         ["serve", "plan.json", "--profile", "nowhere"],
         "nowhere: there is no such profile folder; name the folder of the plan's profile with --profile",
+    ),
+    "folder as plan": (["explain", "profile"], "profile: is a folder, needs a file; name one file in it"),
+    "folder to write a plan to": (
+        ["plan", "profile", "--trace", "t.csv", "--p95-ms", "50", "--out", "profile"],
+        "profile: is a folder, needs a file; choose another place",
+    ),
+    "impossible accuracy": (
+        ["plan", "profile", "--trace", "t.csv", "--accuracy", "2"],
+        "accuracy is 2.0; give a number from 0 to 1",
     ),
     "no devices": (
         ["plan", "profile", "--trace", "t.csv", "--p95-ms", "50", "--devices", "0"],

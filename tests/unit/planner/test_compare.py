@@ -1,21 +1,38 @@
 import dataclasses
 import os
+import signal
+import threading
 from typing import Any
 
 import pytest
 
+from gearshift.errors import InvalidInput
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.compare import Run, accuracy_steps, compared, fewest, run_planner
+from gearshift.planner.compare import (
+    COCKTAIL,
+    Run,
+    accuracy_steps,
+    cocktail_jobs,
+    comparable,
+    compared,
+    fewest,
+    require_comparable,
+    run_planner,
+)
 from gearshift.planner.request import PlanRequest
-from gearshift.planner.side_by_side import run_side_by_side
+from gearshift.planner.side_by_side import interrupts_held, run_side_by_side
+from gearshift.simulator.cocktail import fewest_devices_cocktail
 from tests.unit.planner.fake import result
 from tests.unit.planner.little import PROFILE, little_request
+from tests.unit.simulator.test_cocktail import independent_profile
+
+IMPOSSIBLE = Objective(latency_s=1e-6)
 
 
-def run(planner: str, devices: int, slo_ms: float, found: tuple[float, float] | None) -> Run:
+def run(planner: str, devices: float, slo_ms: float, found: tuple[float, float] | None) -> Run:
     """A run whose plan has this p95 in milliseconds and accuracy, or one that failed."""
-    predicted = None if found is None else result(found[0] / 1e3, found[1], devices=devices)
+    predicted = None if found is None else result(found[0] / 1e3, found[1])
     error = {"kind": "infeasible", "message": "no"} if found is None else None
     return Run(
         planner=planner,
@@ -43,7 +60,7 @@ RUNS = [
 ]
 
 
-def cells(**changed: Any) -> dict[tuple[str, float, int], tuple[int | None, float | None, bool]]:
+def cells(**changed: Any) -> dict[tuple[str, float, int], tuple[float | None, float | None, bool]]:
     found = compared(RUNS, PROFILE, accuracies=[0.8, 0.9, 0.95, 0.99], **changed)
     return {
         (c.planner, c.accuracy, round(c.latency_s * 1e3)): (c.devices, c.saving, c.saving_at_least) for c in found.grid
@@ -82,6 +99,46 @@ def test_hypervolumes_grow_with_better_plans() -> None:
     assert found.reference[0] == 1.0
 
 
+def test_cocktail_is_a_column_of_the_grid_but_no_planner() -> None:
+    """It needs 1.5 devices on average where `single` needs 2."""
+    found = compared([*RUNS, run(COCKTAIL, 1.5, 50, (45, 0.82))], PROFILE, accuracies=[0.8, 0.9])
+    grid = {(c.planner, c.accuracy): c for c in found.grid if c.latency_s == 0.05}
+    assert (found.planners, found.columns) == (("ours", "single"), ("ours", "single", COCKTAIL))
+    assert (grid[COCKTAIL, 0.8].devices, grid["ours", 0.8].saving) == (1.5, 1.5)
+    assert (grid[COCKTAIL, 0.9].devices, grid["ours", 0.9].saving) == (None, 2.0)
+    assert found.device_counts == (1, 2, 4)
+    assert {v.planner for v in found.hypervolumes} == {"ours", "single"}
+
+
+def test_cocktail_is_simulated_with_the_fewest_devices() -> None:
+    request = little_request(profile=independent_profile(), objective=Objective(latency_s=0.05, accuracy=0.85))
+    found = run_planner(COCKTAIL, request)
+    assert found.error is None
+    assert found.predicted is not None
+    assert found.devices == fewest_devices_cocktail(request.profile, request.trace, request.objective).mean_devices
+
+
+def test_cocktail_that_cannot_meet_the_latency_is_a_run_that_says_so() -> None:
+    found = run_planner(COCKTAIL, little_request(profile=independent_profile(), objective=IMPOSSIBLE))
+    assert (found.devices, found.predicted) == (0, None)
+    assert found.error is not None
+    assert "no model answers 0.95 of requests within 0.001 ms" in found.error["message"]
+
+
+def test_cocktail_can_be_compared_where_predictions_are_recorded() -> None:
+    assert COCKTAIL in comparable(independent_profile())
+    assert comparable(PROFILE) == tuple(planners.MODULES)
+    require_comparable(["optimal", COCKTAIL], independent_profile())
+    with pytest.raises(InvalidInput, match=r"Cocktail\+ needs recorded predictions .*; leave cocktail\+ out"):
+        require_comparable(["optimal", COCKTAIL], PROFILE)
+
+
+def test_cocktail_is_asked_for_each_cell_of_the_grid() -> None:
+    jobs = cocktail_jobs(little_request(), [0.8, 0.9], [0.05, 0.1])
+    asked = [(name, r.objective.accuracy, r.objective.latency_s) for name, r in jobs]
+    assert asked == [(COCKTAIL, a, s) for s in (0.05, 0.1) for a in (0.8, 0.9)]
+
+
 def test_rows_of_the_grid_step_up_to_the_best_accuracy_and_not_past_it() -> None:
     steps = accuracy_steps(RUNS, 0.70)
     assert steps == (0.75, 0.8, 0.85, 0.9, 0.95)
@@ -113,6 +170,29 @@ def test_runs_side_by_side_come_in_order_and_none_ends_the_others() -> None:
     assert [None if r.error is None else r.error["kind"] for r in runs] == [None, "infeasible", "died"]
     assert runs[2].error == {"kind": "died", "message": "its process ended with status 3"}
     assert told[-1].startswith("3 of 3 runs")
+
+
+def test_an_interrupt_that_another_thread_takes_waits_as_well() -> None:
+    """As one of native code may, which does not inherit the mask."""
+    go = threading.Event()
+
+    def interrupted() -> None:
+        go.wait()
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    other = threading.Thread(target=interrupted)
+    other.start()
+    started: list[str] = []
+
+    def start() -> None:
+        with interrupts_held():
+            go.set()
+            other.join()
+            started.append("a process")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert started
 
 
 def test_each_run_says_what_it_was_asked() -> None:

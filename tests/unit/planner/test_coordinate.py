@@ -14,7 +14,11 @@ from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.plan_file import encode_plan
 from gearshift.planner import planners
-from gearshift.planner.coordinate import Coordination, Draft, frontier, plan
+from gearshift.planner.coordinate import frontier, plan
+from gearshift.planner.coordination.batching import tune_queues
+from gearshift.planner.coordination.hardware_mapping import place_models
+from gearshift.planner.coordination.problem import Draft, Problem
+from gearshift.planner.coordination.workload_adaption import assign_cascades, search_cascades
 from gearshift.planner.downgrading import NoRoom, TooSlow
 from gearshift.planner.hosts import count_of
 from gearshift.planner.pareto import undominated
@@ -311,13 +315,13 @@ def test_the_frontier_of_too_much_load_is_infeasible() -> None:
 # The submodules, one at a time ----------------------------------------------------------------------------------------
 
 
-def assigned(**changed: Any) -> tuple[Coordination, Draft]:
-    """A search whose cascades are assigned for the first time."""
-    search = Coordination(little_request(**changed), silent)
-    _, draft = search.search_cascades(None, search.initial)
-    failure, draft = search.assign_cascades(None, draft)
+def assigned(**changed: Any) -> tuple[Problem, Draft]:
+    """A problem whose cascades are assigned for the first time."""
+    problem = Problem(little_request(**changed), silent)
+    _, draft = search_cascades(problem, None, problem.initial)
+    failure, draft = assign_cascades(problem, None, draft)
     assert failure is None
-    return search, draft
+    return problem, draft
 
 
 def test_the_search_always_holds_the_cheapest_and_the_most_accurate_cascade() -> None:
@@ -327,29 +331,29 @@ def test_the_search_always_holds_the_cheapest_and_the_most_accurate_cascade() ->
 
 
 def test_an_error_that_reaches_the_cascade_search_is_final() -> None:
-    search, draft = assigned()
-    assert search.search_cascades(TooSlow({1: "m0"}), draft) == (TooSlow({1: "m0"}), draft)
+    problem, draft = assigned()
+    assert search_cascades(problem, TooSlow({1: "m0"}), draft) == (TooSlow({1: "m0"}), draft)
 
 
 def test_only_the_range_that_an_error_names_is_downgraded() -> None:
-    search, draft = assigned()
-    failure, after = search.assign_cascades(TooSlow({1: "m2"}), draft)
+    problem, draft = assigned()
+    failure, after = assign_cascades(problem, TooSlow({1: "m2"}), draft)
     assert failure is None
     assert [a == b for a, b in zip(draft.assigned, after.assigned, strict=True)] == [True, False, True, True]
     assert after.assigned[1].work_s < draft.assigned[1].work_s
 
 
 def test_models_that_memory_cannot_hold_together_are_given_up_one_at_a_time() -> None:
-    search, draft = assigned()
+    problem, draft = assigned()
     used = {model for each in draft.assigned for model in each.cascade.models}
-    failure, after = search.assign_cascades(NoRoom(tuple(sorted(used)), ()), draft)
+    failure, after = assign_cascades(problem, NoRoom(tuple(sorted(used)), ()), draft)
     assert failure is None
     assert len({model for each in after.assigned for model in each.cascade.models}) < len(used | {"m1"})
 
 
 def test_more_load_than_all_devices_carry_names_the_ranges_and_the_bottleneck() -> None:
-    search, draft = assigned()
-    failure, _ = search.place_models(None, draft)
+    problem, draft = assigned()
+    failure, _ = place_models(problem, None, draft)
     assert isinstance(failure, TooSlow)
     assert set(failure.bottlenecks.values()) == {"m2"}
     assert 2 in failure.bottlenecks
@@ -359,26 +363,26 @@ def test_more_load_than_all_devices_carry_names_the_ranges_and_the_bottleneck() 
 def test_a_bottleneck_gets_one_more_replica_where_that_helps() -> None:
     """Twenty ranges, of which the lowest alone asks for m2: m0 at the highest load leaves it one device of four."""
     hardware = identical_devices(4, memory_bytes=MODEL_BYTES)
-    search, draft = assigned(hardware=hardware, ranges=20, trace=little_trace(low_qps=300, high_qps=900))
+    problem, draft = assigned(hardware=hardware, ranges=20, trace=little_trace(low_qps=300, high_qps=900))
     cheapest, best = draft.offered[0], draft.offered[-1]
     assert best.cascade.models == ("m0", "m2")
-    failure, draft = search.place_models(None, dataclasses.replace(draft, assigned=(best, *[cheapest] * 19)))
+    failure, draft = place_models(problem, None, dataclasses.replace(draft, assigned=(best, *[cheapest] * 19)))
     assert failure is None
     assert (count_of(draft.placed, "m0"), count_of(draft.placed, "m2")) == (3, 1)
-    failure, draft = search.place_models(TooSlow({0: "m2"}), draft)
+    failure, draft = place_models(problem, TooSlow({0: "m2"}), draft)
     assert failure is None
     assert (count_of(draft.placed, "m0"), count_of(draft.placed, "m2")) == (2, 2)
 
 
 def test_where_no_more_replicas_help_the_error_travels_on() -> None:
-    search, draft = assigned(trace=little_trace(low_qps=20, high_qps=60))
-    failure, draft = search.place_models(None, draft)
+    problem, draft = assigned(trace=little_trace(low_qps=20, high_qps=60))
+    failure, draft = place_models(problem, None, draft)
     assert failure is None
-    assert search.place_models(TooSlow({0: "m2"}), draft) == (TooSlow({0: "m2"}), draft)
+    assert place_models(problem, TooSlow({0: "m2"}), draft) == (TooSlow({0: "m2"}), draft)
 
 
 def test_ranges_that_are_too_slow_are_named() -> None:
-    search, draft = assigned(latency_s=0.012, trace=little_trace(low_qps=20, high_qps=60))
-    _, draft = search.place_models(None, draft)
-    failure, _ = search.tune_queues(None, draft)
+    problem, draft = assigned(latency_s=0.012, trace=little_trace(low_qps=20, high_qps=60))
+    _, draft = place_models(problem, None, draft)
+    failure, _ = tune_queues(problem, None, draft)
     assert failure == TooSlow({0: "m2", 1: "m2", 2: "m2"})

@@ -149,6 +149,13 @@ def test_a_confirmed_plan_comes_back_after_a_spike() -> None:
     assert recovery.recovers(plan(asked), asked)
 
 
+def test_a_load_too_high_to_simulate_whole_has_a_shorter_spike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "MOST_REQUESTS", 100)
+    asked = request(Objective(latency_s=0.03))
+    assert 2 * recovery.made_top_qps(plan(asked)) > recovery.MOST_REQUESTS
+    assert recovery.recovers(plan(asked), asked)
+
+
 def test_a_plan_that_does_not_come_back_is_seen() -> None:
     """Under 400/s the fastest model, above it one that carries 220/s: at 270/s a backlog never ends."""
     asked = little_request(latency_s=0.03, max_qps=1600.0)

@@ -23,6 +23,7 @@ from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace, draw_workload
+from tests.unit.planner.little import little_request
 from tests.worlds import synthetic_profile
 
 MIB = 1 << 20
@@ -116,20 +117,20 @@ def test_memory_shares_cost_and_bytes_are_as_promised_in_many_worlds(request: Pl
     check_any_plan(request)
 
 
-def check_frontier(request: PlanRequest) -> None:
+def check_frontier(request: PlanRequest) -> int:
+    """How many plans it has."""
     try:
         plans = frontier(request)
     except Infeasible:
-        return
+        return 0
     points = [(p.operators["task"].objective.latency_s or 0.0, p.predictions["task"].accuracy) for p in plans]
     assert points == sorted(set(points))
     assert all(a[1] < b[1] for a, b in pairwise(points))
+    return len(points)
 
 
-@examples(1)
-@given(requests())
-def test_nothing_on_a_frontier_is_dominated(request: PlanRequest) -> None:
-    check_frontier(request)
+def test_nothing_on_a_frontier_is_dominated() -> None:
+    assert check_frontier(little_request(ranges=2, most_candidates=4)) > 2
 
 
 @pytest.mark.long

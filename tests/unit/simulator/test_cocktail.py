@@ -356,3 +356,11 @@ def test_what_no_ensemble_meets_is_infeasible(objective: Objective, sentence: st
     with pytest.raises(Infeasible) as caught:
         serve_cocktail(PROFILE, trace_of(10), objective)
     assert str(caught.value).startswith(sentence)
+
+
+def test_a_request_also_takes_the_front_ends_time() -> None:
+    trace, fronted = trace_of(100, 300), dataclasses.replace(PROFILE, front_end_s=0.01)
+    bare = serve_cocktail(PROFILE, trace, Objective(latency_s=0.05))
+    found = serve_cocktail(fronted, trace, Objective(latency_s=0.06))
+    assert found.arrangements == bare.arrangements
+    assert found.latency_s == pytest.approx(bare.latency_s + 0.01)

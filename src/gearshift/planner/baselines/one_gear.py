@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gearshift.errors import Infeasible
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
+from gearshift.gear import Gear, GearPlan, LoadRange
 from gearshift.planner.assemble import assemble, replay, with_predictions
 from gearshift.planner.baselines.ladder import (
     require_accuracy_within_reach,
@@ -92,15 +92,11 @@ def _one_gear(request: PlanRequest, candidate: CandidateCascade, planner: str) -
     steady = SteadyState(request.profile, request.hardware, placement, request.objective, seed=request.seed)
     top_qps = float(request.upper_ends()[-1])
     size, cell = steady.best(cascade, top_qps)
-    predicted = GearPrediction(
-        load_qps=top_qps,
-        accuracy=candidate.accuracy,
-        latency_p95_s=cell.latency_s,
-        share_late=cell.share_late,
-        utilisation=cell.utilisation,
-    )
     gear = Gear(
-        load_range=LoadRange(from_=0.0), cascade=cascade, replicas=steady.settings(cascade, size), predicted=predicted
+        load_range=LoadRange(from_=0.0),
+        cascade=cascade,
+        replicas=steady.settings(cascade, size),
+        predicted=cell.prediction(top_qps, candidate.accuracy),
     )
     return _OneGear(candidate, assemble(request, placement, [gear], planner=planner), cell)
 

@@ -1,0 +1,149 @@
+"""Worlds at the limits of what can be asked: every planner answers each with a plan that is right for it."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gearshift.errors import GearshiftError
+from gearshift.gear import Gear, GearPlan
+from gearshift.hardware import identical_devices
+from gearshift.plan_file import encode_plan, read_plan
+from gearshift.planner import planners
+from gearshift.planner.request import PlanRequest
+from gearshift.profiles.profile import Profile
+from gearshift.workload import Trace
+from tests.unit.planner.little import PROFILE, little_request, little_trace
+
+RECORDS = PROFILE.predictions
+BIG_BYTES = 1 << 40
+DEVICE_BYTES = 1 << 30
+UNCONFIRMED = ("coordinate", "frontier")
+"""Planners that do not hold every plan against the trace."""
+SLOW_AT_LARGE = ("frontier", "model-switching", "placement-heuristic", "static-cascade")
+
+
+def request(**changed: Any) -> PlanRequest:
+    fields: dict[str, Any] = {
+        "trace": little_trace(low_qps=60, high_qps=120),
+        "latency_s": 0.05,
+        "ranges": 2,
+        "most_candidates": 4,
+    }
+    return little_request(**(fields | changed))
+
+
+def answering(quality: NDArray[np.float64], certainty: NDArray[np.float64]) -> Profile:
+    """The little world's models with other answers."""
+    return dataclasses.replace(PROFILE, predictions=dataclasses.replace(RECORDS, quality=quality, certainty=certainty))
+
+
+def gears_of(made: GearPlan) -> tuple[Gear, ...]:
+    return made.operators["task"].gears
+
+
+def models_of(made: GearPlan) -> set[str]:
+    return {model for gear in gears_of(made) for model in gear.cascade.models}
+
+
+def the_fastest_is_the_best() -> PlanRequest:
+    return request(profile=answering(RECORDS.quality[::-1], RECORDS.certainty[::-1]))
+
+
+def two_are_identical() -> PlanRequest:
+    twins = answering(RECORDS.quality[[0, 0, 2]], RECORDS.certainty[[0, 0, 2]])
+    first, _, last = PROFILE.curves
+    return request(profile=dataclasses.replace(twins, curves=(first, msgspec.structs.replace(first, model="m1"), last)))
+
+
+def the_slowest_guesses() -> PlanRequest:
+    guesses, doubts = np.random.default_rng(0).random((2, 1, RECORDS.quality.shape[1]))
+    quality = np.concatenate([RECORDS.quality[:2], np.round(guesses)])
+    return request(profile=answering(quality, np.concatenate([RECORDS.certainty[:2], doubts])))
+
+
+def one_fits_no_device() -> PlanRequest:
+    *others, last = PROFILE.curves
+    curves = (*others, msgspec.structs.replace(last, memory_bytes=BIG_BYTES))
+    return request(
+        profile=dataclasses.replace(PROFILE, curves=curves), hardware=identical_devices(2, memory_bytes=DEVICE_BYTES)
+    )
+
+
+def all_certainties_are_equal() -> PlanRequest:
+    return request(profile=answering(RECORDS.quality, np.zeros_like(RECORDS.certainty)))
+
+
+def there_are_no_labels() -> PlanRequest:
+    return request(profile=dataclasses.replace(PROFILE, predictions=dataclasses.replace(RECORDS, labelled=False)))
+
+
+def one_second() -> PlanRequest:
+    return request(trace=Trace(np.arange(0, 10**9, 10**7), 1.0))
+
+
+def one_request() -> PlanRequest:
+    return request(trace=Trace(np.array([0]), 1.0))
+
+
+def a_peak_of_a_thousand_times_the_mean() -> PlanRequest:
+    """A request every ten seconds, and 300 in one of the 3,000 seconds."""
+    times_s = np.sort(np.concatenate([np.arange(0.5, 3000, 30), 1500 + np.linspace(0, 0.999, 300)]))
+    return request(trace=Trace((times_s * 1e9).astype(np.int64), 3000.0))
+
+
+LIMITS: dict[Callable[[], PlanRequest], Callable[[GearPlan], bool]] = {
+    the_fastest_is_the_best: lambda made: models_of(made) == {"m0"},
+    two_are_identical: lambda made: not any({"m0", "m1"} <= set(gear.cascade.models) for gear in gears_of(made)),
+    the_slowest_guesses: lambda made: all(gear.cascade.models[0] != "m2" for gear in gears_of(made)),
+    one_fits_no_device: lambda made: "m2" not in made.placement.models,
+    all_certainties_are_equal: lambda made: all(len(gear.cascade.models) == 1 for gear in gears_of(made)),
+    there_are_no_labels: lambda made: made.predictions["task"].accuracy > 0.6,
+    one_second: lambda made: made.predictions["task"].requests == 100,
+    one_request: lambda made: made.predictions["task"].requests == 1,
+    a_peak_of_a_thousand_times_the_mean: lambda made: made.predictions["task"].requests == 400,
+}
+"""What to ask, and what is right then."""
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.__name__)
+@pytest.mark.parametrize("planner", planners.MODULES)
+def test_a_limit_is_planned_for(planner: str, limit: Callable[[], PlanRequest], tmp_path: Any) -> None:
+    asked = limit()
+    made = planners.plan(planner, asked)
+    assert LIMITS[limit](made)
+    predicted = made.predictions["task"]
+    assert predicted.share_late <= 0.05 or planner in UNCONFIRMED
+    (tmp_path / "plan.json").write_bytes(encode_plan(made))
+    assert read_plan(tmp_path / "plan.json") == made
+
+
+@pytest.mark.parametrize(
+    "planner", [pytest.param(p, marks=pytest.mark.long if p in SLOW_AT_LARGE else ()) for p in planners.MODULES]
+)
+def test_a_thousand_devices_are_planned_for(planner: str) -> None:
+    hardware = identical_devices(1024, memory_bytes=DEVICE_BYTES)
+    made = planners.plan(planner, request(hardware=hardware))
+    assert made.predictions["task"].devices == 1024
+    assert made.predictions["task"].share_late <= 0.05
+
+
+@pytest.mark.parametrize("planner", planners.MODULES)
+def test_where_no_model_fits_any_device_it_says_so(planner: str) -> None:
+    hardware = identical_devices(2, memory_bytes=1000)
+    with pytest.raises(GearshiftError, match="no model fits the memory of any device"):
+        planners.plan(planner, request(hardware=hardware))
+
+
+@pytest.mark.parametrize("planner", planners.MODULES)
+def test_more_load_than_one_device_carries_is_told(planner: str) -> None:
+    with pytest.raises(GearshiftError) as caught:
+        planners.plan(planner, request(trace=Trace(np.arange(0, 10**9, 10**5), 1.0)))
+    facts = caught.value.facts()
+    assert facts["kind"] == "infeasible"
+    assert facts["bottleneck"] == "m0"
+    assert facts["load_range"].endswith(", inf)")
