@@ -13,7 +13,7 @@ from gearshift.model import TensorSpec
 from gearshift.observability.metrics import CONTENT_TYPE, Metrics, NoMetrics
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service import Service
-from gearshift.serving import v2_json
+from gearshift.serving import v2, v2_json
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -57,10 +57,10 @@ class Application:
         self._output_names = tuple(spec.name for spec in outputs)
         self._largest_body_bytes = largest_body_bytes
         self._metrics = metrics or NoMetrics()
-        self._server_metadata = v2_json.server_metadata()
-        self._model_metadata = v2_json.model_metadata(operator, inputs, outputs)
+        self._server_metadata = v2_json.encode(v2.server_metadata())
+        self._model_metadata = v2_json.encode(v2.model_metadata(operator, inputs, outputs))
         model = f"/v2/models/{operator}"
-        version = f"{model}/versions/{v2_json.MODEL_VERSION}"
+        version = f"{model}/versions/{v2.MODEL_VERSION}"
         self._infer_paths = frozenset({f"{model}/infer", f"{version}/infer"})
         self._gets: dict[str, Callable[[Send], Awaitable[None]]] = {
             "/v2": self._get_server,
