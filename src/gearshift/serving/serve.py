@@ -29,7 +29,8 @@ from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.backends.local import LocalBackend, assign_cores, router_cores
 from gearshift.runtime.service import Service
-from gearshift.serving.http import Application, connection_class
+from gearshift.serving.connection import connection_class
+from gearshift.serving.http import Application
 from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.settings import ServerSettings
 
