@@ -24,7 +24,8 @@ BINARY = b"application/octet-stream"
 CONTENT_LENGTH = b"content-length"
 CONTENT_ENCODING = b"content-encoding"
 INFERENCE_HEADER = b"inference-header-content-length"
-HEADERS_READ = frozenset({CONTENT_LENGTH, CONTENT_ENCODING, INFERENCE_HEADER})
+SLO_MS = b"x-slo-ms"
+HEADERS_READ = frozenset({CONTENT_LENGTH, CONTENT_ENCODING, INFERENCE_HEADER, SLO_MS})
 RETRY_AFTER = (b"retry-after", b"1")
 CLOSE = (b"connection", b"close")
 LINGER_S = 2.0
@@ -116,13 +117,14 @@ class Application:
     async def _infer(self, scope: Message, receive: Receive, send: Send) -> None:
         head = {name: value for name, value in scope["headers"] if name in HEADERS_READ}
         length = self._body_length(head)
+        slo_us = v2.timeout_us_of_slo(head[SLO_MS].decode("latin-1")) if SLO_MS in head else 0
         with self._service.reading(length or 0) as hold:
             body = await _read_body(receive, self._largest_body_bytes, hold if length is None else None)
         header_bytes = _header_bytes(head[INFERENCE_HEADER]) if INFERENCE_HEADER in head else None
         request = v2_json.parse_request(body, self._inputs, self._output_names, header_bytes)
         deadline_ns = NO_DEADLINE_NS
-        if request.timeout_us:
-            deadline_ns = self._service.now_ns() + request.timeout_us * 1000
+        if timeout_us := request.timeout_us or slo_us:
+            deadline_ns = self._service.now_ns() + timeout_us * 1000
         connection: Connection | None = scope.get(CONNECTION)
         if connection is not None:
             connection.on_gone = asyncio.current_task()

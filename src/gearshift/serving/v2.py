@@ -3,6 +3,7 @@
 Both turn tensors into arrays in their own way, check them here, and put what this module answers into their own words.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ MODEL_VERSION = "1"
 MOST_ROWS = 1 << 20
 LONGEST_TIMEOUT_US = 1 << 52
 FLOATS = frozenset({"FP16", "FP32", "FP64"})
+_PLAIN_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
 ROW_FACTS = ("gearshift_model", "gearshift_stage", "gearshift_certainty", "gearshift_exit_segment")
 
 
@@ -102,6 +104,16 @@ def whole_request(
         raise InvalidInput(f"timeout is {timeout_us} microseconds, needs 0 to {LONGEST_TIMEOUT_US}", where="parameters")
     asked = None if outputs is None else _known(outputs, known_outputs)
     return InferRequest(id, inputs, rows, priority, timeout_us, asked, binary_output, binary_outputs)
+
+
+def timeout_us_of_slo(slo_ms: str) -> int:
+    """Microseconds of what `x-slo-ms` says, at least 1; raises `InvalidInput` unless it is a plain positive number."""
+    milliseconds = float(slo_ms) if _PLAIN_NUMBER.fullmatch(slo_ms) else 0.0
+    if not 0 < milliseconds <= LONGEST_TIMEOUT_US / 1000:
+        raise InvalidInput(
+            f"is {slo_ms[:40]!r}", where="header x-slo-ms", remedy="give milliseconds as a plain positive number"
+        )
+    return max(1, round(milliseconds * 1000))
 
 
 def _known(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ import uvloop
 
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_tables import plan_tables
+from gearshift.request import NO_DEADLINE_NS, Request
+from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.service import Service
 from gearshift.serving.http import Application
@@ -31,11 +33,23 @@ class Response:
         return json.loads(self.body)
 
 
-class Server:
-    """An application, and how it is asked."""
+class RememberingBackend(EmulatedBackend):
+    """Emulated devices that remember which requests they have run."""
 
-    def __init__(self, application: Application) -> None:
-        self.application = application
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.requests: list[Request] = []
+
+    def run(self, batch: Batch) -> None:
+        self.requests += [sample.request for sample in batch.samples if sample.request not in self.requests]
+        super().run(batch)
+
+
+class Server:
+    """An application, how it is asked, and what lies behind it."""
+
+    def __init__(self, application: Application, service: Service, backend: RememberingBackend) -> None:
+        self.application, self.service, self.backend = application, service, backend
 
     async def ask(
         self, method: str, path: str, body: bytes | list[bytes] = b"", headers: dict[str, str] | None = None
@@ -68,7 +82,8 @@ def serve(use: Callable[[Server], Awaitable[Any]], *, service: dict[str, Any] | 
     async def main() -> Any:
         plan, profile, metrics = little_plan(""), little_profile(), Metrics()
         tables = plan_tables(plan, "sums")
-        running = Service(tables, EmulatedBackend(tables, plan, profile), metrics=metrics, **(service or {}))
+        backend = RememberingBackend(tables, plan, profile)
+        running = Service(tables, backend, metrics=metrics, **(service or {}))
         application = Application(
             running,
             "sums",
@@ -79,7 +94,7 @@ def serve(use: Callable[[Server], Awaitable[Any]], *, service: dict[str, Any] | 
         await running.start()
         try:
             async with asyncio.timeout(LONGEST_S):
-                return await use(Server(application))
+                return await use(Server(application, running, backend))
         finally:
             await running.stop()
 
@@ -124,3 +139,75 @@ def test_a_header_length_that_is_no_number_is_400(length):
     response = serve(lambda server: server.infer(body, {"inference-header-content-length": length}))
     assert response.status == 400
     assert "header inference-header-content-length" in response.json()["error"]
+
+
+def carried(fields: dict[str, Any], headers: dict[str, str] | None = None, **service: Any) -> Request:
+    """The request that reached a device."""
+
+    async def use(server: Server) -> Request:
+        assert (await server.infer(samples(0, parameters=fields), headers)).status == 200
+        return server.backend.requests[0]
+
+    return serve(use, service=service)
+
+
+def within_s(request: Request) -> float:
+    return (request.deadline_ns - request.arrived_ns) / 1e9
+
+
+@pytest.mark.parametrize(
+    ("fields", "headers", "seconds"),
+    [
+        ({"timeout": 5_000_000}, {}, 5),
+        ({"timeout": 5_000_000}, {"x-slo-ms": "9000"}, 5),
+        ({"timeout": 0}, {"x-slo-ms": "9000.5"}, 9.0005),
+        ({}, {"x-slo-ms": "9000"}, 9),
+    ],
+)
+def test_the_deadline_is_the_first_that_is_given(fields, headers, seconds):
+    request = carried(fields, headers, default_deadline_s=60.0)
+    assert seconds - 1 < within_s(request) <= seconds
+    assert request.order_deadline_ns == request.deadline_ns
+
+
+def test_the_operators_deadline_is_the_last_resort_and_does_not_count_in_queues():
+    request = carried({}, default_deadline_s=60.0)
+    assert within_s(request) == 60
+    assert request.order_deadline_ns == NO_DEADLINE_NS
+
+
+def test_without_any_deadline_there_is_none():
+    assert carried({}).deadline_ns == NO_DEADLINE_NS
+
+
+@pytest.mark.parametrize(("given", "carries"), [(1, 1), (1000, 1000), (0, 7), (None, 7)])
+def test_priority_0_or_none_is_the_operators_default(given, carries):
+    fields = {} if given is None else {"priority": given}
+    assert carried(fields, default_priority=7).priority == carries
+
+
+@pytest.mark.parametrize("slo", ["", "0", "-5", "0.0", "nan", "inf", "1e3", "5 ms", "\u0665", "1" * 16, "0x5"])
+def test_an_slo_that_makes_no_sense_is_400(slo):
+    response = serve(lambda server: server.infer(samples(0), {"x-slo-ms": slo}))
+    assert response.status == 400
+    assert "header x-slo-ms" in response.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"timeout": -1},
+        {"timeout": "soon"},
+        {"timeout": 0.5},
+        {"timeout": True},
+        {"timeout": 1 << 60},
+        {"priority": -1},
+        {"priority": 1001},
+        {"priority": "high"},
+        {"priority": None},
+    ],
+)
+def test_a_timeout_or_priority_that_makes_no_sense_is_400_and_named(fields):
+    response = serve(lambda server: server.infer(samples(0, parameters=fields)))
+    assert response.status == 400
+    assert next(iter(fields)) in response.json()["error"]
