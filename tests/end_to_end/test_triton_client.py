@@ -87,6 +87,24 @@ def test_health_and_metadata(client):
     assert [output["name"] for output in metadata["outputs"]] == ["sum", "by"]
 
 
+def test_index_configuration_and_statistics(client):
+    assert client.get_model_repository_index() == [{"name": "sums", "version": "1", "state": "READY", "reason": ""}]
+    assert client.get_model_config("sums")["input"] == [{"name": "x", "data_type": "TYPE_FP64", "dims": [2]}]
+    before, after = [], []
+    for counts in (before, after):
+        (statistics,) = client.get_inference_statistics("sums", "1")["model_stats"]
+        counts += [statistics["inference_count"], statistics["inference_stats"]["success"]["count"]]
+        client.infer("sums", rows())
+    assert after == [before[0] + 3, before[1] + 1]
+
+
+@pytest.mark.parametrize("verb", ["load_model", "unload_model"])
+def test_a_single_model_is_neither_loaded_nor_unloaded(client, verb):
+    with pytest.raises(triton.InferenceServerException, match="on its own") as raised:
+        getattr(client, verb)("sums")
+    assert raised.value.status() == "400"
+
+
 @pytest.mark.parametrize(
     ("model", "array", "status", "reason"),
     [

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
@@ -26,6 +27,8 @@ CONTENT_ENCODING = b"content-encoding"
 INFERENCE_HEADER = b"inference-header-content-length"
 SLO_MS = b"x-slo-ms"
 HEADERS_READ = frozenset({CONTENT_LENGTH, CONTENT_ENCODING, INFERENCE_HEADER, SLO_MS})
+LOADING = re.compile("/v2/repository/models/[^/]+/(load|unload)")
+LARGEST_INDEX_BODY_BYTES = 4096
 RETRY_AFTER = (b"retry-after", b"1")
 CLOSE = (b"connection", b"close")
 LINGER_S = 2.0
@@ -57,9 +60,10 @@ class Application:
         self._metrics = metrics or NoMetrics()
         self._server_metadata = v2_json.encode(v2.server_metadata())
         self._model_metadata = v2_json.encode(v2.model_metadata(operator, inputs, outputs))
-        model = f"/v2/models/{operator}"
-        version = f"{model}/versions/{v2.MODEL_VERSION}"
-        self._infer_paths = frozenset({f"{model}/infer", f"{version}/infer"})
+        self._model_config = v2_json.encode(v2.model_config(operator, inputs, outputs))
+        self._posts: dict[str, Callable[[Message, Receive, Send], Awaitable[None]]] = {
+            "/v2/repository/index": self._post_index,
+        }
         self._gets: dict[str, Callable[[Send], Awaitable[None]]] = {
             "/v2": self._get_server,
             "/v2/health/live": self._get_live,
@@ -67,11 +71,17 @@ class Application:
             "/v2/health/ready": self._get_ready,
             "/readyz": self._get_ready,
             "/metrics": self._get_metrics,
-            model: self._get_model,
-            version: self._get_model,
-            f"{model}/ready": self._get_model_ready,
-            f"{version}/ready": self._get_model_ready,
+            "/v2/models/stats": self._get_statistics,
         }
+        model = f"/v2/models/{operator}"
+        for path in (model, f"{model}/versions/{v2.MODEL_VERSION}"):
+            self._posts[f"{path}/infer"] = self._infer
+            self._gets |= {
+                path: self._get_model,
+                f"{path}/ready": self._get_model_ready,
+                f"{path}/config": self._get_config,
+                f"{path}/stats": self._get_statistics,
+            }
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request; every error becomes a status, and what is our fault an id that the log explains."""
@@ -93,11 +103,12 @@ class Application:
 
     async def _route(self, scope: Message, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
-        if path in self._infer_paths:
+        post = self._posts.get(path)
+        if post is not None:
             if method != "POST":
                 await _respond_error(send, 405, f"{method} is not allowed here, POST is", [(b"allow", b"POST")])
                 return
-            await self._infer(scope, receive, send)
+            await post(scope, receive, send)
             return
         answer = self._gets.get(path)
         if answer is not None:
@@ -106,6 +117,8 @@ class Application:
                 return
             await answer(send)
             return
+        if loading := LOADING.fullmatch(path):
+            v2.refuse_loading(loading[1])
         await _respond_error(send, 404, self._not_found(path))
 
     def _not_found(self, path: str) -> str:
@@ -165,6 +178,18 @@ class Application:
 
     async def _get_model(self, send: Send) -> None:
         await _respond(send, 200, self._model_metadata)
+
+    async def _get_config(self, send: Send) -> None:
+        await _respond(send, 200, self._model_config)
+
+    async def _get_statistics(self, send: Send) -> None:
+        statistics = v2.model_statistics(self._operator, self._metrics.totals(self._operator))
+        await _respond(send, 200, v2_json.encode({"model_stats": [statistics]}))
+
+    async def _post_index(self, scope: Message, receive: Receive, send: Send) -> None:
+        ready_only = v2_json.wants_ready_only(await _read_body(receive, LARGEST_INDEX_BODY_BYTES, None))
+        index = v2.repository_index(self._operator, self._service.ready, ready_only=ready_only)
+        await _respond(send, 200, v2_json.encode(index))
 
     async def _get_live(self, send: Send) -> None:
         await _respond(send, 200, b'{"live":true}')

@@ -211,3 +211,66 @@ def test_a_timeout_or_priority_that_makes_no_sense_is_400_and_named(fields):
     response = serve(lambda server: server.infer(samples(0, parameters=fields)))
     assert response.status == 400
     assert next(iter(fields)) in response.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/v2/models/stats", "/v2/models/sums/stats", "/v2/models/sums/versions/1/stats"])
+def test_statistics_tell_what_was_answered_and_what_failed(path):
+    async def use(server: Server) -> Any:
+        await server.infer(samples(0, 1))
+        await server.infer(samples(2))
+        await server.infer(samples(10))
+        return (await server.ask("GET", path)).json()
+
+    (statistics,) = serve(use)["model_stats"]
+    assert (statistics["name"], statistics["version"]) == ("sums", "1")
+    assert statistics["inference_count"] == 3
+    assert statistics["execution_count"] == 4  # sample 1 went on to the second model
+    assert statistics["last_inference"] > 1.7e12
+    took = statistics["inference_stats"]
+    assert (took["success"]["count"], took["fail"]["count"], took["queue"]["count"]) == (2, 1, 3)
+    assert took["success"]["ns"] >= 6_000_000
+    assert took["fail"]["ns"] >= 1_000_000
+    assert took["compute_infer"]["count"] == 4
+    assert took["compute_infer"]["ns"] >= 7_000_000  # three batches of 1 ms and one of 4 ms are profiled
+
+
+def test_statistics_of_nothing_are_zeros():
+    (statistics,) = serve(lambda server: server.ask("GET", "/v2/models/stats")).json()["model_stats"]
+    assert statistics["last_inference"] == statistics["inference_count"] == 0
+    assert all(took == {"count": 0, "ns": 0} for took in statistics["inference_stats"].values())
+
+
+@pytest.mark.parametrize(("body", "ready_only"), [(b"", False), (b"{}", False), (b'{"ready":true}', True)])
+def test_the_index_names_the_operator_and_its_state(body, ready_only):
+    async def use(server: Server) -> Any:
+        before = (await server.ask("POST", "/v2/repository/index", body)).json()
+        server.backend.lose(0)
+        return before, (await server.ask("POST", "/v2/repository/index", body)).json()
+
+    ready, lost = serve(use)
+    assert ready == [{"name": "sums", "version": "1", "state": "READY", "reason": ""}]
+    if ready_only:
+        assert lost == []
+    else:
+        assert lost[0]["state"] == "UNAVAILABLE"
+        assert "worker" in lost[0]["reason"]
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"[]", 400), (b"\xff", 400), (b'{"ready":1}', 400), (b" " * 5000, 413)])
+def test_a_request_for_the_index_that_makes_no_sense_is_refused(body, status):
+    assert serve(lambda server: server.ask("POST", "/v2/repository/index", body)).status == status
+
+
+@pytest.mark.parametrize("verb", ["load", "unload"])
+@pytest.mark.parametrize("model", ["sums", "other"])
+def test_a_single_model_is_neither_loaded_nor_unloaded(verb, model):
+    response = serve(lambda server: server.ask("POST", f"/v2/repository/models/{model}/{verb}"))
+    assert response.status == 400
+    assert f"cannot be {verb}ed on its own" in response.json()["error"]
+
+
+def test_the_configuration_has_dimensions_without_rows():
+    config = serve(lambda server: server.ask("GET", "/v2/models/sums/config")).json()
+    assert config["input"] == [{"name": "sample", "data_type": "TYPE_INT64", "dims": []}]
+    assert [output["data_type"] for output in config["output"]] == ["TYPE_FP64", "TYPE_STRING"]
+    assert config["max_batch_size"] == 1 << 20
