@@ -76,6 +76,19 @@ def test_a_large_binary_tensor_crosses_whole(client):
     np.testing.assert_array_equal(answer.as_numpy("sum"), array.sum(axis=1))
 
 
+@pytest.mark.parametrize("request_algorithm", ["gzip", "deflate"])
+@pytest.mark.parametrize("response_algorithm", ["gzip", "deflate"])
+def test_bodies_may_be_compressed_both_ways(client, request_algorithm, response_algorithm):
+    array = np.full((5_000, 2), 2.0)
+    answer = client.infer(
+        "sums",
+        rows(array),
+        request_compression_algorithm=request_algorithm,
+        response_compression_algorithm=response_algorithm,
+    )
+    np.testing.assert_array_equal(answer.as_numpy("sum"), array.sum(axis=1))
+
+
 def test_health_and_metadata(client):
     assert client.is_server_live()
     assert client.is_server_ready()

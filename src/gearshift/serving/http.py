@@ -12,7 +12,7 @@ from gearshift.model import TensorSpec
 from gearshift.observability.metrics import CONTENT_TYPE, Metrics, NoMetrics
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service import Service
-from gearshift.serving import v2, v2_json
+from gearshift.serving import compression, v2, v2_json
 from gearshift.serving.connection import CONNECTION, Connection
 
 Message = MutableMapping[str, Any]
@@ -25,8 +25,9 @@ BINARY = b"application/octet-stream"
 CONTENT_LENGTH = b"content-length"
 CONTENT_ENCODING = b"content-encoding"
 INFERENCE_HEADER = b"inference-header-content-length"
+ACCEPT_ENCODING = b"accept-encoding"
 SLO_MS = b"x-slo-ms"
-HEADERS_READ = frozenset({CONTENT_LENGTH, CONTENT_ENCODING, INFERENCE_HEADER, SLO_MS})
+HEADERS_READ = frozenset({CONTENT_LENGTH, CONTENT_ENCODING, ACCEPT_ENCODING, INFERENCE_HEADER, SLO_MS})
 LOADING = re.compile("/v2/repository/models/[^/]+/(load|unload)")
 LARGEST_INDEX_BODY_BYTES = 4096
 RETRY_AFTER = (b"retry-after", b"1")
@@ -91,6 +92,8 @@ class Application:
             await self._route(scope, receive, send)
         except ClientGone:
             return
+        except compression.TooLargeInside as error:
+            await _respond_error(send, error.http_status, str(error))
         except TooLarge as error:
             await _respond_before_body_is_read(receive, send, error.http_status, str(error))
         except (QueueFull, NotReady) as error:
@@ -133,6 +136,9 @@ class Application:
         slo_us = v2.timeout_us_of_slo(head[SLO_MS].decode("latin-1")) if SLO_MS in head else 0
         with self._service.reading(length or 0) as hold:
             body = await _read_body(receive, self._largest_body_bytes, hold if length is None else None)
+            if CONTENT_ENCODING in head:
+                encoding = head[CONTENT_ENCODING].lower()
+                body = await compression.decompress(body, encoding, self._largest_body_bytes, hold)
         header_bytes = _header_bytes(head[INFERENCE_HEADER]) if INFERENCE_HEADER in head else None
         request = v2_json.parse_request(body, self._inputs, self._output_names, header_bytes)
         deadline_ns = NO_DEADLINE_NS
@@ -156,16 +162,17 @@ class Application:
             await _respond_failed(send, answer.reason)
             return
         body, header_bytes = v2_json.encode_answer(self._operator, request, answer)
-        if header_bytes is None:
-            await _respond(send, 200, body)
-        else:
-            extra = [(INFERENCE_HEADER, str(header_bytes).encode())]
-            await _respond(send, 200, body, content_type=BINARY, extra=extra)
+        content_type = JSON if header_bytes is None else BINARY
+        extra = [] if header_bytes is None else [(INFERENCE_HEADER, str(header_bytes).encode())]
+        if len(body) >= compression.SMALLEST_BYTES and ACCEPT_ENCODING in head:
+            accepted = compression.chosen_encoding(head[ACCEPT_ENCODING])
+            if accepted is not None:
+                body = await compression.compress(body, accepted)
+                extra += [(CONTENT_ENCODING, accepted), (b"vary", ACCEPT_ENCODING)]
+        await _respond(send, 200, body, content_type=content_type, extra=extra)
 
     def _body_length(self, head: Mapping[bytes, bytes]) -> int | None:
         """What Content-Length says; raises `TooLarge` when it is over the bound, so before the body is read."""
-        if CONTENT_ENCODING in head and head[CONTENT_ENCODING].lower() != b"identity":
-            raise InvalidInput("the body is compressed", where="header content-encoding", remedy="send it plain")
         if CONTENT_LENGTH not in head:
             return None
         length = int(head[CONTENT_LENGTH])

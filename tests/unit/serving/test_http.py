@@ -1,7 +1,9 @@
 """The application spoken to without a socket, over emulated devices."""
 
 import asyncio
+import gzip
 import json
+import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -274,3 +276,47 @@ def test_the_configuration_has_dimensions_without_rows():
     assert config["input"] == [{"name": "sample", "data_type": "TYPE_INT64", "dims": []}]
     assert [output["data_type"] for output in config["output"]] == ["TYPE_FP64", "TYPE_STRING"]
     assert config["max_batch_size"] == 1 << 20
+
+
+@pytest.mark.parametrize(("encoding", "squeeze"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_a_compressed_request_is_read_and_cut_where_it_was_before(encoding, squeeze):
+    body, headers = binary_samples(0, 1)
+    response = serve(lambda server: server.infer(squeeze(body), headers | {"content-encoding": encoding}))
+    assert response.json()["outputs"][1]["data"] == ["small-0", "large-1"]
+
+
+def test_a_body_over_the_bound_once_decompressed_is_413():
+    bomb = gzip.compress(b" " * (64 << 20))
+    response = serve(lambda server: server.infer(bomb, {"content-encoding": "gzip"}))
+    assert response.status == 413
+    assert "connection" not in response.headers
+    assert "once it is decompressed" in response.json()["error"]
+
+
+def test_decompressed_bytes_count_among_those_that_are_held():
+    large = gzip.compress(json.dumps(samples(0)).encode() + b" " * 100_000)
+
+    async def use(server: Server) -> list[int]:
+        plain = json.dumps(samples(1)).encode()
+        with server.service.reading(len(plain)):
+            refused = await server.infer(large, {"content-encoding": "gzip"})
+        served = await server.infer(large, {"content-encoding": "gzip"})
+        return [refused.status, served.status]
+
+    assert serve(use, service={"most_waiting_bytes": 50_000}) == [429, 200]
+
+
+@pytest.mark.parametrize(("rows", "compressed"), [(10, False), (2000, True)])
+def test_large_answers_are_compressed_for_those_who_accept_it(rows, compressed):
+    async def use(server: Server) -> tuple[Response, Response]:
+        body = samples(*[number % 10 for number in range(rows)])
+        return await server.infer(body, {"accept-encoding": "gzip"}), await server.infer(body)
+
+    answered, plain = serve(use)
+    assert "content-encoding" not in plain.headers
+    assert ("content-encoding" in answered.headers) == compressed
+    if compressed:
+        assert len(answered.body) < len(plain.body) / 5
+        assert answered.headers["vary"] == "accept-encoding"
+        answered = Response(200, {}, gzip.decompress(answered.body))
+    assert answered.json()["outputs"] == plain.json()["outputs"]
