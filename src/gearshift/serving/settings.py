@@ -28,6 +28,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     drain_s: Annotated[float, _help("How long accepted requests may take after SIGTERM or Ctrl-C, in seconds.")] = 30.0
     longest_start_s: Annotated[float, _help("How long models may take to load, in seconds.")] = 120.0
 
+    api_keys: Annotated[str | None, _help("A file of API keys, one per line; requests without one are refused.")] = None
+    admin_keys: Annotated[str | None, _help("A file of keys that administration needs in place of API keys.")] = None
+    tls_certificate: Annotated[str | None, _help("A PEM file of the certificate chain, to serve HTTPS.")] = None
+    tls_key: Annotated[str | None, _help("A PEM file of the certificate's key.")] = None
+
     def __post_init__(self) -> None:
         require(bool(self.host), "host is empty", remedy="give an address, such as 127.0.0.1")
         require(0 <= self.port <= 65535, f"port is {self.port}", remedy="give a number from 0 to 65535")
@@ -44,3 +49,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         require(0 < self.longest_read_s <= 86_400, f"longest_read_s is {self.longest_read_s}, needs 0 to 86400")
         require(0 <= self.drain_s <= 86_400, f"drain_s is {self.drain_s}, needs 0 to 86400")
         require(0 < self.longest_start_s <= 86_400, f"longest_start_s is {self.longest_start_s}, needs 0 to 86400")
+        require(
+            (self.tls_certificate is None) == (self.tls_key is None),
+            "of tls_certificate and tls_key one is missing",
+            remedy="give both, or neither",
+        )
