@@ -55,6 +55,7 @@ class Application:
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         largest_body_bytes: int,
+        limits: v2.Limits = v2_json.DEFAULT_LIMITS,
         metrics: Metrics | NoMetrics | None = None,
         keys: Keys | None = None,
     ) -> None:
@@ -62,6 +63,7 @@ class Application:
         self._inputs = {spec.name: spec for spec in inputs}
         self._output_names = tuple(spec.name for spec in outputs)
         self._largest_body_bytes = largest_body_bytes
+        self._limits = limits
         self._metrics = metrics or NoMetrics()
         self._keys = keys
         self._server_metadata = v2_json.encode(v2.server_metadata())
@@ -155,7 +157,7 @@ class Application:
                 encoding = head[CONTENT_ENCODING].lower()
                 body = await compression.decompress(body, encoding, self._largest_body_bytes, hold)
         header_bytes = _header_bytes(head[INFERENCE_HEADER]) if INFERENCE_HEADER in head else None
-        request = v2_json.parse_request(body, self._inputs, self._output_names, header_bytes)
+        request = v2_json.parse_request(body, self._inputs, self._output_names, header_bytes, self._limits)
         deadline_ns = NO_DEADLINE_NS
         if timeout_us := request.timeout_us or slo_us:
             deadline_ns = self._service.now_ns() + timeout_us * 1000

@@ -36,6 +36,7 @@ from gearshift.serving.keys import Keys, read_keys
 from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.tls import require_certificate
+from gearshift.serving.v2 import Limits
 
 BackendKind = Literal["local", "emulated"]
 Say = Callable[[str], None]
@@ -286,6 +287,7 @@ class ServerProcess:
             inputs=task.inputs,
             outputs=task.outputs,
             largest_body_bytes=settings.largest_body_bytes,
+            limits=Limits(most_tensors=settings.most_tensors, most_elements=settings.most_elements),
             metrics=metrics,
             keys=keys,
         )

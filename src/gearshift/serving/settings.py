@@ -22,6 +22,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     )
     largest_body_bytes: Annotated[int, _help("The largest request body.")] = 64 << 20
     largest_header_bytes: Annotated[int, _help("The largest request head.")] = 64 << 10
+    most_tensors: Annotated[int, _help("The most inputs, and the most outputs, of a request.")] = 1024
+    most_elements: Annotated[int, _help("The most elements of an input.")] = 1 << 24
     most_connections: Annotated[int, _help("Open connections beyond which new ones are closed at once.")] = 10_000
     longest_read_s: Annotated[float, _help("How long a client may take to send one request, in seconds.")] = 60.0
     keep_alive_s: Annotated[int, _help("How long an idle connection is kept, in seconds.")] = 75
@@ -41,6 +43,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "most_waiting_bytes",
             "largest_body_bytes",
             "largest_header_bytes",
+            "most_tensors",
+            "most_elements",
             "most_connections",
             "keep_alive_s",
         ):
