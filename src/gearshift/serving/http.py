@@ -138,7 +138,8 @@ class Application:
                 return
             await answer(send)
             return
-        if loading := LOADING.fullmatch(path):
+        loading = LOADING.fullmatch(path)
+        if loading and method == "POST":
             v2.refuse_loading(loading[1])
         await _respond_error(send, 404, self._not_found(path))
 
@@ -189,10 +190,7 @@ class Application:
         content_type = JSON if header_bytes is None else BINARY
         extra = [] if header_bytes is None else [(INFERENCE_HEADER, str(header_bytes).encode())]
         if len(body) >= compression.SMALLEST_BYTES and ACCEPT_ENCODING in head:
-            accepted = compression.chosen_encoding(head[ACCEPT_ENCODING])
-            if accepted is not None:
-                body = await compression.compress(body, accepted)
-                extra += [(CONTENT_ENCODING, accepted), (b"vary", ACCEPT_ENCODING)]
+            body = await _compressed(body, head[ACCEPT_ENCODING], extra)
         await _respond(send, 200, body, content_type=content_type, extra=extra)
 
     def _body_length(self, head: Mapping[bytes, bytes]) -> int | None:
@@ -262,6 +260,15 @@ async def _read_body(receive: Receive, largest_bytes: int, hold: Callable[[int],
         if hold is not None:
             hold(len(part))
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _compressed(body: bytes, accepted: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """`body` as the client accepts it best; what it becomes is added to `headers`."""
+    encoding = compression.chosen_encoding(accepted)
+    if encoding is None:
+        return body
+    headers += [(CONTENT_ENCODING, encoding), (b"vary", ACCEPT_ENCODING)]
+    return await compression.compress(body, encoding)
 
 
 def _header_bytes(value: bytes) -> int:
