@@ -38,6 +38,13 @@ class UnknownModel(InvalidInput):
     http_status = 404
 
 
+class NoAccess(InvalidInput):
+    """A request carries no key, or one that does not open what it asks for."""
+
+    kind = "no_access"
+    http_status = 401
+
+
 class TooLarge(InvalidInput):
     """A request body is over the limit."""
 

@@ -1,131 +1,208 @@
-"""The Open Inference Protocol V2 in JSON: requests checked and turned into arrays, answers turned into text."""
+"""The Open Inference Protocol V2 in JSON: requests turned into arrays, answers turned into text."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift import __version__
 from gearshift.errors import InvalidInput, require
-from gearshift.model import DATATYPES, Arrays, TensorSpec
-from gearshift.request import LEAST_URGENT, Answer, RowFacts
+from gearshift.model import DATATYPES, TensorSpec
+from gearshift.request import LEAST_URGENT, Answer
 from gearshift.runtime.transport import datatype_named
+from gearshift.serving.v2 import (
+    FLOATS,
+    LONGEST_TIMEOUT_US,
+    MODEL_VERSION,
+    InferRequest,
+    Limits,
+    answer_parameters,
+    answered_arrays,
+    declared_input,
+    require_few_tensors,
+    require_finite,
+    whole_request,
+)
+from gearshift.serving.v2_binary import BinaryTensors, read_tensor, write_tensor
 
-MODEL_VERSION = "1"
-MOST_ROWS = 1 << 20
-LONGEST_TIMEOUT_US = 1 << 52
-ROW_FACTS = ("gearshift_model", "gearshift_stage", "gearshift_certainty", "gearshift_exit_segment")
 
-_FLOATS = frozenset({"FP16", "FP32", "FP64"})
+def _bounds(**bounds: int) -> msgspec.Meta:
+    """What the description says of a number; the check itself, with a better sentence, is in `v2`."""
+    return msgspec.Meta(extra_json_schema=bounds)
 
 
-class _Input(msgspec.Struct):
+class InputParameters(msgspec.Struct):
+    """How many bytes after the JSON are the tensor's; shared memory is refused."""
+
+    binary_data_size: Annotated[int | None, _bounds(minimum=0)] = None
+    shared_memory_region: str | None = None
+
+
+class InputTensor(msgspec.Struct):
+    """An input: its data flat or nested as its shape is, or in binary after the JSON."""
+
     name: str
-    shape: list[int]
+    shape: list[Annotated[int, _bounds(minimum=1)]]
     datatype: str
-    data: msgspec.Raw
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    parameters: InputParameters | None = None
 
 
-class _Output(msgspec.Struct):
+class AskedParameters(msgspec.Struct):
+    """Whether an output is wanted in binary; classification and shared memory are refused."""
+
+    binary_data: bool | None = None
+    classification: int = 0
+    shared_memory_region: str | None = None
+
+
+class AskedOutput(msgspec.Struct):
+    """An output that is wanted."""
+
     name: str
+    parameters: AskedParameters | None = None
 
 
-class _Parameters(msgspec.Struct):
-    priority: int = 0
-    timeout: int = 0
+class InferParameters(msgspec.Struct):
+    """Priority, 1 first and 0 for the operator's; timeout in microseconds, 0 for none; all outputs in binary."""
+
+    priority: Annotated[int, _bounds(minimum=0, maximum=LEAST_URGENT)] = 0
+    timeout: Annotated[int, _bounds(minimum=0, maximum=LONGEST_TIMEOUT_US)] = 0
+    binary_data_output: bool = False
 
 
-class _Body(msgspec.Struct):
-    inputs: list[_Input]
+class InferBody(msgspec.Struct):
+    """A request for inference; without `outputs` all are answered."""
+
+    inputs: list[InputTensor]
     id: str = ""
-    parameters: _Parameters = msgspec.field(default_factory=_Parameters)
-    outputs: list[_Output] | None = None
+    parameters: InferParameters = msgspec.field(default_factory=InferParameters)
+    outputs: list[AskedOutput] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class InferRequest:
-    """A request that fits the operator: arrays of `rows` rows, and what was asked beside.
+class IndexBody(msgspec.Struct):
+    """A request for the index, perhaps of what is ready alone."""
 
-    `outputs` are the names asked for, None for all.  `timeout_us` is 0 when absent.
-    """
-
-    id: str
-    inputs: Arrays
-    rows: int
-    priority: int
-    timeout_us: int
-    outputs: tuple[str, ...] | None
+    ready: bool = False
 
 
-_BODY = msgspec.json.Decoder(_Body)
+DEFAULT_LIMITS = Limits()
+LARGE_BYTES = 64 << 10
+
+_INDEX = msgspec.json.Decoder(IndexBody)
+_BODY = msgspec.json.Decoder(InferBody)
 _ENCODER = msgspec.json.Encoder()
 
 
 # Requests ------------------------------------------------------------------------------------------------------------
 
 
-def parse_request(body: bytes, inputs: Mapping[str, TensorSpec], outputs: Sequence[str]) -> InferRequest:
+def parse_request(
+    body: bytes,
+    inputs: Mapping[str, TensorSpec],
+    outputs: Sequence[str],
+    header_bytes: int | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> InferRequest:
     """The request in `body`; raises `InvalidInput` that names the field and the reason.
 
-    `outputs` are the names of the operator's outputs; without any, every name is let through.
+    Of a request with binary tensors the first `header_bytes` are JSON, and the tensors follow; the arrays share the
+    body's memory.  `outputs` are the names of the operator's outputs; without any, every name is let through.
     """
+    text, binary = (body, None) if header_bytes is None else _split(body, header_bytes)
     try:
-        request = _BODY.decode(body)
+        request = _BODY.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the body is no inference request: {error}") from None
-    arrays = _arrays(request.inputs, inputs)
-    rows = len(next(iter(arrays.values())))
-    for name, array in arrays.items():
-        require(len(array) == rows, f"has {len(array)} rows, other inputs have {rows}", where=f"input {name!r}")
-    priority, timeout_us = request.parameters.priority, request.parameters.timeout
-    require(0 <= priority <= LEAST_URGENT, f"priority is {priority}, needs 0 to {LEAST_URGENT}", where="parameters")
-    require(0 <= timeout_us <= LONGEST_TIMEOUT_US, f"timeout is {timeout_us} microseconds", where="parameters")
-    return InferRequest(
+    require_few_tensors(len(request.inputs), len(request.outputs or ()), limits)
+    arrays: dict[str, NDArray[Any]] = {}
+    for tensor in request.inputs:
+        spec = declared_input(tensor.name, tensor.datatype, tensor.shape, inputs, limits)
+        if spec.name in arrays:
+            raise InvalidInput("is given twice", where=f"input {spec.name!r}")
+        array = _array(tensor, binary)
+        require_finite(array, spec)
+        arrays[spec.name] = array
+    if binary is not None:
+        binary.end()
+    return whole_request(
+        arrays,
+        inputs,
         id=request.id,
-        inputs=arrays,
-        rows=rows,
-        priority=priority,
-        timeout_us=timeout_us,
-        outputs=None if request.outputs is None else _known_outputs(request.outputs, outputs),
+        priority=request.parameters.priority,
+        timeout_us=request.parameters.timeout,
+        outputs=None if request.outputs is None else [output.name for output in request.outputs],
+        known_outputs=outputs,
+        binary_output=request.parameters.binary_data_output,
+        binary_outputs=None if request.outputs is None else _binary_outputs(request.outputs),
     )
 
 
-def _arrays(given: Sequence[_Input], specs: Mapping[str, TensorSpec]) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {}
-    for tensor in given:
-        where = f"input {tensor.name!r}"
-        spec = specs.get(tensor.name)
-        if spec is None:
-            raise InvalidInput("there is no such input", where=where, remedy=f"the inputs are {sorted(specs)}")
-        require(tensor.name not in arrays, "is given twice", where=where)
-        arrays[tensor.name] = _array(tensor, spec, where)
-    missing = sorted(specs.keys() - arrays.keys())
-    require(not missing, f"inputs {missing} are missing")
-    return {name: arrays[name] for name in specs}
+def wants_ready_only(body: bytes) -> bool:
+    """Whether a request for the repository's index wants models that are ready alone; an empty body is fine."""
+    try:
+        return bool(body) and _INDEX.decode(body).ready
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"the body is no request for an index: {error}") from None
 
 
-def _array(tensor: _Input, spec: TensorSpec, where: str) -> NDArray[Any]:
-    require(tensor.datatype == spec.datatype, f"datatype is {tensor.datatype!r}, needs {spec.datatype!r}", where=where)
-    _check_shape(tensor.shape, spec.shape, where)
-    array = _numbers(bytes(tensor.data), tensor.shape, spec.datatype, where)
-    if spec.datatype in _FLOATS and not np.isfinite(array).all():
-        raise InvalidInput(f"data has a number that is not finite in {spec.datatype}", where=where)
-    return array
+def _split(body: bytes, header_bytes: int) -> tuple[memoryview, BinaryTensors]:
+    require(
+        0 <= header_bytes <= len(body),
+        f"Inference-Header-Content-Length is {header_bytes}, the body has {len(body)} bytes",
+    )
+    view = memoryview(body)
+    return view[:header_bytes], BinaryTensors(view[header_bytes:])
 
 
-def _check_shape(shape: list[int], wanted: tuple[int, ...], where: str) -> None:
-    fits = len(shape) == len(wanted) and all(n >= 1 and w in (n, -1) for n, w in zip(shape, wanted, strict=True))
-    require(fits, f"shape is {shape}, needs {list(wanted)}, -1 being any number from 1", where=where)
-    require(shape[0] <= MOST_ROWS, f"shape has {shape[0]} rows, at most {MOST_ROWS} are taken", where=where)
+def _array(tensor: InputTensor, binary: BinaryTensors | None) -> NDArray[Any]:
+    where = f"input {tensor.name!r}"
+    size_bytes = None
+    if tensor.parameters is not None:
+        size_bytes = tensor.parameters.binary_data_size
+        _refuse_shared_memory(tensor.parameters.shared_memory_region, where)
+    if size_bytes is None:
+        if tensor.data is msgspec.UNSET:
+            raise InvalidInput("has no data", where=where, remedy="give data, or binary_data_size and bytes")
+        return _numbers(bytes(tensor.data), tensor.shape, tensor.datatype, where)
+    require(tensor.data is msgspec.UNSET, "has both data and binary_data_size", where=where, remedy="give one")
+    if binary is None:
+        raise InvalidInput(
+            "has binary_data_size, but the header Inference-Header-Content-Length is missing", where=where
+        )
+    return read_tensor(binary.take(size_bytes, where), tensor.shape, tensor.datatype, where)
+
+
+def _binary_outputs(outputs: Sequence[AskedOutput]) -> dict[str, bool]:
+    """Which outputs say whether they are wanted as raw bytes, and what they say."""
+    said = {}
+    for output in outputs:
+        if output.parameters is not None:
+            where = f"output {output.name!r}"
+            _refuse_shared_memory(output.parameters.shared_memory_region, where)
+            require(
+                output.parameters.classification == 0,
+                "classification is not done here",
+                where=where,
+                remedy="ask for the output itself",
+            )
+            if output.parameters.binary_data is not None:
+                said[output.name] = output.parameters.binary_data
+    return said
+
+
+def _refuse_shared_memory(region: str | None, where: str) -> None:
+    require(region is None, "shared memory is not taken", where=where, remedy="send the tensor in the body")
 
 
 def _numbers(data: bytes, shape: list[int], datatype: str, where: str) -> NDArray[Any]:
     """The array in `data`, written flat or nested as its shape is."""
+    expected = math.prod(shape)
+    if len(data) > LARGE_BYTES and datatype != "BYTES" and data.count(b",") >= expected:
+        raise InvalidInput(f"data has more than the {expected} elements that shape says", where=where)
     nested = len(shape) > 1 and data.lstrip()[:1] == b"[" and data.lstrip()[1:].lstrip()[:1] == b"["
     try:
         values = _decoder(datatype, len(shape) if nested else 1).decode(data)
@@ -140,7 +217,6 @@ def _numbers(data: bytes, shape: list[int], datatype: str, where: str) -> NDArra
     if nested:
         require(array.shape == tuple(shape), f"data has shape {list(array.shape)}, shape says {shape}", where=where)
         return array
-    expected = math.prod(shape)
     require(len(array) == expected, f"data has {len(array)} elements, shape says {expected}", where=where)
     return array.reshape(shape)
 
@@ -152,69 +228,33 @@ def _decoder(datatype: str, depth: int) -> msgspec.json.Decoder[Any]:
         element = str
     elif datatype == "BOOL":
         element = bool
-    elif datatype in _FLOATS:
+    elif datatype in FLOATS:
         element = float
     for _ in range(depth):
         element = list[element]
     return msgspec.json.Decoder(element)
 
 
-def _known_outputs(asked: Sequence[_Output], known: Sequence[str]) -> tuple[str, ...]:
-    for output in asked:
-        if known and output.name not in known and output.name not in ROW_FACTS:
-            raise InvalidInput(
-                "there is no such output", where=f"output {output.name!r}", remedy=f"the outputs are {sorted(known)}"
-            )
-    return tuple(dict.fromkeys(output.name for output in asked))
-
-
 # Answers -------------------------------------------------------------------------------------------------------------
 
 
-def encode_answer(operator: str, request: InferRequest, answer: Answer) -> bytes:
-    """The answer as the protocol's JSON; raises `InvalidInput` when an output asked for was not answered."""
-    arrays: Any = answer.outputs
-    if request.outputs is not None:
-        arrays = _selected(request.outputs, arrays, answer.rows)
+def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple[bytes, int | None]:
+    """The answer's body, and how much of it is JSON where binary tensors follow.
+
+    Raises `InvalidInput` when an output asked for was not answered.
+    """
+    buffers: list[bytes | memoryview] = []
+    tensors = [
+        _binary_tensor(name, array, buffers) if request.wants_binary(name) else _tensor(name, array)
+        for name, array in answered_arrays(request, answer).items()
+    ]
     response: dict[str, Any] = {"model_name": operator, "model_version": MODEL_VERSION}
     if request.id:
         response["id"] = request.id
-    response["parameters"] = {
-        "gear": answer.gear,
-        "queue_s": answer.queue_s,
-        "run_s": answer.run_s,
-        "outcome": answer.outcome,
-    }
-    if answer.outcome == "degraded":
-        response["parameters"]["reason"] = answer.reason
-    response["outputs"] = [_tensor(name, array) for name, array in arrays.items()]
-    return _ENCODER.encode(response)
-
-
-def _selected(names: Sequence[str], outputs: Arrays, rows: Sequence[RowFacts]) -> dict[str, NDArray[Any]]:
-    selected = {}
-    for name in names:
-        if name in ROW_FACTS:
-            selected[name] = _row_facts(name, rows)
-        elif name in outputs:
-            selected[name] = outputs[name]
-        else:
-            raise InvalidInput(
-                "there is no such output", where=f"output {name!r}", remedy=f"the outputs are {sorted(outputs)}"
-            )
-    return selected
-
-
-def _row_facts(name: str, rows: Sequence[RowFacts]) -> NDArray[Any]:
-    match name:
-        case "gearshift_model":
-            return np.array([row.model for row in rows], dtype=object)
-        case "gearshift_stage":
-            return np.array([row.stage for row in rows], dtype=np.int64)
-        case "gearshift_certainty":
-            return np.array([row.certainty for row in rows], dtype=np.float64)
-        case _:
-            return np.array([row.exit_segment for row in rows], dtype=np.int64)
+    response["parameters"] = answer_parameters(answer)
+    response["outputs"] = tensors
+    text = _ENCODER.encode(response)
+    return (b"".join([text, *buffers]), len(text)) if buffers else (text, None)
 
 
 def _tensor(name: str, array: NDArray[Any]) -> dict[str, Any]:
@@ -225,25 +265,17 @@ def _tensor(name: str, array: NDArray[Any]) -> dict[str, Any]:
     return {"name": name, "datatype": datatype, "shape": array.shape, "data": data}
 
 
-# Metadata ------------------------------------------------------------------------------------------------------------
+def _binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> dict[str, Any]:
+    """The tensor without its data, which is put at the end of `buffers`."""
+    buffer = write_tensor(array)
+    buffers.append(buffer)
+    size = {"binary_data_size": len(buffer)}
+    return {"name": name, "datatype": datatype_named(array.dtype), "shape": array.shape, "parameters": size}
 
 
-def server_metadata() -> bytes:
-    """`GET /v2`."""
-    return _ENCODER.encode({"name": "gearshift", "version": __version__, "extensions": []})
-
-
-def model_metadata(operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bytes:
-    """`GET /v2/models/{operator}`."""
-    return _ENCODER.encode(
-        {
-            "name": operator,
-            "versions": [MODEL_VERSION],
-            "platform": "gearshift",
-            "inputs": inputs,
-            "outputs": outputs,
-        }
-    )
+def encode(content: object) -> bytes:
+    """Anything else that the protocol says, such as metadata."""
+    return _ENCODER.encode(content)
 
 
 def encode_error(text: str) -> bytes:
