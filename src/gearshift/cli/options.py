@@ -120,4 +120,5 @@ def _described(hint: Any) -> tuple[Any, str]:
     if get_origin(hint) is not Annotated:
         return hint, ""
     type_, *metas = get_args(hint)
+    type_ = next((choice for choice in get_args(type_) if choice is not type(None)), type_)  # of an optional one
     return type_, next((m.description for m in metas if isinstance(m, msgspec.Meta) and m.description), "")

@@ -11,12 +11,13 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 
 from gearshift.config import project_file
 from gearshift.errors import InvalidInput, require
+from gearshift.extras import load_extra
 from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
 from gearshift.observability.journal import Journal, NoJournal
@@ -32,6 +33,9 @@ from gearshift.runtime.service import Service
 from gearshift.serving.http import Application, connection_class
 from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from gearshift.serving.grpc_server import GrpcServer
 
 BackendKind = Literal["local", "emulated"]
 Say = Callable[[str], None]
@@ -256,6 +260,8 @@ class ServerProcess:
             metrics=metrics,
         )
         self._http = http_server(application, settings)
+        self._grpc = None if settings.grpc_port is None else grpc_server(self._service, task, settings)
+        self._grpc_port = 0
         self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
 
     async def main(self) -> int:
@@ -264,7 +270,10 @@ class ServerProcess:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
         http = loop.create_task(self._http.serve(sockets=[self._sock]))
+        draining = None
         try:
+            if self._grpc is not None:
+                self._grpc_port = await self._grpc.start(self._settings.host, self._settings.grpc_port or 0)
             if not await _done_before(self._service.start(), self._first_signal):
                 return 0
             gc.collect()
@@ -273,12 +282,18 @@ class ServerProcess:
             await self._first_signal.wait()
             for server in self._http.servers:
                 server.close()
+            if self._grpc is not None:
+                draining = loop.create_task(self._grpc.stop(self._settings.drain_s + LONGEST_END_S))
             drained = await _done_before(self._service.drain(self._settings.drain_s), self._second_signal)
             return 0 if drained else 1
         finally:
             await self._service.stop()
             self._http.should_exit = True
             self._http.force_exit = self._second_signal.is_set()
+            if self._grpc is not None:
+                await self._grpc.stop(0 if self._second_signal.is_set() else LONGEST_END_S)
+            if draining is not None:
+                await draining
             await http
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
@@ -290,10 +305,13 @@ class ServerProcess:
 
     def _ready_line(self) -> str:
         host, port = self._sock.getsockname()[:2]
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        host = f"[{host}]" if ":" in host else host
+        where = f"http://{host}:{port}"
+        if self._grpc is not None:
+            where += f" and grpc://{host}:{self._grpc_port}"
         replicas, devices = len(self._task.tables.replica_ids), len(self._task.tables.device_ids)
         counted = f"{_count(replicas, 'replica')} on {_count(devices, 'device')}"
-        return f"serving {self._task.tables.operator} at http://{where} ({counted})"
+        return f"serving {self._task.tables.operator} at {where} ({counted})"
 
 
 def _count(number: int, noun: str) -> str:
@@ -334,3 +352,18 @@ def http_server(application: Application, settings: ServerSettings) -> uvicorn.S
         timeout_graceful_shutdown=LONGEST_END_S,
     )
     return _HttpServer(config)
+
+
+def grpc_server(service: Service, task: ServingTask, settings: ServerSettings) -> "GrpcServer":
+    """The gRPC server, not started; raises `InvalidInput` where grpcio is missing."""
+    load_extra("grpc", extra="grpc", where="--grpc-port")
+    from gearshift.serving.grpc_server import GrpcServer
+
+    return GrpcServer(
+        service,
+        task.tables.operator,
+        inputs=task.inputs,
+        outputs=task.outputs,
+        largest_message_bytes=settings.largest_body_bytes,
+        most_calls=settings.most_grpc_calls,
+    )

@@ -1,0 +1,250 @@
+"""The gRPC front end: the service `inference.GRPCInferenceService` on the event loop of the HTTP front end."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from gearshift.clock import NS_PER_S
+from gearshift.errors import GearshiftError, InvalidInput, NotReady, QueueFull, UnknownModel
+from gearshift.model import TensorSpec
+from gearshift.request import NO_DEADLINE_NS
+from gearshift.runtime.service import Service
+from gearshift.serving import grpc_messages_pb2 as pb
+from gearshift.serving import v2
+from gearshift.serving.grpc_tensors import encode_answer, parse_request
+
+SERVICE = "inference.GRPCInferenceService"
+STREAM_REQUESTS = 64
+"""Requests of one stream that are at work at a time."""
+RETRY_AFTER = (("grpc-retry-pushback-ms", "1000"),)
+STATUS = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    404: grpc.StatusCode.NOT_FOUND,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+"""What an error's HTTP status is in gRPC; all others are INTERNAL."""
+
+log = logging.getLogger(__name__)
+Asked = TypeVar("Asked", bound=Message)
+
+
+class Failed(GearshiftError):
+    """An accepted request failed; the text holds an id that the log explains."""
+
+
+class GrpcServer:
+    """Answers gRPC requests for one operator; `largest_message_bytes` and `most_calls` are bounds."""
+
+    def __init__(
+        self,
+        service: Service,
+        operator: str,
+        *,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        largest_message_bytes: int,
+        most_calls: int,
+    ) -> None:
+        self._service, self._operator = service, operator
+        self._inputs = {spec.name: spec for spec in inputs}
+        self._outputs = {spec.name: spec for spec in outputs}
+        self._largest_message_bytes, self._most_calls = largest_message_bytes, most_calls
+        self._server: Any = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen on `port`, or on any free one where it is 0; raises `InvalidInput` where it cannot be used."""
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", self._largest_message_bytes),
+                ("grpc.max_send_message_length", -1),
+            ],
+            maximum_concurrent_rpcs=self._most_calls,
+        )
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
+        try:
+            bound = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except RuntimeError:
+            raise InvalidInput(
+                f"port {port} of {host} cannot be used for gRPC, or is in use", remedy="choose another with --grpc-port"
+            ) from None
+        await self._server.start()
+        return int(bound)
+
+    async def stop(self, longest_s: float) -> None:
+        """Take no more calls, and end when those at work are done, or after `longest_s`; may be called again."""
+        if self._server is not None:
+            await self._server.stop(longest_s)
+
+    def _handlers(self) -> dict[str, Any]:
+        return {
+            "ServerLive": _unary(pb.ServerLiveRequest, self._server_live),
+            "ServerReady": _unary(pb.ServerReadyRequest, self._server_ready),
+            "ModelReady": _unary(pb.ModelReadyRequest, self._model_ready),
+            "ServerMetadata": _unary(pb.ServerMetadataRequest, self._server_metadata),
+            "ModelMetadata": _unary(pb.ModelMetadataRequest, self._model_metadata),
+            "ModelConfig": _unary(pb.ModelConfigRequest, self._model_config),
+            "RepositoryIndex": _unary(pb.RepositoryIndexRequest, self._repository_index),
+            "RepositoryModelLoad": _unary(pb.RepositoryModelLoadRequest, self._refuse_loading),
+            "RepositoryModelUnload": _unary(pb.RepositoryModelUnloadRequest, self._refuse_loading),
+            "ModelInfer": grpc.unary_unary_rpc_method_handler(_guarded(self._infer)),
+            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._infer_stream),
+        }
+
+    # Inference -------------------------------------------------------------------------------------------------------
+
+    async def _infer(self, data: bytes, context: Any) -> pb.ModelInferResponse:
+        """Answer the request in `data`; a client that leaves cancels this, and what still waits leaves its queue."""
+        with self._service.reading(len(data)):
+            message = _parsed(pb.ModelInferRequest, data)
+            self._check_model(message.model_name, message.model_version)
+            request = parse_request(message, self._inputs, tuple(self._outputs))
+        answer = await self._service.infer(
+            request.inputs,
+            priority=request.priority,
+            deadline_ns=self._deadline_ns(context.time_remaining(), request.timeout_us),
+            payload_bytes=len(data),
+        )
+        if answer.outcome == "failed":
+            number = secrets.token_hex(6)
+            log.error("request failed, id %s: %s", number, answer.reason)
+            raise Failed(f"{answer.reason} (id {number})")
+        return encode_answer(self._operator, request, answer)
+
+    def _deadline_ns(self, remaining_s: float | None, timeout_us: int) -> int:
+        """The call's own deadline, else the one in the parameters, on the service's clock."""
+        if remaining_s is not None:
+            return self._service.now_ns() + int(remaining_s * NS_PER_S)
+        if timeout_us:
+            return self._service.now_ns() + timeout_us * 1000
+        return NO_DEADLINE_NS
+
+    async def _infer_stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        """Answer in the order of requests; an error is an answer too, and the stream goes on."""
+        answers: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue(STREAM_REQUESTS - 1)
+        async with asyncio.TaskGroup() as group:
+
+            async def read() -> None:
+                async for data in requests:
+                    await answers.put(group.create_task(self._infer_streamed(data, context)))
+                await answers.put(None)
+
+            group.create_task(read())
+            while (answer := await answers.get()) is not None:
+                await context.write(await answer)
+
+    async def _infer_streamed(self, data: bytes, context: Any) -> bytes:
+        try:
+            response = pb.ModelStreamInferResponse(infer_response=await self._infer(data, context))
+        except Exception as error:  # noqa: BLE001  the door to the outside
+            response = pb.ModelStreamInferResponse(error_message=_told(error))
+        return bytes(response.SerializeToString())
+
+    # All else --------------------------------------------------------------------------------------------------------
+
+    def _check_model(self, name: str, version: str) -> None:
+        if name != self._operator:
+            raise UnknownModel(f"there is no model {name[:64]!r}; this server has {self._operator!r}")
+        if version not in ("", v2.MODEL_VERSION):
+            raise UnknownModel(f"model {name!r} has no version {version[:64]!r}, only {v2.MODEL_VERSION!r}")
+
+    def _server_live(self, asked: pb.ServerLiveRequest) -> pb.ServerLiveResponse:
+        return pb.ServerLiveResponse(live=True)
+
+    def _server_ready(self, asked: pb.ServerReadyRequest) -> pb.ServerReadyResponse:
+        return pb.ServerReadyResponse(ready=self._service.ready)
+
+    def _model_ready(self, asked: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
+        self._check_model(asked.name, asked.version)
+        return pb.ModelReadyResponse(ready=self._service.ready)
+
+    def _server_metadata(self, asked: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:
+        return pb.ServerMetadataResponse(**v2.server_metadata())
+
+    def _model_metadata(self, asked: pb.ModelMetadataRequest) -> pb.ModelMetadataResponse:
+        self._check_model(asked.name, asked.version)
+        tensor = pb.ModelMetadataResponse.TensorMetadata
+        content = v2.model_metadata(self._operator, (), ())
+        for field, specs in (("inputs", self._inputs), ("outputs", self._outputs)):
+            content[field] = [tensor(name=s.name, datatype=s.datatype, shape=s.shape) for s in specs.values()]
+        return pb.ModelMetadataResponse(**content)
+
+    def _model_config(self, asked: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
+        """The configuration as Triton has it: dimensions leave out the rows."""
+        self._check_model(asked.name, asked.version)
+        return pb.ModelConfigResponse(
+            config=pb.ModelConfig(
+                name=self._operator,
+                platform=v2.SERVER_NAME,
+                max_batch_size=v2.MOST_ROWS,
+                input=[pb.ModelInput(**_configured(spec)) for spec in self._inputs.values()],
+                output=[pb.ModelOutput(**_configured(spec)) for spec in self._outputs.values()],
+            )
+        )
+
+    def _repository_index(self, asked: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
+        ready = self._service.ready
+        model = pb.RepositoryIndexResponse.ModelIndex(
+            name=self._operator, version=v2.MODEL_VERSION, state="READY" if ready else "UNAVAILABLE"
+        )
+        return pb.RepositoryIndexResponse(models=[model] if ready or not asked.ready else [])
+
+    def _refuse_loading(self, asked: Message) -> Message:
+        raise InvalidInput("models are loaded and unloaded by their plan alone", remedy="serve another plan")
+
+
+def _configured(spec: TensorSpec) -> dict[str, Any]:
+    kind = "STRING" if spec.datatype == "BYTES" else spec.datatype
+    return {"name": spec.name, "data_type": f"TYPE_{kind}", "dims": spec.shape[1:]}
+
+
+# Calls and errors ----------------------------------------------------------------------------------------------------
+
+
+def _unary(asked: type[Asked], answer: Callable[[Asked], Message]) -> Any:
+    """The handler of a method that answers at once."""
+
+    async def call(data: bytes, context: Any) -> Message:
+        return answer(_parsed(asked, data))
+
+    return grpc.unary_unary_rpc_method_handler(_guarded(call))
+
+
+def _guarded(call: Callable[[bytes, Any], Awaitable[Message]]) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    """`call` with its answer in bytes, and every error as a status."""
+
+    async def guarded(data: bytes, context: Any) -> bytes:
+        try:
+            return bytes((await call(data, context)).SerializeToString())
+        except Exception as error:  # the door to the outside
+            status = STATUS.get(error.http_status if isinstance(error, GearshiftError) else 500)
+            again = RETRY_AFTER if isinstance(error, QueueFull | NotReady) else ()
+            await context.abort(status or grpc.StatusCode.INTERNAL, _told(error), again)
+            raise
+
+    return guarded
+
+
+def _parsed(kind: type[Asked], data: bytes) -> Asked:
+    try:
+        message: Asked = kind.FromString(data)
+    except DecodeError:
+        raise InvalidInput(f"the message is no {kind.__name__}", remedy="see the protocol's definition") from None
+    return message
+
+
+def _told(error: Exception) -> str:
+    """What a client is told: the error's own text, or for what is our fault an id that the log explains."""
+    if isinstance(error, GearshiftError):
+        return str(error)
+    number = secrets.token_hex(6)
+    log.error("fault, id %s", number, exc_info=error)
+    return f"an internal error; the server's log explains id {number}"

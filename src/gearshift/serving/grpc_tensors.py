@@ -1,0 +1,175 @@
+"""The Open Inference Protocol V2 in gRPC messages: requests turned into arrays, answers turned into messages."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import InvalidInput, require
+from gearshift.model import DATATYPES, TensorSpec
+from gearshift.request import Answer
+from gearshift.runtime.transport import FrameError, pack_tensors, unpack_bytes
+from gearshift.serving.grpc_messages_pb2 import (
+    InferParameter,
+    InferTensorContents,
+    ModelInferRequest,
+    ModelInferResponse,
+)
+from gearshift.serving.v2 import (
+    MODEL_VERSION,
+    InferRequest,
+    answer_parameters,
+    answered_arrays,
+    declared_input,
+    require_finite,
+    whole_request,
+)
+
+CONTENTS = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+"""Where typed contents of each datatype stand; FP16 has no place there and travels raw."""
+
+NOT_TAKEN = ("shared_memory_region", "classification")
+"""Parameters of tensors whose neglect would leave a client waiting for what never comes."""
+
+# Requests ------------------------------------------------------------------------------------------------------------
+
+
+def parse_request(message: ModelInferRequest, inputs: Mapping[str, TensorSpec], outputs: Sequence[str]) -> InferRequest:
+    """The request in `message`; raises `InvalidInput` that names the field and the reason.
+
+    `outputs` are the names of the operator's outputs; without any, every name is let through.
+    """
+    raw = message.raw_input_contents
+    require(
+        len(raw) in (0, len(message.inputs)),
+        f"there are {len(raw)} raw contents for {len(message.inputs)} inputs",
+        where="raw_input_contents",
+        remedy="give one for each input, or contents in each input",
+    )
+    arrays: dict[str, NDArray[Any]] = {}
+    for number, tensor in enumerate(message.inputs):
+        shape = list(tensor.shape)
+        spec = declared_input(tensor.name, tensor.datatype, shape, inputs)
+        where = f"input {spec.name!r}"
+        require(spec.name not in arrays, "is given twice", where=where)
+        _refuse_parameters(tensor.parameters, where)
+        if raw:
+            require(not tensor.HasField("contents"), "has contents beside raw ones", where=where)
+            array = _from_raw(raw[number], shape, spec.datatype, where)
+        else:
+            array = _from_contents(tensor.contents, shape, spec.datatype, where)
+        require_finite(array, spec)
+        arrays[spec.name] = array
+    for output in message.outputs:
+        _refuse_parameters(output.parameters, f"output {output.name!r}")
+    return whole_request(
+        arrays,
+        inputs,
+        id=message.id,
+        priority=_integer(message.parameters, "priority"),
+        timeout_us=_integer(message.parameters, "timeout"),
+        outputs=[output.name for output in message.outputs] or None,
+        known_outputs=outputs,
+    )
+
+
+def _from_raw(data: bytes, shape: list[int], datatype: str, where: str) -> NDArray[Any]:
+    if datatype == "BYTES":
+        try:
+            return _text_where_it_is(unpack_bytes(memoryview(data), shape, text=False))
+        except FrameError as error:
+            raise InvalidInput(str(error), where=where) from None
+    dtype = np.dtype(DATATYPES[datatype])
+    expected = math.prod(shape) * dtype.itemsize
+    require(len(data) == expected, f"raw contents have {len(data)} bytes, shape says {expected}", where=where)
+    if datatype == "BOOL":
+        require(data.count(0) + data.count(1) == len(data), "a BOOL is neither 0 nor 1", where=where)
+    return np.frombuffer(data, dtype=dtype).reshape(shape)
+
+
+def _from_contents(contents: InferTensorContents, shape: list[int], datatype: str, where: str) -> NDArray[Any]:
+    field = CONTENTS.get(datatype)
+    if field is None:
+        raise InvalidInput(f"{datatype} has no typed contents", where=where, remedy="give it in raw_input_contents")
+    values = getattr(contents, field)
+    expected = math.prod(shape)
+    require(len(values) == expected, f"{field} has {len(values)} elements, shape says {expected}", where=where)
+    if datatype == "BYTES":
+        array = np.empty(expected, dtype=object)
+        array[:] = list(values)
+        return _text_where_it_is(array).reshape(shape)
+    try:
+        return np.array(list(values), dtype=DATATYPES[datatype]).reshape(shape)
+    except OverflowError:
+        raise InvalidInput(f"{field} has a number out of the range of {datatype}", where=where) from None
+
+
+def _text_where_it_is(array: NDArray[Any]) -> NDArray[Any]:
+    """Elements as text where all are UTF-8, as they come in JSON; else bytes."""
+    try:
+        elements = [element.decode() for element in array.ravel().tolist()]
+    except UnicodeDecodeError:
+        return array
+    text = np.empty(len(elements), dtype=object)
+    text[:] = elements
+    return text.reshape(array.shape)
+
+
+def _refuse_parameters(parameters: Mapping[str, InferParameter], where: str) -> None:
+    for name in NOT_TAKEN:
+        require(name not in parameters, f"parameter {name} is not taken", where=where, remedy="leave it out")
+
+
+def _integer(parameters: Mapping[str, InferParameter], name: str) -> int:
+    """The parameter's value, 0 when absent."""
+    if name not in parameters:
+        return 0
+    kind = parameters[name].WhichOneof("parameter_choice")
+    if kind not in ("int64_param", "uint64_param"):
+        raise InvalidInput(f"{name} is no integer", where="parameters", remedy="give int64_param or uint64_param")
+    return int(getattr(parameters[name], kind))
+
+
+# Answers -------------------------------------------------------------------------------------------------------------
+
+
+def encode_answer(operator: str, request: InferRequest, answer: Answer) -> ModelInferResponse:
+    """The answer with raw contents; raises `InvalidInput` when an output asked for was not answered."""
+    headers, buffers = pack_tensors(answered_arrays(request, answer))
+    outputs = [
+        ModelInferResponse.InferOutputTensor(name=header.name, datatype=header.datatype, shape=header.shape)
+        for header in headers
+    ]
+    return ModelInferResponse(
+        model_name=operator,
+        model_version=MODEL_VERSION,
+        id=request.id,
+        parameters={name: _parameter(value) for name, value in answer_parameters(answer).items()},
+        outputs=outputs,
+        raw_output_contents=[bytes(buffer) for buffer in buffers],
+    )
+
+
+def _parameter(value: int | float | str) -> InferParameter:
+    match value:
+        case int():
+            return InferParameter(int64_param=value)
+        case float():
+            return InferParameter(double_param=value)
+        case str():
+            return InferParameter(string_param=value)
