@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, require
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
-from gearshift.runtime.transport import FrameError, pack_tensors, unpack_bytes
+from gearshift.runtime.transport import datatype_named
 from gearshift.serving.grpc_messages_pb2 import (
     InferParameter,
     InferTensorContents,
@@ -26,6 +26,7 @@ from gearshift.serving.v2 import (
     require_finite,
     whole_request,
 )
+from gearshift.serving.v2_binary import read_tensor, text_where_it_is, write_tensor
 
 CONTENTS = {
     "BOOL": "bool_contents",
@@ -42,9 +43,6 @@ CONTENTS = {
     "BYTES": "bytes_contents",
 }
 """Where typed contents of each datatype stand; FP16 has no place there and travels raw."""
-
-NOT_TAKEN = ("shared_memory_region", "classification")
-"""Parameters of tensors whose neglect would leave a client waiting for what never comes."""
 
 # Requests ------------------------------------------------------------------------------------------------------------
 
@@ -70,7 +68,7 @@ def parse_request(message: ModelInferRequest, inputs: Mapping[str, TensorSpec], 
         _refuse_parameters(tensor.parameters, where)
         if raw:
             require(not tensor.HasField("contents"), "has contents beside raw ones", where=where)
-            array = _from_raw(raw[number], shape, spec.datatype, where)
+            array = read_tensor(memoryview(raw[number]), shape, spec.datatype, where)
         else:
             array = _from_contents(tensor.contents, shape, spec.datatype, where)
         require_finite(array, spec)
@@ -88,20 +86,6 @@ def parse_request(message: ModelInferRequest, inputs: Mapping[str, TensorSpec], 
     )
 
 
-def _from_raw(data: bytes, shape: list[int], datatype: str, where: str) -> NDArray[Any]:
-    if datatype == "BYTES":
-        try:
-            return _text_where_it_is(unpack_bytes(memoryview(data), shape, text=False))
-        except FrameError as error:
-            raise InvalidInput(str(error), where=where) from None
-    dtype = np.dtype(DATATYPES[datatype])
-    expected = math.prod(shape) * dtype.itemsize
-    require(len(data) == expected, f"raw contents have {len(data)} bytes, shape says {expected}", where=where)
-    if datatype == "BOOL":
-        require(data.count(0) + data.count(1) == len(data), "a BOOL is neither 0 nor 1", where=where)
-    return np.frombuffer(data, dtype=dtype).reshape(shape)
-
-
 def _from_contents(contents: InferTensorContents, shape: list[int], datatype: str, where: str) -> NDArray[Any]:
     field = CONTENTS.get(datatype)
     if field is None:
@@ -112,27 +96,27 @@ def _from_contents(contents: InferTensorContents, shape: list[int], datatype: st
     if datatype == "BYTES":
         array = np.empty(expected, dtype=object)
         array[:] = list(values)
-        return _text_where_it_is(array).reshape(shape)
+        return text_where_it_is(array).reshape(shape)
     try:
         return np.array(list(values), dtype=DATATYPES[datatype]).reshape(shape)
     except OverflowError:
         raise InvalidInput(f"{field} has a number out of the range of {datatype}", where=where) from None
 
 
-def _text_where_it_is(array: NDArray[Any]) -> NDArray[Any]:
-    """Elements as text where all are UTF-8, as they come in JSON; else bytes."""
-    try:
-        elements = [element.decode() for element in array.ravel().tolist()]
-    except UnicodeDecodeError:
-        return array
-    text = np.empty(len(elements), dtype=object)
-    text[:] = elements
-    return text.reshape(array.shape)
-
-
 def _refuse_parameters(parameters: Mapping[str, InferParameter], where: str) -> None:
-    for name in NOT_TAKEN:
-        require(name not in parameters, f"parameter {name} is not taken", where=where, remedy="leave it out")
+    """Refuse what a client would else wait for in vain."""
+    require(
+        "shared_memory_region" not in parameters,
+        "shared memory is not taken",
+        where=where,
+        remedy="send the tensor in the message",
+    )
+    require(
+        "classification" not in parameters,
+        "classification is not done here",
+        where=where,
+        remedy="ask for the output itself",
+    )
 
 
 def _integer(parameters: Mapping[str, InferParameter], name: str) -> int:
@@ -150,18 +134,15 @@ def _integer(parameters: Mapping[str, InferParameter], name: str) -> int:
 
 def encode_answer(operator: str, request: InferRequest, answer: Answer) -> ModelInferResponse:
     """The answer with raw contents; raises `InvalidInput` when an output asked for was not answered."""
-    headers, buffers = pack_tensors(answered_arrays(request, answer))
-    outputs = [
-        ModelInferResponse.InferOutputTensor(name=header.name, datatype=header.datatype, shape=header.shape)
-        for header in headers
-    ]
+    arrays = answered_arrays(request, answer)
+    tensor = ModelInferResponse.InferOutputTensor
     return ModelInferResponse(
         model_name=operator,
         model_version=MODEL_VERSION,
         id=request.id,
         parameters={name: _parameter(value) for name, value in answer_parameters(answer).items()},
-        outputs=outputs,
-        raw_output_contents=[bytes(buffer) for buffer in buffers],
+        outputs=[tensor(name=n, datatype=datatype_named(a.dtype), shape=a.shape) for n, a in arrays.items()],
+        raw_output_contents=[bytes(write_tensor(array)) for array in arrays.values()],
     )
 
 

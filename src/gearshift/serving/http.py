@@ -1,12 +1,10 @@
-"""The HTTP front end: a bare ASGI application, and the connection class that bounds headers and sees clients leave."""
+"""The HTTP front end: a bare ASGI application."""
 
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any, cast
-
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from typing import Any
 
 from gearshift.errors import GearshiftError, InvalidInput, NotReady, QueueFull, TooLarge
 from gearshift.model import TensorSpec
@@ -14,6 +12,7 @@ from gearshift.observability.metrics import CONTENT_TYPE, Metrics, NoMetrics
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service import Service
 from gearshift.serving import v2, v2_json
+from gearshift.serving.connection import CONNECTION, Connection
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -21,22 +20,20 @@ Send = Callable[[Message], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
 
 JSON = b"application/json"
+BINARY = b"application/octet-stream"
+CONTENT_LENGTH = b"content-length"
+CONTENT_ENCODING = b"content-encoding"
+INFERENCE_HEADER = b"inference-header-content-length"
+HEADERS_READ = frozenset({CONTENT_LENGTH, CONTENT_ENCODING, INFERENCE_HEADER})
 RETRY_AFTER = (b"retry-after", b"1")
 CLOSE = (b"connection", b"close")
 LINGER_S = 2.0
-CONNECTION = "gearshift.connection"
-HEAD_TOO_LARGE = b"431 Request Header Fields Too Large"
-TOO_SLOW = b"408 Request Timeout"
 
 log = logging.getLogger(__name__)
 
 
 class ClientGone(Exception):
     """The client closed its connection while its request was being read."""
-
-
-class HeadTooLarge(Exception):
-    """The head of a request is over the bound."""
 
 
 class Application:
@@ -117,10 +114,12 @@ class Application:
         return f"there is nothing at {path[:200]!r}"
 
     async def _infer(self, scope: Message, receive: Receive, send: Send) -> None:
-        length = self._body_length(scope["headers"])
+        head = {name: value for name, value in scope["headers"] if name in HEADERS_READ}
+        length = self._body_length(head)
         with self._service.reading(length or 0) as hold:
             body = await _read_body(receive, self._largest_body_bytes, hold if length is None else None)
-        request = v2_json.parse_request(body, self._inputs, self._output_names)
+        header_bytes = _header_bytes(head[INFERENCE_HEADER]) if INFERENCE_HEADER in head else None
+        request = v2_json.parse_request(body, self._inputs, self._output_names, header_bytes)
         deadline_ns = NO_DEADLINE_NS
         if request.timeout_us:
             deadline_ns = self._service.now_ns() + request.timeout_us * 1000
@@ -141,19 +140,21 @@ class Application:
         if answer.outcome == "failed":
             await _respond_failed(send, answer.reason)
             return
-        await _respond(send, 200, v2_json.encode_answer(self._operator, request, answer))
+        body, header_bytes = v2_json.encode_answer(self._operator, request, answer)
+        if header_bytes is None:
+            await _respond(send, 200, body)
+        else:
+            extra = [(INFERENCE_HEADER, str(header_bytes).encode())]
+            await _respond(send, 200, body, content_type=BINARY, extra=extra)
 
-    def _body_length(self, headers: Headers) -> int | None:
+    def _body_length(self, head: Mapping[bytes, bytes]) -> int | None:
         """What Content-Length says; raises `TooLarge` when it is over the bound, so before the body is read."""
-        length = None
-        for name, value in headers:
-            if name == b"content-length":
-                length = int(value)
-            elif name == b"content-encoding" and value.lower() != b"identity":
-                raise InvalidInput("the body is compressed", where="header content-encoding", remedy="send it plain")
-            elif name == b"inference-header-content-length":
-                raise InvalidInput("binary tensors are not taken", remedy="write tensors in JSON")
-        if length is not None and length > self._largest_body_bytes:
+        if CONTENT_ENCODING in head and head[CONTENT_ENCODING].lower() != b"identity":
+            raise InvalidInput("the body is compressed", where="header content-encoding", remedy="send it plain")
+        if CONTENT_LENGTH not in head:
+            return None
+        length = int(head[CONTENT_LENGTH])
+        if length > self._largest_body_bytes:
             raise _too_large(length, self._largest_body_bytes)
         return length
 
@@ -202,6 +203,12 @@ async def _read_body(receive: Receive, largest_bytes: int, hold: Callable[[int],
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def _header_bytes(value: bytes) -> int:
+    if not value.isdigit() or len(value) > 18:
+        raise InvalidInput("is no number of bytes", where="header inference-header-content-length")
+    return int(value)
+
+
 def _too_large(size_bytes: int, largest_bytes: int) -> TooLarge:
     return TooLarge(f"the body has {size_bytes} bytes or more, at most {largest_bytes} are taken")
 
@@ -243,150 +250,3 @@ async def _respond_fault(send: Send, error: Exception) -> None:
     number = secrets.token_hex(6)
     log.error("fault, id %s", number, exc_info=error)
     await _respond_error(send, 500, f"an internal error; the server's log explains id {number}")
-
-
-# Connections ---------------------------------------------------------------------------------------------------------
-
-
-class JoiningTransport:
-    """A transport that sends what is written in one go in one go: a response's head and body leave in one packet."""
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._pending: list[bytes] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Send `data` with all else that is written before the loop goes on."""
-        if not self._pending:
-            self._loop.call_soon(self._flush)
-        self._pending.append(data)
-
-    def close(self) -> None:
-        """Send what is pending, then close."""
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        if self._pending:
-            data = b"".join(self._pending)
-            self._pending.clear()
-            self._transport.write(data)
-
-
-class Connection(HttpToolsProtocol):
-    """uvicorn's connection, with bounds, and the cancelling of requests whose client is gone.
-
-    `longest_read_s` is how long a client may take over one request, head and body; it runs from when the connection
-    opens or from the request's first byte, and not while a complete request waits for its answer.
-    """
-
-    largest_header_bytes = 64 << 10
-    longest_read_s = 60.0
-    most_connections = 10_000
-    on_gone: "asyncio.Task[Any] | None" = None
-    gone = False
-    _header_bytes = -1
-    """Bytes since the current request began; -1 outside of its headers."""
-    _reading = False
-    """Whether a request has begun and is not complete."""
-    _read_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there; one too many is sent away."""
-        joining = JoiningTransport(cast(asyncio.Transport, transport), self.loop)
-        super().connection_made(cast(asyncio.Transport, joining))
-        if len(self.connections) > self.most_connections:
-            self.transport.close()
-        else:
-            self._start_read_timer()
-
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        super().on_message_begin()
-        self.scope[CONNECTION] = self  # type: ignore[literal-required]
-        self._header_bytes = 0
-        self._reading = True
-
-    def on_headers_complete(self) -> None:
-        """Its headers are complete; raises `HeadTooLarge`, which comes back as `send_400_response`."""
-        self._header_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if self._header_bytes > self.largest_header_bytes:
-            raise HeadTooLarge
-        self._header_bytes = -1
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """Its body is complete."""
-        super().on_message_complete()
-        self._reading = False
-        self._stop_read_timer()
-
-    def data_received(self, data: bytes) -> None:
-        """Refuse headers without end, and requests that are never complete."""
-        super().data_received(data)
-        if self.transport.is_closing():
-            return
-        if self._header_bytes >= 0:
-            self._header_bytes += len(data)
-            if self._header_bytes > self.largest_header_bytes:
-                self._refuse(HEAD_TOO_LARGE)
-                return
-        if self._reading or not self._answering:
-            self._start_read_timer()
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, or a head over the bound."""
-        if self._header_bytes > self.largest_header_bytes:
-            self._refuse(HEAD_TOO_LARGE)
-        else:
-            super().send_400_response(msg)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone: what it waits for is not needed any more."""
-        super().connection_lost(exc)
-        self._stop_read_timer()
-        self.gone = True
-        if self.on_gone is not None:
-            self.on_gone.cancel()
-
-    @property
-    def _answering(self) -> bool:
-        """Whether a complete request waits for its answer."""
-        return self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
-
-    def _start_read_timer(self) -> None:
-        if self._read_timer is None:
-            self._read_timer = self.loop.call_later(self.longest_read_s, self._read_too_long)
-
-    def _stop_read_timer(self) -> None:
-        if self._read_timer is not None:
-            self._read_timer.cancel()
-            self._read_timer = None
-
-    def _read_too_long(self) -> None:
-        self._read_timer = None
-        if self.transport.is_closing():
-            return
-        if self._answering or self.flow.read_paused:  # it is our turn, not the client's
-            self._start_read_timer()
-        elif not self._reading or (self.cycle and self.cycle.response_started and not self.cycle.response_complete):
-            self.transport.close()
-        else:
-            self._refuse(TOO_SLOW)
-
-    def _refuse(self, status: bytes) -> None:
-        self.transport.write(b"HTTP/1.1 " + status + b"\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
-        self.transport.close()
-
-
-def connection_class(*, largest_header_bytes: int, longest_read_s: float, most_connections: int) -> type[Connection]:
-    """`Connection` with these bounds."""
-    bounds = {
-        "largest_header_bytes": largest_header_bytes,
-        "longest_read_s": longest_read_s,
-        "most_connections": most_connections,
-    }
-    return type("BoundedConnection", (Connection,), bounds)

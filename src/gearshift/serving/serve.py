@@ -30,7 +30,8 @@ from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.backends.local import LocalBackend, assign_cores, router_cores
 from gearshift.runtime.service import Service
-from gearshift.serving.http import Application, connection_class
+from gearshift.serving.connection import connection_class
+from gearshift.serving.http import Application
 from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.settings import ServerSettings
 
@@ -270,7 +271,6 @@ class ServerProcess:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
         http = loop.create_task(self._http.serve(sockets=[self._sock]))
-        draining = None
         try:
             if self._grpc is not None:
                 self._grpc_port = await self._grpc.start(self._settings.host, self._settings.grpc_port or 0)
@@ -282,8 +282,6 @@ class ServerProcess:
             await self._first_signal.wait()
             for server in self._http.servers:
                 server.close()
-            if self._grpc is not None:
-                draining = loop.create_task(self._grpc.stop(self._settings.drain_s + LONGEST_END_S))
             drained = await _done_before(self._service.drain(self._settings.drain_s), self._second_signal)
             return 0 if drained else 1
         finally:
@@ -292,8 +290,6 @@ class ServerProcess:
             self._http.force_exit = self._second_signal.is_set()
             if self._grpc is not None:
                 await self._grpc.stop(0 if self._second_signal.is_set() else LONGEST_END_S)
-            if draining is not None:
-                await draining
             await http
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)

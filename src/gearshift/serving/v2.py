@@ -27,7 +27,8 @@ ROW_FACTS = ("gearshift_model", "gearshift_stage", "gearshift_certainty", "gears
 class InferRequest:
     """A request that fits the operator: arrays of `rows` rows, and what was asked beside.
 
-    `outputs` are the names asked for, None for all.  `timeout_us` is 0 when absent.
+    `outputs` are the names asked for, None for all.  `timeout_us` is 0 when absent.  `binary_output` and, by name,
+    `binary_outputs` say which outputs are wanted as raw bytes where the protocol leaves a choice.
     """
 
     id: str
@@ -36,6 +37,14 @@ class InferRequest:
     priority: int
     timeout_us: int
     outputs: tuple[str, ...] | None
+    binary_output: bool = False
+    binary_outputs: Mapping[str, bool] | None = None
+
+    def wants_binary(self, output: str) -> bool:
+        """Whether `output` is wanted as raw bytes."""
+        if self.binary_outputs is None:
+            return self.binary_output
+        return self.binary_outputs.get(output, self.binary_output)
 
 
 # Requests ------------------------------------------------------------------------------------------------------------
@@ -73,6 +82,8 @@ def whole_request(
     timeout_us: int = 0,
     outputs: Sequence[str] | None = None,
     known_outputs: Sequence[str] = (),
+    binary_output: bool = False,
+    binary_outputs: Mapping[str, bool] | None = None,
 ) -> InferRequest:
     """The request of checked `arrays`; raises `InvalidInput` where one is missing, or what is asked makes no sense.
 
@@ -90,7 +101,7 @@ def whole_request(
     if not 0 <= timeout_us <= LONGEST_TIMEOUT_US:
         raise InvalidInput(f"timeout is {timeout_us} microseconds, needs 0 to {LONGEST_TIMEOUT_US}", where="parameters")
     asked = None if outputs is None else _known(outputs, known_outputs)
-    return InferRequest(id=id, inputs=inputs, rows=rows, priority=priority, timeout_us=timeout_us, outputs=asked)
+    return InferRequest(id, inputs, rows, priority, timeout_us, asked, binary_output, binary_outputs)
 
 
 def _known(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
@@ -153,7 +164,7 @@ def _row_facts(name: str, rows: Sequence[RowFacts]) -> NDArray[Any]:
 
 def server_metadata() -> dict[str, Any]:
     """What the server is."""
-    return {"name": SERVER_NAME, "version": __version__, "extensions": []}
+    return {"name": SERVER_NAME, "version": __version__, "extensions": ["binary_tensor_data"]}
 
 
 def model_metadata(operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> dict[str, Any]:

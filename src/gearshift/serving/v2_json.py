@@ -23,22 +23,37 @@ from gearshift.serving.v2 import (
     require_finite,
     whole_request,
 )
+from gearshift.serving.v2_binary import BinaryTensors, read_tensor, write_tensor
+
+
+class _InputParameters(msgspec.Struct):
+    binary_data_size: int | None = None
+    shared_memory_region: str | None = None
 
 
 class _Input(msgspec.Struct):
     name: str
     shape: list[int]
     datatype: str
-    data: msgspec.Raw
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    parameters: _InputParameters | None = None
+
+
+class _OutputParameters(msgspec.Struct):
+    binary_data: bool | None = None
+    classification: int = 0
+    shared_memory_region: str | None = None
 
 
 class _Output(msgspec.Struct):
     name: str
+    parameters: _OutputParameters | None = None
 
 
 class _Parameters(msgspec.Struct):
     priority: int = 0
     timeout: int = 0
+    binary_data_output: bool = False
 
 
 class _Body(msgspec.Struct):
@@ -55,22 +70,29 @@ _ENCODER = msgspec.json.Encoder()
 # Requests ------------------------------------------------------------------------------------------------------------
 
 
-def parse_request(body: bytes, inputs: Mapping[str, TensorSpec], outputs: Sequence[str]) -> InferRequest:
+def parse_request(
+    body: bytes, inputs: Mapping[str, TensorSpec], outputs: Sequence[str], header_bytes: int | None = None
+) -> InferRequest:
     """The request in `body`; raises `InvalidInput` that names the field and the reason.
 
-    `outputs` are the names of the operator's outputs; without any, every name is let through.
+    Of a request with binary tensors the first `header_bytes` are JSON, and the tensors follow; the arrays share the
+    body's memory.  `outputs` are the names of the operator's outputs; without any, every name is let through.
     """
+    text, binary = (body, None) if header_bytes is None else _split(body, header_bytes)
     try:
-        request = _BODY.decode(body)
+        request = _BODY.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the body is no inference request: {error}") from None
     arrays: dict[str, NDArray[Any]] = {}
     for tensor in request.inputs:
         spec = declared_input(tensor.name, tensor.datatype, tensor.shape, inputs)
-        require(spec.name not in arrays, "is given twice", where=f"input {spec.name!r}")
-        array = _numbers(bytes(tensor.data), tensor.shape, spec.datatype, f"input {spec.name!r}")
+        if spec.name in arrays:
+            raise InvalidInput("is given twice", where=f"input {spec.name!r}")
+        array = _array(tensor, binary)
         require_finite(array, spec)
         arrays[spec.name] = array
+    if binary is not None:
+        binary.end()
     return whole_request(
         arrays,
         inputs,
@@ -79,7 +101,58 @@ def parse_request(body: bytes, inputs: Mapping[str, TensorSpec], outputs: Sequen
         timeout_us=request.parameters.timeout,
         outputs=None if request.outputs is None else [output.name for output in request.outputs],
         known_outputs=outputs,
+        binary_output=request.parameters.binary_data_output,
+        binary_outputs=None if request.outputs is None else _binary_outputs(request.outputs),
     )
+
+
+def _split(body: bytes, header_bytes: int) -> tuple[memoryview, BinaryTensors]:
+    require(
+        0 <= header_bytes <= len(body),
+        f"Inference-Header-Content-Length is {header_bytes}, the body has {len(body)} bytes",
+    )
+    view = memoryview(body)
+    return view[:header_bytes], BinaryTensors(view[header_bytes:])
+
+
+def _array(tensor: _Input, binary: BinaryTensors | None) -> NDArray[Any]:
+    where = f"input {tensor.name!r}"
+    size_bytes = None
+    if tensor.parameters is not None:
+        size_bytes = tensor.parameters.binary_data_size
+        _refuse_shared_memory(tensor.parameters.shared_memory_region, where)
+    if size_bytes is None:
+        if tensor.data is msgspec.UNSET:
+            raise InvalidInput("has no data", where=where, remedy="give data, or binary_data_size and bytes")
+        return _numbers(bytes(tensor.data), tensor.shape, tensor.datatype, where)
+    require(tensor.data is msgspec.UNSET, "has both data and binary_data_size", where=where, remedy="give one")
+    if binary is None:
+        raise InvalidInput(
+            "has binary_data_size, but the header Inference-Header-Content-Length is missing", where=where
+        )
+    return read_tensor(binary.take(size_bytes, where), tensor.shape, tensor.datatype, where)
+
+
+def _binary_outputs(outputs: Sequence[_Output]) -> dict[str, bool]:
+    """Which outputs say whether they are wanted as raw bytes, and what they say."""
+    said = {}
+    for output in outputs:
+        if output.parameters is not None:
+            where = f"output {output.name!r}"
+            _refuse_shared_memory(output.parameters.shared_memory_region, where)
+            require(
+                output.parameters.classification == 0,
+                "classification is not done here",
+                where=where,
+                remedy="ask for the output itself",
+            )
+            if output.parameters.binary_data is not None:
+                said[output.name] = output.parameters.binary_data
+    return said
+
+
+def _refuse_shared_memory(region: str | None, where: str) -> None:
+    require(region is None, "shared memory is not taken", where=where, remedy="send the tensor in the body")
 
 
 def _numbers(data: bytes, shape: list[int], datatype: str, where: str) -> NDArray[Any]:
@@ -120,15 +193,23 @@ def _decoder(datatype: str, depth: int) -> msgspec.json.Decoder[Any]:
 # Answers -------------------------------------------------------------------------------------------------------------
 
 
-def encode_answer(operator: str, request: InferRequest, answer: Answer) -> bytes:
-    """The answer as the protocol's JSON; raises `InvalidInput` when an output asked for was not answered."""
-    arrays = answered_arrays(request, answer)
+def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple[bytes, int | None]:
+    """The answer's body, and how much of it is JSON where binary tensors follow.
+
+    Raises `InvalidInput` when an output asked for was not answered.
+    """
+    buffers: list[bytes | memoryview] = []
+    tensors = [
+        _binary_tensor(name, array, buffers) if request.wants_binary(name) else _tensor(name, array)
+        for name, array in answered_arrays(request, answer).items()
+    ]
     response: dict[str, Any] = {"model_name": operator, "model_version": MODEL_VERSION}
     if request.id:
         response["id"] = request.id
     response["parameters"] = answer_parameters(answer)
-    response["outputs"] = [_tensor(name, array) for name, array in arrays.items()]
-    return _ENCODER.encode(response)
+    response["outputs"] = tensors
+    text = _ENCODER.encode(response)
+    return (b"".join([text, *buffers]), len(text)) if buffers else (text, None)
 
 
 def _tensor(name: str, array: NDArray[Any]) -> dict[str, Any]:
@@ -137,6 +218,14 @@ def _tensor(name: str, array: NDArray[Any]) -> dict[str, Any]:
     if datatype == "BYTES":
         data = [item.decode(errors="replace") if isinstance(item, bytes) else str(item) for item in data]
     return {"name": name, "datatype": datatype, "shape": array.shape, "data": data}
+
+
+def _binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> dict[str, Any]:
+    """The tensor without its data, which is put at the end of `buffers`."""
+    buffer = write_tensor(array)
+    buffers.append(buffer)
+    size = {"binary_data_size": len(buffer)}
+    return {"name": name, "datatype": datatype_named(array.dtype), "shape": array.shape, "parameters": size}
 
 
 def encode(content: object) -> bytes:

@@ -145,7 +145,7 @@ ANSWER = Answer(
 
 def test_an_answer_says_how_it_was_made():
     request = parse({"id": "q", "inputs": [GOOD_X, GOOD_N]})
-    answer = json.loads(encode_answer("op", request, ANSWER))
+    answer = json.loads(encode_answer("op", request, ANSWER)[0])
     assert answer == {
         "model_name": "op",
         "model_version": "1",
@@ -160,13 +160,13 @@ def test_an_answer_says_how_it_was_made():
 
 def test_a_degraded_answer_says_why():
     degraded = dataclasses.replace(ANSWER, outcome="degraded", reason="no worker of model 'large' is running")
-    parameters = json.loads(encode_answer("op", parse({"inputs": [GOOD_X, GOOD_N]}), degraded))["parameters"]
+    parameters = json.loads(encode_answer("op", parse({"inputs": [GOOD_X, GOOD_N]}), degraded)[0])["parameters"]
     assert (parameters["outcome"], parameters["reason"]) == ("degraded", "no worker of model 'large' is running")
 
 
 def test_row_facts_are_outputs_on_request():
     names = ["gearshift_model", "gearshift_stage", "gearshift_certainty", "gearshift_exit_segment", "scores"]
     request = parse({"inputs": [GOOD_X, GOOD_N], "outputs": [{"name": name} for name in names]}, outputs=())
-    outputs = json.loads(encode_answer("op", request, ANSWER))["outputs"]
+    outputs = json.loads(encode_answer("op", request, ANSWER)[0])["outputs"]
     assert [output["name"] for output in outputs] == names
     assert [output["data"] for output in outputs[:4]] == [["small", "large"], [0, 1], [0.9, 0.5], [0, 0]]

@@ -1,0 +1,93 @@
+"""Tensors as raw bytes: the binary tensor extension of the V2 protocol.
+
+Numbers are little-endian, one after another; an element of BYTES is its length in 4 bytes, then itself.
+"""
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import InvalidInput, require
+from gearshift.model import DATATYPES
+from gearshift.runtime.transport import FrameError, datatype_named, unpack_bytes
+
+_LENGTH = struct.Struct("<I")
+
+
+class BinaryTensors:
+    """The tensors that follow a request's JSON header, taken one after another."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._offset = data, 0
+
+    def take(self, size_bytes: int, where: str) -> memoryview:
+        """The next `size_bytes`; raises `InvalidInput` where there are not as many."""
+        end = self._offset + size_bytes
+        if size_bytes < 0 or end > len(self._data):
+            left = len(self._data) - self._offset
+            raise InvalidInput(
+                f"binary_data_size is {size_bytes}, but {left} bytes are left after the header",
+                where=where,
+                remedy="give the header's length as Inference-Header-Content-Length, and all tensors after it",
+            )
+        data = self._data[self._offset : end]
+        self._offset = end
+        return data
+
+    def end(self) -> None:
+        """Raise `InvalidInput` where bytes are left that no tensor has asked for."""
+        left = len(self._data) - self._offset
+        require(left == 0, f"{left} bytes after the header belong to no input", remedy="name them by binary_data_size")
+
+
+def read_tensor(data: memoryview, shape: Sequence[int], datatype: str, where: str) -> NDArray[Any]:
+    """The array of `shape` in `data`; numbers share its memory, and are read-only.
+
+    Elements of BYTES are `str` where all are UTF-8, as in JSON, else `bytes`.  Raises `InvalidInput` where `data` is
+    too short or too long, and for a BOOL that is neither 0 nor 1.
+    """
+    if datatype == "BYTES":
+        return text_where_it_is(_read_bytes(data, shape, where))
+    dtype = np.dtype(DATATYPES[datatype]).newbyteorder("<")
+    expected = math.prod(shape) * dtype.itemsize
+    if len(data) != expected:
+        raise InvalidInput(f"has {len(data)} bytes, {datatype} of shape {list(shape)} has {expected}", where=where)
+    if datatype == "BOOL" and np.frombuffer(data, np.uint8).max() > 1:
+        raise InvalidInput("has a BOOL that is neither 0 nor 1", where=where)
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _read_bytes(data: memoryview, shape: Sequence[int], where: str) -> NDArray[Any]:
+    try:
+        return unpack_bytes(data, shape, text=False)
+    except FrameError as error:
+        raise InvalidInput(str(error), where=where) from None
+
+
+def text_where_it_is(array: NDArray[Any]) -> NDArray[Any]:
+    """Elements of a BYTES tensor as `str` where all are UTF-8, else as they are."""
+    try:
+        text = [element.decode() for element in array.ravel().tolist()]
+    except UnicodeDecodeError:
+        return array
+    decoded = np.empty(len(text), dtype=object)
+    decoded[:] = text
+    return decoded.reshape(array.shape)
+
+
+def write_tensor(array: NDArray[Any]) -> bytes | memoryview:
+    """The elements of `array`; contiguous numbers are not copied."""
+    if datatype_named(array.dtype) == "BYTES":
+        elements = [as_bytes(element) for element in array.ravel().tolist()]
+        return b"".join([part for element in elements for part in (_LENGTH.pack(len(element)), element)])
+    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    return little.reshape(-1).view(np.uint8).data
+
+
+def as_bytes(element: object) -> bytes:
+    """An element of a BYTES tensor as it is sent."""
+    return element if isinstance(element, bytes) else str(element).encode(errors="replace")
