@@ -76,6 +76,19 @@ def test_a_large_binary_tensor_crosses_whole(client):
     np.testing.assert_array_equal(answer.as_numpy("sum"), array.sum(axis=1))
 
 
+@pytest.mark.parametrize("request_algorithm", ["gzip", "deflate"])
+@pytest.mark.parametrize("response_algorithm", ["gzip", "deflate"])
+def test_bodies_may_be_compressed_both_ways(client, request_algorithm, response_algorithm):
+    array = np.full((5_000, 2), 2.0)
+    answer = client.infer(
+        "sums",
+        rows(array),
+        request_compression_algorithm=request_algorithm,
+        response_compression_algorithm=response_algorithm,
+    )
+    np.testing.assert_array_equal(answer.as_numpy("sum"), array.sum(axis=1))
+
+
 def test_health_and_metadata(client):
     assert client.is_server_live()
     assert client.is_server_ready()
@@ -85,6 +98,24 @@ def test_health_and_metadata(client):
     metadata = client.get_model_metadata("sums")
     assert metadata["inputs"] == [{"name": "x", "datatype": "FP64", "shape": [-1, 2]}]
     assert [output["name"] for output in metadata["outputs"]] == ["sum", "by"]
+
+
+def test_index_configuration_and_statistics(client):
+    assert client.get_model_repository_index() == [{"name": "sums", "version": "1", "state": "READY", "reason": ""}]
+    assert client.get_model_config("sums")["input"] == [{"name": "x", "data_type": "TYPE_FP64", "dims": [2]}]
+    before, after = [], []
+    for counts in (before, after):
+        (statistics,) = client.get_inference_statistics("sums", "1")["model_stats"]
+        counts += [statistics["inference_count"], statistics["inference_stats"]["success"]["count"]]
+        client.infer("sums", rows())
+    assert after == [before[0] + 3, before[1] + 1]
+
+
+@pytest.mark.parametrize("verb", ["load_model", "unload_model"])
+def test_a_single_model_is_neither_loaded_nor_unloaded(client, verb):
+    with pytest.raises(triton.InferenceServerException, match="on its own") as raised:
+        getattr(client, verb)("sums")
+    assert raised.value.status() == "400"
 
 
 @pytest.mark.parametrize(

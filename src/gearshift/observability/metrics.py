@@ -1,6 +1,9 @@
 """Metrics in Prometheus format, in a registry of their own."""
 
+import time
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -20,6 +23,22 @@ class Watched(Protocol):
     gear: int
     rate_qps: float
     waiting: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What all requests of an operator came to since the start; `last_answer_s` is Unix time, 0 before the first."""
+
+    succeeded: int = 0
+    succeeded_s: float = 0.0
+    failed: int = 0
+    failed_s: float = 0.0
+    queued: int = 0
+    queued_s: float = 0.0
+    rows: int = 0
+    batches: int = 0
+    run_s: float = 0.0
+    last_answer_s: float = 0.0
 
 
 class NoMetrics:
@@ -46,6 +65,10 @@ class NoMetrics:
     def restarted(self, replica: str) -> None:
         """Forget it."""
 
+    def totals(self, operator: str) -> Totals:
+        """Nothing."""
+        return Totals()
+
     def text(self) -> bytes:
         """Nothing."""
         return b""
@@ -62,10 +85,11 @@ class Metrics:
         self._latency = Histogram(
             "gearshift_request_latency_seconds",
             "From a request's arrival to its answer.",
-            ["operator"],
+            ["operator", "outcome"],
             buckets=SECONDS,
             registry=registry,
         )
+        self._rows = Counter("gearshift_rows", "Rows of answered requests.", ["operator"], registry=registry)
         self._queue = Histogram(
             "gearshift_queue_seconds", "Time a request waited in queues.", buckets=SECONDS, registry=registry
         )
@@ -89,6 +113,7 @@ class Metrics:
         self._load = Gauge("gearshift_load_qps", "Arrivals per second that were measured last.", registry=registry)
         self._waiting = Gauge("gearshift_waiting_requests", "Samples that wait in queues.", registry=registry)
         self._children: dict[tuple[str, ...], Counter | Histogram] = {}
+        self._last_answer_s = 0.0
 
     def watch(self, router: Watched) -> None:
         """Read gear, load and waiting samples off `router` whenever metrics are asked for."""
@@ -99,8 +124,10 @@ class Metrics:
     def answered(self, operator: str, answer: Answer, latency_s: float) -> None:
         """Count an answer."""
         self.finished(operator, answer.outcome)
-        self._histogram(self._latency, "latency", operator).observe(latency_s)
+        self._histogram(self._latency, "latency", operator, answer.outcome).observe(latency_s)
         self._queue.observe(answer.queue_s)
+        self._counter(self._rows, "rows", operator).inc(len(answer.rows))
+        self._last_answer_s = time.time()
         for row in answer.rows:
             for stage in range(row.stage):
                 self._counter(self._forwarded, "forwarded", str(stage)).inc()
@@ -127,6 +154,27 @@ class Metrics:
     def restarted(self, replica: str) -> None:
         """Count a worker that ended."""
         self._counter(self._restarts, "restarts", replica).inc()
+
+    def totals(self, operator: str) -> Totals:
+        """What the metrics of `operator` add up to."""
+        sums: dict[tuple[str, bool], float] = defaultdict(float)
+        for family in self._registry.collect():
+            for sample in family.samples:
+                if sample.labels.get("operator", operator) == operator:
+                    sums[sample.name, sample.labels.get("outcome") == "failed"] += sample.value
+        latency = "gearshift_request_latency_seconds"
+        return Totals(
+            succeeded=int(sums[f"{latency}_count", False]),
+            succeeded_s=sums[f"{latency}_sum", False],
+            failed=int(sums[f"{latency}_count", True]),
+            failed_s=sums[f"{latency}_sum", True],
+            queued=int(sums["gearshift_queue_seconds_count", False]),
+            queued_s=sums["gearshift_queue_seconds_sum", False],
+            rows=int(sums["gearshift_rows_total", False]),
+            batches=int(sums["gearshift_run_seconds_count", False]),
+            run_s=sums["gearshift_run_seconds_sum", False],
+            last_answer_s=self._last_answer_s,
+        )
 
     def text(self) -> bytes:
         """All metrics in Prometheus format."""

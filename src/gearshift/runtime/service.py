@@ -41,7 +41,8 @@ class Service:
     """Serves one operator; every accepted request gets exactly one answer.
 
     `most_waiting_requests` bounds the samples that wait in queues, `most_waiting_bytes` the bytes of all requests that
-    are being read or are not answered yet.
+    are being read or are not answered yet.  A request without a deadline gets one `default_deadline_s` after its
+    arrival, if that is given; it does not count in the order of queues.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Service:
         most_waiting_requests: int = 10_000,
         most_waiting_bytes: int = 256 << 20,
         default_priority: int = LEAST_URGENT,
+        default_deadline_s: float | None = None,
         clock: Clock | None = None,
         metrics: Metrics | NoMetrics | None = None,
         journal: Journal | NoJournal | None = None,
@@ -59,6 +61,7 @@ class Service:
         self._tables, self._backend = tables, backend
         self._most_waiting, self._most_waiting_bytes = most_waiting_requests, most_waiting_bytes
         self._default_priority = default_priority
+        self._default_deadline_ns = None if default_deadline_s is None else round(default_deadline_s * NS_PER_S)
         self._clock = clock or WallClock()
         self._metrics = metrics or NoMetrics()
         self._journal = journal or NoJournal()
@@ -166,8 +169,8 @@ class Service:
 
         The outcome is `degraded` where a row should have gone on to a model of which no replica lives.
 
-        Priority 0 is the operator's default; `deadline_ns` is on the service's clock (`now_ns`).  Raises `NotReady`
-        and `QueueFull`.  When the caller is cancelled, what still waits leaves its queue.
+        Priority 0 is the operator's default, and so is no deadline; `deadline_ns` is on the service's clock (`now_ns`).
+        Raises `NotReady` and `QueueFull`.  When the caller is cancelled, what still waits leaves its queue.
         """
         rows = len(next(iter(inputs.values())))
         self._admit(rows, payload_bytes)
@@ -203,12 +206,17 @@ class Service:
         return QueueFull(f"{waiting} requests wait and {self._held_bytes} bytes are held already; try again later")
 
     def _accept(self, inputs: Arrays, rows: int, priority: int, deadline_ns: int, payload_bytes: int) -> _Open:
+        arrived_ns = self._clock.now_ns()
+        by_default = False
+        if deadline_ns == NO_DEADLINE_NS and self._default_deadline_ns is not None:
+            deadline_ns, by_default = arrived_ns + self._default_deadline_ns, True
         request = Request(
             id=next(self._request_ids),
             operator=self._tables.operator,
-            arrived_ns=self._clock.now_ns(),
+            arrived_ns=arrived_ns,
             rows=rows,
             deadline_ns=deadline_ns,
+            deadline_is_default=by_default,
             priority=priority,
             payload_bytes=payload_bytes,
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from gearshift.model import TensorSpec
 from gearshift.observability.metrics import CONTENT_TYPE, Metrics, NoMetrics
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service import Service
-from gearshift.serving import v2, v2_json
+from gearshift.serving import compression, v2, v2_json
 from gearshift.serving.connection import CONNECTION, Connection
 
 Message = MutableMapping[str, Any]
@@ -24,7 +25,11 @@ BINARY = b"application/octet-stream"
 CONTENT_LENGTH = b"content-length"
 CONTENT_ENCODING = b"content-encoding"
 INFERENCE_HEADER = b"inference-header-content-length"
-HEADERS_READ = frozenset({CONTENT_LENGTH, CONTENT_ENCODING, INFERENCE_HEADER})
+ACCEPT_ENCODING = b"accept-encoding"
+SLO_MS = b"x-slo-ms"
+HEADERS_READ = frozenset({CONTENT_LENGTH, CONTENT_ENCODING, ACCEPT_ENCODING, INFERENCE_HEADER, SLO_MS})
+LOADING = re.compile("/v2/repository/models/[^/]+/(load|unload)")
+LARGEST_INDEX_BODY_BYTES = 4096
 RETRY_AFTER = (b"retry-after", b"1")
 CLOSE = (b"connection", b"close")
 LINGER_S = 2.0
@@ -56,9 +61,10 @@ class Application:
         self._metrics = metrics or NoMetrics()
         self._server_metadata = v2_json.encode(v2.server_metadata())
         self._model_metadata = v2_json.encode(v2.model_metadata(operator, inputs, outputs))
-        model = f"/v2/models/{operator}"
-        version = f"{model}/versions/{v2.MODEL_VERSION}"
-        self._infer_paths = frozenset({f"{model}/infer", f"{version}/infer"})
+        self._model_config = v2_json.encode(v2.model_config(operator, inputs, outputs))
+        self._posts: dict[str, Callable[[Message, Receive, Send], Awaitable[None]]] = {
+            "/v2/repository/index": self._post_index,
+        }
         self._gets: dict[str, Callable[[Send], Awaitable[None]]] = {
             "/v2": self._get_server,
             "/v2/health/live": self._get_live,
@@ -66,11 +72,17 @@ class Application:
             "/v2/health/ready": self._get_ready,
             "/readyz": self._get_ready,
             "/metrics": self._get_metrics,
-            model: self._get_model,
-            version: self._get_model,
-            f"{model}/ready": self._get_model_ready,
-            f"{version}/ready": self._get_model_ready,
+            "/v2/models/stats": self._get_statistics,
         }
+        model = f"/v2/models/{operator}"
+        for path in (model, f"{model}/versions/{v2.MODEL_VERSION}"):
+            self._posts[f"{path}/infer"] = self._infer
+            self._gets |= {
+                path: self._get_model,
+                f"{path}/ready": self._get_model_ready,
+                f"{path}/config": self._get_config,
+                f"{path}/stats": self._get_statistics,
+            }
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request; every error becomes a status, and what is our fault an id that the log explains."""
@@ -80,6 +92,8 @@ class Application:
             await self._route(scope, receive, send)
         except ClientGone:
             return
+        except compression.TooLargeInside as error:
+            await _respond_error(send, error.http_status, str(error))
         except TooLarge as error:
             await _respond_before_body_is_read(receive, send, error.http_status, str(error))
         except (QueueFull, NotReady) as error:
@@ -92,11 +106,12 @@ class Application:
 
     async def _route(self, scope: Message, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
-        if path in self._infer_paths:
+        post = self._posts.get(path)
+        if post is not None:
             if method != "POST":
                 await _respond_error(send, 405, f"{method} is not allowed here, POST is", [(b"allow", b"POST")])
                 return
-            await self._infer(scope, receive, send)
+            await post(scope, receive, send)
             return
         answer = self._gets.get(path)
         if answer is not None:
@@ -105,6 +120,8 @@ class Application:
                 return
             await answer(send)
             return
+        if loading := LOADING.fullmatch(path):
+            v2.refuse_loading(loading[1])
         await _respond_error(send, 404, self._not_found(path))
 
     def _not_found(self, path: str) -> str:
@@ -116,13 +133,17 @@ class Application:
     async def _infer(self, scope: Message, receive: Receive, send: Send) -> None:
         head = {name: value for name, value in scope["headers"] if name in HEADERS_READ}
         length = self._body_length(head)
+        slo_us = v2.timeout_us_of_slo(head[SLO_MS].decode("latin-1")) if SLO_MS in head else 0
         with self._service.reading(length or 0) as hold:
             body = await _read_body(receive, self._largest_body_bytes, hold if length is None else None)
+            if CONTENT_ENCODING in head:
+                encoding = head[CONTENT_ENCODING].lower()
+                body = await compression.decompress(body, encoding, self._largest_body_bytes, hold)
         header_bytes = _header_bytes(head[INFERENCE_HEADER]) if INFERENCE_HEADER in head else None
         request = v2_json.parse_request(body, self._inputs, self._output_names, header_bytes)
         deadline_ns = NO_DEADLINE_NS
-        if request.timeout_us:
-            deadline_ns = self._service.now_ns() + request.timeout_us * 1000
+        if timeout_us := request.timeout_us or slo_us:
+            deadline_ns = self._service.now_ns() + timeout_us * 1000
         connection: Connection | None = scope.get(CONNECTION)
         if connection is not None:
             connection.on_gone = asyncio.current_task()
@@ -141,16 +162,17 @@ class Application:
             await _respond_failed(send, answer.reason)
             return
         body, header_bytes = v2_json.encode_answer(self._operator, request, answer)
-        if header_bytes is None:
-            await _respond(send, 200, body)
-        else:
-            extra = [(INFERENCE_HEADER, str(header_bytes).encode())]
-            await _respond(send, 200, body, content_type=BINARY, extra=extra)
+        content_type = JSON if header_bytes is None else BINARY
+        extra = [] if header_bytes is None else [(INFERENCE_HEADER, str(header_bytes).encode())]
+        if len(body) >= compression.SMALLEST_BYTES and ACCEPT_ENCODING in head:
+            accepted = compression.chosen_encoding(head[ACCEPT_ENCODING])
+            if accepted is not None:
+                body = await compression.compress(body, accepted)
+                extra += [(CONTENT_ENCODING, accepted), (b"vary", ACCEPT_ENCODING)]
+        await _respond(send, 200, body, content_type=content_type, extra=extra)
 
     def _body_length(self, head: Mapping[bytes, bytes]) -> int | None:
         """What Content-Length says; raises `TooLarge` when it is over the bound, so before the body is read."""
-        if CONTENT_ENCODING in head and head[CONTENT_ENCODING].lower() != b"identity":
-            raise InvalidInput("the body is compressed", where="header content-encoding", remedy="send it plain")
         if CONTENT_LENGTH not in head:
             return None
         length = int(head[CONTENT_LENGTH])
@@ -163,6 +185,18 @@ class Application:
 
     async def _get_model(self, send: Send) -> None:
         await _respond(send, 200, self._model_metadata)
+
+    async def _get_config(self, send: Send) -> None:
+        await _respond(send, 200, self._model_config)
+
+    async def _get_statistics(self, send: Send) -> None:
+        statistics = v2.model_statistics(self._operator, self._metrics.totals(self._operator))
+        await _respond(send, 200, v2_json.encode({"model_stats": [statistics]}))
+
+    async def _post_index(self, scope: Message, receive: Receive, send: Send) -> None:
+        ready_only = v2_json.wants_ready_only(await _read_body(receive, LARGEST_INDEX_BODY_BYTES, None))
+        index = v2.repository_index(self._operator, self._service.ready, ready_only=ready_only)
+        await _respond(send, 200, v2_json.encode(index))
 
     async def _get_live(self, send: Send) -> None:
         await _respond(send, 200, b'{"live":true}')

@@ -243,12 +243,14 @@ class ServerProcess:
     ) -> None:
         self._task, self._settings, self._sock, self._say = task, settings, sock, say
         metrics = Metrics()
+        operator = task.plan.operators[task.tables.operator]
         self._service = Service(
             task.tables,
             task.make_backend(settings, say),
             most_waiting_requests=settings.most_waiting_requests,
             most_waiting_bytes=settings.most_waiting_bytes,
-            default_priority=task.plan.operators[task.tables.operator].default_priority,
+            default_priority=operator.default_priority,
+            default_deadline_s=operator.objective.latency_s,
             metrics=metrics,
             journal=journal,
         )

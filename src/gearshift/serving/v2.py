@@ -3,16 +3,19 @@
 Both turn tensors into arrays in their own way, check them here, and put what this module answers into their own words.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift import __version__
+from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
 from gearshift.model import Arrays, TensorSpec
+from gearshift.observability.metrics import Totals
 from gearshift.request import LEAST_URGENT, Answer, RowFacts
 
 SERVER_NAME = "gearshift"
@@ -20,6 +23,17 @@ MODEL_VERSION = "1"
 MOST_ROWS = 1 << 20
 LONGEST_TIMEOUT_US = 1 << 52
 FLOATS = frozenset({"FP16", "FP32", "FP64"})
+EXTENSIONS = (
+    "binary_tensor_data",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "schedule_policy",
+    "statistics",
+)
+"""In Triton's words; of the repository there is the index alone."""
+
+_PLAIN_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
 ROW_FACTS = ("gearshift_model", "gearshift_stage", "gearshift_certainty", "gearshift_exit_segment")
 
 
@@ -104,6 +118,16 @@ def whole_request(
     return InferRequest(id, inputs, rows, priority, timeout_us, asked, binary_output, binary_outputs)
 
 
+def timeout_us_of_slo(slo_ms: str) -> int:
+    """Microseconds of what `x-slo-ms` says, at least 1; raises `InvalidInput` unless it is a plain positive number."""
+    milliseconds = float(slo_ms) if _PLAIN_NUMBER.fullmatch(slo_ms) else 0.0
+    if not 0 < milliseconds <= LONGEST_TIMEOUT_US / 1000:
+        raise InvalidInput(
+            f"is {slo_ms[:40]!r}", where="header x-slo-ms", remedy="give milliseconds as a plain positive number"
+        )
+    return max(1, round(milliseconds * 1000))
+
+
 def _known(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     for name in asked:
         if known and name not in known and name not in ROW_FACTS:
@@ -164,7 +188,7 @@ def _row_facts(name: str, rows: Sequence[RowFacts]) -> NDArray[Any]:
 
 def server_metadata() -> dict[str, Any]:
     """What the server is."""
-    return {"name": SERVER_NAME, "version": __version__, "extensions": ["binary_tensor_data"]}
+    return {"name": SERVER_NAME, "version": __version__, "extensions": list(EXTENSIONS)}
 
 
 def model_metadata(operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> dict[str, Any]:
@@ -176,3 +200,62 @@ def model_metadata(operator: str, inputs: Sequence[TensorSpec], outputs: Sequenc
         "inputs": inputs,
         "outputs": outputs,
     }
+
+
+def model_config(operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> dict[str, Any]:
+    """The operator as a model configuration of Triton: dimensions without the rows, which `max_batch_size` bounds."""
+    return {
+        "name": operator,
+        "platform": SERVER_NAME,
+        "backend": SERVER_NAME,
+        "max_batch_size": MOST_ROWS,
+        "input": [_configured(spec) for spec in inputs],
+        "output": [_configured(spec) for spec in outputs],
+    }
+
+
+def _configured(spec: TensorSpec) -> dict[str, Any]:
+    datatype = "STRING" if spec.datatype == "BYTES" else spec.datatype
+    return {"name": spec.name, "data_type": f"TYPE_{datatype}", "dims": list(spec.shape[1:])}
+
+
+def repository_index(operator: str, ready: bool, *, ready_only: bool = False) -> list[dict[str, str]]:
+    """The operators that are served, or those of them that are ready."""
+    if ready_only and not ready:
+        return []
+    state, reason = ("READY", "") if ready else ("UNAVAILABLE", "some model has no worker, or the server is ending")
+    return [{"name": operator, "version": MODEL_VERSION, "state": state, "reason": reason}]
+
+
+def refuse_loading(verb: str) -> NoReturn:
+    """Raise `InvalidInput`: a plan's models come and go with it."""
+    raise InvalidInput(
+        f"a model cannot be {verb}ed on its own, a plan needs all of its models", remedy="serve another plan"
+    )
+
+
+def model_statistics(operator: str, totals: Totals) -> dict[str, Any]:
+    """All that the operator has answered, in Triton's form; times are of whole batches, and sizes are not kept."""
+    none = _took(0, 0.0)
+    return {
+        "name": operator,
+        "version": MODEL_VERSION,
+        "last_inference": round(totals.last_answer_s * 1000),
+        "inference_count": totals.rows,
+        "execution_count": totals.batches,
+        "inference_stats": {
+            "success": _took(totals.succeeded, totals.succeeded_s),
+            "fail": _took(totals.failed, totals.failed_s),
+            "queue": _took(totals.queued, totals.queued_s),
+            "compute_input": none,
+            "compute_infer": _took(totals.batches, totals.run_s),
+            "compute_output": none,
+            "cache_hit": none,
+            "cache_miss": none,
+        },
+        "batch_stats": [],
+    }
+
+
+def _took(count: int, seconds: float) -> dict[str, int]:
+    return {"count": count, "ns": round(seconds * NS_PER_S)}

@@ -63,6 +63,11 @@ class _Body(msgspec.Struct):
     outputs: list[_Output] | None = None
 
 
+class _Index(msgspec.Struct):
+    ready: bool = False
+
+
+_INDEX = msgspec.json.Decoder(_Index)
 _BODY = msgspec.json.Decoder(_Body)
 _ENCODER = msgspec.json.Encoder()
 
@@ -104,6 +109,14 @@ def parse_request(
         binary_output=request.parameters.binary_data_output,
         binary_outputs=None if request.outputs is None else _binary_outputs(request.outputs),
     )
+
+
+def wants_ready_only(body: bytes) -> bool:
+    """Whether a request for the repository's index wants models that are ready alone; an empty body is fine."""
+    try:
+        return bool(body) and _INDEX.decode(body).ready
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"the body is no request for an index: {error}") from None
 
 
 def _split(body: bytes, header_bytes: int) -> tuple[memoryview, BinaryTensors]:

@@ -1,7 +1,9 @@
 """The application spoken to without a socket, over emulated devices."""
 
 import asyncio
+import gzip
 import json
+import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +14,8 @@ import uvloop
 
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_tables import plan_tables
+from gearshift.request import NO_DEADLINE_NS, Request
+from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.service import Service
 from gearshift.serving.http import Application
@@ -31,11 +35,23 @@ class Response:
         return json.loads(self.body)
 
 
-class Server:
-    """An application, and how it is asked."""
+class RememberingBackend(EmulatedBackend):
+    """Emulated devices that remember which requests they have run."""
 
-    def __init__(self, application: Application) -> None:
-        self.application = application
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.requests: list[Request] = []
+
+    def run(self, batch: Batch) -> None:
+        self.requests += [sample.request for sample in batch.samples if sample.request not in self.requests]
+        super().run(batch)
+
+
+class Server:
+    """An application, how it is asked, and what lies behind it."""
+
+    def __init__(self, application: Application, service: Service, backend: RememberingBackend) -> None:
+        self.application, self.service, self.backend = application, service, backend
 
     async def ask(
         self, method: str, path: str, body: bytes | list[bytes] = b"", headers: dict[str, str] | None = None
@@ -68,7 +84,8 @@ def serve(use: Callable[[Server], Awaitable[Any]], *, service: dict[str, Any] | 
     async def main() -> Any:
         plan, profile, metrics = little_plan(""), little_profile(), Metrics()
         tables = plan_tables(plan, "sums")
-        running = Service(tables, EmulatedBackend(tables, plan, profile), metrics=metrics, **(service or {}))
+        backend = RememberingBackend(tables, plan, profile)
+        running = Service(tables, backend, metrics=metrics, **(service or {}))
         application = Application(
             running,
             "sums",
@@ -79,7 +96,7 @@ def serve(use: Callable[[Server], Awaitable[Any]], *, service: dict[str, Any] | 
         await running.start()
         try:
             async with asyncio.timeout(LONGEST_S):
-                return await use(Server(application))
+                return await use(Server(application, running, backend))
         finally:
             await running.stop()
 
@@ -124,3 +141,182 @@ def test_a_header_length_that_is_no_number_is_400(length):
     response = serve(lambda server: server.infer(body, {"inference-header-content-length": length}))
     assert response.status == 400
     assert "header inference-header-content-length" in response.json()["error"]
+
+
+def carried(fields: dict[str, Any], headers: dict[str, str] | None = None, **service: Any) -> Request:
+    """The request that reached a device."""
+
+    async def use(server: Server) -> Request:
+        assert (await server.infer(samples(0, parameters=fields), headers)).status == 200
+        return server.backend.requests[0]
+
+    return serve(use, service=service)
+
+
+def within_s(request: Request) -> float:
+    return (request.deadline_ns - request.arrived_ns) / 1e9
+
+
+@pytest.mark.parametrize(
+    ("fields", "headers", "seconds"),
+    [
+        ({"timeout": 5_000_000}, {}, 5),
+        ({"timeout": 5_000_000}, {"x-slo-ms": "9000"}, 5),
+        ({"timeout": 0}, {"x-slo-ms": "9000.5"}, 9.0005),
+        ({}, {"x-slo-ms": "9000"}, 9),
+    ],
+)
+def test_the_deadline_is_the_first_that_is_given(fields, headers, seconds):
+    request = carried(fields, headers, default_deadline_s=60.0)
+    assert seconds - 1 < within_s(request) <= seconds
+    assert request.order_deadline_ns == request.deadline_ns
+
+
+def test_the_operators_deadline_is_the_last_resort_and_does_not_count_in_queues():
+    request = carried({}, default_deadline_s=60.0)
+    assert within_s(request) == 60
+    assert request.order_deadline_ns == NO_DEADLINE_NS
+
+
+def test_without_any_deadline_there_is_none():
+    assert carried({}).deadline_ns == NO_DEADLINE_NS
+
+
+@pytest.mark.parametrize(("given", "carries"), [(1, 1), (1000, 1000), (0, 7), (None, 7)])
+def test_priority_0_or_none_is_the_operators_default(given, carries):
+    fields = {} if given is None else {"priority": given}
+    assert carried(fields, default_priority=7).priority == carries
+
+
+@pytest.mark.parametrize("slo", ["", "0", "-5", "0.0", "nan", "inf", "1e3", "5 ms", "\u0665", "1" * 16, "0x5"])
+def test_an_slo_that_makes_no_sense_is_400(slo):
+    response = serve(lambda server: server.infer(samples(0), {"x-slo-ms": slo}))
+    assert response.status == 400
+    assert "header x-slo-ms" in response.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"timeout": -1},
+        {"timeout": "soon"},
+        {"timeout": 0.5},
+        {"timeout": True},
+        {"timeout": 1 << 60},
+        {"priority": -1},
+        {"priority": 1001},
+        {"priority": "high"},
+        {"priority": None},
+    ],
+)
+def test_a_timeout_or_priority_that_makes_no_sense_is_400_and_named(fields):
+    response = serve(lambda server: server.infer(samples(0, parameters=fields)))
+    assert response.status == 400
+    assert next(iter(fields)) in response.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/v2/models/stats", "/v2/models/sums/stats", "/v2/models/sums/versions/1/stats"])
+def test_statistics_tell_what_was_answered_and_what_failed(path):
+    async def use(server: Server) -> Any:
+        await server.infer(samples(0, 1))
+        await server.infer(samples(2))
+        await server.infer(samples(10))
+        return (await server.ask("GET", path)).json()
+
+    (statistics,) = serve(use)["model_stats"]
+    assert (statistics["name"], statistics["version"]) == ("sums", "1")
+    assert statistics["inference_count"] == 3
+    assert statistics["execution_count"] == 4  # sample 1 went on to the second model
+    assert statistics["last_inference"] > 1.7e12
+    took = statistics["inference_stats"]
+    assert (took["success"]["count"], took["fail"]["count"], took["queue"]["count"]) == (2, 1, 3)
+    assert took["success"]["ns"] >= 6_000_000
+    assert took["fail"]["ns"] >= 1_000_000
+    assert took["compute_infer"]["count"] == 4
+    assert took["compute_infer"]["ns"] >= 7_000_000  # three batches of 1 ms and one of 4 ms are profiled
+
+
+def test_statistics_of_nothing_are_zeros():
+    (statistics,) = serve(lambda server: server.ask("GET", "/v2/models/stats")).json()["model_stats"]
+    assert statistics["last_inference"] == statistics["inference_count"] == 0
+    assert all(took == {"count": 0, "ns": 0} for took in statistics["inference_stats"].values())
+
+
+@pytest.mark.parametrize(("body", "ready_only"), [(b"", False), (b"{}", False), (b'{"ready":true}', True)])
+def test_the_index_names_the_operator_and_its_state(body, ready_only):
+    async def use(server: Server) -> Any:
+        before = (await server.ask("POST", "/v2/repository/index", body)).json()
+        server.backend.lose(0)
+        return before, (await server.ask("POST", "/v2/repository/index", body)).json()
+
+    ready, lost = serve(use)
+    assert ready == [{"name": "sums", "version": "1", "state": "READY", "reason": ""}]
+    if ready_only:
+        assert lost == []
+    else:
+        assert lost[0]["state"] == "UNAVAILABLE"
+        assert "worker" in lost[0]["reason"]
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"[]", 400), (b"\xff", 400), (b'{"ready":1}', 400), (b" " * 5000, 413)])
+def test_a_request_for_the_index_that_makes_no_sense_is_refused(body, status):
+    assert serve(lambda server: server.ask("POST", "/v2/repository/index", body)).status == status
+
+
+@pytest.mark.parametrize("verb", ["load", "unload"])
+@pytest.mark.parametrize("model", ["sums", "other"])
+def test_a_single_model_is_neither_loaded_nor_unloaded(verb, model):
+    response = serve(lambda server: server.ask("POST", f"/v2/repository/models/{model}/{verb}"))
+    assert response.status == 400
+    assert f"cannot be {verb}ed on its own" in response.json()["error"]
+
+
+def test_the_configuration_has_dimensions_without_rows():
+    config = serve(lambda server: server.ask("GET", "/v2/models/sums/config")).json()
+    assert config["input"] == [{"name": "sample", "data_type": "TYPE_INT64", "dims": []}]
+    assert [output["data_type"] for output in config["output"]] == ["TYPE_FP64", "TYPE_STRING"]
+    assert config["max_batch_size"] == 1 << 20
+
+
+@pytest.mark.parametrize(("encoding", "squeeze"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_a_compressed_request_is_read_and_cut_where_it_was_before(encoding, squeeze):
+    body, headers = binary_samples(0, 1)
+    response = serve(lambda server: server.infer(squeeze(body), headers | {"content-encoding": encoding}))
+    assert response.json()["outputs"][1]["data"] == ["small-0", "large-1"]
+
+
+def test_a_body_over_the_bound_once_decompressed_is_413():
+    bomb = gzip.compress(b" " * (64 << 20))
+    response = serve(lambda server: server.infer(bomb, {"content-encoding": "gzip"}))
+    assert response.status == 413
+    assert "connection" not in response.headers
+    assert "once it is decompressed" in response.json()["error"]
+
+
+def test_decompressed_bytes_count_among_those_that_are_held():
+    large = gzip.compress(json.dumps(samples(0)).encode() + b" " * 100_000)
+
+    async def use(server: Server) -> list[int]:
+        plain = json.dumps(samples(1)).encode()
+        with server.service.reading(len(plain)):
+            refused = await server.infer(large, {"content-encoding": "gzip"})
+        served = await server.infer(large, {"content-encoding": "gzip"})
+        return [refused.status, served.status]
+
+    assert serve(use, service={"most_waiting_bytes": 50_000}) == [429, 200]
+
+
+@pytest.mark.parametrize(("rows", "compressed"), [(10, False), (2000, True)])
+def test_large_answers_are_compressed_for_those_who_accept_it(rows, compressed):
+    async def use(server: Server) -> tuple[Response, Response]:
+        body = samples(*[number % 10 for number in range(rows)])
+        return await server.infer(body, {"accept-encoding": "gzip"}), await server.infer(body)
+
+    answered, plain = serve(use)
+    assert "content-encoding" not in plain.headers
+    assert ("content-encoding" in answered.headers) == compressed
+    if compressed:
+        assert len(answered.body) < len(plain.body) / 5
+        assert answered.headers["vary"] == "accept-encoding"
+        answered = Response(200, {}, gzip.decompress(answered.body))
+    assert answered.json()["outputs"] == plain.json()["outputs"]

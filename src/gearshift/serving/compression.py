@@ -1,0 +1,82 @@
+"""Compressed bodies: gzip and deflate, in small steps between which the event loop goes on."""
+
+import asyncio
+import zlib
+from collections.abc import Callable
+
+from gearshift.errors import InvalidInput, TooLarge
+
+GZIP, DEFLATE, IDENTITY = b"gzip", b"deflate", b"identity"
+STEP_BYTES = 64 << 10
+SMALLEST_BYTES = 16 << 10
+"""Below it an answer is sent as it is: to compress it would take longer than to send it."""
+LEVEL = 1
+
+_WINDOW_BITS = {GZIP: 16 + zlib.MAX_WBITS, DEFLATE: zlib.MAX_WBITS}
+
+
+class TooLargeInside(TooLarge):
+    """A body that was read, and is over the bound once it is decompressed."""
+
+
+async def decompress(body: bytes, encoding: bytes, largest_bytes: int, hold: Callable[[int], None]) -> bytes:
+    """What `body` holds; `hold` is told of each part before more is made, and may raise.
+
+    Raises `InvalidInput` for an encoding that is not known or a body that is not of it, and `TooLargeInside`.
+    """
+    if encoding == IDENTITY:
+        return body
+    where = "header content-encoding"
+    if encoding not in _WINDOW_BITS:
+        name = encoding[:40].decode("latin-1")
+        raise InvalidInput(f"is {name!r}", where=where, remedy="send the body plain, or as gzip or deflate")
+    stream = zlib.decompressobj(_WINDOW_BITS[encoding])
+    parts: list[bytes] = []
+    total = 0
+    for begin in range(0, len(body), STEP_BYTES):
+        rest = body[begin : begin + STEP_BYTES]
+        while rest and not stream.eof:
+            try:
+                part = stream.decompress(rest, STEP_BYTES)
+            except zlib.error as error:
+                raise InvalidInput(f"the body is not {encoding.decode()} ({error})", where=where) from None
+            rest = stream.unconsumed_tail
+            total += len(part)
+            if total > largest_bytes:
+                raise TooLargeInside(f"the body has more than {largest_bytes} bytes once it is decompressed")
+            hold(len(part))
+            parts.append(part)
+            if total >= STEP_BYTES:
+                await asyncio.sleep(0)
+        if stream.eof and (stream.unused_data or begin + STEP_BYTES < len(body)):
+            raise InvalidInput("the body goes on after the end of what is compressed", where=where)
+    if not stream.eof:
+        raise InvalidInput("the body ends before what is compressed does", where=where)
+    return b"".join(parts)
+
+
+def chosen_encoding(accepted: bytes) -> bytes | None:
+    """One of gzip and deflate, gzip first, where Accept-Encoding allows it."""
+    weights = dict(_weighted(choice) for choice in accepted.lower().split(b","))
+    for encoding in (GZIP, DEFLATE):
+        if weights.get(encoding, weights.get(b"*", 0.0)) > 0:
+            return encoding
+    return None
+
+
+def _weighted(choice: bytes) -> tuple[bytes, float]:
+    name, _, weight = choice.partition(b";")
+    try:
+        return name.strip(), float(weight.strip().removeprefix(b"q=") or 1.0)
+    except ValueError:
+        return name.strip(), 0.0
+
+
+async def compress(body: bytes, encoding: bytes) -> bytes:
+    """`body`, compressed."""
+    stream = zlib.compressobj(LEVEL, zlib.DEFLATED, _WINDOW_BITS[encoding])
+    parts = []
+    for begin in range(0, len(body), STEP_BYTES):
+        parts.append(stream.compress(body[begin : begin + STEP_BYTES]))
+        await asyncio.sleep(0)
+    return b"".join([*parts, stream.flush()])
