@@ -119,8 +119,24 @@ def test_the_server_and_its_model_say_what_they_are(client):
 
 
 def test_loading_a_model_is_refused(client):
-    refused(lambda: client.load_model("sums"), grpc.StatusCode.INVALID_ARGUMENT, "by their plan alone")
-    refused(lambda: client.unload_model("sums"), grpc.StatusCode.INVALID_ARGUMENT, "by their plan alone")
+    refused(lambda: client.load_model("sums"), grpc.StatusCode.INVALID_ARGUMENT, "cannot be loaded")
+    refused(lambda: client.unload_model("sums"), grpc.StatusCode.INVALID_ARGUMENT, "cannot be unloaded")
+
+
+def test_statistics_count_what_was_answered(client):
+    def counts() -> tuple[int, int, int]:
+        (model,) = client.get_inference_statistics("sums").model_stats
+        assert (model.name, model.version) == ("sums", "1")
+        assert model.inference_stats.success.ns > 0
+        return model.inference_count, model.inference_stats.success.count, model.inference_stats.fail.count
+
+    client.infer("sums", inputs((1, 2)))
+    rows, succeeded, failed = counts()
+    client.infer("sums", inputs((1, 2), (3, 4)))
+    with pytest.raises(InferenceServerException):
+        client.infer("sums", inputs((666, 1)))
+    assert counts() == (rows + 2, succeeded + 1, failed + 1)
+    assert client.get_inference_statistics().model_stats[0].name == "sums"
 
 
 def test_another_model_or_version_is_not_found(client):
@@ -140,6 +156,7 @@ def wrong_type() -> list[Any]:
     ("given", "options", "reason"),
     [
         ([], {}, "missing"),
+        (inputs((1, 2)), {"headers": {"x-slo-ms": "soon"}}, "x-slo-ms"),
         (wrong_type(), {}, "datatype is 'FP32'"),
         (inputs((1, float("nan"))), {}, "not finite"),
         (inputs((1, 2)) * 2, {}, "twice"),
@@ -165,6 +182,22 @@ def test_bytes_that_are_no_message_are_an_invalid_argument(server):
 def test_a_message_over_the_bound_is_refused(client):
     rows = [(1.0, 1.0)] * 10_000
     refused(lambda: client.infer("sums", inputs(*rows)), grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max")
+
+
+def test_compressed_messages_are_taken_within_the_same_bound(client):
+    answer = client.infer("sums", inputs((1, 2)), compression_algorithm="gzip")
+    assert answer.as_numpy("sum").tolist() == [3]
+    zeros = inputs(*[(0.0, 0.0)] * 10_000)
+    refused(
+        lambda: client.infer("sums", zeros, compression_algorithm="gzip"),
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "larger than max",
+    )
+
+
+def test_a_deadline_in_the_far_future_is_taken(server):
+    with grpc.insecure_channel(server.grpc) as channel:
+        assert stub(channel).ModelInfer(request((1, 2)), timeout=3e8).outputs
 
 
 def test_a_row_that_fails_is_internal_and_no_internals_leave(server, client):
@@ -235,7 +268,7 @@ def test_a_client_that_leaves_takes_its_waiting_requests_along(tmp_path):
         assert slow.result(LONGEST_S).id == ""
 
 
-@pytest.mark.parametrize("way", ["call", "parameter"])
+@pytest.mark.parametrize("way", ["call", "parameter", "metadata"])
 def test_a_deadline_orders_the_queue(tmp_path, way):
     with serving(tmp_path, grpc_port=0) as server, grpc.insecure_channel(server.grpc) as channel:
         finished: list[str] = []
@@ -251,6 +284,8 @@ def test_a_deadline_orders_the_queue(tmp_path, way):
         until(server, "gearshift_waiting_requests 8.0")
         if way == "call":
             calls.append(send("urgent", request((1, 1)), timeout=LONGEST_S))
+        elif way == "metadata":
+            calls.append(send("urgent", request((1, 1)), metadata=[("x-slo-ms", "30000")]))
         else:
             message = request((1, 1))
             message.parameters["timeout"].int64_param = 30_000_000

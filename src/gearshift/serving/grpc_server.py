@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import grpc
+import msgspec
 from google.protobuf.message import DecodeError, Message
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import GearshiftError, InvalidInput, NotReady, QueueFull, UnknownModel
 from gearshift.model import TensorSpec
+from gearshift.observability.metrics import Metrics, NoMetrics
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service import Service
 from gearshift.serving import grpc_messages_pb2 as pb
@@ -52,10 +54,13 @@ class GrpcServer:
         outputs: Sequence[TensorSpec],
         largest_message_bytes: int,
         most_calls: int,
+        metrics: Metrics | NoMetrics | None = None,
     ) -> None:
         self._service, self._operator = service, operator
-        self._inputs = {spec.name: spec for spec in inputs}
-        self._outputs = {spec.name: spec for spec in outputs}
+        self._inputs, self._outputs = inputs, outputs
+        self._specs = {spec.name: spec for spec in inputs}
+        self._output_names = tuple(spec.name for spec in outputs)
+        self._metrics = metrics or NoMetrics()
         self._largest_message_bytes, self._most_calls = largest_message_bytes, most_calls
         self._server: Any = None
 
@@ -92,9 +97,10 @@ class GrpcServer:
             "ServerMetadata": _unary(pb.ServerMetadataRequest, self._server_metadata),
             "ModelMetadata": _unary(pb.ModelMetadataRequest, self._model_metadata),
             "ModelConfig": _unary(pb.ModelConfigRequest, self._model_config),
+            "ModelStatistics": _unary(pb.ModelStatisticsRequest, self._model_statistics),
             "RepositoryIndex": _unary(pb.RepositoryIndexRequest, self._repository_index),
             "RepositoryModelLoad": _unary(pb.RepositoryModelLoadRequest, self._refuse_loading),
-            "RepositoryModelUnload": _unary(pb.RepositoryModelUnloadRequest, self._refuse_loading),
+            "RepositoryModelUnload": _unary(pb.RepositoryModelUnloadRequest, self._refuse_unloading),
             "ModelInfer": grpc.unary_unary_rpc_method_handler(_guarded(self._infer)),
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._infer_stream),
         }
@@ -106,11 +112,11 @@ class GrpcServer:
         with self._service.reading(len(data)):
             message = _parsed(pb.ModelInferRequest, data)
             self._check_model(message.model_name, message.model_version)
-            request = parse_request(message, self._inputs, tuple(self._outputs))
+            request = parse_request(message, self._specs, self._output_names)
         answer = await self._service.infer(
             request.inputs,
             priority=request.priority,
-            deadline_ns=self._deadline_ns(context.time_remaining(), request.timeout_us),
+            deadline_ns=self._deadline_ns(context, request.timeout_us),
             payload_bytes=len(data),
         )
         if answer.outcome == "failed":
@@ -119,11 +125,13 @@ class GrpcServer:
             raise Failed(f"{answer.reason} (id {number})")
         return encode_answer(self._operator, request, answer)
 
-    def _deadline_ns(self, remaining_s: float | None, timeout_us: int) -> int:
-        """The call's own deadline, else the one in the parameters, on the service's clock."""
+    def _deadline_ns(self, context: Any, timeout_us: int) -> int:
+        """On the service's clock: the call's own deadline, else that of the parameters, else of metadata `x-slo-ms`."""
+        remaining_s: float | None = context.time_remaining()
         if remaining_s is not None:
-            return self._service.now_ns() + int(remaining_s * NS_PER_S)
-        if timeout_us:
+            return min(NO_DEADLINE_NS, self._service.now_ns() + round(remaining_s * NS_PER_S))
+        slo_ms = dict(context.invocation_metadata()).get("x-slo-ms")
+        if timeout_us := timeout_us or (v2.timeout_us_of_slo(slo_ms) if slo_ms else 0):
             return self._service.now_ns() + timeout_us * 1000
         return NO_DEADLINE_NS
 
@@ -171,39 +179,28 @@ class GrpcServer:
 
     def _model_metadata(self, asked: pb.ModelMetadataRequest) -> pb.ModelMetadataResponse:
         self._check_model(asked.name, asked.version)
-        tensor = pb.ModelMetadataResponse.TensorMetadata
-        content = v2.model_metadata(self._operator, (), ())
-        for field, specs in (("inputs", self._inputs), ("outputs", self._outputs)):
-            content[field] = [tensor(name=s.name, datatype=s.datatype, shape=s.shape) for s in specs.values()]
+        content = msgspec.to_builtins(v2.model_metadata(self._operator, self._inputs, self._outputs))
         return pb.ModelMetadataResponse(**content)
 
     def _model_config(self, asked: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
-        """The configuration as Triton has it: dimensions leave out the rows."""
         self._check_model(asked.name, asked.version)
-        return pb.ModelConfigResponse(
-            config=pb.ModelConfig(
-                name=self._operator,
-                platform=v2.SERVER_NAME,
-                max_batch_size=v2.MOST_ROWS,
-                input=[pb.ModelInput(**_configured(spec)) for spec in self._inputs.values()],
-                output=[pb.ModelOutput(**_configured(spec)) for spec in self._outputs.values()],
-            )
-        )
+        return pb.ModelConfigResponse(config=v2.model_config(self._operator, self._inputs, self._outputs))
+
+    def _model_statistics(self, asked: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:
+        """Of the operator, also where no name is given."""
+        self._check_model(asked.name or self._operator, asked.version)
+        statistics = v2.model_statistics(self._operator, self._metrics.totals(self._operator))
+        return pb.ModelStatisticsResponse(model_stats=[statistics])
 
     def _repository_index(self, asked: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
-        ready = self._service.ready
-        model = pb.RepositoryIndexResponse.ModelIndex(
-            name=self._operator, version=v2.MODEL_VERSION, state="READY" if ready else "UNAVAILABLE"
-        )
-        return pb.RepositoryIndexResponse(models=[model] if ready or not asked.ready else [])
+        index = v2.repository_index(self._operator, self._service.ready, ready_only=asked.ready)
+        return pb.RepositoryIndexResponse(models=index)
 
-    def _refuse_loading(self, asked: Message) -> Message:
-        raise InvalidInput("models are loaded and unloaded by their plan alone", remedy="serve another plan")
+    def _refuse_loading(self, asked: pb.RepositoryModelLoadRequest) -> pb.RepositoryModelLoadResponse:
+        v2.refuse_loading("load")
 
-
-def _configured(spec: TensorSpec) -> dict[str, Any]:
-    kind = "STRING" if spec.datatype == "BYTES" else spec.datatype
-    return {"name": spec.name, "data_type": f"TYPE_{kind}", "dims": spec.shape[1:]}
+    def _refuse_unloading(self, asked: pb.RepositoryModelUnloadRequest) -> pb.RepositoryModelUnloadResponse:
+        v2.refuse_loading("unload")
 
 
 # Calls and errors ----------------------------------------------------------------------------------------------------

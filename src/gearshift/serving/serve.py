@@ -263,7 +263,7 @@ class ServerProcess:
             metrics=metrics,
         )
         self._http = http_server(application, settings)
-        self._grpc = None if settings.grpc_port is None else grpc_server(self._service, task, settings)
+        self._grpc = None if settings.grpc_port is None else grpc_server(self._service, task, settings, metrics)
         self._grpc_port = 0
         self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
 
@@ -352,7 +352,7 @@ def http_server(application: Application, settings: ServerSettings) -> uvicorn.S
     return _HttpServer(config)
 
 
-def grpc_server(service: Service, task: ServingTask, settings: ServerSettings) -> "GrpcServer":
+def grpc_server(service: Service, task: ServingTask, settings: ServerSettings, metrics: Metrics) -> "GrpcServer":
     """The gRPC server, not started; raises `InvalidInput` where grpcio is missing."""
     load_extra("grpc", extra="grpc", where="--grpc-port")
     from gearshift.serving.grpc_server import GrpcServer
@@ -364,4 +364,5 @@ def grpc_server(service: Service, task: ServingTask, settings: ServerSettings) -
         outputs=task.outputs,
         largest_message_bytes=settings.largest_body_bytes,
         most_calls=settings.most_grpc_calls,
+        metrics=metrics,
     )
