@@ -38,6 +38,13 @@ class UnknownModel(InvalidInput):
     http_status = 404
 
 
+class NoAccess(InvalidInput):
+    """A request carries no key, or one that does not open what it asks for."""
+
+    kind = "no_access"
+    http_status = 401
+
+
 class TooLarge(InvalidInput):
     """A request body is over the limit."""
 
@@ -71,6 +78,33 @@ class WorkerDied(GearshiftError):
     """A worker process ended while it held requests."""
 
     kind = "worker_died"
+    http_status = 500
+
+
+class NoAnswer(GearshiftError):
+    """A server could not be reached, or its connection ended, or time ran out, before its answer was whole.
+
+    `sent` tells whether the request may have reached the server.
+    """
+
+    kind = "no_answer"
+
+    def __init__(self, text: str, *, sent: bool = True) -> None:
+        self.sent = sent
+        super().__init__(text)
+
+
+class DeadlinePassed(GearshiftError):
+    """A request was not answered within its deadline."""
+
+    kind = "deadline_passed"
+    http_status = 504
+
+
+class RequestFailed(GearshiftError):
+    """A server took a request and could not answer it."""
+
+    kind = "request_failed"
     http_status = 500
 
 
