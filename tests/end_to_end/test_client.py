@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gearshift import AsyncClient, Client
-from gearshift.errors import DeadlinePassed, InvalidInput, QueueFull, RequestFailed, UnknownModel
+from gearshift.errors import DeadlinePassed, InvalidInput, NoAccess, NoAnswer, QueueFull, RequestFailed, UnknownModel
+from tests.certificates import write_certificate
 from tests.end_to_end.test_server import LONGEST_S, Server, body, post, serving, speak, until_metric
 from tests.examples.test_documented_commands import free_port
 from tests.little_task import write_little_task
@@ -54,6 +55,29 @@ def test_errors_of_the_server_are_those_of_the_package(server):
         assert client.infer({"x": [[1.0, 2.0]]}).outputs["sum"].tolist() == [3]
     with Client(server.url, "other") as client, pytest.raises(UnknownModel, match="no model 'other'"):
         client.infer({"x": [[1.0, 2]]})
+
+
+def test_a_key_and_a_certificate_of_ones_own_are_used(tmp_path):
+    (tmp_path / "keys").write_text("secret\n")
+    certificate = write_certificate(tmp_path)
+
+    async def main(url, **options):
+        async with AsyncClient(url, "sums", **options) as client:
+            return (await client.infer({"x": [[1.0, 2.0]]})).outputs["sum"].tolist()
+
+    with serving(tmp_path, api_keys=str(tmp_path / "keys"), **certificate) as server:
+        trusting = {"ca_file": certificate["tls_certificate"], "most_attempts": 1}
+        with Client(server.url, "sums", api_key="secret", **trusting) as client:
+            for _ in range(3):
+                assert client.infer({"x": [[1.0, 2.0]]}).outputs["sum"].tolist() == [3]
+            assert len(client._free) == 1
+        assert asyncio.run(main(server.url, api_key="secret", **trusting)) == [3]
+        with Client(server.url, "sums", **trusting) as client, pytest.raises(NoAccess, match="key is needed"):
+            client.infer({"x": [[1.0, 2.0]]})
+        with Client(server.url, "sums", most_attempts=1) as client, pytest.raises(NoAnswer, match="certificate"):
+            client.infer({"x": [[1.0, 2.0]]})
+        with pytest.raises(NoAnswer, match="certificate"):
+            asyncio.run(main(server.url, most_attempts=1))
 
 
 def test_a_server_that_starts_is_waited_for(tmp_path):

@@ -17,6 +17,7 @@ import tritonclient.grpc.aio as triton_aio
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
+from tests.certificates import write_certificate
 from tests.end_to_end.test_server import LONGEST_S, Server, serving, speak, until_metric
 from tests.little_task import write_little_task
 
@@ -237,6 +238,34 @@ def test_a_stream_of_many_requests_answers_all(server):
             ]
 
     assert asyncio.run(main()) == [(str(n), n + 1) for n in range(500)]
+
+
+def test_only_those_with_a_key_may_ask_and_tls_keeps_it_secret(tmp_path):
+    for name in ("user", "admin"):
+        (tmp_path / name).write_text(f"{name}-key\n")
+    keys = {"api_keys": str(tmp_path / "user"), "admin_keys": str(tmp_path / "admin")}
+    settings = {**keys, **write_certificate(tmp_path)}
+    with (
+        serving(tmp_path, grpc_port=0, **settings) as server,
+        triton.InferenceServerClient(server.grpc, ssl=True, root_certificates=settings["tls_certificate"]) as client,
+    ):
+        denied = grpc.StatusCode.UNAUTHENTICATED
+        user, admin = {"authorization": "Bearer user-key"}, {"x-api-key": "admin-key"}
+        assert client.is_server_live()
+        assert client.is_server_ready()
+        refused(lambda: client.is_model_ready("sums"), denied, "an API key is needed")
+        refused(lambda: client.infer("sums", inputs((1, 2)), headers={"x-api-key": "wrong"}), denied, "none that")
+        for headers in (user, admin):
+            assert client.infer("sums", inputs((1, 2)), headers=headers).as_numpy("sum").tolist() == [3]
+        refused(lambda: client.load_model("sums", headers=user), denied, "an administration key is needed")
+        refused(lambda: client.load_model("sums", headers=admin), grpc.StatusCode.INVALID_ARGUMENT, "cannot be loaded")
+        answers: queue.Queue[Any] = queue.Queue()
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        assert answers.get(timeout=LONGEST_S)[1].status() == str(denied)
+        client.stop_stream()
+        with grpc.insecure_channel(server.grpc) as channel, pytest.raises(grpc.RpcError) as caught:
+            stub(channel).ServerLive(service_pb2.ServerLiveRequest())
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
 # Deadlines, and clients that leave -----------------------------------------------------------------------------------

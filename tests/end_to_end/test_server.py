@@ -7,6 +7,7 @@ import queue
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.certificates import ANOTHER_KEY, write_certificate
 from tests.little_task import write_little_task
 
 LONGEST_S = 30.0
@@ -67,7 +69,7 @@ class Server:
                 return match
 
     def ready(self) -> "Server":
-        addresses = r"(http://127.0.0.1:\d+)(?: and grpc://(127.0.0.1:\d+))?"
+        addresses = r"(https?://[\d.]+:\d+)(?: and grpcs?://([\d.]+:\d+))?"
         said = self.until_it_says(rf"serving sums at {addresses} \(2 replicas on 1 device\)")
         self.url, self.grpc = said[1], said[2]
         return self
@@ -581,3 +583,47 @@ def test_the_worker_has_the_devices_core_and_the_router_the_others(tmp_path):
         (worker,) = server.workers()
         assert os.sched_getaffinity(worker) == {max(os.sched_getaffinity(0))}
         assert os.sched_getaffinity(server.process.pid) == os.sched_getaffinity(0) - os.sched_getaffinity(worker)
+
+
+def test_a_server_open_to_other_machines_without_keys_warns(tmp_path):
+    with serving(tmp_path, backend="emulated", host="0.0.0.0") as server:
+        assert any("warning: other machines can reach this server" in line for line in server.said)
+        assert server.end() == 0
+
+
+def test_a_server_with_keys_does_not_warn_and_takes_changed_keys_at_once(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("first-key\n")
+    with serving(tmp_path, backend="emulated", host="0.0.0.0", api_keys=str(keys)) as server:
+        url = server.url.replace("0.0.0.0", "127.0.0.1")
+
+        async def main(client):
+            statuses = []
+            for key in ("first-key", "second-key"):
+                async with client.get(f"{url}/v2", headers={"x-api-key": key}) as response:
+                    statuses.append(response.status)
+            return statuses
+
+        assert speak(main) == [200, 401]
+        keys.write_text("second-key\n")
+        assert speak(main) == [401, 200]
+        assert server.end() == 0
+        assert not any("warning" in line or "-key" in line for line in server.said)
+
+
+def test_with_a_certificate_it_speaks_https(tmp_path):
+    files = write_certificate(tmp_path)
+    with serving(tmp_path, backend="emulated", **files) as server:
+        assert server.url.startswith("https://")
+        context = ssl.create_default_context(cafile=files["tls_certificate"])
+        data = [{"name": "sample", "datatype": "INT64", "shape": [1], "data": [0]}]
+        status, answer, _ = infer(server, {"inputs": data}, ssl=context)
+        assert (status, outputs(answer)["label"]) == (200, ["small-0"])
+        assert server.end() == 0
+
+
+def test_a_certificate_that_cannot_be_used_is_said_before_models_are_loaded(tmp_path):
+    files = write_certificate(tmp_path, ANOTHER_KEY)
+    failing = Server(write_little_task(tmp_path), "local", files)
+    failing.until_it_says("error: .*certificate and key cannot be used")
+    assert failing.wait() == 2

@@ -4,6 +4,7 @@ import math
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import click
@@ -120,5 +121,5 @@ def _described(hint: Any) -> tuple[Any, str]:
     if get_origin(hint) is not Annotated:
         return hint, ""
     type_, *metas = get_args(hint)
-    type_ = next((choice for choice in get_args(type_) if choice is not type(None)), type_)  # of an optional one
+    type_ = next((inner for inner in get_args(type_) if inner is not NoneType), type_)
     return type_, next((m.description for m in metas if isinstance(m, msgspec.Meta) and m.description), "")

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -11,7 +12,7 @@ import msgspec
 from google.protobuf.message import DecodeError, Message
 
 from gearshift.clock import NS_PER_S
-from gearshift.errors import GearshiftError, InvalidInput, NotReady, QueueFull, UnknownModel
+from gearshift.errors import GearshiftError, InvalidInput, NotReady, QueueFull, RequestFailed, UnknownModel
 from gearshift.model import TensorSpec
 from gearshift.observability.metrics import Metrics, NoMetrics
 from gearshift.request import NO_DEADLINE_NS
@@ -19,6 +20,7 @@ from gearshift.runtime.service import Service
 from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.serving import v2
 from gearshift.serving.grpc_tensors import encode_answer, parse_request
+from gearshift.serving.keys import Keys
 
 SERVICE = "inference.GRPCInferenceService"
 STREAM_REQUESTS = 64
@@ -26,6 +28,7 @@ STREAM_REQUESTS = 64
 RETRY_AFTER = (("grpc-retry-pushback-ms", "1000"),)
 STATUS = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
     404: grpc.StatusCode.NOT_FOUND,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -36,14 +39,12 @@ STATUS = {
 
 log = logging.getLogger(__name__)
 Asked = TypeVar("Asked", bound=Message)
-
-
-class Failed(GearshiftError):
-    """An accepted request failed; the text holds an id that the log explains."""
+Sent = TypeVar("Sent")
+May = Callable[[Mapping[bytes, bytes]], None]
 
 
 class GrpcServer:
-    """Answers gRPC requests for one operator; `largest_message_bytes` and `most_calls` are bounds."""
+    """Answers gRPC requests for one operator, of those who may ask; `most_calls` bounds those at work."""
 
     def __init__(
         self,
@@ -54,18 +55,23 @@ class GrpcServer:
         outputs: Sequence[TensorSpec],
         largest_message_bytes: int,
         most_calls: int,
-        metrics: Metrics | NoMetrics | None = None,
+        limits: v2.Limits,
+        metrics: Metrics | NoMetrics,
+        keys: Keys | None,
     ) -> None:
         self._service, self._operator = service, operator
         self._inputs, self._outputs = inputs, outputs
         self._specs = {spec.name: spec for spec in inputs}
         self._output_names = tuple(spec.name for spec in outputs)
-        self._metrics = metrics or NoMetrics()
+        self._limits, self._metrics, self._keys = limits, metrics, keys
         self._largest_message_bytes, self._most_calls = largest_message_bytes, most_calls
         self._server: Any = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen on `port`, or on any free one where it is 0; raises `InvalidInput` where it cannot be used."""
+    async def start(self, host: str, port: int, *, certificate: str | None = None, key: str | None = None) -> int:
+        """Listen on `port`, or on any free one where it is 0, and answer which; raises `InvalidInput` where it cannot.
+
+        `certificate` and `key` name PEM files, to speak TLS.
+        """
         self._server = grpc.aio.server(
             options=[
                 ("grpc.so_reuseport", 0),
@@ -75,8 +81,13 @@ class GrpcServer:
             maximum_concurrent_rpcs=self._most_calls,
         )
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            bound = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            if certificate is not None and key is not None:
+                pair = Path(key).read_bytes(), Path(certificate).read_bytes()
+                bound = self._server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+            else:
+                bound = self._server.add_insecure_port(address)
         except RuntimeError:
             raise InvalidInput(
                 f"port {port} of {host} cannot be used for gRPC, or is in use", remedy="choose another with --grpc-port"
@@ -90,29 +101,36 @@ class GrpcServer:
             await self._server.stop(longest_s)
 
     def _handlers(self) -> dict[str, Any]:
+        """The methods, and who may call them: anybody is told of the server's health."""
+        user = admin = None
+        if self._keys is not None:
+            user, admin = self._keys.require_user, self._keys.require_admin
         return {
-            "ServerLive": _unary(pb.ServerLiveRequest, self._server_live),
-            "ServerReady": _unary(pb.ServerReadyRequest, self._server_ready),
-            "ModelReady": _unary(pb.ModelReadyRequest, self._model_ready),
-            "ServerMetadata": _unary(pb.ServerMetadataRequest, self._server_metadata),
-            "ModelMetadata": _unary(pb.ModelMetadataRequest, self._model_metadata),
-            "ModelConfig": _unary(pb.ModelConfigRequest, self._model_config),
-            "ModelStatistics": _unary(pb.ModelStatisticsRequest, self._model_statistics),
-            "RepositoryIndex": _unary(pb.RepositoryIndexRequest, self._repository_index),
-            "RepositoryModelLoad": _unary(pb.RepositoryModelLoadRequest, self._refuse_loading),
-            "RepositoryModelUnload": _unary(pb.RepositoryModelUnloadRequest, self._refuse_unloading),
-            "ModelInfer": grpc.unary_unary_rpc_method_handler(_guarded(self._infer)),
-            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._infer_stream),
+            "ServerLive": _unary(pb.ServerLiveRequest, self._server_live, None),
+            "ServerReady": _unary(pb.ServerReadyRequest, self._server_ready, None),
+            "ModelReady": _unary(pb.ModelReadyRequest, self._model_ready, user),
+            "ServerMetadata": _unary(pb.ServerMetadataRequest, self._server_metadata, user),
+            "ModelMetadata": _unary(pb.ModelMetadataRequest, self._model_metadata, user),
+            "ModelConfig": _unary(pb.ModelConfigRequest, self._model_config, user),
+            "ModelStatistics": _unary(pb.ModelStatisticsRequest, self._model_statistics, user),
+            "RepositoryIndex": _unary(pb.RepositoryIndexRequest, self._repository_index, user),
+            "RepositoryModelLoad": _unary(pb.RepositoryModelLoadRequest, self._refuse_loading, admin),
+            "RepositoryModelUnload": _unary(pb.RepositoryModelUnloadRequest, self._refuse_unloading, admin),
+            "ModelInfer": grpc.unary_unary_rpc_method_handler(_guarded(self._infer, user)),
+            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(_guarded(self._infer_stream, user)),
         }
 
     # Inference -------------------------------------------------------------------------------------------------------
 
-    async def _infer(self, data: bytes, context: Any) -> pb.ModelInferResponse:
+    async def _infer(self, data: bytes, context: Any) -> bytes:
+        return _bytes(await self._answer(data, context))
+
+    async def _answer(self, data: bytes, context: Any) -> pb.ModelInferResponse:
         """Answer the request in `data`; a client that leaves cancels this, and what still waits leaves its queue."""
         with self._service.reading(len(data)):
             message = _parsed(pb.ModelInferRequest, data)
             self._check_model(message.model_name, message.model_version)
-            request = parse_request(message, self._specs, self._output_names)
+            request = parse_request(message, self._specs, self._output_names, self._limits)
         answer = await self._service.infer(
             request.inputs,
             priority=request.priority,
@@ -122,7 +140,7 @@ class GrpcServer:
         if answer.outcome == "failed":
             number = secrets.token_hex(6)
             log.error("request failed, id %s: %s", number, answer.reason)
-            raise Failed(f"{answer.reason} (id {number})")
+            raise RequestFailed(f"{answer.reason} (id {number})")
         return encode_answer(self._operator, request, answer)
 
     def _deadline_ns(self, context: Any, timeout_us: int) -> int:
@@ -151,10 +169,10 @@ class GrpcServer:
 
     async def _infer_streamed(self, data: bytes, context: Any) -> bytes:
         try:
-            response = pb.ModelStreamInferResponse(infer_response=await self._infer(data, context))
+            response = pb.ModelStreamInferResponse(infer_response=await self._answer(data, context))
         except Exception as error:  # noqa: BLE001  the door to the outside
             response = pb.ModelStreamInferResponse(error_message=_told(error))
-        return bytes(response.SerializeToString())
+        return _bytes(response)
 
     # All else --------------------------------------------------------------------------------------------------------
 
@@ -206,21 +224,23 @@ class GrpcServer:
 # Calls and errors ----------------------------------------------------------------------------------------------------
 
 
-def _unary(asked: type[Asked], answer: Callable[[Asked], Message]) -> Any:
+def _unary(asked: type[Asked], answer: Callable[[Asked], Message], may: May | None) -> Any:
     """The handler of a method that answers at once."""
 
-    async def call(data: bytes, context: Any) -> Message:
-        return answer(_parsed(asked, data))
+    async def call(data: bytes, context: Any) -> bytes:
+        return _bytes(answer(_parsed(asked, data)))
 
-    return grpc.unary_unary_rpc_method_handler(_guarded(call))
+    return grpc.unary_unary_rpc_method_handler(_guarded(call, may))
 
 
-def _guarded(call: Callable[[bytes, Any], Awaitable[Message]]) -> Callable[[bytes, Any], Awaitable[bytes]]:
-    """`call` with its answer in bytes, and every error as a status."""
+def _guarded(call: Callable[[Any, Any], Awaitable[Sent]], may: May | None) -> Callable[[Any, Any], Awaitable[Sent]]:
+    """`call` for those who `may`, with every error as a status."""
 
-    async def guarded(data: bytes, context: Any) -> bytes:
+    async def guarded(asked: Any, context: Any) -> Sent:
         try:
-            return bytes((await call(data, context)).SerializeToString())
+            if may is not None:
+                may({name.encode(): _as_bytes(value) for name, value in context.invocation_metadata()})
+            return await call(asked, context)
         except Exception as error:  # the door to the outside
             status = STATUS.get(error.http_status if isinstance(error, GearshiftError) else 500)
             again = RETRY_AFTER if isinstance(error, QueueFull | NotReady) else ()
@@ -228,6 +248,15 @@ def _guarded(call: Callable[[bytes, Any], Awaitable[Message]]) -> Callable[[byte
             raise
 
     return guarded
+
+
+def _as_bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()
+
+
+def _bytes(message: Message) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
 
 
 def _parsed(kind: type[Asked], data: bytes) -> Asked:

@@ -20,9 +20,11 @@ from gearshift.serving.grpc_messages_pb2 import (
 from gearshift.serving.v2 import (
     MODEL_VERSION,
     InferRequest,
+    Limits,
     answer_parameters,
     answered_arrays,
     declared_input,
+    require_few_tensors,
     require_finite,
     whole_request,
 )
@@ -47,11 +49,14 @@ CONTENTS = {
 # Requests ------------------------------------------------------------------------------------------------------------
 
 
-def parse_request(message: ModelInferRequest, inputs: Mapping[str, TensorSpec], outputs: Sequence[str]) -> InferRequest:
+def parse_request(
+    message: ModelInferRequest, inputs: Mapping[str, TensorSpec], outputs: Sequence[str], limits: Limits
+) -> InferRequest:
     """The request in `message`; raises `InvalidInput` that names the field and the reason.
 
     `outputs` are the names of the operator's outputs; without any, every name is let through.
     """
+    require_few_tensors(len(message.inputs), len(message.outputs), limits)
     raw = message.raw_input_contents
     require(
         len(raw) in (0, len(message.inputs)),
@@ -62,7 +67,7 @@ def parse_request(message: ModelInferRequest, inputs: Mapping[str, TensorSpec], 
     arrays: dict[str, NDArray[Any]] = {}
     for number, tensor in enumerate(message.inputs):
         shape = list(tensor.shape)
-        spec = declared_input(tensor.name, tensor.datatype, shape, inputs)
+        spec = declared_input(tensor.name, tensor.datatype, shape, inputs, limits)
         where = f"input {spec.name!r}"
         require(spec.name not in arrays, "is given twice", where=where)
         _refuse_parameters(tensor.parameters, where)

@@ -7,13 +7,14 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from gearshift.errors import GearshiftError, InvalidInput, NotReady, QueueFull, TooLarge
+from gearshift.errors import GearshiftError, InvalidInput, NoAccess, NotReady, QueueFull, TooLarge
 from gearshift.model import TensorSpec
 from gearshift.observability.metrics import CONTENT_TYPE, Metrics, NoMetrics
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service import Service
 from gearshift.serving import compression, v2, v2_json
 from gearshift.serving.connection import CONNECTION, Connection
+from gearshift.serving.keys import Keys
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -29,6 +30,8 @@ ACCEPT_ENCODING = b"accept-encoding"
 SLO_MS = b"x-slo-ms"
 HEADERS_READ = frozenset({CONTENT_LENGTH, CONTENT_ENCODING, ACCEPT_ENCODING, INFERENCE_HEADER, SLO_MS})
 LOADING = re.compile("/v2/repository/models/[^/]+/(load|unload)")
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/v2/health/live", "/v2/health/ready"})
+"""Those that ask for no key."""
 LARGEST_INDEX_BODY_BYTES = 4096
 RETRY_AFTER = (b"retry-after", b"1")
 CLOSE = (b"connection", b"close")
@@ -42,7 +45,7 @@ class ClientGone(Exception):
 
 
 class Application:
-    """Answers HTTP requests for one operator; settings are bounds in bytes."""
+    """Answers HTTP requests for one operator, of those who may ask; bounds are in bytes."""
 
     def __init__(
         self,
@@ -52,13 +55,17 @@ class Application:
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         largest_body_bytes: int,
+        limits: v2.Limits = v2_json.DEFAULT_LIMITS,
         metrics: Metrics | NoMetrics | None = None,
+        keys: Keys | None = None,
     ) -> None:
         self._service, self._operator = service, operator
         self._inputs = {spec.name: spec for spec in inputs}
         self._output_names = tuple(spec.name for spec in outputs)
         self._largest_body_bytes = largest_body_bytes
+        self._limits = limits
         self._metrics = metrics or NoMetrics()
+        self._keys = keys
         self._server_metadata = v2_json.encode(v2.server_metadata())
         self._model_metadata = v2_json.encode(v2.model_metadata(operator, inputs, outputs))
         self._model_config = v2_json.encode(v2.model_config(operator, inputs, outputs))
@@ -96,6 +103,8 @@ class Application:
             await _respond_error(send, error.http_status, str(error))
         except TooLarge as error:
             await _respond_before_body_is_read(receive, send, error.http_status, str(error))
+        except NoAccess as error:
+            await _respond_error(send, error.http_status, str(error), [(b"www-authenticate", b"Bearer")])
         except (QueueFull, NotReady) as error:
             closing = [] if self._service.accepting else [CLOSE]
             await _respond_error(send, error.http_status, str(error), [RETRY_AFTER, *closing])
@@ -106,6 +115,8 @@ class Application:
 
     async def _route(self, scope: Message, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
+        if self._keys is not None and path not in OPEN_PATHS:
+            self._require_key(self._keys, path, scope["headers"])
         post = self._posts.get(path)
         if post is not None:
             if method != "POST":
@@ -124,6 +135,12 @@ class Application:
             v2.refuse_loading(loading[1])
         await _respond_error(send, 404, self._not_found(path))
 
+    def _require_key(self, keys: Keys, path: str, headers: Headers) -> None:
+        if LOADING.fullmatch(path):
+            keys.require_admin(dict(headers))
+        else:
+            keys.require_user(dict(headers))
+
     def _not_found(self, path: str) -> str:
         parts = path.split("/")
         if parts[:3] == ["", "v2", "models"] and len(parts) > 3 and parts[3] != self._operator:
@@ -140,7 +157,7 @@ class Application:
                 encoding = head[CONTENT_ENCODING].lower()
                 body = await compression.decompress(body, encoding, self._largest_body_bytes, hold)
         header_bytes = _header_bytes(head[INFERENCE_HEADER]) if INFERENCE_HEADER in head else None
-        request = v2_json.parse_request(body, self._inputs, self._output_names, header_bytes)
+        request = v2_json.parse_request(body, self._inputs, self._output_names, header_bytes, self._limits)
         deadline_ns = NO_DEADLINE_NS
         if timeout_us := request.timeout_us or slo_us:
             deadline_ns = self._service.now_ns() + timeout_us * 1000

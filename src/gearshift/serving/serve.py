@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import gc
+import ipaddress
 import os
 import signal
 import socket
@@ -32,8 +33,11 @@ from gearshift.runtime.backends.local import LocalBackend, assign_cores, router_
 from gearshift.runtime.service import Service
 from gearshift.serving.connection import connection_class
 from gearshift.serving.http import Application
+from gearshift.serving.keys import Keys, read_keys
 from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.settings import ServerSettings
+from gearshift.serving.tls import require_certificate
+from gearshift.serving.v2 import Limits
 
 if TYPE_CHECKING:
     from gearshift.serving.grpc_server import GrpcServer
@@ -46,6 +50,11 @@ LEAST_HANG_S = 10.0
 HANG_FACTOR = 20.0
 LONGEST_END_S = 5
 """For what is left of HTTP when all accepted requests are answered or have failed."""
+
+OPEN_TO_ALL = (
+    "warning: other machines can reach this server, and it asks nobody for a key; "
+    "give --api-keys, or listen on 127.0.0.1 alone"
+)
 
 
 def say_on_stderr(text: str) -> None:
@@ -69,15 +78,21 @@ def serve(
     The plan names its profile, and the profile its project; `profile_path` (a folder) and `project_path` (a
     `gearshift.toml`) say where those are now.  After the first signal every accepted request is answered within
     `settings.drain_s`, then it ends with 0; a second one ends it at once, with 1.  Raises `InvalidInput` for a plan,
-    a profile or a port that cannot be used, `ModelFailed` for a model that cannot be loaded; nothing is left running.
+    a profile, a port, keys or a certificate that cannot be used, `ModelFailed` for a model that cannot be loaded;
+    nothing is left running.
     """
     task = read_task(plan_path, backend, profile_path=profile_path, project_path=project_path)
+    keys = read_keys(settings.api_keys, settings.admin_keys)
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        require_certificate(settings.tls_certificate, settings.tls_key)
     allow_many_connections()
     journal = NoJournal() if journal_path is None else Journal(journal_path)
     with bound_socket(settings.host, settings.port) as sock, pinned(task.router_cores):
         try:
             journal.write("start", plan=str(plan_path), backend=backend)
-            return _run(_main(task, settings, journal, sock, say))
+            if settings.api_keys is None and not is_loopback(sock):
+                say(OPEN_TO_ALL)
+            return _run(_main(task, settings, keys, journal, sock, say))
         finally:
             journal.close()
 
@@ -199,6 +214,11 @@ def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
         yield sock
 
 
+def is_loopback(sock: socket.socket) -> bool:
+    """Whether a bound socket is reached from this machine alone."""
+    return ipaddress.ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback
+
+
 @contextmanager
 def pinned(cores: frozenset[int] | None) -> Iterator[None]:
     """Run on `cores` alone, then on what was before."""
@@ -221,9 +241,14 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
 
 
 async def _main(
-    task: ServingTask, settings: ServerSettings, journal: Journal | NoJournal, sock: socket.socket, say: Say
+    task: ServingTask,
+    settings: ServerSettings,
+    keys: Keys | None,
+    journal: Journal | NoJournal,
+    sock: socket.socket,
+    say: Say,
 ) -> int:
-    return await ServerProcess(task, settings, journal, sock, say).main()
+    return await ServerProcess(task, settings, keys, journal, sock, say).main()
 
 
 class _HttpServer(uvicorn.Server):
@@ -239,7 +264,13 @@ class ServerProcess:
     """The HTTP server and the service behind it, from start to orderly end."""
 
     def __init__(
-        self, task: ServingTask, settings: ServerSettings, journal: Journal | NoJournal, sock: socket.socket, say: Say
+        self,
+        task: ServingTask,
+        settings: ServerSettings,
+        keys: Keys | None,
+        journal: Journal | NoJournal,
+        sock: socket.socket,
+        say: Say,
     ) -> None:
         self._task, self._settings, self._sock, self._say = task, settings, sock, say
         metrics = Metrics()
@@ -260,10 +291,12 @@ class ServerProcess:
             inputs=task.inputs,
             outputs=task.outputs,
             largest_body_bytes=settings.largest_body_bytes,
+            limits=limits_of(settings),
             metrics=metrics,
+            keys=keys,
         )
         self._http = http_server(application, settings)
-        self._grpc = None if settings.grpc_port is None else grpc_server(self._service, task, settings, metrics)
+        self._grpc = None if settings.grpc_port is None else grpc_server(self._service, task, settings, metrics, keys)
         self._grpc_port = 0
         self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
 
@@ -275,7 +308,12 @@ class ServerProcess:
         http = loop.create_task(self._http.serve(sockets=[self._sock]))
         try:
             if self._grpc is not None:
-                self._grpc_port = await self._grpc.start(self._settings.host, self._settings.grpc_port or 0)
+                self._grpc_port = await self._grpc.start(
+                    self._settings.host,
+                    self._settings.grpc_port or 0,
+                    certificate=self._settings.tls_certificate,
+                    key=self._settings.tls_key,
+                )
             if not await _done_before(self._service.start(), self._first_signal):
                 return 0
             gc.collect()
@@ -304,9 +342,10 @@ class ServerProcess:
     def _ready_line(self) -> str:
         host, port = self._sock.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
-        where = f"http://{host}:{port}"
+        secure = "" if self._settings.tls_certificate is None else "s"
+        where = f"http{secure}://{host}:{port}"
         if self._grpc is not None:
-            where += f" and grpc://{host}:{self._grpc_port}"
+            where += f" and grpc{secure}://{host}:{self._grpc_port}"
         replicas, devices = len(self._task.tables.replica_ids), len(self._task.tables.device_ids)
         counted = f"{_count(replicas, 'replica')} on {_count(devices, 'device')}"
         return f"serving {self._task.tables.operator} at {where} ({counted})"
@@ -346,13 +385,17 @@ def http_server(application: Application, settings: ServerSettings) -> uvicorn.S
         server_header=False,
         date_header=False,
         backlog=BACKLOG,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
         timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=LONGEST_END_S,
     )
     return _HttpServer(config)
 
 
-def grpc_server(service: Service, task: ServingTask, settings: ServerSettings, metrics: Metrics) -> "GrpcServer":
+def grpc_server(
+    service: Service, task: ServingTask, settings: ServerSettings, metrics: Metrics, keys: Keys | None
+) -> "GrpcServer":
     """The gRPC server, not started; raises `InvalidInput` where grpcio is missing."""
     load_extra("grpc", extra="grpc", where="--grpc-port")
     from gearshift.serving.grpc_server import GrpcServer
@@ -364,5 +407,12 @@ def grpc_server(service: Service, task: ServingTask, settings: ServerSettings, m
         outputs=task.outputs,
         largest_message_bytes=settings.largest_body_bytes,
         most_calls=settings.most_grpc_calls,
+        limits=limits_of(settings),
         metrics=metrics,
+        keys=keys,
     )
+
+
+def limits_of(settings: ServerSettings) -> Limits:
+    """The bounds of a request's tensors."""
+    return Limits(most_tensors=settings.most_tensors, most_elements=settings.most_elements)

@@ -25,12 +25,19 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     )
     largest_body_bytes: Annotated[int, _help("The largest request body.")] = 64 << 20
     largest_header_bytes: Annotated[int, _help("The largest request head.")] = 64 << 10
+    most_tensors: Annotated[int, _help("The most inputs, and the most outputs, of a request.")] = 1024
+    most_elements: Annotated[int, _help("The most elements of an input.")] = 1 << 24
     most_connections: Annotated[int, _help("Open connections beyond which new ones are closed at once.")] = 10_000
     most_grpc_calls: Annotated[int, _help("gRPC calls at work beyond which new ones are refused.")] = 10_000
     longest_read_s: Annotated[float, _help("How long a client may take to send one request, in seconds.")] = 60.0
     keep_alive_s: Annotated[int, _help("How long an idle connection is kept, in seconds.")] = 75
     drain_s: Annotated[float, _help("How long accepted requests may take after SIGTERM or Ctrl-C, in seconds.")] = 30.0
     longest_start_s: Annotated[float, _help("How long models may take to load, in seconds.")] = 120.0
+
+    api_keys: Annotated[str | None, _help("A file of API keys, one per line; requests without one are refused.")] = None
+    admin_keys: Annotated[str | None, _help("A file of keys that administration needs in place of API keys.")] = None
+    tls_certificate: Annotated[str | None, _help("A PEM file of the certificate chain, to serve HTTPS.")] = None
+    tls_key: Annotated[str | None, _help("A PEM file of the certificate's key.")] = None
 
     def __post_init__(self) -> None:
         require(bool(self.host), "host is empty", remedy="give an address, such as 127.0.0.1")
@@ -45,6 +52,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "most_waiting_bytes",
             "largest_body_bytes",
             "largest_header_bytes",
+            "most_tensors",
+            "most_elements",
             "most_connections",
             "most_grpc_calls",
             "keep_alive_s",
@@ -54,3 +63,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         require(0 < self.longest_read_s <= 86_400, f"longest_read_s is {self.longest_read_s}, needs 0 to 86400")
         require(0 <= self.drain_s <= 86_400, f"drain_s is {self.drain_s}, needs 0 to 86400")
         require(0 < self.longest_start_s <= 86_400, f"longest_start_s is {self.longest_start_s}, needs 0 to 86400")
+        require(
+            (self.tls_certificate is None) == (self.tls_key is None),
+            "of tls_certificate and tls_key one is missing",
+            remedy="give both, or neither",
+        )

@@ -3,6 +3,7 @@
 Both turn tensors into arrays in their own way, check them here, and put what this module answers into their own words.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,14 @@ _PLAIN_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
 ROW_FACTS = ("gearshift_model", "gearshift_stage", "gearshift_certainty", "gearshift_exit_segment")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How many tensors a request may have or ask for, and how many elements each of them."""
+
+    most_tensors: int = 1024
+    most_elements: int = 1 << 24
+
+
 @dataclass(frozen=True, slots=True)
 class InferRequest:
     """A request that fits the operator: arrays of `rows` rows, and what was asked beside.
@@ -64,7 +73,16 @@ class InferRequest:
 # Requests ------------------------------------------------------------------------------------------------------------
 
 
-def declared_input(name: str, datatype: str, shape: Sequence[int], specs: Mapping[str, TensorSpec]) -> TensorSpec:
+def require_few_tensors(inputs: int, outputs: int, limits: Limits) -> None:
+    """Raise `InvalidInput` where more tensors are given or asked for than may be."""
+    for count, noun in ((inputs, "inputs"), (outputs, "outputs")):
+        if count > limits.most_tensors:
+            raise InvalidInput(f"there are {count} {noun}, at most {limits.most_tensors} are taken")
+
+
+def declared_input(
+    name: str, datatype: str, shape: Sequence[int], specs: Mapping[str, TensorSpec], limits: Limits
+) -> TensorSpec:
     """The operator's input that a tensor declares itself to be; raises `InvalidInput` where it does not fit."""
     spec = specs.get(name)
     if spec is None:
@@ -78,6 +96,10 @@ def declared_input(name: str, datatype: str, shape: Sequence[int], specs: Mappin
         )
     if shape[0] > MOST_ROWS:
         raise InvalidInput(f"shape has {shape[0]} rows, at most {MOST_ROWS} are taken", where=f"input {name!r}")
+    if (elements := math.prod(shape)) > limits.most_elements:
+        raise InvalidInput(
+            f"has {elements} elements by its shape, at most {limits.most_elements} are taken", where=f"input {name!r}"
+        )
     return spec
 
 

@@ -17,9 +17,11 @@ from gearshift.serving.v2 import (
     FLOATS,
     MODEL_VERSION,
     InferRequest,
+    Limits,
     answer_parameters,
     answered_arrays,
     declared_input,
+    require_few_tensors,
     require_finite,
     whole_request,
 )
@@ -67,6 +69,9 @@ class _Index(msgspec.Struct):
     ready: bool = False
 
 
+DEFAULT_LIMITS = Limits()
+LARGE_BYTES = 64 << 10
+
 _INDEX = msgspec.json.Decoder(_Index)
 _BODY = msgspec.json.Decoder(_Body)
 _ENCODER = msgspec.json.Encoder()
@@ -76,7 +81,11 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def parse_request(
-    body: bytes, inputs: Mapping[str, TensorSpec], outputs: Sequence[str], header_bytes: int | None = None
+    body: bytes,
+    inputs: Mapping[str, TensorSpec],
+    outputs: Sequence[str],
+    header_bytes: int | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> InferRequest:
     """The request in `body`; raises `InvalidInput` that names the field and the reason.
 
@@ -88,9 +97,10 @@ def parse_request(
         request = _BODY.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the body is no inference request: {error}") from None
+    require_few_tensors(len(request.inputs), len(request.outputs or ()), limits)
     arrays: dict[str, NDArray[Any]] = {}
     for tensor in request.inputs:
-        spec = declared_input(tensor.name, tensor.datatype, tensor.shape, inputs)
+        spec = declared_input(tensor.name, tensor.datatype, tensor.shape, inputs, limits)
         if spec.name in arrays:
             raise InvalidInput("is given twice", where=f"input {spec.name!r}")
         array = _array(tensor, binary)
@@ -170,6 +180,9 @@ def _refuse_shared_memory(region: str | None, where: str) -> None:
 
 def _numbers(data: bytes, shape: list[int], datatype: str, where: str) -> NDArray[Any]:
     """The array in `data`, written flat or nested as its shape is."""
+    expected = math.prod(shape)
+    if len(data) > LARGE_BYTES and datatype != "BYTES" and data.count(b",") >= expected:
+        raise InvalidInput(f"data has more than the {expected} elements that shape says", where=where)
     nested = len(shape) > 1 and data.lstrip()[:1] == b"[" and data.lstrip()[1:].lstrip()[:1] == b"["
     try:
         values = _decoder(datatype, len(shape) if nested else 1).decode(data)
@@ -184,7 +197,6 @@ def _numbers(data: bytes, shape: list[int], datatype: str, where: str) -> NDArra
     if nested:
         require(array.shape == tuple(shape), f"data has shape {list(array.shape)}, shape says {shape}", where=where)
         return array
-    expected = math.prod(shape)
     require(len(array) == expected, f"data has {len(array)} elements, shape says {expected}", where=where)
     return array.reshape(shape)
 

@@ -17,6 +17,7 @@ from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer, RowFacts
 from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.serving.grpc_tensors import CONTENTS, encode_answer, parse_request
+from gearshift.serving.v2 import Limits
 from gearshift.serving.v2_binary import write_tensor
 
 NUMBERS = sorted(DATATYPES.keys() - {"BYTES"})
@@ -34,7 +35,7 @@ def request(
 
 def parsed(message: pb.ModelInferRequest, datatype: str, columns: int = -1) -> Any:
     specs = {"x": TensorSpec(name="x", datatype=datatype, shape=(-1, columns))}
-    return parse_request(message, specs, ("y",))
+    return parse_request(message, specs, ("y",), Limits(most_tensors=3, most_elements=1 << 20))
 
 
 def a_batch(datatype: str) -> st.SearchStrategy[Any]:
@@ -87,7 +88,9 @@ def test_bytes_are_the_same_raw_or_typed_and_text_where_all_are(elements):
         (request("FP32", (0, 1)), "FP32", "shape is [0, 1]"),
         (request("FP32", (-1, 1)), "FP32", "shape is [-1, 1]"),
         (request("FP32", (1 << 40, 1)), "FP32", "rows, at most"),
-        (request("FP32", (1, 1 << 60), raw=b""), "FP32", "has 0 bytes"),
+        (request("FP32", (1, 2), raw=b""), "FP32", "has 0 bytes"),
+        (request("FP32", (1, 1 << 60), raw=b""), "FP32", "elements by its shape"),
+        (pb.ModelInferRequest(inputs=[{}] * 4), "FP32", "there are 4 inputs"),
         (pb.ModelInferRequest(), "FP32", "['x'] are missing"),
         (pb.ModelInferRequest(raw_input_contents=[b"1"]), "FP32", "1 raw contents for 0 inputs"),
     ],

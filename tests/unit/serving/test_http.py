@@ -19,6 +19,7 @@ from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.service import Service
 from gearshift.serving.http import Application
+from gearshift.serving.keys import Keys, read_keys
 from tests.little_task import little_plan, little_profile
 
 LONGEST_S = 20.0
@@ -320,3 +321,42 @@ def test_large_answers_are_compressed_for_those_who_accept_it(rows, compressed):
         assert answered.headers["vary"] == "accept-encoding"
         answered = Response(200, {}, gzip.decompress(answered.body))
     assert answered.json()["outputs"] == plain.json()["outputs"]
+
+
+@pytest.fixture
+def keys(tmp_path) -> Keys | None:
+    for name in ("user", "admin"):
+        (tmp_path / name).write_text(f"{name}-key")
+    return read_keys(str(tmp_path / "user"), str(tmp_path / "admin"))
+
+
+ANYBODY = ["/livez", "/readyz", "/v2/health/live", "/v2/health/ready"]
+USERS = ["/v2", "/metrics", "/v2/models/sums", "/v2/models/sums/ready", "/v2/models/stats", "/nothing"]
+
+
+@pytest.mark.parametrize("key", [None, "no-key", "user-key", "admin-key"])
+def test_all_but_health_needs_a_key(keys, key):
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+
+    async def use(server: Server) -> tuple[list[int], list[int]]:
+        open_to_all = [(await server.ask("GET", path, headers=headers)).status for path in ANYBODY]
+        locked = [(await server.ask("GET", path, headers=headers)).status for path in USERS]
+        return open_to_all, [*locked, (await server.infer(samples(0), headers)).status]
+
+    open_to_all, locked = serve(use, keys=keys)
+    assert open_to_all == [200] * 4
+    assert locked == ([200] * 5 + [404, 200] if key in ("user-key", "admin-key") else [401] * 7)
+
+
+def test_a_refused_key_is_401_with_a_sentence(keys, caplog):
+    response = serve(lambda server: server.infer(samples(0), {"x-api-key": "guessed"}), keys=keys)
+    assert response.status == 401
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert response.json()["error"] == "an API key is needed, and the key that was sent is none that this server knows"
+    assert "guessed" not in caplog.text
+
+
+@pytest.mark.parametrize(("key", "status"), [("user-key", 401), ("admin-key", 400)])
+def test_administration_needs_its_own_key(keys, key, status):
+    path = "/v2/repository/models/sums/unload"
+    assert serve(lambda server: server.ask("POST", path, headers={"x-api-key": key}), keys=keys).status == status

@@ -7,6 +7,7 @@ import pytest
 from gearshift.errors import InvalidInput
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer, RowFacts
+from gearshift.serving.v2 import Limits
 from gearshift.serving.v2_json import encode_answer, parse_request
 
 SPECS = {
@@ -170,3 +171,38 @@ def test_row_facts_are_outputs_on_request():
     outputs = json.loads(encode_answer("op", request, ANSWER)[0])["outputs"]
     assert [output["name"] for output in outputs] == names
     assert [output["data"] for output in outputs[:4]] == [["small", "large"], [0, 1], [0.9, 0.5], [0, 0]]
+
+
+LIMITS = Limits(most_tensors=2, most_elements=6)
+
+
+def within_limits(body: object) -> None:
+    parse_request(json.dumps(body).encode(), SPECS, ("label", "scores"), limits=LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"inputs": [GOOD_X, GOOD_N, GOOD_N]}, "there are 3 inputs, at most 2"),
+        ({"inputs": [GOOD_X, GOOD_N], "outputs": [{"name": "label"}] * 3}, "there are 3 outputs, at most 2"),
+        ({"inputs": [GOOD_X | {"shape": [4, 2]}, GOOD_N]}, "input 'x': has 8 elements by its shape, at most 6"),
+    ],
+)
+def test_tensors_and_elements_are_bounded(body, reason):
+    within_limits({"inputs": [GOOD_X, GOOD_N], "outputs": [{"name": "label"}, {"name": "scores"}]})
+    with pytest.raises(InvalidInput, match=reason):
+        within_limits(body)
+
+
+@pytest.mark.parametrize("data", [[0] * 100_000, [[0, 0]] * 50_000])
+def test_many_more_numbers_than_the_shape_says_are_refused_before_they_are_read(data):
+    with pytest.raises(InvalidInput, match="input 'x': data has more than the 4 elements that shape says"):
+        parse({"inputs": [GOOD_X | {"data": data}, GOOD_N]})
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_as_many_numbers_as_the_shape_says_are_read_however_many(nested):
+    rows = [[number, 0.5] for number in range(50_000)]
+    data = rows if nested else [value for row in rows for value in row]
+    tensor = {"name": "x", "shape": [50_000, 2], "datatype": "FP32", "data": data}
+    assert parse({"inputs": [tensor]}, {"x": SPECS["x"]}).inputs["x"].tolist() == rows

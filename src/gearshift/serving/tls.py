@@ -1,0 +1,25 @@
+"""Whether a certificate and its key can be served with, asked before anything else is started."""
+
+import ssl
+
+from gearshift.errors import InvalidInput
+
+PEM = "name PEM files of a certificate chain and of its key, the key without a password"
+
+
+def require_certificate(certificate: str, key: str) -> None:
+    """Raise `InvalidInput` unless both files can be read and belong together."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    where = f"{certificate} and {key}"
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except ssl.SSLError as error:
+        reason = (error.reason or "no PEM").replace("_", " ").lower()
+        raise InvalidInput(f"certificate and key cannot be used ({reason})", where=where, remedy=PEM) from None
+    except OSError as error:
+        raise InvalidInput(f"a file cannot be read ({error.strerror})", where=where, remedy=PEM) from None
+
+
+def _no_password() -> str:
+    """OpenSSL would ask at the terminal otherwise."""
+    return ""
