@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gearshift import AsyncClient, Client, errors
-from gearshift.client import _Call, _Protocol
+from gearshift.serving.v2_client import Call, ClientProtocol
 
 ANSWER = {
     "parameters": {"gear": 1, "outcome": "answered"},
@@ -296,13 +296,20 @@ def test_inputs_that_have_no_form_in_the_protocol_are_refused_unsent(script, ask
 
 @pytest.mark.parametrize(
     "options",
-    [{"longest_s": 0}, {"most_attempts": 0}, {"api_key": "a\nb"}, {"ca_file": "/nowhere"}],
+    [{"longest_s": 0}, {"longest_s": float("inf")}, {"most_attempts": 0}, {"api_key": "a\nb"}, {"ca_file": "/nowhere"}],
 )
 def test_options_that_make_no_sense_are_refused(options):
     url = "https://127.0.0.1" if "ca_file" in options else "http://127.0.0.1"
     for kind in (Client, AsyncClient):
         with pytest.raises(errors.InvalidInput):
             kind(url, "task", **options)
+
+
+@pytest.mark.parametrize("deadline_s", [0, -1.0, float("nan")])
+def test_a_deadline_that_makes_no_sense_is_refused_unsent(script, ask, deadline_s):
+    with pytest.raises(errors.InvalidInput, match="deadline_s is"):
+        ask(deadline_s=deadline_s)
+    assert script.asked == []
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://host", "http://", "http://host:port"])
@@ -313,7 +320,7 @@ def test_what_is_no_url_is_refused(url):
 
 
 def test_pauses_are_what_the_server_says_or_grow():
-    call = _Call(_Protocol("http://host", "task", None, None, 100.0, 10), None)
+    call = Call(ClientProtocol("http://host", "task", None, None, 100.0, 10), None)
     full = errors.QueueFull("full")
     assert call.pause_s(full, "7") == 7
     assert [call.pause_s(full) for _ in range(4)] == [0.2, 0.4, 0.8, 1.0]
