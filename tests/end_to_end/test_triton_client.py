@@ -143,3 +143,35 @@ def test_many_at_once_through_asyncio(server):
 
     answers = asyncio.run(main())
     assert [answer.as_numpy("sum").tolist() for answer in answers] == [[2 * n] for n in range(20, 70)]
+
+
+def test_asyncio_asks_for_all_else_too(server):
+    async def main() -> None:
+        async with triton_aio.InferenceServerClient(server.url.removeprefix("http://")) as client:
+            assert await client.is_server_live()
+            assert await client.is_model_ready("sums")
+            assert (await client.get_server_metadata())["name"] == "gearshift"
+            assert (await client.get_model_metadata("sums", "1"))["versions"] == ["1"]
+            assert (await client.get_model_config("sums"))["name"] == "sums"
+            assert [entry["name"] for entry in await client.get_model_repository_index()] == ["sums"]
+            assert (await client.get_inference_statistics())["model_stats"][0]["name"] == "sums"
+            outputs = asked("sum", *FACTS, binary=True)
+            answer = await client.infer("sums", rows(), outputs=outputs, request_compression_algorithm="gzip")
+            assert answer.as_numpy("sum").tolist() == [3, 4, 6]
+            assert text(answer.as_numpy("gearshift_model")) == ["small", "large", "small"]
+            with pytest.raises(triton.InferenceServerException, match="on its own"):
+                await client.load_model("sums")
+
+    asyncio.run(main())
+
+
+def test_keys_are_sent_as_headers(tmp_path):
+    (tmp_path / "keys").write_text("user-key\n")
+    with serving(tmp_path, backend="emulated", api_keys=str(tmp_path / "keys")) as server:
+        client = triton.InferenceServerClient(server.url.removeprefix("http://"))
+        assert client.is_server_ready()
+        with pytest.raises(triton.InferenceServerException, match="an API key is needed") as raised:
+            client.get_server_metadata()
+        assert raised.value.status() == "401"
+        assert client.get_server_metadata(headers={"Authorization": "Bearer user-key"})["name"] == "gearshift"
+        client.close()

@@ -12,7 +12,7 @@ from gearshift.model import TensorSpec
 from gearshift.observability.metrics import CONTENT_TYPE, Metrics, NoMetrics
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service import Service
-from gearshift.serving import compression, v2, v2_json
+from gearshift.serving import compression, openapi, v2, v2_json
 from gearshift.serving.connection import CONNECTION, Connection
 from gearshift.serving.keys import Keys
 
@@ -69,6 +69,7 @@ class Application:
         self._server_metadata = v2_json.encode(v2.server_metadata())
         self._model_metadata = v2_json.encode(v2.model_metadata(operator, inputs, outputs))
         self._model_config = v2_json.encode(v2.model_config(operator, inputs, outputs))
+        self._description = v2_json.encode(openapi.describe(operator, inputs, outputs, locked=keys is not None))
         self._posts: dict[str, Callable[[Message, Receive, Send], Awaitable[None]]] = {
             "/v2/repository/index": self._post_index,
         }
@@ -79,6 +80,7 @@ class Application:
             "/v2/health/ready": self._get_ready,
             "/readyz": self._get_ready,
             "/metrics": self._get_metrics,
+            "/openapi.json": self._get_description,
             "/v2/models/stats": self._get_statistics,
         }
         model = f"/v2/models/{operator}"
@@ -90,6 +92,11 @@ class Application:
                 f"{path}/config": self._get_config,
                 f"{path}/stats": self._get_statistics,
             }
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """The method of each path that is known."""
+        return dict.fromkeys(self._gets, "get") | dict.fromkeys(self._posts, "post")
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request; every error becomes a status, and what is our fault an id that the log explains."""
@@ -131,7 +138,8 @@ class Application:
                 return
             await answer(send)
             return
-        if loading := LOADING.fullmatch(path):
+        loading = LOADING.fullmatch(path)
+        if loading and method == "POST":
             v2.refuse_loading(loading[1])
         await _respond_error(send, 404, self._not_found(path))
 
@@ -182,10 +190,7 @@ class Application:
         content_type = JSON if header_bytes is None else BINARY
         extra = [] if header_bytes is None else [(INFERENCE_HEADER, str(header_bytes).encode())]
         if len(body) >= compression.SMALLEST_BYTES and ACCEPT_ENCODING in head:
-            accepted = compression.chosen_encoding(head[ACCEPT_ENCODING])
-            if accepted is not None:
-                body = await compression.compress(body, accepted)
-                extra += [(CONTENT_ENCODING, accepted), (b"vary", ACCEPT_ENCODING)]
+            body = await _compressed(body, head[ACCEPT_ENCODING], extra)
         await _respond(send, 200, body, content_type=content_type, extra=extra)
 
     def _body_length(self, head: Mapping[bytes, bytes]) -> int | None:
@@ -214,6 +219,9 @@ class Application:
         ready_only = v2_json.wants_ready_only(await _read_body(receive, LARGEST_INDEX_BODY_BYTES, None))
         index = v2.repository_index(self._operator, self._service.ready, ready_only=ready_only)
         await _respond(send, 200, v2_json.encode(index))
+
+    async def _get_description(self, send: Send) -> None:
+        await _respond(send, 200, self._description)
 
     async def _get_live(self, send: Send) -> None:
         await _respond(send, 200, b'{"live":true}')
@@ -252,6 +260,15 @@ async def _read_body(receive: Receive, largest_bytes: int, hold: Callable[[int],
         if hold is not None:
             hold(len(part))
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _compressed(body: bytes, accepted: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """`body` as the client accepts it best; what it becomes is added to `headers`."""
+    encoding = compression.chosen_encoding(accepted)
+    if encoding is None:
+        return body
+    headers += [(CONTENT_ENCODING, encoding), (b"vary", ACCEPT_ENCODING)]
+    return await compression.compress(body, encoding)
 
 
 def _header_bytes(value: bytes) -> int:

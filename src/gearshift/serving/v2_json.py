@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
 from gearshift.model import DATATYPES, TensorSpec
-from gearshift.request import Answer
+from gearshift.request import LEAST_URGENT, Answer
 from gearshift.runtime.transport import datatype_named
 from gearshift.serving.v2 import (
     FLOATS,
+    LONGEST_TIMEOUT_US,
     MODEL_VERSION,
     InferRequest,
     Limits,
@@ -28,52 +29,71 @@ from gearshift.serving.v2 import (
 from gearshift.serving.v2_binary import BinaryTensors, read_tensor, write_tensor
 
 
-class _InputParameters(msgspec.Struct):
-    binary_data_size: int | None = None
+def _bounds(**bounds: int) -> msgspec.Meta:
+    """What the description says of a number; the check itself, with a better sentence, is in `v2`."""
+    return msgspec.Meta(extra_json_schema=bounds)
+
+
+class InputParameters(msgspec.Struct):
+    """How many bytes after the JSON are the tensor's; shared memory is refused."""
+
+    binary_data_size: Annotated[int | None, _bounds(minimum=0)] = None
     shared_memory_region: str | None = None
 
 
-class _Input(msgspec.Struct):
+class InputTensor(msgspec.Struct):
+    """An input: its data flat or nested as its shape is, or in binary after the JSON."""
+
     name: str
-    shape: list[int]
+    shape: list[Annotated[int, _bounds(minimum=1)]]
     datatype: str
     data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    parameters: _InputParameters | None = None
+    parameters: InputParameters | None = None
 
 
-class _OutputParameters(msgspec.Struct):
+class AskedParameters(msgspec.Struct):
+    """Whether an output is wanted in binary; classification and shared memory are refused."""
+
     binary_data: bool | None = None
     classification: int = 0
     shared_memory_region: str | None = None
 
 
-class _Output(msgspec.Struct):
+class AskedOutput(msgspec.Struct):
+    """An output that is wanted."""
+
     name: str
-    parameters: _OutputParameters | None = None
+    parameters: AskedParameters | None = None
 
 
-class _Parameters(msgspec.Struct):
-    priority: int = 0
-    timeout: int = 0
+class InferParameters(msgspec.Struct):
+    """Priority, 1 first and 0 for the operator's; timeout in microseconds, 0 for none; all outputs in binary."""
+
+    priority: Annotated[int, _bounds(minimum=0, maximum=LEAST_URGENT)] = 0
+    timeout: Annotated[int, _bounds(minimum=0, maximum=LONGEST_TIMEOUT_US)] = 0
     binary_data_output: bool = False
 
 
-class _Body(msgspec.Struct):
-    inputs: list[_Input]
+class InferBody(msgspec.Struct):
+    """A request for inference; without `outputs` all are answered."""
+
+    inputs: list[InputTensor]
     id: str = ""
-    parameters: _Parameters = msgspec.field(default_factory=_Parameters)
-    outputs: list[_Output] | None = None
+    parameters: InferParameters = msgspec.field(default_factory=InferParameters)
+    outputs: list[AskedOutput] | None = None
 
 
-class _Index(msgspec.Struct):
+class IndexBody(msgspec.Struct):
+    """A request for the index, perhaps of what is ready alone."""
+
     ready: bool = False
 
 
 DEFAULT_LIMITS = Limits()
 LARGE_BYTES = 64 << 10
 
-_INDEX = msgspec.json.Decoder(_Index)
-_BODY = msgspec.json.Decoder(_Body)
+_INDEX = msgspec.json.Decoder(IndexBody)
+_BODY = msgspec.json.Decoder(InferBody)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -138,7 +158,7 @@ def _split(body: bytes, header_bytes: int) -> tuple[memoryview, BinaryTensors]:
     return view[:header_bytes], BinaryTensors(view[header_bytes:])
 
 
-def _array(tensor: _Input, binary: BinaryTensors | None) -> NDArray[Any]:
+def _array(tensor: InputTensor, binary: BinaryTensors | None) -> NDArray[Any]:
     where = f"input {tensor.name!r}"
     size_bytes = None
     if tensor.parameters is not None:
@@ -156,7 +176,7 @@ def _array(tensor: _Input, binary: BinaryTensors | None) -> NDArray[Any]:
     return read_tensor(binary.take(size_bytes, where), tensor.shape, tensor.datatype, where)
 
 
-def _binary_outputs(outputs: Sequence[_Output]) -> dict[str, bool]:
+def _binary_outputs(outputs: Sequence[AskedOutput]) -> dict[str, bool]:
     """Which outputs say whether they are wanted as raw bytes, and what they say."""
     said = {}
     for output in outputs:

@@ -1,0 +1,325 @@
+"""The OpenAPI description of one operator's server, its schemas made of what decodes requests and holds answers."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gearshift import __version__
+from gearshift.model import DATATYPES, TensorSpec
+from gearshift.serving.v2 import MODEL_VERSION, ROW_FACTS
+from gearshift.serving.v2_json import IndexBody, InferBody
+
+OPENAPI_VERSION = "3.1.0"
+COMPONENTS = "#/components/schemas/"
+
+Schema = dict[str, Any]
+
+
+# What is answered ----------------------------------------------------------------------------------------------------
+
+
+class Error(msgspec.Struct):
+    """Why a request was refused or has failed."""
+
+    error: str
+
+
+class Live(msgspec.Struct):
+    """The process is there."""
+
+    live: bool
+
+
+class Ready(msgspec.Struct):
+    """Requests are let in, and every model has a replica."""
+
+    ready: bool
+    name: str | UnsetType = UNSET
+
+
+class ServerMetadata(msgspec.Struct):
+    """What the server is, and which extensions of the protocol it knows."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class ModelMetadata(msgspec.Struct):
+    """What the operator takes and answers; -1 stands for any number from 1."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+
+
+class ConfiguredTensor(msgspec.Struct):
+    """A tensor's dimensions without its rows."""
+
+    name: str
+    data_type: str
+    dims: list[int]
+
+
+class ModelConfiguration(msgspec.Struct):
+    """The operator as a model configuration of Triton."""
+
+    name: str
+    platform: str
+    backend: str
+    max_batch_size: int
+    input: list[ConfiguredTensor]
+    output: list[ConfiguredTensor]
+
+
+class Took(msgspec.Struct):
+    """How often something was done, and how long it took in all."""
+
+    count: int
+    ns: int
+
+
+class Durations(msgspec.Struct):
+    """Of whole requests: success, fail, queue; of batches: compute_infer; the others are not measured."""
+
+    success: Took
+    fail: Took
+    queue: Took
+    compute_input: Took
+    compute_infer: Took
+    compute_output: Took
+    cache_hit: Took
+    cache_miss: Took
+
+
+class ModelStatistics(msgspec.Struct):
+    """All that the operator has answered; `last_inference` is in milliseconds of Unix time."""
+
+    name: str
+    version: str
+    last_inference: int
+    inference_count: int
+    execution_count: int
+    inference_stats: Durations
+    batch_stats: list[Any]
+
+
+class Statistics(msgspec.Struct):
+    """Statistics of all operators."""
+
+    model_stats: list[ModelStatistics]
+
+
+class IndexEntry(msgspec.Struct):
+    """An operator and its state."""
+
+    name: str
+    version: str
+    state: Literal["READY", "UNAVAILABLE"]
+    reason: str
+
+
+class BinarySize(msgspec.Struct):
+    """How many bytes after the JSON are the tensor's."""
+
+    binary_data_size: int
+
+
+class AnsweredTensor(msgspec.Struct):
+    """An output: its data flat, or in binary after the JSON."""
+
+    name: str
+    datatype: Literal[tuple(DATATYPES)]  # type: ignore[valid-type]
+    shape: list[int]
+    data: list[bool | int | float | str | None] | UnsetType = UNSET
+    parameters: BinarySize | UnsetType = UNSET
+
+
+class HowAnswered(msgspec.Struct):
+    """The gear in force at the end, the longest waiting and running of any row, and whether all models took part."""
+
+    gear: int
+    queue_s: float
+    run_s: float
+    outcome: Literal["answered", "degraded"]
+    reason: str | UnsetType = UNSET
+
+
+class InferAnswer(msgspec.Struct):
+    """The answer to an inference."""
+
+    model_name: str
+    model_version: str
+    parameters: HowAnswered
+    outputs: list[AnsweredTensor]
+    id: str | UnsetType = UNSET
+
+
+BODIES = (
+    InferBody, InferAnswer, IndexBody, IndexEntry, Error, Live, Ready, ServerMetadata, ModelMetadata,
+    ModelConfiguration, Statistics,
+)  # fmt: skip
+
+
+# The description -----------------------------------------------------------------------------------------------------
+
+
+def describe(operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], *, locked: bool) -> Schema:
+    """The OpenAPI description of a server of `operator`; `locked` where it asks for keys."""
+    components: Schema = {"schemas": _schemas(inputs, outputs)}
+    if locked:
+        components["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+        }
+    described: Schema = {
+        "openapi": OPENAPI_VERSION,
+        "info": {
+            "title": f"Gearshift: {operator}",
+            "version": __version__,
+            "description": "The Open Inference Protocol V2. What can be read by GET can be asked for by HEAD too.",
+        },
+        "paths": _paths(operator, locked),
+        "components": components,
+    }
+    if locked:
+        described["security"] = [{"bearer": []}, {"header": []}]
+    return described
+
+
+def _schemas(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Schema:
+    """The schemas of all bodies, with the names of the operator's tensors."""
+    _, schemas = msgspec.json.schema_components(BODIES, ref_template=COMPONENTS + "{name}")
+    tensor = schemas["InputTensor"]["properties"]
+    tensor["name"]["enum"] = [spec.name for spec in inputs]
+    tensor["datatype"]["enum"] = sorted({spec.datatype for spec in inputs})
+    tensor["data"]["type"] = "array"
+    if outputs:
+        schemas["AskedOutput"]["properties"]["name"]["enum"] = [*(spec.name for spec in outputs), *ROW_FACTS]
+    return schemas
+
+
+def _paths(operator: str, locked: bool) -> Schema:
+    live, ready = _get("Whether the process is alive", Live), _get("Whether requests are let in", Ready, unready=Ready)
+    statistics = _get("What was answered, in Triton's form", Statistics)
+    paths = {
+        "/v2": _get("The server", ServerMetadata),
+        "/metrics": _get("Metrics in Prometheus format", None),
+        "/openapi.json": _get("This description", None, content_type="application/json"),
+        "/v2/models/stats": statistics,
+        "/v2/repository/index": _post("The operators and their state", IndexBody, array_of=IndexEntry),
+    }
+    model = f"/v2/models/{operator}"
+    for path in (model, f"{model}/versions/{MODEL_VERSION}"):
+        paths |= {
+            path: _get("The operator", ModelMetadata),
+            f"{path}/config": _get("The operator as Triton would configure it", ModelConfiguration),
+            f"{path}/ready": _get("Whether the operator is ready", Ready, unready=Ready),
+            f"{path}/stats": statistics,
+            f"{path}/infer": _infer(),
+        }
+    for verb in ("load", "unload"):
+        paths[f"/v2/repository/models/{{model}}/{verb}"] = _refused(f"No model can be {verb}ed on its own")
+    if locked:
+        for methods in paths.values():
+            for operation in methods.values():
+                operation["responses"]["401"] = _response("No key, or none that is known", Error)
+    unlocked = {"/livez": live, "/v2/health/live": live, "/readyz": ready, "/v2/health/ready": ready}
+    for path, methods in unlocked.items():
+        paths[path] = {"get": {**methods["get"], "security": []}} if locked else methods
+    return paths
+
+
+def _get(
+    summary: str,
+    answer: type[msgspec.Struct] | None,
+    *,
+    unready: type[msgspec.Struct] | None = None,
+    content_type: str = "text/plain",
+) -> Schema:
+    responses = {"200": _response(summary, answer, content_type)}
+    if unready is not None:
+        responses["503"] = _response("Not ready", unready, headers=RETRY_AFTER)
+    return {"get": {"summary": summary, "responses": responses}}
+
+
+def _post(summary: str, body: type[msgspec.Struct], *, array_of: type[msgspec.Struct]) -> Schema:
+    schema = {"type": "array", "items": _reference(array_of)}
+    responses = {
+        "200": {"description": summary, "content": {"application/json": {"schema": schema}}},
+        "400": _response("The body makes no sense", Error),
+        "413": _response("The body is too large", Error),
+    }
+    content = {"application/json": {"schema": _reference(body)}}
+    return {"post": {"summary": summary, "requestBody": {"content": content}, "responses": responses}}
+
+
+def _refused(summary: str) -> Schema:
+    model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+    return {"post": {"summary": summary, "parameters": [model], "responses": {"400": _response(summary, Error)}}}
+
+
+def _infer() -> Schema:
+    answered = _response("Answered", InferAnswer, headers=HEADER_BYTES)
+    answered["content"][BINARY] = {"schema": {"description": "The JSON, then the binary tensors it names."}}
+    binary = {"schema": {"description": "The JSON, then the binary tensors it names, in its order."}}
+    return {
+        "post": {
+            "summary": "Inference",
+            "parameters": [
+                _header("x-slo-ms", "A deadline in milliseconds, where the body has no timeout.", SLO),
+                _header("inference-header-content-length", "How much of the body is JSON.", BYTES),
+                _header("content-encoding", "How the body is compressed.", ENCODINGS),
+                _header("accept-encoding", "How a large answer may be compressed.", {"type": "string"}),
+            ],
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": _reference(InferBody)}, BINARY: binary},
+            },
+            "responses": {
+                "200": answered,
+                "400": _response("A field, tensor, parameter or header does not fit", Error),
+                "408": {"description": "The request was not complete in time"},
+                "413": _response("The body is too large", Error),
+                "429": _response("Queues or held bytes are at their bound", Error, headers=RETRY_AFTER),
+                "431": {"description": "The head is too large"},
+                "500": _response("A row has failed, or a fault of the server", Error),
+                "503": _response("Starting, ending, or without a worker", Error, headers=RETRY_AFTER),
+            },
+        }
+    }
+
+
+BINARY = "application/octet-stream"
+SLO = {"type": "string", "pattern": r"^[0-9]{1,15}(\.[0-9]{1,15})?$"}
+BYTES = {"type": "integer", "minimum": 0}
+ENCODINGS = {"type": "string", "enum": ["gzip", "deflate", "identity"]}
+RETRY_AFTER = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds to wait."}}
+HEADER_BYTES = {
+    "Inference-Header-Content-Length": {"schema": BYTES, "description": "Where binary tensors follow the JSON."}
+}
+
+
+def _header(name: str, description: str, schema: Schema) -> Schema:
+    return {"name": name, "in": "header", "description": description, "schema": schema}
+
+
+def _response(
+    description: str,
+    answer: type[msgspec.Struct] | None,
+    content_type: str = "application/json",
+    *,
+    headers: Schema | None = None,
+) -> Schema:
+    schema = {} if answer is None else _reference(answer)
+    content_type = content_type if answer is None else "application/json"
+    response: Schema = {"description": description, "content": {content_type: {"schema": schema}}}
+    return response if headers is None else response | {"headers": headers}
+
+
+def _reference(body: type[msgspec.Struct]) -> Schema:
+    return {"$ref": COMPONENTS + body.__name__}
