@@ -171,6 +171,12 @@ def test_bad_input_is_an_invalid_argument_with_field_and_reason(client, given, o
     refused(lambda: client.infer("sums", given, **options), grpc.StatusCode.INVALID_ARGUMENT, reason)
 
 
+def test_the_reason_is_told_also_where_what_it_names_is_long(client):
+    tensor = triton.InferInput("ü" * 20_000, [1, 2], "FP64")
+    tensor.set_data_from_numpy(np.ones((1, 2)))
+    refused(lambda: client.infer("sums", [tensor]), grpc.StatusCode.INVALID_ARGUMENT, "input 'ü")
+
+
 def test_bytes_that_are_no_message_are_an_invalid_argument(server):
     with grpc.insecure_channel(server.grpc) as channel:
         for method in ("ModelInfer", "ModelMetadata"):

@@ -25,6 +25,8 @@ from gearshift.serving.keys import Keys
 SERVICE = "inference.GRPCInferenceService"
 STREAM_REQUESTS = 64
 """Requests of one stream that are at work at a time."""
+LONGEST_TEXT = 500
+"""Characters of an error's text; it travels in a header, which clients bound."""
 RETRY_AFTER = (("grpc-retry-pushback-ms", "1000"),)
 STATUS = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -140,7 +142,7 @@ class GrpcServer:
         if answer.outcome == "failed":
             number = secrets.token_hex(6)
             log.error("request failed, id %s: %s", number, answer.reason)
-            raise RequestFailed(f"{answer.reason} (id {number})")
+            raise RequestFailed(f"{answer.reason[: LONGEST_TEXT - 30]} (id {number})")
         return encode_answer(self._operator, request, answer)
 
     def _deadline_ns(self, context: Any, timeout_us: int) -> int:
@@ -270,7 +272,7 @@ def _parsed(kind: type[Asked], data: bytes) -> Asked:
 def _told(error: Exception) -> str:
     """What a client is told: the error's own text, or for what is our fault an id that the log explains."""
     if isinstance(error, GearshiftError):
-        return str(error)
+        return str(error)[:LONGEST_TEXT]
     number = secrets.token_hex(6)
     log.error("fault, id %s", number, exc_info=error)
     return f"an internal error; the server's log explains id {number}"

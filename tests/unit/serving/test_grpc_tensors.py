@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tritonclient.grpc import model_config_pb2, service_pb2
@@ -14,7 +15,7 @@ from tritonclient.grpc import model_config_pb2, service_pb2
 import gearshift
 from gearshift.errors import InvalidInput
 from gearshift.model import DATATYPES, TensorSpec
-from gearshift.request import Answer, RowFacts
+from gearshift.request import LEAST_URGENT, Answer, RowFacts
 from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.serving.grpc_tensors import CONTENTS, encode_answer, parse_request
 from gearshift.serving.v2 import Limits
@@ -98,6 +99,69 @@ def test_bytes_are_the_same_raw_or_typed_and_text_where_all_are(elements):
 def test_what_does_not_fit_is_refused_with_field_and_reason(message, datatype, reason):
     with pytest.raises(InvalidInput, match=re.escape(reason)):
         parsed(message, datatype)
+
+
+VALUES = st.sampled_from([{}, {"int64_param": -1}, {"uint64_param": 1 << 63}, {"string_param": "1"}])
+PARAMETERS = st.dictionaries(st.sampled_from(["priority", "timeout", "shared_memory_region"]), VALUES, max_size=2)
+CONTENT = st.fixed_dictionaries(
+    {},
+    optional={
+        "bool_contents": st.lists(st.booleans(), max_size=3),
+        "int_contents": st.lists(st.integers(-(1 << 31), (1 << 31) - 1), max_size=3),
+        "uint64_contents": st.lists(st.integers(0, (1 << 64) - 1), max_size=3),
+        "fp32_contents": st.lists(st.floats(width=32), max_size=3),
+        "bytes_contents": st.lists(st.binary(max_size=3), max_size=3),
+    },
+)
+TENSOR = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["x", "b", "other"]),
+        "datatype": st.sampled_from([*DATATYPES, "", "FP8"]),
+        "shape": st.lists(st.integers(-1, 3) | st.integers(-(1 << 63), (1 << 63) - 1), max_size=3),
+    },
+    optional={"contents": CONTENT, "parameters": PARAMETERS},
+)
+MESSAGE = st.fixed_dictionaries(
+    {"inputs": st.lists(TENSOR, max_size=3)},
+    optional={
+        "raw_input_contents": st.lists(st.binary(max_size=12), max_size=3),
+        "parameters": PARAMETERS,
+        "outputs": st.lists(
+            st.fixed_dictionaries({"name": st.sampled_from(["y", "", "gearshift_stage"]), "parameters": PARAMETERS}),
+            max_size=2,
+        ),
+    },
+)
+
+
+def take(message: pb.ModelInferRequest) -> None:
+    """Take the request whole or refuse it with a sentence; any other end is a fault."""
+    for datatype in DATATYPES:
+        try:
+            request = parsed(message, datatype)
+        except InvalidInput:
+            continue
+        assert {len(array) for array in request.inputs.values()} == {request.rows}
+        assert 0 <= request.priority <= LEAST_URGENT
+
+
+@settings(max_examples=400)
+@given(MESSAGE)
+def test_structured_nonsense_is_taken_or_refused_with_a_sentence(content):
+    take(pb.ModelInferRequest(**content))
+
+
+@settings(max_examples=400)
+@given(MESSAGE, st.data())
+def test_messages_with_a_changed_byte_are_taken_or_refused_with_a_sentence(content, data):
+    sent = bytearray(pb.ModelInferRequest(**content).SerializeToString())
+    if sent:
+        sent[data.draw(st.integers(0, len(sent) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        message = pb.ModelInferRequest.FromString(bytes(sent))
+    except DecodeError:
+        return
+    take(message)
 
 
 def with_parameter(**value: Any) -> pb.ModelInferRequest:
