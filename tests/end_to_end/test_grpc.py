@@ -355,6 +355,22 @@ def test_calls_over_the_bound_are_refused(tmp_path):
         assert slow.result(LONGEST_S)
 
 
+def test_connections_that_say_nothing_are_closed(tmp_path):
+    with serving(tmp_path, grpc_port=0, longest_read_s=0.3, keep_alive_s=1) as server:
+        host, port = server.grpc.split(":")
+        with socket.create_connection((host, int(port)), timeout=LONGEST_S) as sock:
+            while sock.recv(1000):
+                pass
+        with grpc.insecure_channel(server.grpc) as channel:
+            states: queue.Queue[grpc.ChannelConnectivity] = queue.Queue()
+            channel.subscribe(states.put)
+            assert stub(channel).ServerLive(service_pb2.ServerLiveRequest()).live
+            while states.get(timeout=LONGEST_S) != grpc.ChannelConnectivity.READY:
+                pass
+            assert states.get(timeout=LONGEST_S) == grpc.ChannelConnectivity.IDLE
+            assert stub(channel).ModelInfer(request((5, 1.5))).outputs
+
+
 def test_a_killed_worker_fails_what_it_held_and_the_server_lives_on(tmp_path):
     with serving(tmp_path, grpc_port=0) as server, triton.InferenceServerClient(server.grpc) as client:
         refused(lambda: client.infer("sums", inputs((9, 0))), grpc.StatusCode.INTERNAL, "ended")

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.serving import v2
 from gearshift.serving.grpc_tensors import encode_answer, parse_request
 from gearshift.serving.keys import Keys
+from gearshift.serving.settings import ServerSettings
 
 SERVICE = "inference.GRPCInferenceService"
 STREAM_REQUESTS = 64
@@ -46,7 +48,7 @@ May = Callable[[Mapping[bytes, bytes]], None]
 
 
 class GrpcServer:
-    """Answers gRPC requests for one operator, of those who may ask; `most_calls` bounds those at work."""
+    """Answers gRPC requests for one operator, of those who may ask, within the bounds of the settings."""
 
     def __init__(
         self,
@@ -55,8 +57,7 @@ class GrpcServer:
         *,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
-        largest_message_bytes: int,
-        most_calls: int,
+        settings: ServerSettings,
         limits: v2.Limits,
         metrics: Metrics | NoMetrics,
         keys: Keys | None,
@@ -65,28 +66,28 @@ class GrpcServer:
         self._inputs, self._outputs = inputs, outputs
         self._specs = {spec.name: spec for spec in inputs}
         self._output_names = tuple(spec.name for spec in outputs)
-        self._limits, self._metrics, self._keys = limits, metrics, keys
-        self._largest_message_bytes, self._most_calls = largest_message_bytes, most_calls
+        self._settings, self._limits, self._metrics, self._keys = settings, limits, metrics, keys
         self._server: Any = None
 
-    async def start(self, host: str, port: int, *, certificate: str | None = None, key: str | None = None) -> int:
-        """Listen on `port`, or on any free one where it is 0, and answer which; raises `InvalidInput` where it cannot.
-
-        `certificate` and `key` name PEM files, to speak TLS.
-        """
+    async def start(self) -> int:
+        """Listen, and answer on which port; raises `InvalidInput` where that cannot be used."""
+        settings = self._settings
+        host, port = settings.host, settings.grpc_port or 0
         self._server = grpc.aio.server(
             options=[
                 ("grpc.so_reuseport", 0),
-                ("grpc.max_receive_message_length", self._largest_message_bytes),
+                ("grpc.max_receive_message_length", settings.largest_body_bytes),
                 ("grpc.max_send_message_length", -1),
+                ("grpc.max_connection_idle_ms", settings.keep_alive_s * 1000),
+                ("grpc.server_handshake_timeout_ms", math.ceil(settings.longest_read_s * 1000)),
             ],
-            maximum_concurrent_rpcs=self._most_calls,
+            maximum_concurrent_rpcs=settings.most_grpc_calls,
         )
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            if certificate is not None and key is not None:
-                pair = Path(key).read_bytes(), Path(certificate).read_bytes()
+            if settings.tls_certificate is not None and settings.tls_key is not None:
+                pair = Path(settings.tls_key).read_bytes(), Path(settings.tls_certificate).read_bytes()
                 bound = self._server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
             else:
                 bound = self._server.add_insecure_port(address)

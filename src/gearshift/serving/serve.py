@@ -308,12 +308,7 @@ class ServerProcess:
         http = loop.create_task(self._http.serve(sockets=[self._sock]))
         try:
             if self._grpc is not None:
-                self._grpc_port = await self._grpc.start(
-                    self._settings.host,
-                    self._settings.grpc_port or 0,
-                    certificate=self._settings.tls_certificate,
-                    key=self._settings.tls_key,
-                )
+                self._grpc_port = await self._grpc.start()
             if not await _done_before(self._service.start(), self._first_signal):
                 return 0
             gc.collect()
@@ -405,8 +400,7 @@ def grpc_server(
         task.tables.operator,
         inputs=task.inputs,
         outputs=task.outputs,
-        largest_message_bytes=settings.largest_body_bytes,
-        most_calls=settings.most_grpc_calls,
+        settings=settings,
         limits=limits_of(settings),
         metrics=metrics,
         keys=keys,
