@@ -4,7 +4,7 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput, QueueFull
@@ -20,6 +20,7 @@ def opened(body: bytes, encoding: bytes, hold: Any = lambda _: None) -> bytes:
 
 
 @pytest.mark.parametrize("encoding", COMPRESSORS)
+@settings(deadline=None, derandomize=True)
 @given(content=st.binary(max_size=300) | st.binary(max_size=300).map(lambda piece: piece * 1000))
 def test_what_is_compressed_comes_out_as_it_went_in(encoding, content):
     assert opened(COMPRESSORS[encoding](content), encoding) == content

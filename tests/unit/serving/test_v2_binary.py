@@ -3,7 +3,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -66,6 +66,7 @@ def test_each_datatype_crosses_both_ways(datatype):
     assert read.tolist() == array.tolist()
 
 
+@settings(deadline=None, derandomize=True)
 @given(hnp.arrays(np.float64, hnp.array_shapes(max_dims=3, max_side=4)))
 def test_numbers_cross_bit_by_bit(array):
     read = read_tensor(memoryview(bytes(write_tensor(array))), array.shape, "FP64", "x")
@@ -90,6 +91,7 @@ def test_elements_that_are_neither_text_nor_bytes_are_written_as_text():
     )
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.binary(max_size=64), st.sampled_from(sorted(DATATYPES)), st.integers(1, 1 << 20))
 def test_any_bytes_are_read_or_refused_by_name(data, datatype, rows):
     said = ""

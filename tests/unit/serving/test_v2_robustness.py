@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
@@ -66,20 +66,21 @@ def taken(body: bytes, header_bytes: int | None) -> InferRequest | None:
     return request
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(request=REQUEST, tail=st.binary(max_size=24), binary=st.booleans())
 def test_structured_nonsense_is_refused_with_a_sentence(request, tail, binary):
     text = json.dumps(request).encode()
     taken(text + tail if binary else text, len(text) if binary else None)
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(tail=st.binary(max_size=20), off=st.integers(-3, 3))
 def test_any_binary_tail_is_read_or_refused(tail, off):
     text = json.dumps(GOOD).encode()
     taken(text + tail, len(text) + off)
 
 
+@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(floats=st.binary(min_size=8, max_size=8), element=st.binary(min_size=1, max_size=1), flags=st.booleans())
 def test_tails_of_the_right_length_reach_the_arrays(floats, element, flags):
     text = json.dumps(GOOD).encode()
@@ -91,6 +92,7 @@ def test_tails_of_the_right_length_reach_the_arrays(floats, element, flags):
         assert (answered.encode() if isinstance(answered, str) else answered) == element
 
 
+@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(body=st.binary(max_size=40), header_bytes=st.none() | st.integers(0, 50))
 def test_any_bytes_are_refused_with_a_sentence(body, header_bytes):
     assert taken(body, header_bytes) is None
