@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tritonclient.grpc import model_config_pb2, service_pb2
@@ -47,6 +47,7 @@ def a_batch(datatype: str) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("datatype", NUMBERS)
+@settings(deadline=None, derandomize=True, max_examples=30)
 @given(data=st.data())
 def test_numbers_are_the_same_raw_or_typed(datatype, data):
     array = data.draw(a_batch(datatype))
@@ -60,6 +61,7 @@ def test_numbers_are_the_same_raw_or_typed(datatype, data):
         np.testing.assert_array_equal(got.inputs["x"], array)
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.lists(st.binary(max_size=8), min_size=1, max_size=6))
 def test_bytes_are_the_same_raw_or_typed_and_text_where_all_are(elements):
     array = np.array([*elements, None], dtype=object)[:-1].reshape(-1, 1)
@@ -145,13 +147,13 @@ def take(message: pb.ModelInferRequest) -> None:
         assert 0 <= request.priority <= LEAST_URGENT
 
 
-@settings(max_examples=400)
+@settings(deadline=None, derandomize=True, max_examples=400, suppress_health_check=list(HealthCheck))
 @given(MESSAGE)
 def test_structured_nonsense_is_taken_or_refused_with_a_sentence(content):
     take(pb.ModelInferRequest(**content))
 
 
-@settings(max_examples=400)
+@settings(deadline=None, derandomize=True, max_examples=400, suppress_health_check=list(HealthCheck))
 @given(MESSAGE, st.data())
 def test_messages_with_a_changed_byte_are_taken_or_refused_with_a_sentence(content, data):
     sent = bytearray(pb.ModelInferRequest(**content).SerializeToString())
