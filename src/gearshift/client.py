@@ -23,6 +23,9 @@ from gearshift.serving.v2_client import (
     offers_binary,
 )
 
+PART_BYTES = 256 << 10
+"""What is read of an answer at a time."""
+
 
 class Client:
     """Asks one operator of a server; may be used by several threads.  Use it in a `with` block, or `close` it.
@@ -148,7 +151,7 @@ def _read(connection: http.client.HTTPConnection, call: Call) -> Response:
     sock = connection.sock  # the connection forgets it where it will not be kept
     with connection.getresponse() as response:
         parts = []
-        while part := response.read1():
+        while part := response.read1(PART_BYTES):
             parts.append(part)
             sock.settimeout(call.left_s())
         if response.length:
