@@ -8,14 +8,15 @@ from gearshift.model import TensorSpec
 class TensorHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One tensor of a frame's body: tensors follow one another there in the order of their headers.
 
-    `text` says that the elements of a BYTES tensor were `str`, so that they are `str` again on the other side.
+    `text` says that the elements of a BYTES tensor were `str`, so that they are `str` again on the other side; where
+    only some were, as when requests of both kinds share a batch, it has one byte per element, 1 for `str`.
     """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     size_bytes: int
-    text: bool = False
+    text: bool | bytes = False
 
 
 # To a worker ---------------------------------------------------------------------------------------------------------

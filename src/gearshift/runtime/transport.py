@@ -58,7 +58,7 @@ def pack_tensors(arrays: Arrays) -> tuple[tuple[TensorHeader, ...], list[Buffer]
     buffers: list[Buffer] = []
     for name, array in arrays.items():
         datatype = datatype_named(array.dtype)
-        text = False
+        text: bool | bytes = False
         if datatype == "BYTES":
             buffer: Buffer
             buffer, text = pack_bytes(array)
@@ -91,10 +91,11 @@ def _unpack(header: TensorHeader, data: memoryview) -> NDArray[Any]:
         raise FrameError(f"tensor {header.name!r}: {error}") from error
 
 
-def pack_bytes(array: NDArray[Any]) -> tuple[bytes, bool]:
-    """Elements of `array` with their lengths in front, and whether they are text (all `str`, not all bytes)."""
+def pack_bytes(array: NDArray[Any]) -> tuple[bytes, bool | bytes]:
+    """Elements of `array` with their lengths in front, and whether they are text, one by one where only some are."""
     elements = array.ravel().tolist()
-    text = all(isinstance(element, str) for element in elements)
+    are_text = [isinstance(element, str) for element in elements]
+    text = all(are_text) or (bytes(are_text) if any(are_text) else False)
     parts: list[bytes] = []
     for element in elements:
         data = element.encode("utf-8", "surrogatepass") if isinstance(element, str) else bytes(element)
@@ -102,9 +103,11 @@ def pack_bytes(array: NDArray[Any]) -> tuple[bytes, bool]:
     return b"".join(parts), text
 
 
-def unpack_bytes(data: memoryview, shape: Sequence[int], *, text: bool) -> NDArray[Any]:
+def unpack_bytes(data: memoryview, shape: Sequence[int], *, text: bool | bytes) -> NDArray[Any]:
     """The array of objects, `str` or `bytes`, that `pack_bytes` made `data` of."""
     count = math.prod(shape)
+    if isinstance(text, bytes) and len(text) != count:
+        raise FrameError(f"a BYTES tensor of {count} elements says of {len(text)} whether they are text")
     elements: list[str | bytes] = []
     offset = 0
     while offset < len(data) and len(elements) < count:
@@ -115,7 +118,8 @@ def unpack_bytes(data: memoryview, shape: Sequence[int], *, text: bool) -> NDArr
         if offset > len(data):
             raise FrameError("a BYTES tensor ends within an element")
         element = bytes(data[offset - length : offset])
-        elements.append(element.decode("utf-8", "surrogatepass") if text else element)
+        is_text = text if isinstance(text, bool) else text[len(elements)]
+        elements.append(element.decode("utf-8", "surrogatepass") if is_text else element)
     if len(elements) != count or offset != len(data):
         raise FrameError(f"a BYTES tensor of shape {list(shape)} has {len(elements)} elements or bytes to spare")
     array = np.empty(count, dtype=object)

@@ -39,7 +39,7 @@ def test_numbers_cross_unchanged(array):
     assert crossed.tobytes() == array.tobytes()
 
 
-@given(st.lists(st.text()) | st.lists(st.binary()))
+@given(st.lists(st.text()) | st.lists(st.binary()) | st.lists(st.text() | st.binary()))
 def test_text_and_bytes_cross_as_what_they_are(elements):
     array = np.empty(len(elements), dtype=object)
     array[:] = elements
@@ -63,6 +63,11 @@ def test_several_tensors_follow_one_another():
 def test_a_damaged_bytes_tensor_is_refused(data):
     with pytest.raises(FrameError):
         transport.unpack_bytes(memoryview(data), (1,), text=True)
+
+
+def test_kinds_of_elements_that_are_not_as_many_as_the_elements_are_refused():
+    with pytest.raises(FrameError, match="1 elements says of 2"):
+        transport.unpack_bytes(memoryview(b"\x01\x00\x00\x00a"), (1,), text=b"\1\0")
 
 
 def test_a_tensor_that_ends_past_the_body_is_refused():
