@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check
 
-.PHONY: demo test test-long lint format clean
+.PHONY: demo test test-long lint format messages clean
 
 demo: .venv/installed-demo
 	"$(BIN)/python" -m gearshift demo
@@ -22,6 +22,9 @@ lint: .venv/installed-test
 format: .venv/installed-test
 	"$(BIN)/python" -m ruff format .
 	"$(BIN)/python" -m ruff check --fix .
+
+messages: .venv/installed-test
+	"$(BIN)/python" -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/gearshift/serving/grpc_messages.proto
 
 .venv/bin/python:
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gearshift needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }

@@ -1,8 +1,8 @@
 """Gearshift serves machine-learning models as cascades that shift gears with load.
 
 The verbs of the command line are functions here: `init`, `profile`, `plan`, `simulate`, `inspect`, `explain`,
-`diff`, `compare`, `report`, `serve`, `replay`, `doctor`.  They are loaded when first used, so that a plain import
-stays light.
+`diff`, `compare`, `report`, `serve`, `replay`, `doctor`.  `Client` and `AsyncClient` ask a server.  All are loaded when
+first used, so that a plain import stays light.
 """
 
 from importlib import import_module
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         simulate,
     )
     from gearshift.cascade import Cascade
+    from gearshift.client import AsyncClient, Client
     from gearshift.errors import GearshiftError, Infeasible, InvalidInput
     from gearshift.gear import Gear, GearPlan
     from gearshift.hardware import Device, Hardware, identical_devices
@@ -59,6 +60,7 @@ _HOMES = {
         "simulate",
     ),
     "gearshift.cascade": ("Cascade",),
+    "gearshift.client": ("AsyncClient", "Client"),
     "gearshift.errors": ("GearshiftError", "Infeasible", "InvalidInput"),
     "gearshift.gear": ("Gear", "GearPlan"),
     "gearshift.hardware": ("Device", "Hardware", "identical_devices"),
@@ -77,7 +79,9 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AsyncClient",
     "Cascade",
+    "Client",
     "Device",
     "Gear",
     "GearPlan",

@@ -14,6 +14,7 @@ WORTH_HAVING = {
     "torch": "PyTorch modules",
     "onnx": "models from ONNX files",
     "parquet": "records in Parquet",
+    "grpc": "`gearshift serve --grpc-port`",
 }
 
 

@@ -81,6 +81,33 @@ class WorkerDied(GearshiftError):
     http_status = 500
 
 
+class NoAnswer(GearshiftError):
+    """A server could not be reached, or its connection ended, or time ran out, before its answer was whole.
+
+    `sent` tells whether the request may have reached the server.
+    """
+
+    kind = "no_answer"
+
+    def __init__(self, text: str, *, sent: bool = True) -> None:
+        self.sent = sent
+        super().__init__(text)
+
+
+class DeadlinePassed(GearshiftError):
+    """A request was not answered within its deadline."""
+
+    kind = "deadline_passed"
+    http_status = 504
+
+
+class RequestFailed(GearshiftError):
+    """A server took a request and could not answer it."""
+
+    kind = "request_failed"
+    http_status = 500
+
+
 class Infeasible(GearshiftError):
     """No candidate plan meets the objective; names the load range, the bottleneck and the nearest objectives."""
 

@@ -5,7 +5,14 @@ from typing import Any
 
 from gearshift.errors import InvalidInput
 
-EXTRAS = {"sklearn": "scikit-learn", "torch": "torch", "onnx": "onnxruntime", "parquet": "pyarrow", "ray": "ray"}
+EXTRAS = {
+    "sklearn": "scikit-learn",
+    "torch": "torch",
+    "onnx": "onnxruntime",
+    "parquet": "pyarrow",
+    "grpc": "grpcio",
+    "ray": "ray",
+}
 
 
 def load_extra(module: str, *, extra: str, where: str) -> Any:

@@ -52,7 +52,7 @@ class Server:
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
-        self.url = ""
+        self.url = self.grpc = ""
 
     def _read(self) -> None:
         for line in self.process.stderr:
@@ -69,7 +69,9 @@ class Server:
                 return match
 
     def ready(self) -> "Server":
-        self.url = self.until_it_says(r"serving sums at (https?://[\d.]+:\d+) \(2 replicas on 1 device\)")[1]
+        addresses = r"(https?://[\d.]+:\d+)(?: and grpcs?://([\d.]+:\d+))?"
+        said = self.until_it_says(rf"serving sums at {addresses} \(2 replicas on 1 device\)")
+        self.url, self.grpc = said[1], said[2]
         return self
 
     def workers(self) -> list[int]:

@@ -14,7 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^<!-- (?:run|file: (\S+)) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LONGEST_S = 120.0
-PORT = "8000"
+PORTS = ("8000", "8001")
+"""Those that pages show; a free one stands in for each."""
 
 
 def commands_of(page: Path) -> list[str]:
@@ -46,11 +47,11 @@ class Shell:
             program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
             program.chmod(0o755)
         self.environment = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-        self.port = free_port()
+        self.ports = {port: free_port() for port in PORTS}
         self.server: subprocess.Popen[str] | None = None
 
     def run(self, line: str) -> None:
-        line = re.sub(rf"\b{PORT}\b", self.port, line)
+        line = re.sub(rf"\b({'|'.join(PORTS)})\b", lambda shown: self.ports[shown[0]], line)
         if line.startswith("cd "):
             self.place /= line.removeprefix("cd ")
         elif line.endswith("&"):

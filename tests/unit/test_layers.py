@@ -29,7 +29,7 @@ NOUNS = {
     *("request", "plan_file", "plan_folder", "plan_diff", "plan_tables", "hardware_file", "decisions"),
     *("certainty", "config", "loading", "extras", "onnx_file", "torch_module"),
 }
-JOINING = {"reporting", "demo", "cli", "api", "init", "doctor", "__init__", "__main__"}
+JOINING = {"reporting", "demo", "cli", "api", "client", "init", "doctor", "__init__", "__main__"}
 MAY_IMPORT = {
     "policies": {"nouns"},
     "profiles": {"nouns"},
@@ -43,7 +43,7 @@ MAY_IMPORT = {
 }
 """Each layer may import itself and these; the joining layer may import anything."""
 
-HEAVY = ("torch", "onnxruntime", "pyarrow", "safetensors", "numba", "ray", "scipy", "sklearn", "plotly")
+HEAVY = ("torch", "onnxruntime", "pyarrow", "safetensors", "numba", "ray", "scipy", "sklearn", "plotly", "grpc")
 
 
 def modules() -> dict[str, Path]:
@@ -131,7 +131,14 @@ def later():
 
 @pytest.mark.parametrize(
     "module",
-    ["gearshift", "gearshift.loading", "gearshift.runtime.router", "gearshift.runtime.worker", "gearshift.cli.main"],
+    [
+        "gearshift",
+        "gearshift.client",
+        "gearshift.loading",
+        "gearshift.runtime.router",
+        "gearshift.runtime.worker",
+        "gearshift.cli.main",
+    ],
 )
 def test_a_plain_import_loads_no_heavy_library(module: str) -> None:
     code = f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))"

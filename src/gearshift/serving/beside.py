@@ -15,7 +15,7 @@ import numpy as np
 
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S, WallClock
-from gearshift.errors import InvalidInput
+from gearshift.errors import InvalidInput, NoAnswer
 from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
 from gearshift.hardware import identical_devices
 from gearshift.loading import Samples
@@ -28,7 +28,7 @@ from gearshift.runtime.fine_timer import FineSleeper
 from gearshift.runtime.measure import FrontEndTime
 from gearshift.runtime.service import Service
 from gearshift.serving.http import Application
-from gearshift.serving.http_client import HttpClient, NoAnswer
+from gearshift.serving.http_client import HttpClient
 from gearshift.serving.serve import bound_socket, http_server
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sources import inputs_body

@@ -6,16 +6,46 @@ It costs a fraction of a general client, which matters where the generator share
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from urllib.parse import urlsplit
 
 import httptools
 
-from gearshift.errors import InvalidInput
+from gearshift.errors import InvalidInput, NoAnswer
 
 
-class NoAnswer(Exception):
-    """A connection that could not be made, or that ended before the answer was whole."""
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server is; `prefix` comes before every path."""
+
+    host: str
+    port: int
+    secure: bool
+    prefix: str
+
+
+def address_of(base: str) -> Address:
+    """The address in a URL; raises `InvalidInput` where it is none of a server."""
+    try:
+        parts = urlsplit(base)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidInput("this is no URL of a server", where=base, remedy="give it as http://HOST:PORT")
+    secure = parts.scheme == "https"
+    return Address(parts.hostname, port or (443 if secure else 80), secure, parts.path.rstrip("/"))
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole answer; names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class _Connection(asyncio.Protocol):
@@ -23,7 +53,8 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self._answer: asyncio.Future[Response] | None = None
+        self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self.usable = False
 
@@ -45,6 +76,10 @@ class _Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self.close()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header of the answer."""
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
     def on_body(self, body: bytes) -> None:
         """A part of the answer's body."""
         self._body.append(body)
@@ -54,11 +89,11 @@ class _Connection(asyncio.Protocol):
         if not self._parser.should_keep_alive():
             self.usable = False
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result((self._parser.get_status_code(), b"".join(self._body)))
+            self._answer.set_result(Response(self._parser.get_status_code(), self._headers, b"".join(self._body)))
 
-    async def exchange(self, request: bytes) -> tuple[int, bytes]:
-        """Send a whole request; its status and body."""
-        self._body = []
+    async def exchange(self, request: bytes) -> Response:
+        """Send a whole request and wait for the whole answer."""
+        self._headers, self._body = {}, []
         self._parser = httptools.HttpResponseParser(self)
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
@@ -73,14 +108,9 @@ class _Connection(asyncio.Protocol):
 class HttpClient:
     """Connections to one server, at most `connections` of them; `await` waits for a free one."""
 
-    def __init__(self, base: str, *, connections: int) -> None:
-        parts = urlsplit(base)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidInput("this is no URL of a server", where=base, remedy="give it as http://HOST:PORT")
-        self._host = parts.hostname
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
-        self._port = parts.port or (443 if self._tls else 80)
-        self._prefix = parts.path.rstrip("/")
+    def __init__(self, base: str, *, connections: int, tls: ssl.SSLContext | None = None) -> None:
+        self._address = address_of(base)
+        self._tls = (tls or ssl.create_default_context()) if self._address.secure else None
         self._free: list[_Connection] = []
         self._all: set[_Connection] = set()
         self._most = connections
@@ -93,15 +123,24 @@ class HttpClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections at once."""
         for connection in self._all:
             connection.close()
 
-    def request_bytes(self, method: str, path: str, body: bytes = b"") -> bytes:
-        """A whole request, to be sent as often as one likes."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        head = f"{method} {self._prefix}{path} HTTP/1.1\r\nHost: {host}:{self._port}\r\nAccept: */*\r\n"
+    def request_bytes(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> bytes:
+        """A whole request, to be sent as often as one likes; a body is JSON unless `headers` say otherwise."""
+        address = self._address
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        head = f"{method} {address.prefix}{path} HTTP/1.1\r\nHost: {host}:{address.port}\r\nAccept: */*\r\n"
         if body:
-            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            head += f"Content-Length: {len(body)}\r\n"
+            headers = {"Content-Type": "application/json", **(headers or {})}
+        head += "".join([f"{name}: {value}\r\n" for name, value in (headers or {}).items()])
         return head.encode() + b"\r\n" + body
 
     async def acquire(self) -> None:
@@ -124,6 +163,11 @@ class HttpClient:
 
     async def exchange(self, request: bytes, *, within_s: float) -> tuple[int, bytes]:
         """Status and body of the answer; raises `NoAnswer` when the connection fails or `within_s` has passed."""
+        response = await self.response_to(request, within_s=within_s)
+        return response.status, response.body
+
+    async def response_to(self, request: bytes, *, within_s: float) -> Response:
+        """As `exchange`, with the headers."""
         connection: _Connection | None = None
         try:
             async with asyncio.timeout(within_s):
@@ -132,7 +176,7 @@ class HttpClient:
         except (TimeoutError, OSError) as error:
             if connection is not None:
                 connection.close()
-            raise NoAnswer(str(error) or "no answer in time") from None
+            raise NoAnswer(str(error) or "no answer in time", sent=connection is not None) from None
         except BaseException:
             if connection is not None:
                 connection.close()
@@ -151,6 +195,6 @@ class HttpClient:
                 return connection
             self._all.discard(connection)
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(_Connection, self._host, self._port, ssl=self._tls)
+        _, connection = await loop.create_connection(_Connection, self._address.host, self._address.port, ssl=self._tls)
         self._all.add(connection)
         return connection

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from prometheus_client.parser import text_string_to_metric_families
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import InvalidInput, NoAnswer, require
 from gearshift.result import ServingResult, percentile, summarise
 from gearshift.runtime.fine_timer import FineSleeper
-from gearshift.serving.http_client import HttpClient, NoAnswer
+from gearshift.serving.http_client import HttpClient
 from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.replay_result import NO_ANSWER, NO_GEAR, OUTCOMES, Lateness, Replay, RequestLog, gear_shifts
 from gearshift.serving.sources import SampleSource

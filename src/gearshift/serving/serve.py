@@ -12,12 +12,13 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 
 from gearshift.config import project_file
 from gearshift.errors import InvalidInput, require
+from gearshift.extras import load_extra
 from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
 from gearshift.observability.journal import Journal, NoJournal
@@ -37,6 +38,9 @@ from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.tls import require_certificate
 from gearshift.serving.v2 import Limits
+
+if TYPE_CHECKING:
+    from gearshift.serving.grpc_server import GrpcServer
 
 BackendKind = Literal["local", "emulated"]
 Say = Callable[[str], None]
@@ -287,11 +291,13 @@ class ServerProcess:
             inputs=task.inputs,
             outputs=task.outputs,
             largest_body_bytes=settings.largest_body_bytes,
-            limits=Limits(most_tensors=settings.most_tensors, most_elements=settings.most_elements),
+            limits=limits_of(settings),
             metrics=metrics,
             keys=keys,
         )
         self._http = http_server(application, settings)
+        self._grpc = None if settings.grpc_port is None else grpc_server(self._service, task, settings, metrics, keys)
+        self._grpc_port = 0
         self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
 
     async def main(self) -> int:
@@ -301,6 +307,8 @@ class ServerProcess:
             loop.add_signal_handler(number, self._signalled)
         http = loop.create_task(self._http.serve(sockets=[self._sock]))
         try:
+            if self._grpc is not None:
+                self._grpc_port = await self._grpc.start()
             if not await _done_before(self._service.start(), self._first_signal):
                 return 0
             gc.collect()
@@ -315,6 +323,8 @@ class ServerProcess:
             await self._service.stop()
             self._http.should_exit = True
             self._http.force_exit = self._second_signal.is_set()
+            if self._grpc is not None:
+                await self._grpc.stop(0 if self._second_signal.is_set() else LONGEST_END_S)
             await http
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
@@ -326,11 +336,14 @@ class ServerProcess:
 
     def _ready_line(self) -> str:
         host, port = self._sock.getsockname()[:2]
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        host = f"[{host}]" if ":" in host else host
+        secure = "" if self._settings.tls_certificate is None else "s"
+        where = f"http{secure}://{host}:{port}"
+        if self._grpc is not None:
+            where += f" and grpc{secure}://{host}:{self._grpc_port}"
         replicas, devices = len(self._task.tables.replica_ids), len(self._task.tables.device_ids)
         counted = f"{_count(replicas, 'replica')} on {_count(devices, 'device')}"
-        scheme = "http" if self._settings.tls_certificate is None else "https"
-        return f"serving {self._task.tables.operator} at {scheme}://{where} ({counted})"
+        return f"serving {self._task.tables.operator} at {where} ({counted})"
 
 
 def _count(number: int, noun: str) -> str:
@@ -373,3 +386,27 @@ def http_server(application: Application, settings: ServerSettings) -> uvicorn.S
         timeout_graceful_shutdown=LONGEST_END_S,
     )
     return _HttpServer(config)
+
+
+def grpc_server(
+    service: Service, task: ServingTask, settings: ServerSettings, metrics: Metrics, keys: Keys | None
+) -> "GrpcServer":
+    """The gRPC server, not started; raises `InvalidInput` where grpcio is missing."""
+    load_extra("grpc", extra="grpc", where="--grpc-port")
+    from gearshift.serving.grpc_server import GrpcServer
+
+    return GrpcServer(
+        service,
+        task.tables.operator,
+        inputs=task.inputs,
+        outputs=task.outputs,
+        settings=settings,
+        limits=limits_of(settings),
+        metrics=metrics,
+        keys=keys,
+    )
+
+
+def limits_of(settings: ServerSettings) -> Limits:
+    """The bounds of a request's tensors."""
+    return Limits(most_tensors=settings.most_tensors, most_elements=settings.most_elements)

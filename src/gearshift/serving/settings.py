@@ -16,6 +16,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     host: Annotated[str, _help("The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, _help("The port to listen on; 0 takes any free one.")] = 8000
+    grpc_port: Annotated[int | None, _help("The port to answer gRPC on; 0 takes any free one. Without it, none.")] = (
+        None
+    )
     most_waiting_requests: Annotated[int, _help("Queued samples beyond which requests are refused.")] = 10_000
     most_waiting_bytes: Annotated[int, _help("Bytes of unanswered requests beyond which requests are refused.")] = (
         256 << 20
@@ -25,6 +28,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     most_tensors: Annotated[int, _help("The most inputs, and the most outputs, of a request.")] = 1024
     most_elements: Annotated[int, _help("The most elements of an input.")] = 1 << 24
     most_connections: Annotated[int, _help("Open connections beyond which new ones are closed at once.")] = 10_000
+    most_grpc_calls: Annotated[int, _help("gRPC calls at work beyond which new ones are refused.")] = 10_000
     longest_read_s: Annotated[float, _help("How long a client may take to send one request, in seconds.")] = 60.0
     keep_alive_s: Annotated[int, _help("How long an idle connection is kept, in seconds.")] = 75
     drain_s: Annotated[float, _help("How long accepted requests may take after SIGTERM or Ctrl-C, in seconds.")] = 30.0
@@ -38,6 +42,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         require(bool(self.host), "host is empty", remedy="give an address, such as 127.0.0.1")
         require(0 <= self.port <= 65535, f"port is {self.port}", remedy="give a number from 0 to 65535")
+        require(
+            self.grpc_port is None or 0 <= self.grpc_port <= 65535,
+            f"grpc_port is {self.grpc_port}",
+            remedy="give a number from 0 to 65535",
+        )
         for name in (
             "most_waiting_requests",
             "most_waiting_bytes",
@@ -46,6 +55,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "most_tensors",
             "most_elements",
             "most_connections",
+            "most_grpc_calls",
             "keep_alive_s",
         ):
             value = getattr(self, name)

@@ -92,7 +92,7 @@ def source_from_records(predictions: PredictionRecords, operator: str) -> Record
 
 def inputs_body(inputs: Mapping[str, NDArray[Any]], row: int) -> bytes:
     """The V2 JSON request for one row of `inputs`, which asks for the output `label` alone."""
-    tensors = [_tensor(name, array[row : row + 1]) for name, array in inputs.items()]
+    tensors = [json_tensor(name, array[row : row + 1]) for name, array in inputs.items()]
     return msgspec.json.encode({"inputs": tensors, "outputs": [{"name": "label"}]})
 
 
@@ -123,14 +123,14 @@ def _output(response: bytes, name: str) -> object:
     )
 
 
-def _tensor(name: str, row: NDArray[Any]) -> dict[str, object]:
-    """One row (1, ...) in the words of the protocol, its data flat."""
-    if row.dtype.kind == "f" and not np.isfinite(row).all():
-        raise InvalidInput(f"a sample has a value in input {name!r} that is not finite", remedy="leave it out")
-    datatype = datatype_of(row)
-    values = row.reshape(-1).tolist()
+def json_tensor(name: str, array: NDArray[Any]) -> dict[str, object]:
+    """An input of n rows in the words of the protocol, its data flat; raises `InvalidInput` for what JSON lacks."""
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise InvalidInput(f"a value of input {name!r} is not finite", remedy="leave its row out")
+    datatype = datatype_of(array)
+    values = array.reshape(-1).tolist()
     data = [_text(name, value) for value in values] if datatype == "BYTES" else values
-    return {"name": name, "shape": list(row.shape), "datatype": datatype, "data": data}
+    return {"name": name, "shape": list(array.shape), "datatype": datatype, "data": data}
 
 
 def _text(name: str, value: object) -> str:

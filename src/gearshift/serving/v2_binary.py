@@ -51,7 +51,7 @@ def read_tensor(data: memoryview, shape: Sequence[int], datatype: str, where: st
     too short or too long, and for a BOOL that is neither 0 nor 1.
     """
     if datatype == "BYTES":
-        return _text_where_it_is(_read_bytes(data, shape, where))
+        return text_where_it_is(_read_bytes(data, shape, where))
     dtype = np.dtype(DATATYPES[datatype]).newbyteorder("<")
     expected = math.prod(shape) * dtype.itemsize
     if len(data) != expected:
@@ -68,7 +68,8 @@ def _read_bytes(data: memoryview, shape: Sequence[int], where: str) -> NDArray[A
         raise InvalidInput(str(error), where=where) from None
 
 
-def _text_where_it_is(array: NDArray[Any]) -> NDArray[Any]:
+def text_where_it_is(array: NDArray[Any]) -> NDArray[Any]:
+    """Elements of a BYTES tensor as `str` where all are UTF-8, else as they are."""
     try:
         text = [element.decode() for element in array.ravel().tolist()]
     except UnicodeDecodeError:

@@ -1,0 +1,236 @@
+"""Clients of a server that speaks the Open Inference Protocol V2 over HTTP, such as `gearshift serve`."""
+
+import asyncio
+import http.client
+import select
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+from numpy.typing import ArrayLike
+
+from gearshift.errors import NoAnswer, require
+from gearshift.serving.http_client import HttpClient, Response
+from gearshift.serving.v2_client import (
+    Call,
+    ClientAnswer,
+    ClientProtocol,
+    HttpRequest,
+    answer_in,
+    error_in,
+    offers_binary,
+)
+
+PART_BYTES = 256 << 10
+"""What is read of an answer at a time."""
+
+
+class Client:
+    """Asks one operator of a server; may be used by several threads.  Use it in a `with` block, or `close` it.
+
+    `ca_file` holds the certificates to trust, where those of the system are not enough.  A call takes at most
+    `longest_s`, and is tried up to `most_attempts` times: after 429 and 503 when `Retry-After` is over, and where the
+    server could not be reached.  What may have reached a model is not sent again.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        operator: str,
+        *,
+        api_key: str | None = None,
+        ca_file: Path | str | None = None,
+        longest_s: float = 60.0,
+        most_attempts: int = 8,
+    ) -> None:
+        self._protocol = ClientProtocol(url, operator, api_key, ca_file, longest_s, most_attempts)
+        self._free: list[http.client.HTTPConnection] = []
+        self._binary: bool | None = None
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; the client can still be used and opens new ones."""
+        while self._free:
+            self._free.pop().close()
+
+    def infer(
+        self,
+        inputs: Mapping[str, ArrayLike],
+        *,
+        deadline_s: float | None = None,
+        priority: int = 0,
+        outputs: Sequence[str] | None = None,
+    ) -> ClientAnswer:
+        """The answer to `inputs`, each of n rows, within `deadline_s` from now; all outputs unless some are named.
+
+        Raises `InvalidInput` or a kind of it for a request that does not fit, `QueueFull` or `NotReady` where the
+        server refuses it to the end, `DeadlinePassed`, `NoAnswer` where there is none, and `RequestFailed`.
+        """
+        call = Call(self._protocol, deadline_s)
+        if self._binary is None:
+            self._binary = offers_binary(self._ask(call, self._protocol.metadata_request))
+        make = partial(self._protocol.infer_request, inputs, outputs, priority, call, self._binary)
+        return answer_in(self._ask(call, make))
+
+    def _ask(self, call: Call, make_request: Callable[[], HttpRequest]) -> Response:
+        while True:
+            try:
+                response = self._exchange(make_request(), call)
+                if response.status == 200:
+                    return response
+                pause_s = call.pause_s(error_in(response), response.headers.get("retry-after"))
+            except NoAnswer as error:
+                pause_s = call.pause_s(error)
+            time.sleep(pause_s)
+
+    def _exchange(self, request: HttpRequest, call: Call) -> Response:
+        connection = self._connection(call)
+        try:
+            connection.request(
+                request.method, self._protocol.address.prefix + request.path, request.body, request.headers
+            )
+            response = _read(connection, call)
+        except TimeoutError:
+            connection.close()
+            raise call.late() from None
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise NoAnswer(f"the connection to {self._protocol.url} ended ({error})") from None
+        except BaseException:
+            connection.close()
+            raise
+        if connection.sock is not None:
+            self._free.append(connection)
+        return response
+
+    def _connection(self, call: Call) -> http.client.HTTPConnection:
+        """A connected one: kept, unless the server has closed it, or new."""
+        while (kept := self._kept()) is not None:
+            if not _readable(kept):
+                kept.sock.settimeout(call.left_s())
+                return kept
+            kept.close()
+        address, tls = self._protocol.address, self._protocol.tls
+        if tls is None:
+            new = http.client.HTTPConnection(address.host, address.port, timeout=call.left_s())
+        else:
+            new = http.client.HTTPSConnection(address.host, address.port, timeout=call.left_s(), context=tls)
+        try:
+            new.connect()
+        except OSError as error:
+            new.close()
+            call.left_s()  # raises where time is up
+            raise self._protocol.unreachable(error) from None
+        return new
+
+    def _kept(self) -> http.client.HTTPConnection | None:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return None
+
+
+def _readable(connection: http.client.HTTPConnection) -> bool:
+    """Whether there is something to read on an idle connection, which is its end."""
+    poller = select.poll()
+    poller.register(connection.sock, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def _read(connection: http.client.HTTPConnection, call: Call) -> Response:
+    """The whole answer; each part must come before the call's time is up."""
+    sock = connection.sock  # the connection forgets it where it will not be kept
+    with connection.getresponse() as response:
+        parts = []
+        while part := response.read1(PART_BYTES):
+            parts.append(part)
+            sock.settimeout(call.left_s())
+        if response.length:
+            raise http.client.IncompleteRead(b"", response.length)
+    headers = {name.lower(): value for name, value in response.getheaders()}
+    return Response(response.status, headers, b"".join(parts))
+
+
+class AsyncClient:
+    """As `Client`, for asyncio: many calls at a time on up to `connections` connections, within one event loop.
+
+    A call that is cancelled closes its connection, and its request leaves the server's queue.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        operator: str,
+        *,
+        api_key: str | None = None,
+        ca_file: Path | str | None = None,
+        longest_s: float = 60.0,
+        most_attempts: int = 8,
+        connections: int = 100,
+    ) -> None:
+        require(connections >= 1, f"connections is {connections}, needs at least 1")
+        self._protocol = ClientProtocol(url, operator, api_key, ca_file, longest_s, most_attempts)
+        self._http = HttpClient(url, connections=connections, tls=self._protocol.tls)
+        self._turns = asyncio.Semaphore(connections)
+        self._binary: bool | None = None
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections; what is not answered yet fails."""
+        self._http.close()
+
+    async def infer(
+        self,
+        inputs: Mapping[str, ArrayLike],
+        *,
+        deadline_s: float | None = None,
+        priority: int = 0,
+        outputs: Sequence[str] | None = None,
+    ) -> ClientAnswer:
+        """As `Client.infer`."""
+        call = Call(self._protocol, deadline_s)
+        if self._binary is None:
+            self._binary = offers_binary(await self._ask(call, self._protocol.metadata_request))
+        make = partial(self._protocol.infer_request, inputs, outputs, priority, call, self._binary)
+        return answer_in(await self._ask(call, make))
+
+    async def _ask(self, call: Call, make_request: Callable[[], HttpRequest]) -> Response:
+        while True:
+            try:
+                response = await self._exchange(make_request, call)
+                if response.status == 200:
+                    return response
+                pause_s = call.pause_s(error_in(response), response.headers.get("retry-after"))
+            except NoAnswer as error:
+                pause_s = call.pause_s(error)
+            await asyncio.sleep(pause_s)
+
+    async def _exchange(self, make_request: Callable[[], HttpRequest], call: Call) -> Response:
+        try:
+            async with asyncio.timeout(call.left_s()), self._turns:
+                request = make_request()
+                sent = self._http.request_bytes(request.method, request.path, request.body, request.headers)
+                return await self._http.response_to(sent, within_s=call.left_s())
+        except TimeoutError:
+            raise call.late() from None
+        except NoAnswer as error:
+            call.left_s()  # raises where time is up
+            if error.sent:
+                raise NoAnswer(f"the connection to {self._protocol.url} ended ({error})") from None
+            raise self._protocol.unreachable(error) from None

@@ -1,0 +1,161 @@
+"""The Open Inference Protocol V2 in gRPC messages: requests turned into arrays, answers turned into messages."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import InvalidInput, require
+from gearshift.model import DATATYPES, TensorSpec
+from gearshift.request import Answer
+from gearshift.runtime.transport import datatype_named
+from gearshift.serving.grpc_messages_pb2 import (
+    InferParameter,
+    InferTensorContents,
+    ModelInferRequest,
+    ModelInferResponse,
+)
+from gearshift.serving.v2 import (
+    MODEL_VERSION,
+    InferRequest,
+    Limits,
+    answer_parameters,
+    answered_arrays,
+    declared_input,
+    require_few_tensors,
+    require_finite,
+    whole_request,
+)
+from gearshift.serving.v2_binary import read_tensor, text_where_it_is, write_tensor
+
+CONTENTS = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+"""Where typed contents of each datatype stand; FP16 has no place there and travels raw."""
+
+# Requests ------------------------------------------------------------------------------------------------------------
+
+
+def parse_request(
+    message: ModelInferRequest, inputs: Mapping[str, TensorSpec], outputs: Sequence[str], limits: Limits
+) -> InferRequest:
+    """The request in `message`; raises `InvalidInput` that names the field and the reason.
+
+    `outputs` are the names of the operator's outputs; without any, every name is let through.
+    """
+    require_few_tensors(len(message.inputs), len(message.outputs), limits)
+    raw = message.raw_input_contents
+    require(
+        len(raw) in (0, len(message.inputs)),
+        f"there are {len(raw)} raw contents for {len(message.inputs)} inputs",
+        where="raw_input_contents",
+        remedy="give one for each input, or contents in each input",
+    )
+    arrays: dict[str, NDArray[Any]] = {}
+    for number, tensor in enumerate(message.inputs):
+        shape = list(tensor.shape)
+        spec = declared_input(tensor.name, tensor.datatype, shape, inputs, limits)
+        where = f"input {spec.name!r}"
+        require(spec.name not in arrays, "is given twice", where=where)
+        _refuse_parameters(tensor.parameters, where)
+        if raw:
+            require(not tensor.HasField("contents"), "has contents beside raw ones", where=where)
+            array = read_tensor(memoryview(raw[number]), shape, spec.datatype, where)
+        else:
+            array = _from_contents(tensor.contents, shape, spec.datatype, where)
+        require_finite(array, spec)
+        arrays[spec.name] = array
+    for output in message.outputs:
+        _refuse_parameters(output.parameters, f"output {output.name!r}")
+    return whole_request(
+        arrays,
+        inputs,
+        id=message.id,
+        priority=_integer(message.parameters, "priority"),
+        timeout_us=_integer(message.parameters, "timeout"),
+        outputs=[output.name for output in message.outputs] or None,
+        known_outputs=outputs,
+    )
+
+
+def _from_contents(contents: InferTensorContents, shape: list[int], datatype: str, where: str) -> NDArray[Any]:
+    field = CONTENTS.get(datatype)
+    if field is None:
+        raise InvalidInput(f"{datatype} has no typed contents", where=where, remedy="give it in raw_input_contents")
+    values = getattr(contents, field)
+    expected = math.prod(shape)
+    require(len(values) == expected, f"{field} has {len(values)} elements, shape says {expected}", where=where)
+    if datatype == "BYTES":
+        array = np.empty(expected, dtype=object)
+        array[:] = list(values)
+        return text_where_it_is(array).reshape(shape)
+    try:
+        return np.array(list(values), dtype=DATATYPES[datatype]).reshape(shape)
+    except OverflowError:
+        raise InvalidInput(f"{field} has a number out of the range of {datatype}", where=where) from None
+
+
+def _refuse_parameters(parameters: Mapping[str, InferParameter], where: str) -> None:
+    """Refuse what a client would else wait for in vain."""
+    require(
+        "shared_memory_region" not in parameters,
+        "shared memory is not taken",
+        where=where,
+        remedy="send the tensor in the message",
+    )
+    require(
+        "classification" not in parameters,
+        "classification is not done here",
+        where=where,
+        remedy="ask for the output itself",
+    )
+
+
+def _integer(parameters: Mapping[str, InferParameter], name: str) -> int:
+    """The parameter's value, 0 when absent."""
+    if name not in parameters:
+        return 0
+    kind = parameters[name].WhichOneof("parameter_choice")
+    if kind not in ("int64_param", "uint64_param"):
+        raise InvalidInput(f"{name} is no integer", where="parameters", remedy="give int64_param or uint64_param")
+    return int(getattr(parameters[name], kind))
+
+
+# Answers -------------------------------------------------------------------------------------------------------------
+
+
+def encode_answer(operator: str, request: InferRequest, answer: Answer) -> ModelInferResponse:
+    """The answer with raw contents; raises `InvalidInput` when an output asked for was not answered."""
+    arrays = answered_arrays(request, answer)
+    tensor = ModelInferResponse.InferOutputTensor
+    return ModelInferResponse(
+        model_name=operator,
+        model_version=MODEL_VERSION,
+        id=request.id,
+        parameters={name: _parameter(value) for name, value in answer_parameters(answer).items()},
+        outputs=[tensor(name=n, datatype=datatype_named(a.dtype), shape=a.shape) for n, a in arrays.items()],
+        raw_output_contents=[bytes(write_tensor(array)) for array in arrays.values()],
+    )
+
+
+def _parameter(value: int | float | str) -> InferParameter:
+    match value:
+        case int():
+            return InferParameter(int64_param=value)
+        case float():
+            return InferParameter(double_param=value)
+        case str():
+            return InferParameter(string_param=value)

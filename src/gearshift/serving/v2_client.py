@@ -1,0 +1,241 @@
+"""What clients say and understand in V2 over HTTP, and how often they try; sends nothing."""
+
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gearshift.errors import (
+    DeadlinePassed,
+    GearshiftError,
+    InvalidInput,
+    NoAccess,
+    NoAnswer,
+    NotReady,
+    QueueFull,
+    RequestFailed,
+    TooLarge,
+    UnknownModel,
+    require,
+)
+from gearshift.model import DATATYPES
+from gearshift.runtime.transport import datatype_named
+from gearshift.serving.http_client import Response, address_of
+from gearshift.serving.sources import json_tensor
+from gearshift.serving.v2_binary import BinaryTensors, read_tensor, write_tensor
+
+BINARY_EXTENSION = "binary_tensor_data"
+INFERENCE_HEADER = "inference-header-content-length"
+ERRORS: dict[int, type[GearshiftError]] = {
+    error.http_status: error
+    for error in (InvalidInput, NoAccess, UnknownModel, TooLarge, QueueFull, NotReady, DeadlinePassed)
+}
+"""What a status other than 200 raises; all others raise `RequestFailed`."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
+"""Between attempts where the server does not say how long to wait: twice as long each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAnswer:
+    """Outputs by name, each of n rows, and how they were made: `gear`, `queue_s`, `run_s`, `outcome`."""
+
+    outputs: dict[str, NDArray[Any]]
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One HTTP request, apart from where it is sent."""
+
+    method: str
+    path: str
+    body: bytes
+    headers: dict[str, str]
+
+
+class ClientProtocol:
+    """What both clients say and understand; sends nothing."""
+
+    def __init__(
+        self,
+        url: str,
+        operator: str,
+        api_key: str | None,
+        ca_file: Path | str | None,
+        longest_s: float,
+        most_attempts: int,
+    ) -> None:
+        require(0 < longest_s <= 86_400, f"longest_s is {longest_s}, needs 0 to 86400")
+        require(most_attempts >= 1, f"most_attempts is {most_attempts}, needs at least 1")
+        require(
+            api_key is None or (api_key.isascii() and api_key.isprintable()), "api_key holds what no header can carry"
+        )
+        self.url = url
+        self.address = address_of(url)
+        self.tls = _tls(ca_file) if self.address.secure else None
+        self.longest_s, self.most_attempts = longest_s, most_attempts
+        self._path = f"/v2/models/{quote(operator, safe='')}/infer"
+        self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+
+    def unreachable(self, reason: object) -> NoAnswer:
+        """That no connection could be made."""
+        return NoAnswer(f"{self.url} cannot be reached ({reason}); is the server running?", sent=False)
+
+    def metadata_request(self) -> HttpRequest:
+        """A request for what the server is."""
+        return HttpRequest("GET", "/v2", b"", self._headers)
+
+    def infer_request(
+        self,
+        inputs: Mapping[str, ArrayLike],
+        outputs: Sequence[str] | None,
+        priority: int,
+        call: "Call",
+        binary: bool,
+    ) -> HttpRequest:
+        """A request for an inference; raises `InvalidInput` for inputs that have no form in the protocol."""
+        buffers: list[bytes | memoryview] = []
+        content: dict[str, Any] = {
+            "inputs": [_tensor(name, values, buffers if binary else None) for name, values in inputs.items()],
+            "parameters": {"priority": priority, "binary_data_output": binary},
+        }
+        if call.has_deadline:
+            content["parameters"]["timeout"] = max(1, round(call.left_s() * 1e6))
+        if outputs is not None:
+            content["outputs"] = [{"name": name} for name in outputs]
+        head = msgspec.json.encode(content)
+        headers = self._headers
+        if binary:
+            headers = {**headers, "Content-Type": "application/octet-stream", INFERENCE_HEADER: str(len(head))}
+        return HttpRequest("POST", self._path, b"".join([head, *buffers]), headers)
+
+
+def _tls(ca_file: Path | str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:  # an SSLError too
+        raise InvalidInput(
+            f"no certificates can be read ({error})", where=str(ca_file), remedy="name a PEM file"
+        ) from None
+
+
+def _tensor(name: str, values: ArrayLike, buffers: list[bytes | memoryview] | None) -> dict[str, Any]:
+    """An input in the words of the protocol; its data is put at the end of `buffers`, if there are any."""
+    try:
+        array = np.asarray(values)
+        if buffers is None:
+            return json_tensor(name, array)
+        datatype = datatype_named(array.dtype)
+    except InvalidInput:
+        raise
+    except ValueError as error:
+        raise InvalidInput(str(error), where=f"input {name!r}", remedy="give an array of numbers or text") from None
+    buffers.append(write_tensor(array))
+    size = {"binary_data_size": len(buffers[-1])}
+    return {"name": name, "shape": array.shape, "datatype": datatype, "parameters": size}
+
+
+# Answers -------------------------------------------------------------------------------------------------------------
+
+
+class _Output(msgspec.Struct):
+    name: str
+    datatype: str
+    shape: list[int]
+    data: list[Any] = []
+    parameters: dict[str, Any] = {}
+
+
+class _Answer(msgspec.Struct):
+    outputs: list[_Output]
+    parameters: dict[str, Any] = {}
+
+
+class _Metadata(msgspec.Struct):
+    extensions: list[str] = []
+
+
+class _Error(msgspec.Struct):
+    error: str
+
+
+def answer_in(response: Response) -> ClientAnswer:
+    """The answer with status 200; raises `RequestFailed` where it is none of the protocol's."""
+    try:
+        head_bytes = int(response.headers.get(INFERENCE_HEADER, len(response.body)))
+        answer = msgspec.json.decode(response.body[:head_bytes], type=_Answer)
+        binary = BinaryTensors(memoryview(response.body)[head_bytes:])
+        return ClientAnswer({output.name: _array(output, binary) for output in answer.outputs}, answer.parameters)
+    except (msgspec.MsgspecError, KeyError, ValueError) as error:
+        raise RequestFailed(f"the answer is none of the V2 protocol ({error})") from None
+
+
+def _array(output: _Output, binary: BinaryTensors) -> NDArray[Any]:
+    where = f"output {output.name!r}"
+    size_bytes = output.parameters.get("binary_data_size")
+    if size_bytes is not None:
+        return read_tensor(binary.take(size_bytes, where), output.shape, output.datatype, where).copy()
+    return np.array(output.data, dtype=DATATYPES[output.datatype]).reshape(output.shape)
+
+
+def offers_binary(response: Response) -> bool:
+    """Whether a server that says this of itself takes raw bytes."""
+    try:
+        return BINARY_EXTENSION in msgspec.json.decode(response.body, type=_Metadata).extensions
+    except msgspec.MsgspecError:
+        return False
+
+
+def error_in(response: Response) -> GearshiftError:
+    """What a status other than 200 means."""
+    try:
+        text = msgspec.json.decode(response.body, type=_Error).error
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        text = f"the server answered with status {response.status}"
+    return ERRORS.get(response.status, RequestFailed)(text)
+
+
+# Attempts ------------------------------------------------------------------------------------------------------------
+
+
+class Call:
+    """The time and the attempts that one call has."""
+
+    def __init__(self, protocol: ClientProtocol, deadline_s: float | None) -> None:
+        require(deadline_s is None or 0 < deadline_s <= 86_400, f"deadline_s is {deadline_s}, needs 0 to 86400")
+        self._protocol = protocol
+        self.has_deadline = deadline_s is not None
+        self._longest_s = min(protocol.longest_s, deadline_s or protocol.longest_s)
+        self._end_s = time.monotonic() + self._longest_s
+        self._attempts = 0
+
+    def left_s(self) -> float:
+        """What is left of the time; raises when that is nothing."""
+        left_s = self._end_s - time.monotonic()
+        if left_s <= 0:
+            raise self.late()
+        return left_s
+
+    def late(self) -> GearshiftError:
+        """That time is up."""
+        text = f"{self._protocol.url} did not answer within {self._longest_s:g} s"
+        return DeadlinePassed(text) if self.has_deadline else NoAnswer(text)
+
+    def pause_s(self, error: GearshiftError, retry_after: str | None = None) -> float:
+        """How long to wait before the next attempt; raises `error` where there is to be none."""
+        self._attempts += 1
+        again = isinstance(error, QueueFull | NotReady) or (isinstance(error, NoAnswer) and not error.sent)
+        if retry_after is not None and retry_after.isdigit():
+            pause_s = float(retry_after)
+        else:
+            pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self._attempts - 1))
+        if not again or self._attempts >= self._protocol.most_attempts or time.monotonic() + pause_s >= self._end_s:
+            raise error
+        return pause_s
