@@ -88,11 +88,11 @@ def front_search(space: Space, replays: int, seed: int) -> list[Assignment]:
     same = [tuple(min(c, n - 1) for n in choices) for c in range(max(choices))]
     seen = list(dict.fromkeys(same))[:replays]
     known = set(seen)
-    in_vain = 0
+    in_vain, front = 0, list(seen)
     while len(seen) < min(replays, len(space.flat())):
         if not in_vain:
-            front = front_of(np.array([space.points[a] for a in seen]))
-        changed = list(seen[front[generator.integers(len(front))]])
+            front = [front[i] for i in front_of(np.array([space.points[a] for a in front]))]
+        changed = list(front[generator.integers(len(front))])
         for k in generator.integers(len(choices), size=generator.integers(1, 3)).tolist():
             changed[k] = int(np.clip(changed[k] + generator.choice((-2, -1, 1, 2)), 0, choices[k] - 1))
         if in_vain > TRIED_IN_VAIN:
@@ -101,6 +101,7 @@ def front_search(space: Space, replays: int, seed: int) -> list[Assignment]:
         if not in_vain:
             known.add(tuple(changed))
             seen.append(tuple(changed))
+            front.append(tuple(changed))
     return seen
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.gear import Gear, GearPlan, LoadRange
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
 from gearshift.planner.assemble import assemble
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.request import PlanRequest, load_ranges
-from gearshift.planner.steady_state import Cell, SteadyState
+from gearshift.planner.steady_state import SteadyState
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,6 @@ class _Row:
     load_qps: float
     candidate: CandidateCascade
     largest_batch_size: int
-    cell: Cell
     gain: float | None = None
 
 
@@ -51,14 +50,14 @@ class PlanMaker:
     ) -> None:
         self._request, self._steady, self._candidates, self._upper_ends = request, steady, candidates, upper_ends
 
-    def plan_of(self, choice: Choice) -> GearPlan:
-        """The plan of a choice, without predictions for the trace."""
+    def plan_of(self, choice: Choice, *, predicted: bool = True) -> GearPlan:
+        """The plan of a choice; its gears say what steady load is predicted to give, if `predicted`."""
         gears = [
             Gear(
                 load_range=row.load_range,
                 cascade=row.candidate.cascade,
                 replicas=self._steady.settings(row.candidate.cascade, row.largest_batch_size),
-                predicted=row.cell.prediction(row.load_qps, row.candidate.accuracy, replayed_gain=row.gain),
+                predicted=self._prediction(row) if predicted else None,
             )
             for row in self._rows(choice)
         ]
@@ -77,13 +76,13 @@ class PlanMaker:
                 self._row(LoadRange(from_=0.0, to=to_qps), top_qps, choice.assignment[0]),
                 self._row(LoadRange(from_=to_qps), top_qps, 0),
             ]
-        chosen = zip(load_ranges(self._upper_ends), self._upper_ends.tolist(), choice.assignment, strict=True)
-        return [
-            self._row(load_range, load_qps, c, choice.gains.get(k))
-            for k, (load_range, load_qps, c) in enumerate(chosen)
-        ]
+        ends = enumerate(zip(load_ranges(self._upper_ends), self._upper_ends.tolist(), strict=True))
+        return [self._row(range_, qps, choice.assignment[k], choice.gains.get(k)) for k, (range_, qps) in ends]
 
     def _row(self, load_range: LoadRange, load_qps: float, c: int, gain: float | None = None) -> _Row:
         candidate = self._candidates[c]
-        size, cell = self._steady.best(candidate.cascade, load_qps)
-        return _Row(load_range, load_qps, candidate, size, cell, gain)
+        return _Row(load_range, load_qps, candidate, self._steady.largest_batch(candidate.cascade, load_qps), gain)
+
+    def _prediction(self, row: _Row) -> GearPrediction:
+        cell = self._steady.cell(row.candidate.cascade, row.load_qps, row.largest_batch_size)
+        return cell.prediction(row.load_qps, row.candidate.accuracy, replayed_gain=row.gain)

@@ -108,7 +108,8 @@ def confirm(
         result = run.result(profile, latency_objective_s=latency_objective_s)
         latency_s = run.latency_s
         first = max(0, len(latency_s) - 1 - math.ceil(SLOWEST * (1 - percentile) * len(latency_s)))
-        slowest_s = np.sort(np.partition(latency_s, first)[first:])
+        latency_s.partition(first)
+        slowest_s = np.sort(latency_s[first:])
         rank = percentile_rank(percentile, len(latency_s))
         return result, float(slowest_s[rank - first]), slowest_s
 

@@ -32,7 +32,9 @@ OBJECTIVES = 16
 """How many latency objectives are searched; the first few evenly, the rest where most is open."""
 AROUND_REPLAYS, AROUND_REQUESTS = 2_000, 40_000_000
 """How much may be replayed around the front."""
-CONFIRMED_PLANS, CONFIRMED_REQUESTS = (14, 48), 300_000_000
+FEW_REPLAYS = 50
+"""Too few to find much."""
+CONFIRMED_PLANS, CONFIRMED_REQUESTS = (12, 48), 240_000_000
 """How many plans are confirmed, at least and at most, and how many requests that may replay."""
 REPLAYS_TO_CONFIRM = 10
 UNCONFIRMED_PLANS = 8
@@ -147,6 +149,8 @@ class _Front:
     def search_around(self) -> None:
         """Replay neighbours of the front, drawn at random, until so many replays were made or all are known."""
         left = min(AROUND_REPLAYS, AROUND_REQUESTS // len(self._request.trace))
+        if left < FEW_REPLAYS:
+            return
         generator = np.random.default_rng([self._request.seed, 6])
         most, in_vain = left, 0
         with ThreadPoolExecutor(max_workers=2) as pool:

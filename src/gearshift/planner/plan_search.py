@@ -4,6 +4,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import msgspec
@@ -30,10 +31,11 @@ from gearshift.planner.replays import Replays
 from gearshift.planner.request import PlanRequest, Progress
 from gearshift.planner.slices import plan_by_slices, slice_of, slices_of
 from gearshift.planner.slo_search import SloSearch
-from gearshift.planner.steady_state import SteadyState
+from gearshift.planner.steady_state import SAMPLES, SteadyState
 from gearshift.profiles.profile import PART_A, PART_B
 
 LAYOUTS = 3
+QUICK_SAMPLES = SAMPLES // 2
 MOST_LESS = 8
 """Up to so many devices the plan for one device less is looked at, too."""
 SAME_ACCURACY = 1e-3
@@ -62,7 +64,7 @@ class PlanSearch:
         self.request, self.progress = request, progress
         self._given_candidates, self._given_placement = candidates, placement
         self._candidates: dict[tuple[str, ...], list[CandidateCascade]] = {}
-        self._steady: dict[tuple[Hardware, Placement], SteadyState] = {}
+        self._steady: dict[tuple[Hardware, Placement, int], SteadyState] = {}
         self._current: SloSearch | None = None
         self._made: dict[tuple[object, ...], GearPlan] = {}
         self.kept: GearPlan | None = None
@@ -90,13 +92,12 @@ class PlanSearch:
 
     def on_best_placement(self, request: PlanRequest, use: Callable[[SloSearch], T], *, quick: bool = False) -> T:
         """What `use` gives for the search on the most promising placement on which it finds no `Infeasible`."""
-        feasible, infeasible = [], []
-        for search in self.searches(request, quick=quick):
-            self._current = search
-            try:
-                feasible.append((search.steady_accuracy(), search))
-            except Infeasible as error:
-                infeasible.append(error)
+        searches = self.searches(request, quick=quick)
+        self._current = searches[0]
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            tried = list(pool.map(_steady_accuracy, searches))
+        infeasible = [accuracy for accuracy in tried if isinstance(accuracy, Infeasible)]
+        feasible = [(a, s) for a, s in zip(tried, searches, strict=True) if not isinstance(a, Infeasible)]
         for _, search in sorted(feasible, key=lambda f: -f[0]):
             self._current = search
             try:
@@ -208,10 +209,16 @@ class PlanSearch:
         """A search, `among` these candidates or all, for each placement that is worth one."""
         searches = []
         for placement in self._placements(request, among):
-            key = (request.hardware, placement)
+            samples = QUICK_SAMPLES if quick else SAMPLES
+            key = (request.hardware, placement, samples)
             if key not in self._steady:
                 self._steady[key] = SteadyState(
-                    request.profile, request.hardware, placement, request.objective, seed=request.seed
+                    request.profile,
+                    request.hardware,
+                    placement,
+                    request.objective,
+                    seed=request.seed,
+                    samples=samples,
                 )
             steady = self._steady[key].judged_by(request.objective)
             models = set(placement.models)
@@ -302,6 +309,13 @@ def evaluated(request: PlanRequest, cascade: Cascade) -> CandidateCascade:
     """The cascade with its accuracy and work on part A."""
     work_s = work_per_request_s(request.profile, request.hardware.devices[0])
     return evaluate_cascade(cascade, request.profile.predictions, work_s, part=PART_A)
+
+
+def _steady_accuracy(search: SloSearch) -> float | Infeasible:
+    try:
+        return search.steady_accuracy()
+    except Infeasible as error:
+        return error
 
 
 def _metered_loads(request: PlanRequest) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

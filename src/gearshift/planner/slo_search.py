@@ -52,6 +52,8 @@ RUNS_TO_DRAIN = 4
 """Where models are slow, alphas are halved on until a backlog has so many of the longest runs to drain."""
 SURELY_OVERLOADED = 1.05
 """How busy the busiest device would have to be: no batch size keeps up with that."""
+SURELY_REACHED = 1.2
+"""How many times as many requests as may be late reach a stage that the percentile must surely go through."""
 HIGHEST_QPS, HIGHEST_S = 1e9, 1e9
 
 
@@ -198,7 +200,7 @@ class SloSearch:
     def replayed(self, choice: Choice) -> Choice:
         """The choice with the accuracy that its replay gives."""
         maker = self._maker
-        found = self._replays.of(maker.key(choice), lambda: maker.plan_of(choice), self.request)
+        found = self._replays.of(maker.key(choice), lambda: maker.plan_of(choice, predicted=False), self.request)
         choice = replace(choice, accuracy=found.accuracy)
         self.seen[choice] = found
         return choice
@@ -223,21 +225,40 @@ class SloSearch:
         self.upper_ends = equal_ranges(max(top_qps, min(wanted, capacity)), len(self.upper_ends))
 
     def _capacities(self) -> NDArray[np.float64]:
+        """The highest loads (candidates,) at which they hold; 0 for those that no assignment needs.
+
+        The most accurate come first: of the others only those are needed that hold at a higher load than every more
+        accurate one of the front of accuracy against work.
+        """
         least, most = float(self.upper_ends[0]), float(self.upper_ends[-1]) * LARGEST_MARGIN
-        done = 0
-
-        def capacity(candidate: CandidateCascade) -> float:
-            nonlocal done
+        accuracy = np.array([c.accuracy for c in self.candidates])
+        on_front = accuracy > np.concatenate([[-1.0], np.maximum.accumulate(accuracy)[:-1]])
+        capacities, reached_qps = np.zeros(len(accuracy)), 0.0
+        for done, c in enumerate(np.argsort(-accuracy, kind="stable").tolist()):
             self.on_time()
-            bound_qps = SURELY_OVERLOADED / self.steady.balance(candidate.cascade).utilisation_per_qps
-            most_qps = max(least, min(most, bound_qps))
-            found = self.steady.capacity_qps(candidate.cascade, least_qps=least, most_qps=most_qps)
-            done += 1
-            self.progress("simulating steady load", 0.9 * done / len(self.candidates))
-            return found
+            self.progress("simulating steady load", 0.9 * done / len(accuracy))
+            cascade = self.candidates[c].cascade
+            bound_qps = SURELY_OVERLOADED / self.steady.balance(cascade).utilisation_per_qps
+            highest_qps = max(least, min(most, bound_qps))
+            if highest_qps <= reached_qps or self._slower_alone(self.candidates[c]):
+                continue
+            if reached_qps > 0 and not self.steady.holds(cascade, min(highest_qps, reached_qps * GRID_STEP)):
+                continue
+            lowest_qps = max(least, reached_qps)
+            capacities[c] = self.steady.capacity_qps(cascade, least_qps=lowest_qps, most_qps=highest_qps)
+            if on_front[c]:
+                reached_qps = max(reached_qps, float(capacities[c]))
+        return capacities
 
-        with ThreadPoolExecutor() as pool:
-            return np.array(list(pool.map(capacity, self.candidates)))
+    def _slower_alone(self, candidate: CandidateCascade) -> bool:
+        """Whether a cascade misses the objective even where nothing ever waits."""
+        seldom = SURELY_REACHED * (1 - self.request.objective.percentile)
+        run_s = [
+            self.steady.least_run_s(model)
+            for model, reach in zip(candidate.cascade.models, candidate.reach, strict=True)
+            if reach > seldom
+        ]
+        return sum(run_s) + self.request.profile.front_end_s > self.request.latency_s
 
     def _assigned(self, margin: float) -> tuple[int, ...]:
         """Candidates for `margin` times the load; the last range, which has no upper end, gets the cheapest."""

@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -112,8 +112,8 @@ class SteadyState:
     placement: Placement
     objective: Objective
     seed: int
+    samples: int = SAMPLES
     _work_s: dict[str, NDArray[np.float64]] = field(init=False, repr=False)
-    _larger_is_cheaper: bool = field(init=False, repr=False)
     _unit_gaps: NDArray[np.float64] = field(init=False, repr=False)
     _records: NDArray[np.int32] = field(init=False, repr=False)
     _cells: dict[_Key, _Measured] = field(default_factory=dict, repr=False)
@@ -122,14 +122,13 @@ class SteadyState:
     _workloads: dict[float, Workload] = field(default_factory=dict, repr=False)
     _balances: dict[Cascade, Balance] = field(default_factory=dict, repr=False)
     _held_with: dict[Cascade, int] = field(init=False, default_factory=dict, repr=False)
+    _chosen: dict[tuple[Cascade, float], int] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         curves = curves_of(self.profile, self.hardware, self.placement)
         self._work_s = {id_: curve.table_ns()[1:] / 1e9 for id_, curve in curves.items()}
-        each_s = [table / np.arange(1, len(table) + 1) for table in self._work_s.values()]
-        self._larger_is_cheaper = all(bool((np.diff(s) <= 1e-9).all()) for s in each_s)
-        self._unit_gaps = np.random.default_rng([self.seed, 1]).exponential(1.0, SAMPLES)
-        trace = Trace(arrivals_ns=np.arange(SAMPLES, dtype=np.int64), duration_s=SAMPLES / NS_PER_S)
+        self._unit_gaps = np.random.default_rng([self.seed, 1]).exponential(1.0, self.samples)
+        trace = Trace(arrivals_ns=np.arange(self.samples, dtype=np.int64), duration_s=self.samples / NS_PER_S)
         self._records = draw_workload(trace, self.profile.predictions.indices(PART_A), seed=self.seed).record
 
     def judged_by(self, objective: Objective) -> "SteadyState":
@@ -154,6 +153,10 @@ class SteadyState:
             if i == len(sizes) - 1 or sizes[i + 1] > 2 * kept[-1]:
                 kept.append(size)
         return kept
+
+    def least_run_s(self, model: str) -> float:
+        """The shortest run of a model on any of its replicas."""
+        return min(float(self._work_s[r.id].min()) for r in self.placement.replicas if r.model == model)
 
     def balance(self, cascade: Cascade) -> Balance:
         """Load shares in a gear with this cascade, each replica at its most efficient batch."""
@@ -209,30 +212,49 @@ class SteadyState:
         """The largest batch with the least share late, then the least latency, and its cell."""
         sizes = self.batch_sizes()
         cells = self.cells((cascade, load_qps, size) for size in sizes)
-        chosen = min(range(len(sizes)), key=lambda i: (not cells[i].stable, cells[i].share_late, cells[i].latency_s))
+        chosen = min(range(len(sizes)), key=lambda i: _rank(cells[i]))
         return sizes[chosen], cells[chosen]
+
+    def largest_batch(self, cascade: Cascade, load_qps: float) -> int:
+        """Which size `best` has, looked for on the grid of loads and from the size with which the cascade holds.
+
+        All are compared where that finds none that meets the objective.
+        """
+        load_qps = GRID_STEP ** math.ceil(math.log(load_qps) / LOG_STEP)
+        key = cascade, load_qps
+        if key not in self._chosen:
+            size = self._climbed(cascade, load_qps, self.batch_sizes())
+            met = self.meets(self.cell(cascade, load_qps, size))
+            self._chosen[key] = size if met else self.best(cascade, load_qps)[0]
+        return self._chosen[key]
 
     def holds(self, cascade: Cascade, load_qps: float) -> bool:
         """Whether some largest batch keeps the cascade stable and within the objective at this load.
 
-        Tried first is the one with which the cascade was seen to hold last.  Where a batch never takes longer per
-        request than a smaller one, what overloads the devices does so with smaller batches, too.
+        Looked for from the one with which the cascade was seen to hold last, where other loads do not tell.
         """
-        sizes = self.batch_sizes()[::-1]
-        if any(self._known(cascade, load_qps, size) for size in sizes):
+        known = {size: self._known(cascade, load_qps, size) for size in self.batch_sizes()}
+        if any(known.values()):
             return True
-        first = self._held_with.get(cascade, sizes[0])
-        overloads_up_to = 0
-        for size in [first, *(s for s in sizes if s != first)]:
-            if size <= overloads_up_to or self._known(cascade, load_qps, size) is False:
-                continue
-            cell = self.cell(cascade, load_qps, size)
-            if self.meets(cell):
-                self._held_with[cascade] = size
-                return True
-            if not cell.stable and self._larger_is_cheaper:
-                overloads_up_to = max(overloads_up_to, size)
-        return False
+        open_ = [size for size in known if known[size] is None]
+        if not open_:
+            return False
+        size = self._climbed(cascade, load_qps, open_)
+        met = self.meets(self.cell(cascade, load_qps, size))
+        if met:
+            self._held_with[cascade] = size
+        return met
+
+    def _climbed(self, cascade: Cascade, load_qps: float, sizes: Sequence[int]) -> int:
+        """Of these sizes the best, looked for by comparing neighbours as long as one is better."""
+        first = self._held_with.get(cascade, sizes[-1])
+        place = min(range(len(sizes)), key=lambda i: abs(sizes[i] - first))
+        while True:
+            near = range(max(0, place - 1), min(len(sizes), place + 2))
+            better = min(near, key=lambda i: (_rank(self.cell(cascade, load_qps, sizes[i])), i != place))
+            if better == place:
+                return sizes[place]
+            place = better
 
     def capacity_qps(self, cascade: Cascade, *, least_qps: float, most_qps: float) -> float:
         """The highest load of the grid between the two at which the cascade holds; 0 when it does not at the least.
@@ -311,6 +333,11 @@ class SteadyState:
             front_end_s=self.profile.front_end_s,
         )
         return _measured(run, self.objective.percentile)
+
+
+def _rank(cell: Cell) -> tuple[bool, float, float]:
+    """Less is better."""
+    return not cell.stable, cell.share_late, cell.latency_s
 
 
 def _measured(run: Simulation, p: float) -> _Measured:
