@@ -206,6 +206,11 @@ def percent(values: list[float]) -> str:
     return f"{np.median(values):.2%} ({min(values):.2%})" if values else ""
 
 
+def _both(outcomes: list[Outcome]) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    """Shares on another seed with part B, and on the trace itself."""
+    return [o.again for o in outcomes], [o.found for o in outcomes]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
@@ -235,8 +240,12 @@ def main() -> None:
         ("replays", *outcomes[0].curves),
         [(n, *(percent([o.curves[m][i] for o in outcomes]) for m in outcomes[0].curves)) for i, n in enumerate(CURVE)],
     )
-    middle = float(np.median([o.found["ours"] for o in outcomes]))
-    print_bar(middle >= BAR, f"our plans reach {BAR:.1%} of exhaustive search's hypervolume (median {middle:.2%})")
+    again, found = (float(np.median([shares["ours"] for shares in each])) for each in _both(outcomes))
+    print_bar(
+        again >= BAR,
+        f"our plans, simulated again, reach {BAR:.1%} of exhaustive search's hypervolume (median {again:.2%}; on the "
+        f"trace that they were chosen on {found:.2%})",
+    )
 
 
 if __name__ == "__main__":
