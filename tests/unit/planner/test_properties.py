@@ -130,7 +130,7 @@ def check_frontier(request: PlanRequest) -> int:
 
 
 def test_nothing_on_a_frontier_is_dominated() -> None:
-    assert check_frontier(little_request(ranges=2, most_candidates=4)) > 2
+    assert check_frontier(little_request(most_candidates=4)) > 2
 
 
 @pytest.mark.long
