@@ -107,22 +107,26 @@ class _Front:
             try:
                 known[latency_s] = yield from self._look_at(latency_s)
             except Infeasible:
-                if not known:
-                    latency_s = self._nearest_s(latency_s)
-                    coarse = np.geomspace(latency_s, lowest_s, COARSE_POINTS).tolist()
-                    known[latency_s] = yield from self._look_at(latency_s)
-                else:
+                if known:
                     known[latency_s] = floor
+                else:
+                    latency_s, made = self._loosest(latency_s)
+                    yield made
+                    coarse = np.geomspace(latency_s, lowest_s, COARSE_POINTS).tolist()
+                    known[latency_s] = accuracy_on_part_a(made, self._request)
 
-    def _nearest_s(self, latency_s: float) -> float:
-        """An objective that can be met, well above one that cannot; raises `Infeasible` where no latency helps."""
+    def _loosest(self, latency_s: float) -> tuple[float, GearPlan]:
+        """A plan by all means for an objective that a quick search misses, or else for one well above the nearest.
+
+        Raises `Infeasible` where no latency helps.
+        """
         try:
-            self._plans.most_accurate(self._plans.within(latency_s), on_fewer=False)
+            return latency_s, self._plans.most_accurate(self._plans.within(latency_s), on_fewer=False)
         except Infeasible as error:
             if error.nearest_latency_s is None:
                 raise
-            return 2 * error.nearest_latency_s
-        return latency_s
+            latency_s = 2 * error.nearest_latency_s
+        return latency_s, self._plans.most_accurate(self._plans.within(latency_s), on_fewer=False)
 
     def _look_at(self, latency_s: float) -> Generator[GearPlan, None, float]:
         """See what keeps an objective; returns the best accuracy on part A."""

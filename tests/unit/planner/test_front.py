@@ -2,11 +2,13 @@
 
 import dataclasses
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective, Scope
 from gearshift.planner import front
@@ -15,6 +17,7 @@ from gearshift.planner.front import covering
 from gearshift.planner.hypervolume import hypervolume
 from gearshift.planner.optimal import frontier
 from gearshift.planner.pareto import undominated
+from gearshift.planner.plan_search import PlanSearch
 from gearshift.planner.recovery import recovers
 from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B
@@ -83,6 +86,20 @@ def test_ctrl_c_keeps_the_front_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(plans) > 2
     assert all(made.unfinished for made in plans)
     assert points_of(plans) == sorted(points_of(plans))
+
+
+def test_where_the_quick_search_finds_nothing_the_whole_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_best_placement = PlanSearch.on_best_placement
+
+    def refusing(self: PlanSearch, request: PlanRequest, use: Any, *, quick: bool = False) -> Any:
+        if quick:
+            raise Infeasible("nothing in a hurry")
+        return on_best_placement(self, request, use)
+
+    monkeypatch.setattr(PlanSearch, "on_best_placement", refusing)
+    (only,) = frontier(asked("every-range"))
+    assert not only.unfinished
+    assert only.predictions["task"].share_late <= 0.05
 
 
 # Covering a front -----------------------------------------------------------------------------------------------------
