@@ -24,6 +24,8 @@ from gearshift.serving.v2 import (
     answer_parameters,
     answered_arrays,
     declared_input,
+    refuse_classification,
+    refuse_shared_memory,
     require_few_tensors,
     require_finite,
     whole_request,
@@ -110,18 +112,10 @@ def _from_contents(contents: InferTensorContents, shape: list[int], datatype: st
 
 def _refuse_parameters(parameters: Mapping[str, InferParameter], where: str) -> None:
     """Refuse what a client would else wait for in vain."""
-    require(
-        "shared_memory_region" not in parameters,
-        "shared memory is not taken",
-        where=where,
-        remedy="send the tensor in the message",
-    )
-    require(
-        "classification" not in parameters,
-        "classification is not done here",
-        where=where,
-        remedy="ask for the output itself",
-    )
+    if "shared_memory_region" in parameters:
+        refuse_shared_memory(where)
+    if "classification" in parameters:
+        refuse_classification(where)
 
 
 def _integer(parameters: Mapping[str, InferParameter], name: str) -> int:

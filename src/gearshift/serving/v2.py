@@ -103,6 +103,16 @@ def declared_input(
     return spec
 
 
+def refuse_shared_memory(where: str) -> NoReturn:
+    """Raise `InvalidInput` for a tensor that is to come or go through shared memory."""
+    raise InvalidInput("shared memory is not taken", where=where, remedy="send the tensor in the request")
+
+
+def refuse_classification(where: str) -> NoReturn:
+    """Raise `InvalidInput` for an output of which classes are asked."""
+    raise InvalidInput("classification is not done here", where=where, remedy="ask for the output itself")
+
+
 def require_finite(array: NDArray[Any], spec: TensorSpec) -> None:
     """Raise `InvalidInput` for a number that is not finite."""
     if spec.datatype in FLOATS and not np.isfinite(array).all():

@@ -22,6 +22,8 @@ from gearshift.serving.v2 import (
     answer_parameters,
     answered_arrays,
     declared_input,
+    refuse_classification,
+    refuse_shared_memory,
     require_few_tensors,
     require_finite,
     whole_request,
@@ -163,7 +165,8 @@ def _array(tensor: InputTensor, binary: BinaryTensors | None) -> NDArray[Any]:
     size_bytes = None
     if tensor.parameters is not None:
         size_bytes = tensor.parameters.binary_data_size
-        _refuse_shared_memory(tensor.parameters.shared_memory_region, where)
+        if tensor.parameters.shared_memory_region is not None:
+            refuse_shared_memory(where)
     if size_bytes is None:
         if tensor.data is msgspec.UNSET:
             raise InvalidInput("has no data", where=where, remedy="give data, or binary_data_size and bytes")
@@ -182,20 +185,13 @@ def _binary_outputs(outputs: Sequence[AskedOutput]) -> dict[str, bool]:
     for output in outputs:
         if output.parameters is not None:
             where = f"output {output.name!r}"
-            _refuse_shared_memory(output.parameters.shared_memory_region, where)
-            require(
-                output.parameters.classification == 0,
-                "classification is not done here",
-                where=where,
-                remedy="ask for the output itself",
-            )
+            if output.parameters.shared_memory_region is not None:
+                refuse_shared_memory(where)
+            if output.parameters.classification != 0:
+                refuse_classification(where)
             if output.parameters.binary_data is not None:
                 said[output.name] = output.parameters.binary_data
     return said
-
-
-def _refuse_shared_memory(region: str | None, where: str) -> None:
-    require(region is None, "shared memory is not taken", where=where, remedy="send the tensor in the body")
 
 
 def _numbers(data: bytes, shape: list[int], datatype: str, where: str) -> NDArray[Any]:
