@@ -7,10 +7,10 @@ it holds the cheapest cascade.  Exhaustive search replays every assignment of ca
 what the rule costs.
 
 Every planner is judged by replays of its plans: on the trace itself with part A, as exhaustive search is, and once
-more on another arrival seed with part B, which the bar is about.  `replayed` counts as points everything that our planner replayed on the
-way, not only the plans that it confirmed and answered.  Random search, and a plain search around the front seen so
-far, replay as much as ours simulates: cells of steady state, replays, confirmations and tests of recovery, all counted
-in requests.
+more on another arrival seed with part B, which the bar is about.  `replayed` counts as points everything that our
+planner replayed on the way, not only the plans that it confirmed and answered.  Random search, and a plain search
+around the front seen so far, replay as much as ours simulates: cells of steady state, replays, confirmations and
+tests of recovery, all counted in requests.
 
 The meter's alpha is 8 for all; what ours gains by choosing it is outside the space.
 """
