@@ -3,7 +3,7 @@
 Five synthetic models on every device, batch 1, 8 cascades, 6 load ranges, 8 seconds of traffic.  The last range
 begins at the highest load that is metered where nothing waits: only a backlog enters it, and as in every plan of ours
 it holds the cheapest cascade.  Exhaustive search replays every assignment of cascades to the other five ranges (8^5;
-`constrained.py` says why that takes fewer replays).  With `--last-range-free` it has all six (8^6): the difference is
+`constrained.py` says where that takes fewer replays).  With `--last-range-free` it has all six (8^6): the difference is
 what the rule costs.
 
 Every planner is judged by replays of its plans: on the trace itself with part A, as exhaustive search is, and once
