@@ -79,7 +79,7 @@ def tell_generator(output: Output, run: "Replay") -> None:
         f"{milliseconds(late.max_s)} at most; {percent(late.share_over)} later than {milliseconds(late.limit_s)}"
     )
     microseconds = 1e6 * run.effort.processor_s / run.result.requests
-    output.say(f"it took {microseconds:.0f} us of processor a request, what is served within it included")
+    output.say(f"it took {microseconds:.0f} us of processor a request")
     if not run.valid:
         output.say(f"not valid: {run.why_invalid}")
         raise SystemExit(EXIT_NOT_VALID)

@@ -112,14 +112,15 @@ class GrpcTarget:
             return Reply(HTTP_STATUS.get(error.code(), 500), str(error.details()))
         parameters = answer.parameters
         return answered_with(
-            self._values(answer),
+            self.values_of(answer),
             self._output,
             gear=parameters["gear"].int64_param if "gear" in parameters else None,
             outcome=parameters["outcome"].string_param if "outcome" in parameters else "answered",
             where=self.where,
         )
 
-    def _values(self, answer: pb.ModelInferResponse) -> dict[str, list[Any]]:
+    def values_of(self, answer: pb.ModelInferResponse) -> dict[str, list[Any]]:
+        """Every output's values, flat; raises `InvalidInput` where they do not fit."""
         raw = answer.raw_output_contents
         require(
             len(raw) in (0, len(answer.outputs)), f"{len(raw)} raw contents are no outputs' values", where=self.where

@@ -68,17 +68,17 @@ async def replay(
             labels={record: source.label(record) for record in rows},
             log=empty_log(workload.arrivals_ns / NS_PER_S, workload.record),
         )
-        before, began_ns = await reached.counters(), clock.now_ns()
+        before = await reached.counters()
         if processes > 1 and isinstance(target, str):
             effort = await send_apart(
                 target, source.operator, source.output, load, sending, processes=processes, progress=progress
             )
         else:
             effort = await send(reached, load, sending, clock=clock, begin_ns=clock.now_ns(), progress=progress)
-        took_s = (clock.now_ns() - began_ns) / NS_PER_S
         after = await reached.counters()
     finally:
         await reached.close()
+    took_s = float(load.log.answered_s.max())
     utilisation = {device: busy_s / took_s for device, busy_s in after.busy_since(before).items()}
     result = _result(
         load.log,
