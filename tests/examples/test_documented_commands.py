@@ -110,5 +110,5 @@ def test_commands_of_a_page_work_in_the_order_in_which_they_stand(page: Path, tm
 
 def test_readme_shows_every_verb_of_the_path_from_models_to_answers() -> None:
     shown = " ".join(commands_of(ROOT / "README.md"))
-    for verb in ("init", "profile", "plan", "simulate", "inspect", "report", "serve", "replay"):
+    for verb in ("init", "profile", "plan", "simulate", "inspect", "report", "serve", "replay", "validate"):
         assert f"gearshift {verb}" in shown

@@ -61,8 +61,10 @@ def generator_options(function: Command) -> Command:
     """Options of the load generator, by the names that `gearshift.replay` takes, but for milliseconds."""
     options = (
         click.option("--processes", type=int, default=1, show_default=True, help="Send from so many processes."),
-        click.option("--connections", type=int, default=2048, show_default=True, help="At most so many at a time."),
-        click.option("--longest-s", type=float, default=30.0, show_default=True, help="Give up after so long."),
+        click.option("--connections", type=int, default=2048, show_default=True, help="Requests under way, at most."),
+        click.option(
+            "--longest-s", type=float, default=30.0, show_default=True, help="Give a request up after so long."
+        ),
         click.option(
             "--largest-lateness-ms",
             type=float,
