@@ -92,6 +92,12 @@ def test_every_request_is_sent_once_and_told_apart_whatever_the_way(
         assert set(run.result.utilisation) == {"cpu-0"}
 
 
+def test_no_process_is_started_for_nothing(server: Server) -> None:
+    run = replayed(server.url, workload(2), processes=5, api_key=KEY)
+    assert run.effort.processes == 2
+    assert run.log.answered.all()
+
+
 def test_model_and_stage_are_asked_for_only_where_they_are_wanted(server: Server) -> None:
     run = replayed(server.url, workload(2), api_key=KEY)
     assert run.log.models == []

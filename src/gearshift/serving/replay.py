@@ -69,6 +69,7 @@ async def replay(
             log=empty_log(workload.arrivals_ns / NS_PER_S, workload.record),
         )
         before = await reached.counters()
+        processes = min(processes, len(workload))
         if processes > 1 and isinstance(target, str):
             effort = await send_apart(
                 target, source.operator, source.output, load, sending, processes=processes, progress=progress

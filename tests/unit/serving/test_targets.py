@@ -1,15 +1,18 @@
 """What each target sends, and what it makes of what comes back."""
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from aiohttp import web
 
-from gearshift.errors import InvalidInput
+from gearshift.errors import InvalidInput, NoAnswer
 from gearshift.serving.grpc_messages_pb2 import ModelInferRequest, ModelInferResponse
+from gearshift.serving.grpc_server import RETRY_AFTER, SERVICE
 from gearshift.serving.grpc_target import GrpcTarget
 from gearshift.serving.targets import HttpTarget, Reply, Sending, answered_with, target_at
 
@@ -89,6 +92,50 @@ def test_a_reply_tells_the_model_and_stage_where_they_are_there() -> None:
 def test_a_way_of_sending_that_makes_no_sense_is_refused(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         Sending(**fields)
+
+
+def called(code: grpc.StatusCode, trailing: tuple[tuple[str, str], ...]) -> Reply:
+    """What comes of a call that a server ends with this status."""
+
+    async def run() -> Reply:
+        async def abort(request: bytes, context: Any) -> bytes:
+            await context.abort(code, "why", trailing)
+            return b""
+
+        methods = {name: grpc.unary_unary_rpc_method_handler(abort) for name in ("ServerMetadata", "ModelInfer")}
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        target = GrpcTarget(f"grpc://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", "op", "label", Sending())
+        await server.start()
+        try:
+            with contextlib.suppress(InvalidInput):
+                await target.open()
+            return await target.exchange(b"", 5.0)
+        finally:
+            await target.close()
+            await server.stop(0)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, 400),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, 429),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, 504),
+        (grpc.StatusCode.UNIMPLEMENTED, 404),
+        (grpc.StatusCode.ABORTED, 500),
+    ],
+)
+def test_a_status_of_grpc_is_the_one_of_http_that_means_the_same(code: grpc.StatusCode, status: int) -> None:
+    assert called(code, ()) == Reply(status, "why")
+
+
+def test_unavailable_is_a_refusal_where_the_server_says_so_and_a_broken_connection_else() -> None:
+    assert called(grpc.StatusCode.UNAVAILABLE, RETRY_AFTER) == Reply(503, "why")
+    with pytest.raises(NoAnswer, match="why"):
+        called(grpc.StatusCode.UNAVAILABLE, ())
 
 
 def opened(metadata: object, **sending: Any) -> list[str]:
