@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import gearshift
 from gearshift.errors import InvalidInput
 from gearshift.profiles.profile import Profile
 from gearshift.served import Errors, Validation, source_of, validate
@@ -69,21 +68,6 @@ def test_bounds_hold_in_both_directions(validation: Validation) -> None:
         "accuracy is off by -2.00 points",
     ]
     assert validation.broken(within=None, within_points=None) == []
-
-
-def test_real_models_are_validated_too(tmp_path: Path) -> None:
-    gearshift.init(tmp_path)
-    project = tmp_path / "gearshift.toml"
-    project.write_text(project.read_text().replace("[1, 2, 4, 8, 16, 32]", "[1, 2]"))
-    gearshift.profile(tmp_path, out=tmp_path / "profile")
-    write_trace(steady(40, 1, seed=1), tmp_path / "t.csv")
-    gearshift.plan(tmp_path / "profile", tmp_path / "t.csv", latency_s=0.5, out=tmp_path / "plan.json")
-    made = validate(tmp_path / "plan.json", tmp_path / "t.csv")
-    assert made.measured.requests == len(made.replay.log)
-    assert made.errors.accuracy == 0
-    inside = gearshift.replay(tmp_path / "plan.json", tmp_path / "t.csv")
-    assert inside.log.answered.all()
-    assert inside.result.accuracy == made.measured.accuracy
 
 
 # The command line ----------------------------------------------------------------------------------------------------
