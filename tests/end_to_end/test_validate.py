@@ -137,7 +137,7 @@ def test_what_is_neither_a_plan_nor_a_url_is_refused(made: Path) -> None:
     assert "127.0.0.1:8000: is neither a plan file nor a URL; give http://HOST:PORT" in done.stderr
 
 
-def test_a_key_is_read_from_its_file_and_told_nobody(made: Path) -> None:
+def test_a_key_is_read_from_its_file_and_told_nobody(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (made / "keys.txt").write_text("# of the generator\nsecret-key\nanother\n")
     done = run(
         "replay", "http://127.0.0.1:9", "--trace", made / "t.csv", "--profile", made / "profile", "--emulated",
@@ -146,7 +146,8 @@ def test_a_key_is_read_from_its_file_and_told_nobody(made: Path) -> None:
     assert done.exit_code == 2
     assert "cannot be reached" in done.stderr
     assert "secret" not in done.output
-    done = run("replay", "http://127.0.0.1:9", "--trace", made / "t.csv", "--key-file", made / "nowhere")
+    monkeypatch.setenv("GEARSHIFT_KEY_FILE", str(made / "nowhere"))
+    done = run("replay", "http://127.0.0.1:9", "--trace", made / "t.csv")
     assert "nowhere: cannot be read" in done.stderr
 
 

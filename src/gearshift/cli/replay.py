@@ -24,7 +24,7 @@ from gearshift.serving.request_log import require_log_path, write_request_log
 @click.option("--binary", is_flag=True, help="Send tensors as bytes; gRPC always does.")
 @click.option("--deadline-ms", type=float, help="Send this deadline with every request.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Send this priority; 1 is the most urgent.")
-@click.option("--key-file", type=PATH, help="Send the first API key in this file.")
+@click.option("--key-file", type=PATH, envvar="GEARSHIFT_KEY_FILE", help="Send the first API key in this file.")
 @click.option("--ca-file", type=PATH, help="Trust the certificates in this PEM file.")
 @click.option("--log", type=PATH, help="Write a row for every request; .csv or .parquet.")
 @verb

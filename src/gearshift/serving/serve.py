@@ -261,7 +261,11 @@ class _HttpServer(uvicorn.Server):
 
 
 def make_service(
-    task: ServingTask, settings: ServerSettings, metrics: Metrics, journal: Journal | NoJournal, say: Say
+    task: ServingTask,
+    settings: ServerSettings,
+    metrics: Metrics,
+    journal: Journal | NoJournal,
+    say: Say,
 ) -> Service:
     """The service of a plan with its backend, not started."""
     operator = task.plan.operators[task.tables.operator]
