@@ -25,7 +25,7 @@ from gearshift.planner.cascade_search import (
     pareto_cascades,
     work_per_request_s,
 )
-from gearshift.planner.metered import metered_loads, shares_of_ranges
+from gearshift.planner.metered import metered_loads, seldom_exceeded_qps, shares_of_ranges
 from gearshift.planner.placement_search import PlacementSearch
 from gearshift.planner.replays import Replays
 from gearshift.planner.request import PlanRequest, Progress
@@ -90,20 +90,29 @@ class PlanSearch:
         """Whether the devices are so many that one slice of them is planned for."""
         return self._given_placement is None and slices_of(request) > 1
 
-    def on_best_placement(self, request: PlanRequest, use: Callable[[SloSearch], T], *, quick: bool = False) -> T:
-        """What `use` gives for the search on the most promising placement on which it finds no `Infeasible`."""
+    def on_best_placement(
+        self, request: PlanRequest, use: Callable[[SloSearch], T], *, quick: bool = False
+    ) -> list[T]:
+        """What `use` gives for the searches on the most promising placement on which any of them finds a plan."""
         searches = self.searches(request, quick=quick)
         self._current = searches[0]
         with ThreadPoolExecutor(max_workers=2) as pool:
             tried = list(pool.map(_steady_accuracy, searches))
         infeasible = [accuracy for accuracy in tried if isinstance(accuracy, Infeasible)]
-        feasible = [(a, s) for a, s in zip(tried, searches, strict=True) if not isinstance(a, Infeasible)]
-        for _, search in sorted(feasible, key=lambda f: -f[0]):
-            self._current = search
-            try:
-                return use(search)
-            except Infeasible as error:
-                infeasible.append(error)
+        promise: dict[Placement, list[tuple[float, SloSearch]]] = {}
+        for accuracy, search in zip(tried, searches, strict=True):
+            if not isinstance(accuracy, Infeasible):
+                promise.setdefault(search.steady.placement, []).append((accuracy, search))
+        for alike in sorted(promise.values(), key=lambda alike: -max(accuracy for accuracy, _ in alike)):
+            found: list[T] = []
+            for _, search in alike:
+                self._current = search
+                try:
+                    found.append(use(search))
+                except Infeasible as error:
+                    infeasible.append(error)
+            if found:
+                return found
         raise min(infeasible, key=lambda e: e.nearest_latency_s or math.inf)
 
     def _best(self, request: PlanRequest, *, on_fewer: bool) -> GearPlan:
@@ -131,7 +140,8 @@ class PlanSearch:
     def _on_best_placements(self, request: PlanRequest, _: float, *, quick: bool = False) -> GearPlan:
         if self.sliced(request):
             return self._by_slices(request, slices_of(request))
-        return self.on_best_placement(request, SloSearch.confirmed, quick=quick)
+        found = self.on_best_placement(request, SloSearch.confirmed, quick=quick)
+        return max(found, key=lambda made: accuracy_on_part_a(made, request)) if len(found) > 1 else found[0]
 
     def _by_slices(self, request: PlanRequest, slices: int) -> GearPlan:
         """The plan made for a slice, unless one cascade at all loads is more accurate on the whole."""
@@ -224,7 +234,9 @@ class PlanSearch:
             models = set(placement.models)
             offered = self.candidates(request, placement.models) if among is None else among
             placed = [c for c in offered if models.issuperset(c.cascade.models)]
-            if placed:
+            ends = request.upper_ends()
+            reached = seldom_exceeded_qps(request.trace) > float(ends[-1] - ends[0])
+            for beyond in (False, True)[: 1 + reached] if placed else ():
                 searches.append(
                     SloSearch(
                         request,
@@ -234,6 +246,7 @@ class PlanSearch:
                         progress=self.progress,
                         on_time=self.on_time,
                         quick=quick,
+                        beyond=beyond,
                     )
                 )
         if not searches:

@@ -23,14 +23,13 @@ from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.choices import Choice, PlanMaker
 from gearshift.planner.confirm import Confirmation
 from gearshift.planner.infeasible import nothing_holds
-from gearshift.planner.metered import metered_loads, shares_of_ranges
+from gearshift.planner.metered import seldom_exceeded_qps, shares_of_ranges
 from gearshift.planner.recovery import recovers
 from gearshift.planner.replays import Replayed, Replays
 from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, equal_ranges, silent
 from gearshift.planner.steady_state import GRID_STEP, SteadyState
 from gearshift.profiles.profile import PART_A, PART_B
 
-SELDOM_ABOVE = 0.998
 UNVISITED_WEIGHT = 1e-6
 """So that ranges the trace does not visit get the best cascade, too."""
 LEAST_MARGIN = {"every-range": 1.15, "trace": 0.5}
@@ -75,7 +74,9 @@ class SloSearch:
         progress: Progress = silent,
         on_time: Callable[[], None] = lambda: None,
         quick: bool = False,
+        beyond: bool = False,
     ) -> None:
+        self.beyond = beyond
         self.request, self.steady, self.candidates = request, steady, candidates
         self.progress, self.on_time, self.quick = progress, on_time, quick
         self.upper_ends = request.upper_ends()
@@ -107,8 +108,8 @@ class SloSearch:
         if not len(self.capacities):
             if self.request.objective.scope == "every-range":
                 self._drop_unable()
-            if self.request.max_qps is None:
-                self._raise_top()
+            if self.beyond or self.request.max_qps is None:
+                self.upper_ends = self._reached()
             self._best = Choice((0,) * len(self.upper_ends), CHEAPEST_EVERYWHERE, ALPHAS[0], -1.0)
             self.capacities = self._capacities()
             self.weights = shares_of_ranges(self.request.trace, self.upper_ends) + UNVISITED_WEIGHT
@@ -207,22 +208,31 @@ class SloSearch:
 
     def holds_in(self, load_range: int, c: int) -> bool:
         """Whether a candidate holds in steady state at a range's upper end, with the least margin."""
-        return bool(self.capacities[c] >= self.upper_ends[load_range] * self._least_margin)
+        return bool(self.capacities[c] >= self._planned_qps()[load_range] * self._least_margin)
 
-    def _raise_top(self) -> None:
-        """Raise the top of the ranges so that noise of the meter seldom reaches the last range, which is the cheapest.
+    def _planned_qps(self) -> NDArray[np.float64]:
+        """The loads (ranges,) that the ranges are planned for, before any margin: their upper ends."""
+        return np.minimum(self.upper_ends, self.request.upper_ends()[-1]) if self.beyond else self.upper_ends
+
+    def _reached(self) -> NDArray[np.float64]:
+        """The upper ends of ranges of which noise of the meter seldom reaches the last, which is the cheapest.
 
         At 300 requests/s a window of 100 ms holds 30 arrivals, give or take 5: a top of 1.2 times the peak second
-        would hand a sixth of the peak's requests to the cheapest cascade.
+        would hand a sixth of the peak's requests to the cheapest cascade.  Either as many ranges reach further, or
+        (`beyond`) more of them follow, up to as many again, those above the top planned for the top.
         """
-        cheapest, top_qps = self.candidates[0], float(self.upper_ends[-1])
-        rates, arrived = metered_loads(self.request.trace)
-        order = np.argsort(rates)
-        below = np.cumsum(arrived[order])
-        wanted = float(rates[order][int(np.searchsorted(below, SELDOM_ABOVE * below[-1]))])
-        wanted *= len(self.upper_ends) / max(1, len(self.upper_ends) - 1)
-        capacity = self.steady.capacity_qps(cheapest.cascade, least_qps=top_qps, most_qps=max(top_qps, wanted))
-        self.upper_ends = equal_ranges(max(top_qps, min(wanted, capacity)), len(self.upper_ends))
+        asked, top_qps = self.upper_ends, float(self.upper_ends[-1])
+        metered_qps = seldom_exceeded_qps(self.request.trace)
+        if self.beyond:
+            more = min(len(asked), max(0, math.ceil((metered_qps - top_qps) / float(asked[0]))))
+            ends = equal_ranges(top_qps * (1 + more / len(asked)), len(asked) + more)
+            ends[-1] = max(float(ends[-1]), metered_qps)
+            return np.append(ends, ends[-1])
+        wanted = metered_qps * len(asked) / max(1, len(asked) - 1)
+        capacity = self.steady.capacity_qps(
+            self.candidates[0].cascade, least_qps=top_qps, most_qps=max(top_qps, wanted)
+        )
+        return equal_ranges(max(top_qps, min(wanted, capacity)), len(asked))
 
     def _capacities(self) -> NDArray[np.float64]:
         """The highest loads (candidates,) at which they hold; 0 for those that no assignment needs.
@@ -262,8 +272,9 @@ class SloSearch:
 
     def _assigned(self, margin: float) -> tuple[int, ...]:
         """Candidates for `margin` times the load; the last range, which has no upper end, gets the cheapest."""
-        highest = np.searchsorted(self.upper_ends * margin, self.capacities, side="right") - 1
-        highest[0] = len(self.upper_ends) - 1
+        needed_qps = self._planned_qps() * margin
+        highest = np.searchsorted(needed_qps, self.capacities, side="right") - 1
+        highest[0] = len(needed_qps) - 1
         assignment = best_monotone_assignment(self.candidates, highest.tolist(), self.weights)
         return (*assignment[:-1], 0)
 
