@@ -147,8 +147,9 @@ class SloSearch:
         pending = self.choices()
         self.progress(f"improving an accuracy of {pending[0].accuracy:.4f}", 0.85)
         stepwise = next((c for c in pending if c.constant_to_qps is None), None)
-        if stepwise is not None and (improved := self._improved(stepwise)) is not stepwise:
-            pending = _by_accuracy([improved, *pending])
+        if stepwise is not None:
+            path = self._improved(stepwise)
+            pending = _by_accuracy([*path, *pending])
         self.progress(f"confirming an accuracy of {pending[0].accuracy:.4f}", 0.95)
         made = self._first_confirmed(pending)
         if made is None:
@@ -161,6 +162,7 @@ class SloSearch:
         return self._first_confirmed(self._with_constant([], above), above)
 
     def _first_confirmed(self, pending: list[Choice], above: float = -1.0) -> GearPlan | None:
+        """The first that is confirmed; of one that is not, a more careful one takes its place among the pending."""
         while pending:
             choice, *pending = pending
             made = self._confirmed(choice)
@@ -169,6 +171,8 @@ class SloSearch:
             if choice.constant_to_qps is not None:
                 self._refused.add(choice.assignment[0])
                 pending = self._with_constant(pending, above)
+            elif (careful := self._more_careful(choice)) is not None:
+                pending = _by_accuracy([*pending, careful])
         return None
 
     def unconfirmed(self) -> GearPlan | None:
@@ -208,7 +212,9 @@ class SloSearch:
 
     def holds_in(self, load_range: int, c: int) -> bool:
         """Whether a candidate holds in steady state at a range's upper end, with the least margin."""
-        return bool(self.capacities[c] >= self._planned_qps()[load_range] * self._least_margin)
+        needed_qps = float(self._planned_qps()[load_range] * self._least_margin)
+        if self.capacities[c] >= needed_qps: return True
+        return bool(self.capacities[c]*GRID_STEP >= needed_qps and self.steady.holds(self.candidates[c].cascade, needed_qps))
 
     def _planned_qps(self) -> NDArray[np.float64]:
         """The loads (ranges,) that the ranges are planned for, before any margin: their upper ends."""
@@ -274,6 +280,9 @@ class SloSearch:
         """Candidates for `margin` times the load; the last range, which has no upper end, gets the cheapest."""
         needed_qps = self._planned_qps() * margin
         highest = np.searchsorted(needed_qps, self.capacities, side="right") - 1
+        for c, k in enumerate((highest + 1).tolist()):
+            if k < len(needed_qps) and 0 < self.capacities[c] and self.capacities[c] * GRID_STEP >= needed_qps[k] and self.steady.holds(self.candidates[c].cascade, float(needed_qps[k])):
+                highest[c] = np.searchsorted(needed_qps, needed_qps[k], side="right") - 1
         highest[0] = len(needed_qps) - 1
         assignment = best_monotone_assignment(self.candidates, highest.tolist(), self.weights)
         return (*assignment[:-1], 0)
@@ -335,7 +344,7 @@ class SloSearch:
                 return choice
             to_qps *= 2
 
-    def _improved(self, choice: Choice) -> Choice:
+    def _improved(self, choice: Choice) -> list[Choice]:
         """The choice with dearer cascades where the replay holds and gains accuracy.
 
         First the cheapest cascade of the plan is replaced everywhere, then one range at a time, those with the most
@@ -343,6 +352,7 @@ class SloSearch:
         at the range's upper end, with the least margin, are tried.
         """
         least, most = IMPROVING_REPLAYS
+        path: list[Choice] = []
         left = min(most, max(least, IMPROVING_REQUESTS // len(self.request.trace)))
         ranges = [
             k for k in np.argsort(-self.weights).tolist() if self.weights[k] > SELDOM and k < len(self.weights) - 1
@@ -360,7 +370,8 @@ class SloSearch:
                     gain = tried.accuracy - choice.accuracy
                     raised = [r for r, (a, b) in enumerate(zip(choice.assignment, changed, strict=True)) if a != b]
                     choice = replace(tried, gains=choice.gains | {r: choice.gains.get(r, 0.0) + gain for r in raised})
-        return choice
+                    path.append(choice)
+        return path
 
     def _dearer(self, assignment: tuple[int, ...], k: int | None, step: int) -> tuple[int, ...] | None:
         """The assignment with range `k`, or with None the cheapest of all ranges, `step` candidates dearer.
@@ -381,19 +392,25 @@ class SloSearch:
         return self.candidates[c].accuracy
 
     def _confirmed(self, choice: Choice) -> GearPlan | None:
-        """The chosen plan when it holds on all seeds, on part A and then on part B; margins rise until it does."""
-        while True:
-            made = self.plan_of(choice)
-            if self._kept(replay(made, self.request, part=PART_A)):
-                predicted = replay(made, self.request, part=PART_B)
-                if self._kept(predicted) and recovers(made, self.request):
-                    return msgspec.structs.replace(made, predictions={self.request.profile.operator: predicted.result})
-            if choice.gains or choice.margin == CHEAPEST_EVERYWHERE or choice.constant_to_qps is not None:
-                return None
-            self.on_time()
-            margin = choice.margin * (1 + 2 * MARGIN_PRECISION)
+        """The chosen plan when it holds on all seeds, on part A and then on part B, and recovers."""
+        self.on_time()
+        made = self.plan_of(choice)
+        if self._kept(replay(made, self.request, part=PART_A)):
+            predicted = replay(made, self.request, part=PART_B)
+            if self._kept(predicted) and recovers(made, self.request):
+                return msgspec.structs.replace(made, predictions={self.request.profile.operator: predicted.result})
+        return None
+
+    def _more_careful(self, choice: Choice) -> Choice | None:
+        """The choice for the next margin with another assignment; None for what local search has found."""
+        margin, assignment = choice.margin, choice.assignment
+        if choice.gains or margin == CHEAPEST_EVERYWHERE:
+            return None
+        while assignment == choice.assignment and margin < CHEAPEST_EVERYWHERE:
+            margin *= 1 + 2 * MARGIN_PRECISION
             margin = CHEAPEST_EVERYWHERE if margin > LARGEST_MARGIN else margin
-            choice = Choice(self._assigned(margin), margin, choice.alpha, 0.0)
+            assignment = self._assigned(margin)
+        return self.replayed(Choice(assignment, margin, choice.alpha, 0.0))
 
     def _kept(self, confirmation: Confirmation) -> bool:
         return confirmation.share_late_bound() <= 1 - self.request.objective.percentile
