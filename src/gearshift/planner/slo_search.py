@@ -88,6 +88,7 @@ class SloSearch:
         self._choices: list[Choice] | None = None
         self._refused: set[int] = set()
         self._best: Choice | None = None
+        self._highest: list[int] = []
 
     def choices(self) -> list[Choice]:
         """What holds on the trace as it is, the most accurate first; raises `Infeasible` when nothing does."""
@@ -112,6 +113,7 @@ class SloSearch:
                 self.upper_ends = self._reached()
             self._best = Choice((0,) * len(self.upper_ends), CHEAPEST_EVERYWHERE, ALPHAS[0], -1.0)
             self.capacities = self._capacities()
+            self._highest = self._highest_ranges()
             self.weights = shares_of_ranges(self.request.trace, self.upper_ends) + UNVISITED_WEIGHT
         accuracy = np.array([c.accuracy for c in self.candidates])
         return float(self.weights @ accuracy[list(self._assigned(self._least_margin))])
@@ -170,9 +172,9 @@ class SloSearch:
                 return made
             if choice.constant_to_qps is not None:
                 self._refused.add(choice.assignment[0])
-                pending = self._with_constant(pending, above)
             elif (careful := self._more_careful(choice)) is not None:
                 pending = _by_accuracy([*pending, careful])
+            pending = self._with_constant(pending, above)
         return None
 
     def unconfirmed(self) -> GearPlan | None:
@@ -212,9 +214,7 @@ class SloSearch:
 
     def holds_in(self, load_range: int, c: int) -> bool:
         """Whether a candidate holds in steady state at a range's upper end, with the least margin."""
-        needed_qps = float(self._planned_qps()[load_range] * self._least_margin)
-        if self.capacities[c] >= needed_qps: return True
-        return bool(self.capacities[c]*GRID_STEP >= needed_qps and self.steady.holds(self.candidates[c].cascade, needed_qps))
+        return load_range <= self._highest[c]
 
     def _planned_qps(self) -> NDArray[np.float64]:
         """The loads (ranges,) that the ranges are planned for, before any margin: their upper ends."""
@@ -266,6 +266,21 @@ class SloSearch:
                 reached_qps = max(reached_qps, float(capacities[c]))
         return capacities
 
+    def _highest_ranges(self) -> list[int]:
+        """The highest range in which each candidate holds with the least margin; -1 for none.
+
+        A capacity is a load of the grid; whether a range that ends up to a step above it is held is asked of steady
+        state itself.
+        """
+        needed_qps = self._planned_qps() * self._least_margin
+        highest = []
+        for candidate, capacity in zip(self.candidates, self.capacities, strict=True):
+            next_qps = float(needed_qps[min(_held(needed_qps, capacity) + 1, len(needed_qps) - 1)])
+            at_the_edge = capacity < next_qps <= capacity * GRID_STEP
+            held_qps = next_qps if at_the_edge and self.steady.holds(candidate.cascade, next_qps) else capacity
+            highest.append(_held(needed_qps, held_qps))
+        return highest
+
     def _slower_alone(self, candidate: CandidateCascade) -> bool:
         """Whether a cascade misses the objective even where nothing ever waits."""
         seldom = SURELY_REACHED * (1 - self.request.objective.percentile)
@@ -278,13 +293,12 @@ class SloSearch:
 
     def _assigned(self, margin: float) -> tuple[int, ...]:
         """Candidates for `margin` times the load; the last range, which has no upper end, gets the cheapest."""
-        needed_qps = self._planned_qps() * margin
-        highest = np.searchsorted(needed_qps, self.capacities, side="right") - 1
-        for c, k in enumerate((highest + 1).tolist()):
-            if k < len(needed_qps) and 0 < self.capacities[c] and self.capacities[c] * GRID_STEP >= needed_qps[k] and self.steady.holds(self.candidates[c].cascade, float(needed_qps[k])):
-                highest[c] = np.searchsorted(needed_qps, needed_qps[k], side="right") - 1
-        highest[0] = len(needed_qps) - 1
-        assignment = best_monotone_assignment(self.candidates, highest.tolist(), self.weights)
+        if margin == self._least_margin:
+            highest = self._highest
+        else:
+            highest = [_held(self._planned_qps() * margin, capacity) for capacity in self.capacities]
+        highest = [len(self.upper_ends) - 1, *highest[1:]]
+        assignment = best_monotone_assignment(self.candidates, highest, self.weights)
         return (*assignment[:-1], 0)
 
     def _least_repair(self, alpha: float) -> Choice | None:
@@ -384,7 +398,9 @@ class SloSearch:
         if dearer is None:
             return None
         changed = tuple(max(a, dearer) if k in (None, r) else a for r, a in enumerate(assignment))
-        if self.request.objective.scope == "every-range" and not self.holds_in(-1 if k is None else k, dearer):
+        if self.request.objective.scope == "every-range" and not self.holds_in(
+            len(assignment) - 1 if k is None else k, dearer
+        ):
             return None
         return changed
 
@@ -420,6 +436,11 @@ class SloSearch:
 
     def _infeasible(self) -> Infeasible:
         return nothing_holds(self.request, self.steady, self.candidates, self.upper_ends, nearest=not self.quick)
+
+
+def _held(needed_qps: NDArray[np.float64], capacity_qps: float) -> int:
+    """The last range that needs no more than a capacity; -1 for none."""
+    return int(np.searchsorted(needed_qps, capacity_qps, side="right")) - 1
 
 
 def _by_accuracy(choices: Sequence[Choice]) -> list[Choice]:
