@@ -29,7 +29,7 @@ from gearshift.planner.cascade_search import (
 )
 from gearshift.planner.metered import metered_loads, seldom_exceeded_qps, shares_of_ranges
 from gearshift.planner.placement_search import PlacementSearch
-from gearshift.planner.replays import Replays
+from gearshift.planner.replays import Replays, seeds_for
 from gearshift.planner.request import PlanRequest, Progress
 from gearshift.planner.slices import plan_by_slices, slice_of, slices_of
 from gearshift.planner.slo_search import SloSearch
@@ -138,7 +138,10 @@ class PlanSearch:
         if self.sliced(request):
             return self._by_slices(request, slices_of(request))
         found = self.on_best_placement(request, SloSearch.confirmed, quick=quick)
-        return max(found, key=lambda made: accuracy_on_part_a(made, request)) if len(found) > 1 else found[0]
+        if len(found) == 1:
+            return found[0]
+        seeds = seeds_for(request.trace)
+        return max(found, key=lambda made: replay(made, request, part=PART_A, seeds=seeds).result.accuracy)
 
     def _by_slices(self, request: PlanRequest, slices: int) -> GearPlan:
         """The plan made for a slice, unless one cascade at all loads is more accurate on the whole."""

@@ -61,7 +61,7 @@ class SloSearch:
 
     `candidates` come by rising work; `replays` are shared with other searches; `on_time` is called now and then, and
     may raise to end the search.  A `quick` search, one of many, tries fewer alphas, and its `Infeasible` does not say
-    the nearest objective, which takes replays to find.
+    the nearest objective, which takes replays to find.  With `beyond` more ranges follow the top (`_reached`).
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class SloSearch:
         if self.request.objective.scope == "trace":
             return max(c.accuracy for c in self.candidates)
         self.steady_accuracy()
-        needed_qps = np.minimum(self.upper_ends, self.request.upper_ends()[-1]) * self._least_margin
+        needed_qps = np.minimum(self._planned_qps(), self.request.upper_ends()[-1]) * self._least_margin
         accuracy = np.array([c.accuracy for c in self.candidates])
         held = np.where(self.capacities[:, None] >= needed_qps / GRID_STEP, accuracy[:, None], accuracy[0]).max(axis=0)
         return float(self.weights @ held / self.weights.sum())
@@ -198,7 +198,7 @@ class SloSearch:
 
     @property
     def _maker(self) -> PlanMaker:
-        return PlanMaker(self.request, self.steady, self.candidates, self.upper_ends)
+        return PlanMaker(self.request, self.steady, self.candidates, self.upper_ends, self._planned_qps())
 
     def key(self, choice: Choice) -> Hashable:
         """What decides how the choice's plan serves."""
@@ -217,7 +217,7 @@ class SloSearch:
         return load_range <= self._highest[c]
 
     def _planned_qps(self) -> NDArray[np.float64]:
-        """The loads (ranges,) that the ranges are planned for, before any margin: their upper ends."""
+        """The loads (ranges,) that ranges are planned for, before any margin: upper ends, but no more than the top."""
         return np.minimum(self.upper_ends, self.request.upper_ends()[-1]) if self.beyond else self.upper_ends
 
     def _reached(self) -> NDArray[np.float64]:
@@ -231,9 +231,9 @@ class SloSearch:
         metered_qps = seldom_exceeded_qps(self.request.trace)
         if self.beyond:
             more = min(len(asked), max(0, math.ceil((metered_qps - top_qps) / float(asked[0]))))
-            ends = equal_ranges(top_qps * (1 + more / len(asked)), len(asked) + more)
-            ends[-1] = max(float(ends[-1]), metered_qps)
-            return np.append(ends, ends[-1])
+            beyond = top_qps + float(asked[0]) * np.arange(1, more + 1)
+            beyond[-1:] = np.maximum(beyond[-1:], metered_qps)
+            return np.concatenate([asked, beyond, [HIGHEST_QPS]])
         wanted = metered_qps * len(asked) / max(1, len(asked) - 1)
         capacity = self.steady.capacity_qps(
             self.candidates[0].cascade, least_qps=top_qps, most_qps=max(top_qps, wanted)
@@ -246,7 +246,8 @@ class SloSearch:
         The most accurate come first: of the others only those are needed that hold at a higher load than every more
         accurate one of the front of accuracy against work.
         """
-        least, most = float(self.upper_ends[0]), float(self.upper_ends[-1]) * LARGEST_MARGIN
+        planned_qps = self._planned_qps()
+        least, most = float(planned_qps[0]), float(planned_qps[-1]) * LARGEST_MARGIN
         accuracy = np.array([c.accuracy for c in self.candidates])
         on_front = accuracy > np.concatenate([[-1.0], np.maximum.accumulate(accuracy)[:-1]])
         capacities, reached_qps = np.zeros(len(accuracy)), 0.0
@@ -435,7 +436,8 @@ class SloSearch:
         return self.seen[choice].latency_s <= self.request.latency_s
 
     def _infeasible(self) -> Infeasible:
-        return nothing_holds(self.request, self.steady, self.candidates, self.upper_ends, nearest=not self.quick)
+        upper_ends = self.request.upper_ends() if self.beyond else self.upper_ends
+        return nothing_holds(self.request, self.steady, self.candidates, upper_ends, nearest=not self.quick)
 
 
 def _held(needed_qps: NDArray[np.float64], capacity_qps: float) -> int:

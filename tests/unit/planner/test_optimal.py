@@ -65,7 +65,8 @@ def test_every_gear_is_predicted_to_meet_the_objective_at_the_upper_end_of_its_r
     for gear in operator_of(planned(latency_s)).gears:
         assert gear.predicted is not None
         assert gear.predicted.share_late <= 0.05
-        assert gear.load_range.to in (gear.predicted.load_qps, None) or is_constant(planned(latency_s))
+        top_qps = 1.2 * little_trace().peak_qps  # what ranges beyond it are planned for
+        assert gear.predicted.load_qps in (gear.load_range.to, pytest.approx(top_qps)) or gear.load_range.to is None
 
 
 def is_constant(made: GearPlan) -> bool:
