@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
+from gearshift.gear import Gear, GearPlan, GearPrediction
 from gearshift.hardware import identical_devices
 from gearshift.planner import recovery
 from gearshift.planner.assemble import assemble, replica_settings
