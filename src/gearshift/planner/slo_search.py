@@ -271,13 +271,13 @@ class SloSearch:
         """The highest range in which each candidate holds with the least margin; -1 for none.
 
         A capacity is a load of the grid; whether a range that ends up to a step above it is held is asked of steady
-        state itself.
+        state itself, unless in a hurry.
         """
         needed_qps = self._planned_qps() * self._least_margin
         highest = []
         for candidate, capacity in zip(self.candidates, self.capacities, strict=True):
             next_qps = float(needed_qps[min(_held(needed_qps, capacity) + 1, len(needed_qps) - 1)])
-            at_the_edge = capacity < next_qps <= capacity * GRID_STEP
+            at_the_edge = not self.quick and capacity < next_qps <= capacity * GRID_STEP
             held_qps = next_qps if at_the_edge and self.steady.holds(candidate.cascade, next_qps) else capacity
             highest.append(_held(needed_qps, held_qps))
         return highest
