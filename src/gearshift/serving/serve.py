@@ -4,10 +4,10 @@ import asyncio
 import errno
 import gc
 import ipaddress
+import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from gearshift.extras import load_extra
 from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
 from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_file import read_plan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
@@ -56,11 +57,7 @@ OPEN_TO_ALL = (
     "give --api-keys, or listen on 127.0.0.1 alone"
 )
 
-
-def say_on_stderr(text: str) -> None:
-    """One line for a person."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+log = logging.getLogger(__name__)
 
 
 def serve(
@@ -71,7 +68,7 @@ def serve(
     profile_path: Path | None = None,
     project_path: Path | None = None,
     journal_path: Path | None = None,
-    say: Say = say_on_stderr,
+    say: Say = log.info,
 ) -> int:
     """Serve the plan until SIGTERM or SIGINT; answers the exit code.
 
@@ -87,11 +84,12 @@ def serve(
         require_certificate(settings.tls_certificate, settings.tls_key)
     allow_many_connections()
     journal = NoJournal() if journal_path is None else Journal(journal_path)
-    with bound_socket(settings.host, settings.port) as sock, pinned(task.router_cores):
+    logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
+    with bound_socket(settings.host, settings.port) as sock, pinned(task.router_cores), logs:
         try:
             journal.write("start", plan=str(plan_path), backend=backend)
             if settings.api_keys is None and not is_loopback(sock):
-                say(OPEN_TO_ALL)
+                log.warning(OPEN_TO_ALL)
             return _run(_main(task, settings, keys, journal, sock, say))
         finally:
             journal.close()

@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 
 from gearshift.errors import require
+from gearshift.observability.logs import Form, Level
 
 
 def _help(text: str) -> msgspec.Meta:
@@ -33,6 +34,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     keep_alive_s: Annotated[int, _help("How long an idle connection is kept, in seconds.")] = 75
     drain_s: Annotated[float, _help("How long accepted requests may take after SIGTERM or Ctrl-C, in seconds.")] = 30.0
     longest_start_s: Annotated[float, _help("How long models may take to load, in seconds.")] = 120.0
+
+    log_level: Annotated[Level, _help("The least urgent messages that are logged; debug has a line per request.")] = (
+        "info"
+    )
+    log_format: Annotated[Form, _help("Log lines for people, or one JSON object each.")] = "text"
 
     api_keys: Annotated[str | None, _help("A file of API keys, one per line; requests without one are refused.")] = None
     admin_keys: Annotated[str | None, _help("A file of keys that administration needs in place of API keys.")] = None
