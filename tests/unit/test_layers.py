@@ -43,7 +43,10 @@ MAY_IMPORT = {
 }
 """Each layer may import itself and these; the joining layer may import anything."""
 
-HEAVY = ("torch", "onnxruntime", "pyarrow", "safetensors", "numba", "ray", "scipy", "sklearn", "plotly", "grpc")
+HEAVY = (
+    *("torch", "onnxruntime", "pyarrow", "safetensors", "numba", "ray", "scipy", "sklearn", "plotly", "grpc"),
+    "opentelemetry",
+)
 
 
 def modules() -> dict[str, Path]:
@@ -137,6 +140,7 @@ def later():
         "gearshift.loading",
         "gearshift.runtime.router",
         "gearshift.runtime.worker",
+        "gearshift.serving.http",
         "gearshift.cli.main",
     ],
 )

@@ -14,6 +14,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.errors import GearshiftError, InvalidInput, NotReady, QueueFull, RequestFailed, UnknownModel
 from gearshift.model import TensorSpec
 from gearshift.observability.metrics import Metrics, NoMetrics
+from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service import Service
 from gearshift.serving import grpc_messages_pb2 as pb
@@ -62,12 +63,14 @@ class GrpcServer:
         limits: v2.Limits,
         metrics: Metrics | NoMetrics,
         keys: Keys | None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._service, self._operator = service, operator
         self._inputs, self._outputs = inputs, outputs
         self._specs = {spec.name: spec for spec in inputs}
         self._output_names = tuple(spec.name for spec in outputs)
         self._settings, self._limits, self._metrics, self._keys = settings, limits, metrics, keys
+        self._tracing = tracing
         self._server: Any = None
 
     async def start(self) -> int:
@@ -133,6 +136,11 @@ class GrpcServer:
 
     async def _answer(self, data: bytes, context: Any, exchange: Exchange) -> pb.ModelInferResponse:
         """Answer the request in `data`; a client that leaves cancels this, and what still waits leaves its queue."""
+        if self._tracing is not None:
+            headers = {name: value for name, value in context.invocation_metadata() if isinstance(value, str)}
+            exchange.span = self._tracing.begin(
+                headers, **{"rpc.system.name": "grpc", "rpc.method": f"{SERVICE}/ModelInfer"}
+            )
         with self._service.reading(len(data)):
             message = _parsed(pb.ModelInferRequest, data)
             self._check_model(message.model_name, message.model_version)
@@ -143,6 +151,7 @@ class GrpcServer:
             priority=request.priority,
             deadline_ns=self._deadline_ns(context, request.timeout_us),
             payload_bytes=len(data),
+            span=exchange.span,
         )
         if answer.outcome == "failed":
             raise RequestFailed(exchange.failed(answer.reason[:LONGEST_REASON]))

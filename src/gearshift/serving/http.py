@@ -8,6 +8,7 @@ from typing import Any
 from gearshift.errors import GearshiftError, InvalidInput, NoAccess, NotReady, QueueFull, TooLarge
 from gearshift.model import TensorSpec
 from gearshift.observability.metrics import CONTENT_TYPE, Metrics, NoMetrics
+from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service import Service
 from gearshift.serving import compression, openapi, v2, v2_json
@@ -57,6 +58,7 @@ class Application:
         limits: v2.Limits = v2_json.DEFAULT_LIMITS,
         metrics: Metrics | NoMetrics | None = None,
         keys: Keys | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._service, self._operator = service, operator
         self._inputs = {spec.name: spec for spec in inputs}
@@ -64,7 +66,7 @@ class Application:
         self._largest_body_bytes = largest_body_bytes
         self._limits = limits
         self._metrics = metrics or NoMetrics()
-        self._keys = keys
+        self._keys, self._tracing = keys, tracing
         self._server_metadata = v2_json.encode(v2.server_metadata())
         self._model_metadata = v2_json.encode(v2.model_metadata(operator, inputs, outputs))
         self._model_config = v2_json.encode(v2.model_config(operator, inputs, outputs))
@@ -172,6 +174,11 @@ class Application:
         return f"there is nothing at {path[:200]!r}"
 
     async def _infer(self, scope: Message, receive: Receive, send: Send) -> None:
+        exchange: Exchange = scope[EXCHANGE]
+        if self._tracing is not None:
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+            route = {"http.request.method": scope["method"], "http.route": scope["path"]}
+            exchange.span = self._tracing.begin(headers, **route)
         head = {name: value for name, value in scope["headers"] if name in HEADERS_READ}
         length = self._body_length(head)
         slo_us = v2.timeout_us_of_slo(head[SLO_MS].decode("latin-1")) if SLO_MS in head else 0
@@ -182,7 +189,6 @@ class Application:
                 body = await compression.decompress(body, encoding, self._largest_body_bytes, hold)
         header_bytes = _header_bytes(head[INFERENCE_HEADER]) if INFERENCE_HEADER in head else None
         request = v2_json.parse_request(body, self._inputs, self._output_names, header_bytes, self._limits)
-        exchange: Exchange = scope[EXCHANGE]
         exchange.offer(request.id)
         deadline_ns = NO_DEADLINE_NS
         if timeout_us := request.timeout_us or slo_us:
@@ -192,7 +198,11 @@ class Application:
             connection.on_gone = asyncio.current_task()
         try:
             answer = await self._service.infer(
-                request.inputs, priority=request.priority, deadline_ns=deadline_ns, payload_bytes=len(body)
+                request.inputs,
+                priority=request.priority,
+                deadline_ns=deadline_ns,
+                payload_bytes=len(body),
+                span=exchange.span,
             )
         except asyncio.CancelledError:
             if connection is not None and connection.gone:

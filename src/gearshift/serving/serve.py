@@ -24,6 +24,7 @@ from gearshift.model import TensorSpec
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.metrics import Metrics
+from gearshift.observability.tracing import Tracing, tracing_if
 from gearshift.plan_file import read_plan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
 from gearshift.profiles.profile import Profile
@@ -85,12 +86,13 @@ def serve(
     allow_many_connections()
     journal = NoJournal() if journal_path is None else Journal(journal_path)
     logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
-    with bound_socket(settings.host, settings.port) as sock, pinned(task.router_cores), logs:
+    traces = tracing_if(settings.otel, task.tables.operator)
+    with bound_socket(settings.host, settings.port) as sock, pinned(task.router_cores), logs, traces as tracing:
         try:
             journal.write("start", plan=str(plan_path), backend=backend)
             if settings.api_keys is None and not is_loopback(sock):
                 log.warning(OPEN_TO_ALL)
-            return _run(_main(task, settings, keys, journal, sock, say))
+            return _run(_main(task, settings, keys, journal, sock, say, tracing))
         finally:
             journal.close()
 
@@ -245,8 +247,9 @@ async def _main(
     journal: Journal | NoJournal,
     sock: socket.socket,
     say: Say,
+    tracing: Tracing | None,
 ) -> int:
-    return await ServerProcess(task, settings, keys, journal, sock, say).main()
+    return await ServerProcess(task, settings, keys, journal, sock, say, tracing).main()
 
 
 class _HttpServer(uvicorn.Server):
@@ -269,6 +272,7 @@ class ServerProcess:
         journal: Journal | NoJournal,
         sock: socket.socket,
         say: Say,
+        tracing: Tracing | None = None,
     ) -> None:
         self._task, self._settings, self._sock, self._say = task, settings, sock, say
         metrics = Metrics()
@@ -292,9 +296,12 @@ class ServerProcess:
             limits=limits_of(settings),
             metrics=metrics,
             keys=keys,
+            tracing=tracing,
         )
         self._http = http_server(application, settings)
-        self._grpc = None if settings.grpc_port is None else grpc_server(self._service, task, settings, metrics, keys)
+        self._grpc = (
+            None if settings.grpc_port is None else grpc_server(self._service, task, settings, metrics, keys, tracing)
+        )
         self._grpc_port = 0
         self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
 
@@ -387,7 +394,12 @@ def http_server(application: Application, settings: ServerSettings) -> uvicorn.S
 
 
 def grpc_server(
-    service: Service, task: ServingTask, settings: ServerSettings, metrics: Metrics, keys: Keys | None
+    service: Service,
+    task: ServingTask,
+    settings: ServerSettings,
+    metrics: Metrics,
+    keys: Keys | None,
+    tracing: Tracing | None = None,
 ) -> "GrpcServer":
     """The gRPC server, not started; raises `InvalidInput` where grpcio is missing."""
     load_extra("grpc", extra="grpc", where="--grpc-port")
@@ -402,6 +414,7 @@ def grpc_server(
         limits=limits_of(settings),
         metrics=metrics,
         keys=keys,
+        tracing=tracing,
     )
 
 

@@ -39,6 +39,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "info"
     )
     log_format: Annotated[Form, _help("Log lines for people, or one JSON object each.")] = "text"
+    otel: Annotated[bool, _help("Send OpenTelemetry traces; the variables OTEL_... say where.")] = False
 
     api_keys: Annotated[str | None, _help("A file of API keys, one per line; requests without one are refused.")] = None
     admin_keys: Annotated[str | None, _help("A file of keys that administration needs in place of API keys.")] = None
