@@ -119,11 +119,16 @@ def load_one(
     """The replica's model, loaded and warm, and what that took."""
     from gearshift.config import read_project
     from gearshift.loading import load_model
+    from gearshift.runtime.remote.models import is_remote_model, open_remote
 
     memory_before = held_bytes(device_kind)
     begun = time.perf_counter()
-    model = load_model(read_project(path), path.parent, replica.model, device_kind=device_kind)
-    failure = warm_up(replica, model, inputs)
+    project = read_project(path)
+    if is_remote_model(project, replica.model):
+        model, failure = open_remote(project, path.parent, replica.model), ""
+    else:
+        model = load_model(project, path.parent, replica.model, device_kind=device_kind)
+        failure = warm_up(replica, model, inputs)
     load_s = time.perf_counter() - begun
     grown = max(0, held_bytes(device_kind, peak=True) - memory_before)
     return model, Loaded(replica=replica.replica, load_s=load_s, memory_bytes=grown, warm_up_failure=failure)
@@ -215,6 +220,7 @@ class Attempt:
             return
         unknown = np.isnan(certainty)
         if unknown.any():
+            self.first_failure = self.first_failure or predicted.failure or "the certainty is not a number"
             self._keep_known(certainty, outputs, rows, unknown)
         else:
             self._keep(rows, headers, buffers)
@@ -237,7 +243,6 @@ class Attempt:
             self.run({name: array[half] for name, array in inputs.items()}, rows[half])
 
     def _keep_known(self, certainty: NDArray[Any], outputs: Arrays, rows: Sequence[int], unknown: NDArray[Any]) -> None:
-        self.first_failure = self.first_failure or "the certainty is not a number"
         self.failed += [row for row, without in zip(rows, unknown.tolist(), strict=True) if without]
         if unknown.all():
             return
