@@ -89,7 +89,7 @@ def test_a_sample_that_the_endpoint_cannot_answer_is_told_apart(server):
 )
 def test_a_model_that_is_not_there_is_told_when_it_is_loaded(server, changed, told):
     with pytest.raises(ModelFailed, match=told):
-        opened(remote(server.url, **changed))
+        opened(remote(**({"url": server.url} | changed)))
 
 
 def test_what_is_no_v2_server_is_told_when_it_is_loaded():

@@ -91,7 +91,7 @@ class Service:
         self._tick_timer, self._wake_timer = FineTimer(loop, self._tick), FineTimer(loop, self._wake)
         self._tick_timer.start()
         self._wake_timer.start()
-        self._metrics.watch(self.router)
+        self._metrics.watch(self.router, self, last_gear=self._tables.gears - 1)
         self._accepting = True
         self._arm_tick()
         self._journal.write("ready", replicas=len(self._tables.replica_ids))
@@ -250,8 +250,11 @@ class Service:
         if self._close(opened):
             if span is not None:
                 span.answered(answer)
-            latency_s = (self._clock.now_ns() - opened.request.arrived_ns) / NS_PER_S
+            now_ns = self._clock.now_ns()
+            latency_s = (now_ns - opened.request.arrived_ns) / NS_PER_S
             self._metrics.answered(self._tables.operator, answer, latency_s)
+            if now_ns > opened.request.deadline_ns and answer.outcome != "failed":
+                self._metrics.late(self._tables.operator)
             if not opened.answer.done():
                 opened.answer.set_result(answer)
 
