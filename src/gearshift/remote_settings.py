@@ -20,7 +20,7 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     `url` is what comes before `/v2/...`, or before `/chat/completions`; `model` its name there.  `longest_s` is the
     time for a batch; `most_requests` how many requests of one batch are open at a time (V2 needs one).
     `api_key_env` names the environment variable that holds the key, and `ca_file`, relative to the project file, the
-    certificates to trust beside none else.
+    certificates to trust in place of the system's.
 
     V2: `outputs` are the outputs to ask for, and what each is called here: `certainty`, `scores`, `label` or any
     other name; without it all, by their own names.

@@ -279,7 +279,7 @@ class ServerProcess:
         operator = task.plan.operators[task.tables.operator]
         self._service = Service(
             task.tables,
-            task.make_backend(settings, say),
+            task.make_backend(settings, log.warning),
             most_waiting_requests=settings.most_waiting_requests,
             most_waiting_bytes=settings.most_waiting_bytes,
             default_priority=operator.default_priority,
