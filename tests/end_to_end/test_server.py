@@ -372,9 +372,13 @@ def test_logs_are_json_from_server_and_workers_alike(tmp_path):
     with serving(tmp_path, **settings) as server:
         assert infer(server, body((666, 1)), headers={"X-Request-Id": "find-me"})[0] == 500
         server.until_it_says('"status":500')
+        with connected(server) as sock:
+            sock.sendall(b"no HTTP\r\n\r\n")
+            server.until_it_says("Invalid HTTP request")
         pid, (worker,) = server.process.pid, server.workers()
     lines = [json.loads(line) for line in server.said]
-    assert all(line["at"] > 1e9 and line["logger"].startswith("gearshift.") for line in lines)
+    assert all(line["at"] > 1e9 for line in lines)
+    assert {line["logger"].partition(".")[0] for line in lines} == {"gearshift", "uvicorn"}
     by_start = {line["message"][:7]: line for line in lines}
     facts = {start: (line["level"], line["process"]) for start, line in by_start.items()}
     assert facts == {
@@ -383,6 +387,7 @@ def test_logs_are_json_from_server_and_workers_alike(tmp_path):
         "model '": ("warning", worker),
         "request": ("error", pid),
         "POST '/": ("debug", pid),
+        "Invalid": ("warning", pid),
     }
     assert {line["request_id"] for line in lines if "request_id" in line} == {"find-me"}
     assert by_start["POST '/"]["path"] == "/v2/models/sums/infer"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 
-from gearshift.config import project_file
+from gearshift.config import Project, project_file, read_project
 from gearshift.errors import InvalidInput, require
 from gearshift.extras import load_extra
 from gearshift.gear import GearPlan
@@ -128,14 +128,18 @@ class ServingTask:
             inputs=self.inputs,
             cores=self.device_cores,
             longest_start_s=settings.longest_start_s,
-            longest_batch_s=longest_batch_s(self.profile),
+            longest_batch_s=longest_batch_s(self.profile, read_project(self.project)),
             say=say,
         )
 
 
-def longest_batch_s(profile: Profile) -> float:
-    """How long a batch may take before its worker is taken to hang: far more than any that was measured."""
-    return max(LEAST_HANG_S, HANG_FACTOR * max(max(curve.p95_s) for curve in profile.curves))
+def longest_batch_s(profile: Profile, project: Project) -> float:
+    """How long a batch may take before its worker is taken to hang: far more than was measured, or may be waited for.
+
+    An endpoint of a remote model has its own time, after which its samples fail and the worker lives on.
+    """
+    waits_s = [2 * model.remote.longest_s for model in project.models.values() if model.remote is not None]
+    return max(LEAST_HANG_S, HANG_FACTOR * max(max(curve.p95_s) for curve in profile.curves), *waits_s)
 
 
 def read_task(

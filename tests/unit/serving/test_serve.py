@@ -2,11 +2,14 @@ import socket
 
 import pytest
 
+from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput
-from gearshift.serving.serve import is_loopback
+from gearshift.remote_settings import RemoteSettings
+from gearshift.serving.serve import is_loopback, longest_batch_s
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.tls import require_certificate
 from tests.certificates import ANOTHER_KEY, CERTIFICATE, KEY_WITH_PASSWORD, write_certificate
+from tests.little_task import little_profile
 
 
 def test_a_certificate_with_its_key_can_be_used(tmp_path):
@@ -31,6 +34,14 @@ def test_a_certificate_that_is_not_there_is_refused(tmp_path):
 def test_certificate_and_key_come_together(one):
     with pytest.raises(InvalidInput, match="one is missing"):
         ServerSettings(**{one: "a.pem"})
+
+
+@pytest.mark.parametrize(("longest_s", "bound_s"), [(1.0, 10.0), (60.0, 120.0)])
+def test_a_worker_may_wait_for_an_endpoint_as_long_as_the_project_says(longest_s, bound_s):
+    remote = RemoteSettings(url="https://models.example", protocol="v2", model="large", longest_s=longest_s)
+    models = {"small": ModelSettings(load="a.py:b"), "large": ModelSettings(remote=remote)}
+    project = Project(operator="sums", samples="a.py:c", models=models)
+    assert longest_batch_s(little_profile(), project) == bound_s
 
 
 @pytest.mark.parametrize(("host", "loopback"), [("127.0.0.1", True), ("127.0.0.2", True), ("0.0.0.0", False)])
