@@ -42,27 +42,33 @@ def settings_in_force() -> LogSettings:
 
 @contextmanager
 def logging_to_stderr(settings: LogSettings, *, worker: bool = False) -> Iterator[None]:
-    """Write what is logged to standard error for as long as the block lasts; a worker's text names its process."""
+    """Write what is logged to standard error for as long as the block lasts; a worker's text names its process.
+
+    As text only our own messages are written here, and what others do with logging stays theirs; as JSON all are.
+    """
     global _in_force  # noqa: PLW0603  as the loggers themselves
     root, ours = logging.getLogger(), logging.getLogger(OURS)
-    before = _in_force, root.level, ours.level
+    before = _in_force, root.level, ours.level, ours.propagate
+    whose = root if settings.form == "json" else ours
     handler = logging.StreamHandler(sys.stderr)
     prefix = WORKER_PREFIX.format(pid=os.getpid()) if worker else ""
     handler.setFormatter(_JsonLines() if settings.form == "json" else logging.Formatter(f"{prefix}%(message)s"))
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     root.setLevel(max(level, logging.WARNING))
     ours.setLevel(level)
-    root.addHandler(handler)
+    ours.propagate = settings.form == "json"
+    whose.addHandler(handler)
     logging.captureWarnings(settings.form == "json")
     _in_force = settings
     try:
         yield
     finally:
         logging.captureWarnings(False)
-        root.removeHandler(handler)
+        whose.removeHandler(handler)
         _in_force = before[0]
         root.setLevel(before[1])
         ours.setLevel(before[2])
+        ours.propagate = before[3]
 
 
 def facts(**values: object) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 import json
 import logging
+import re
 import subprocess
 import sys
 import warnings
@@ -39,10 +40,26 @@ def test_less_urgent_messages_are_not_written(capsys, level, written):
 
 @pytest.mark.parametrize("level", ["debug", "warning"])
 def test_of_other_libraries_only_warnings_are_written(capsys, level):
-    with logging_to_stderr(LogSettings(level)):
+    with logging_to_stderr(LogSettings(level, "json")):
         logging.getLogger("uvicorn.error").info("started")
         logging.getLogger("uvicorn.error").warning("careful")
-    assert capsys.readouterr().err == "careful\n"
+    assert [line["message"] for line in json_lines(capsys)] == ["careful"]
+
+
+def test_as_text_a_models_own_logging_stays_as_the_model_sets_it_up():
+    code = """
+import logging
+from gearshift.observability.logs import LogSettings, logging_to_stderr
+with logging_to_stderr(LogSettings(), worker=True):
+    logging.getLogger("theirs").warning("before")
+    logging.basicConfig(level=logging.INFO, format="theirs: %(message)s")
+    logging.getLogger("theirs").info("after")
+    logging.getLogger("gearshift.somewhere").info("ours")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    before, after, ours = done.stderr.splitlines()
+    assert (before, after) == ("before", "theirs: after")
+    assert re.fullmatch(r"gearshift worker \d+: ours", ours)
 
 
 def test_a_json_line_has_the_message_its_origin_and_its_facts(capsys):
@@ -96,11 +113,18 @@ def test_warnings_of_python_become_json_lines():
 
 
 def test_afterwards_everything_is_as_it_was(capsys):
-    before = logging.getLogger().handlers[:], logging.getLogger().level, logging.getLogger("gearshift").level
+    root, ours = logging.getLogger(), logging.getLogger("gearshift")
+
+    def state() -> list[object]:
+        return [root.handlers[:], root.level, ours.handlers[:], ours.level, ours.propagate]
+
+    before = state()
     showwarning = warnings.showwarning
     with logging_to_stderr(LogSettings("debug", "json")):
         assert settings_in_force() == LogSettings("debug", "json")
-    after = logging.getLogger().handlers[:], logging.getLogger().level, logging.getLogger("gearshift").level
-    assert after == before
+    assert state() == before
+    with logging_to_stderr(LogSettings()):
+        assert state() != before
+    assert state() == before
     assert warnings.showwarning is showwarning
     assert settings_in_force() == LogSettings()
