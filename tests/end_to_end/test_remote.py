@@ -40,7 +40,8 @@ def key_file(folder: Path) -> str:
 
 
 def remote(url: str, **changed: Any) -> dict[str, Any]:
-    return {"url": url, "protocol": "v2", "model": "sums", "api_key_env": "THE_KEY", "outputs": BY} | changed
+    settings = {"url": url, "protocol": "v2", "model": "sums", "api_key_env": "THE_KEY", "outputs": BY}
+    return settings | {"longest_s": 20.0} | changed
 
 
 def x(*rows: tuple[float, float]) -> dict[str, np.ndarray]:
@@ -132,6 +133,7 @@ load = "task.py:small"
 url = "{url}"
 protocol = "v2"
 model = "sums"
+longest_s = 20.0
 api_key_env = "THE_KEY"
 ca_file = "remote.pem"
 [models.large.remote.outputs]
