@@ -1,6 +1,6 @@
 """Settings of the HTTP server."""
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 
@@ -67,6 +67,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         ):
             value = getattr(self, name)
             require(value >= 1, f"{name} is {value}, needs at least 1")
+        for name, choices in (("log_level", get_args(Level)), ("log_format", get_args(Form))):
+            value = getattr(self, name)
+            require(value in choices, f"{name} is {value!r}", remedy=f"use one of {', '.join(choices)}")
         require(0 < self.longest_read_s <= 86_400, f"longest_read_s is {self.longest_read_s}, needs 0 to 86400")
         require(0 <= self.drain_s <= 86_400, f"drain_s is {self.drain_s}, needs 0 to 86400")
         require(0 < self.longest_start_s <= 86_400, f"longest_start_s is {self.longest_start_s}, needs 0 to 86400")

@@ -1,7 +1,9 @@
 import socket
 
+import click
 import pytest
 
+from gearshift.cli.main import main_group
 from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput
 from gearshift.remote_settings import RemoteSettings
@@ -34,6 +36,23 @@ def test_a_certificate_that_is_not_there_is_refused(tmp_path):
 def test_certificate_and_key_come_together(one):
     with pytest.raises(InvalidInput, match="one is missing"):
         ServerSettings(**{one: "a.pem"})
+
+
+@pytest.mark.parametrize(
+    ("field", "choices"), [("log_level", "debug, info, warning, error"), ("log_format", "text, json")]
+)
+def test_logs_are_of_a_level_and_a_form_that_there_are(field, choices):
+    with pytest.raises(InvalidInput, match=f"{field} is 'loud'; use one of {choices}"):
+        ServerSettings(**{field: "loud"})
+
+
+def test_the_command_line_has_a_flag_and_choices_for_them():
+    command = main_group.get_command(None, "serve")
+    given = ["plan.json", "--otel", "--log-level", "debug", "--log-format", "json"]
+    with command.make_context("serve", given) as context:
+        assert [context.params[name] for name in ("otel", "log_level", "log_format")] == [True, "debug", "json"]
+    with pytest.raises(click.BadParameter, match="'loud' is not one of"):
+        command.make_context("serve", ["plan.json", "--log-level", "loud"])
 
 
 @pytest.mark.parametrize(("longest_s", "bound_s"), [(1.0, 10.0), (60.0, 120.0)])
