@@ -24,6 +24,7 @@ from gearshift.gear import (
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
+from gearshift.remote_settings import RemoteSettings
 from gearshift.result import LatencySummary, ServingResult
 from gearshift.serving.openapi import AnsweredTensor, BinarySize, HowAnswered, InferAnswer, describe
 from gearshift.serving.settings import ServerSettings
@@ -107,6 +108,7 @@ def configuration_page() -> str:
             f"{described(Project)}\n\n{fields_table(Project)}\n",
             f"Built-in certainties: {built_in}.\n\n",
             f"### [models.NAME]\n\n{described(ModelSettings)}\n\n{fields_table(ModelSettings)}\n",
+            f"### [models.NAME.remote]\n\n{described(RemoteSettings)}\n\n{fields_table(RemoteSettings)}\n",
             f"### [profile]\n\n{described(ProfileSettings)}\n\n{fields_table(ProfileSettings)}\n",
             "A field that is not listed here is an error.\n\n",
             "## Server\n\n",

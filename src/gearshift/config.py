@@ -8,24 +8,28 @@ from gearshift.certainty import BUILT_IN
 from gearshift.errors import InvalidInput, require
 from gearshift.files import read_bytes
 from gearshift.hardware import is_cuda
+from gearshift.remote_settings import RemoteSettings
 
 PROJECT_FILE = "gearshift.toml"
 ONNX_SUFFIX = ".onnx"
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model: its loader or its ONNX file, relative to the project file, and memory if known.
+    """One model: its loader or its ONNX file, relative to the project file, or its endpoint; and memory if known.
 
-    `load` is `file.py:function` or `file.onnx`; `softmax` makes probabilities of the scores that the model answers,
-    before certainty is taken of them.
+    `load` is `file.py:function` or `file.onnx`, and empty with `remote`; `softmax` makes probabilities of the scores
+    that the model answers, before certainty is taken of them.
     """
 
-    load: str
+    load: str = ""
     softmax: bool = False
     memory_mib: float | None = None
+    remote: RemoteSettings | None = None
 
     def __post_init__(self) -> None:
-        if not self.is_onnx_file:
+        if self.remote is not None:
+            require(not self.load, "load and remote are both given", remedy="give one of them")
+        elif not self.is_onnx_file:
             _check_reference(self.load, "load", "file.py:function or file.onnx")
         require(self.memory_mib is None or self.memory_mib > 0, f"memory_mib is {self.memory_mib}, needs more than 0")
 

@@ -15,6 +15,7 @@ WORTH_HAVING = {
     "onnx": "models from ONNX files",
     "parquet": "records in Parquet",
     "grpc": "`gearshift serve --grpc-port`",
+    "otel": "`gearshift serve --otel`",
 }
 
 

@@ -11,6 +11,7 @@ EXTRAS = {
     "onnx": "onnxruntime",
     "parquet": "pyarrow",
     "grpc": "grpcio",
+    "otel": "opentelemetry-sdk",
     "ray": "ray",
 }
 

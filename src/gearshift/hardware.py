@@ -5,6 +5,7 @@ import msgspec
 from gearshift.errors import require
 
 GIB = 1 << 30
+REMOTE = "remote"
 
 
 def is_cuda(kind: str) -> bool:
@@ -12,8 +13,16 @@ def is_cuda(kind: str) -> bool:
     return kind == "cuda" or kind.startswith("cuda-")
 
 
+def is_remote(kind: str) -> bool:
+    """Whether devices of this kind are places at an endpoint: "remote", or a name that begins with "remote-"."""
+    return kind == REMOTE or kind.startswith(f"{REMOTE}-")
+
+
 class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thing that runs one batch at a time: a GPU, or a fixed set of CPU cores."""
+    """One thing that runs one batch at a time: a GPU, a fixed set of CPU cores, or one batch at a remote endpoint.
+
+    One of kind `remote` takes none of this machine's cores, whatever `cores` is.
+    """
 
     id: str
     node: str = "local"
@@ -31,6 +40,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             f"device {self.id!r} has price_per_hour {self.price_per_hour}, needs a finite number from 0",
         )
 
+    @property
+    def own_cores(self) -> int:
+        """Cores of its machine that the device takes: none, where it is remote."""
+        return 0 if is_remote(self.kind) else self.cores
+
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The devices there are."""
@@ -44,8 +58,8 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def cores(self) -> int:
-        """Cores of all devices together."""
-        return sum(device.cores for device in self.devices)
+        """Cores of their machines that all devices take together."""
+        return sum(device.own_cores for device in self.devices)
 
 
 def identical_devices(

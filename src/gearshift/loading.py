@@ -4,7 +4,7 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -97,7 +97,7 @@ class RunnableModel:
         batch = self._decoded(inputs)
         answer = self._call(_method_of(self.model), _function_of(self.model), batch)
         if isinstance(answer, Predicted):
-            return self._checked(answer.outputs, answer.certainty, n)
+            return replace(self._checked(answer.outputs, answer.certainty, n), failure=answer.failure)
         if isinstance(answer, tuple):
             if len(answer) != 2:
                 raise self._refused(f"answered a tuple of {len(answer)}", "answer (outputs, certainty)")

@@ -52,10 +52,14 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What a model says of n rows: named outputs and the certainty (n,) of each row."""
+    """What a model says of n rows: named outputs and the certainty (n,) of each row.
+
+    A row whose certainty is NaN has failed, and `failure` says why the first of them did, if the model knows.
+    """
 
     outputs: Arrays
     certainty: NDArray[np.float64]
+    failure: str = ""
 
 
 @runtime_checkable

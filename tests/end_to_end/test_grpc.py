@@ -215,6 +215,19 @@ def test_a_row_that_fails_is_internal_and_no_internals_leave(server, client):
     server.until_it_says(re.search(r"\(id ([0-9a-f]+)\)", caught.value.message())[1])
 
 
+def test_every_answer_carries_the_id_of_its_request(server):
+    with grpc.insecure_channel(server.grpc) as channel:
+        named = stub(channel).ModelInfer.with_call(request((1, 2)), metadata=[("x-request-id", "mine")])[1]
+        made = stub(channel).ServerLive.with_call(service_pb2.ServerLiveRequest())[1]
+        with pytest.raises(grpc.RpcError) as caught:
+            stub(channel).ModelInfer(request((666, 1)), metadata=[("x-request-id", "find-me")])
+    assert dict(named.trailing_metadata())["x-request-id"] == "mine"
+    assert re.fullmatch("[0-9a-f]{12}", dict(made.trailing_metadata())["x-request-id"])
+    assert dict(caught.value.trailing_metadata())["x-request-id"] == "find-me"
+    assert caught.value.details().endswith("(id find-me)")
+    server.until_it_says("request failed, id find-me: ")
+
+
 def test_a_stream_answers_in_order_and_outlives_errors(client):
     answers: queue.Queue[Any] = queue.Queue()
     client.start_stream(lambda result, error: answers.put((result, error)))

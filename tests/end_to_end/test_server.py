@@ -347,6 +347,52 @@ def test_only_the_request_that_fails_fails_and_no_internals_leave(server):
     assert any("a secret of the model" in line for line in server.said)
 
 
+def test_every_answer_carries_the_id_of_its_request(server):
+    async def main(client):
+        return [
+            (await post(client, server, body((1, 2)), headers={"X-Request-Id": "mine"}))[2]["X-Request-Id"],
+            (await post(client, server, body((1, 2), id="7")))[2]["X-Request-Id"],
+            (await post(client, server, "{", headers={"X-Request-Id": "mine"}))[2]["X-Request-Id"],
+            (await post(client, server, body((1, 2))))[2]["X-Request-Id"],
+        ]
+
+    *given, made = speak(main)
+    assert given == ["mine", "7", "mine"]
+    assert re.fullmatch("[0-9a-f]{12}", made)
+
+
+def test_a_failed_request_is_explained_under_the_clients_own_id(server):
+    _, answer, _ = infer(server, body((666, 1)), headers={"X-Request-Id": "find-me"})
+    assert answer["error"].endswith("(id find-me)")
+    server.until_it_says("request failed, id find-me: model 'small' failed on this sample")
+
+
+def test_logs_are_json_from_server_and_workers_alike(tmp_path):
+    settings = {"log_format": "json", "log_level": "debug", "host": "0.0.0.0"}
+    with serving(tmp_path, **settings) as server:
+        assert infer(server, body((666, 1)), headers={"X-Request-Id": "find-me"})[0] == 500
+        server.until_it_says('"status":500')
+        with connected(server) as sock:
+            sock.sendall(b"no HTTP\r\n\r\n")
+            server.until_it_says("Invalid HTTP request")
+        pid, (worker,) = server.process.pid, server.workers()
+    lines = [json.loads(line) for line in server.said]
+    assert all(line["at"] > 1e9 for line in lines)
+    assert {line["logger"].partition(".")[0] for line in lines} == {"gearshift", "uvicorn"}
+    by_start = {line["message"][:7]: line for line in lines}
+    facts = {start: (line["level"], line["process"]) for start, line in by_start.items()}
+    assert facts == {
+        "warning": ("warning", pid),
+        "serving": ("info", pid),
+        "model '": ("warning", worker),
+        "request": ("error", pid),
+        "POST '/": ("debug", pid),
+        "Invalid": ("warning", pid),
+    }
+    assert {line["request_id"] for line in lines if "request_id" in line} == {"find-me"}
+    assert by_start["POST '/"]["path"] == "/v2/models/sums/infer"
+
+
 def test_a_killed_worker_fails_what_it_held_and_is_replaced(tmp_path):
     with serving(tmp_path) as server:
 

@@ -78,7 +78,7 @@ class Shell:
         )
         assert self.server.stderr is not None
         said = self.server.stderr.readline()
-        assert said.startswith("serving "), said + self.server.stderr.read()
+        assert "serving " in said, said + self.server.stderr.read()
 
     def end(self) -> int:
         server, self.server = self.server, None

@@ -27,7 +27,7 @@ NOUNS = {
         "result",
     ),
     *("request", "plan_file", "plan_folder", "plan_diff", "plan_tables", "hardware_file", "decisions"),
-    *("certainty", "config", "loading", "extras", "onnx_file", "torch_module"),
+    *("certainty", "config", "loading", "extras", "onnx_file", "torch_module", "remote_settings"),
 }
 JOINING = {"reporting", "demo", "cli", "api", "served", "client", "init", "doctor", "__init__", "__main__"}
 MAY_IMPORT = {
@@ -43,7 +43,10 @@ MAY_IMPORT = {
 }
 """Each layer may import itself and these; the joining layer may import anything."""
 
-HEAVY = ("torch", "onnxruntime", "pyarrow", "safetensors", "numba", "ray", "scipy", "sklearn", "plotly", "grpc")
+HEAVY = (
+    *("torch", "onnxruntime", "pyarrow", "safetensors", "numba", "ray", "scipy", "sklearn", "plotly", "grpc"),
+    "opentelemetry",
+)
 
 
 def modules() -> dict[str, Path]:
@@ -137,6 +140,7 @@ def later():
         "gearshift.loading",
         "gearshift.runtime.router",
         "gearshift.runtime.worker",
+        "gearshift.serving.http",
         "gearshift.cli.main",
     ],
 )

@@ -25,6 +25,15 @@ class Watched(Protocol):
     waiting: int
 
 
+class Serving(Protocol):
+    """What is read off the service when metrics are asked for."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are let in and every model has a replica."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """What all requests of an operator came to since the start; `last_answer_s` is Unix time, 0 before the first."""
@@ -44,7 +53,10 @@ class Totals:
 class NoMetrics:
     """Counts nothing."""
 
-    def watch(self, router: Watched) -> None:
+    def watch(self, router: Watched, serving: Serving, *, last_gear: int) -> None:
+        """Forget it."""
+
+    def late(self, operator: str) -> None:
         """Forget it."""
 
     def answered(self, operator: str, answer: Answer, latency_s: float) -> None:
@@ -109,14 +121,23 @@ class Metrics:
             "gearshift_forwarded", "Answered samples that a stage had forwarded.", ["stage"], registry=registry
         )
         self._restarts = Counter("gearshift_restarts", "Workers that ended.", ["replica"], registry=registry)
+        self._late = Counter(
+            "gearshift_late", "Requests answered after their deadline.", ["operator"], registry=registry
+        )
+        self._ready = Gauge(
+            "gearshift_ready", "1 when requests are let in and no model lacks a worker.", registry=registry
+        )
+        self._last_gear = Gauge("gearshift_last_gear", "The plan's last gear, the cheapest.", registry=registry)
         self._gear = Gauge("gearshift_gear", "The gear in force, from 0.", registry=registry)
         self._load = Gauge("gearshift_load_qps", "Arrivals per second that were measured last.", registry=registry)
         self._waiting = Gauge("gearshift_waiting_requests", "Samples that wait in queues.", registry=registry)
         self._children: dict[tuple[str, ...], Counter | Histogram] = {}
         self._last_answer_s = 0.0
 
-    def watch(self, router: Watched) -> None:
-        """Read gear, load and waiting samples off `router` whenever metrics are asked for."""
+    def watch(self, router: Watched, serving: Serving, *, last_gear: int) -> None:
+        """Read gear, load and waiting samples off `router`, readiness off `serving`, whenever metrics are asked for."""
+        self._ready.set_function(lambda: serving.ready)
+        self._last_gear.set(last_gear)
         self._gear.set_function(lambda: router.gear)
         self._load.set_function(lambda: router.rate_qps)
         self._waiting.set_function(lambda: router.waiting)
@@ -135,6 +156,10 @@ class Metrics:
     def finished(self, operator: str, outcome: str) -> None:
         """Count a request by its outcome."""
         self._counter(self._requests, "requests", operator, outcome).inc()
+
+    def late(self, operator: str) -> None:
+        """Count an answer that came after its request's deadline."""
+        self._counter(self._late, "late", operator).inc()
 
     def refused(self, operator: str) -> None:
         """Count a request that was not let in."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gearshift.config import ProfileSettings, Project, read_project
 from gearshift.errors import ModelFailed, require
-from gearshift.hardware import Device, identical_devices, is_cuda
+from gearshift.hardware import REMOTE, Device, Hardware, is_cuda
 from gearshift.loading import Samples, load_samples
 from gearshift.model import Predicted, TensorSpec, spec_of
 from gearshift.profiles.measure import curve_from_timings, fit_overheads, records_from_answers, strongest_model
@@ -23,6 +23,7 @@ from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.local import assemble, assign_cores, router_cores, settle
 from gearshift.runtime.messages import Done, Load, ReplicaToLoad, Run
+from gearshift.runtime.remote.models import is_remote_model
 from gearshift.runtime.service import rows_of, stack_results
 from gearshift.runtime.worker_process import WorkerProcess
 
@@ -111,26 +112,40 @@ def common_outputs(answers: Sequence[Predicted]) -> tuple[TensorSpec, ...]:
 async def _measure_all(
     project: Project, project_path: Path, samples: Samples, progress: Progress, seed: int, front_end: FrontEnd
 ) -> list[MeasuredModel]:
-    """All models in turn in one worker, as they will be served, or each in a worker of its own."""
-    names = list(project.models)
-    groups = [names] if project.profile.together else [[name] for name in names]
-    hardware = identical_devices(1, kind=project.profile.device_kind)
+    """All models in turn in one worker, as they will be served, or each in a worker of its own.
+
+    Remote models have a worker of their own too, on a device of kind `remote`.
+    """
+    groups = _groups(project)
+    hardware = Hardware(devices=tuple(Device(id=kind, kind=kind) for kind in dict.fromkeys(kind for _, kind in groups)))
     cores_before = os.sched_getaffinity(0)
-    cores = assign_cores(hardware, sorted(cores_before))[hardware.devices[0].id]
+    cores = assign_cores(hardware, sorted(cores_before))
     os.sched_setaffinity(0, router_cores(hardware))
-    measured = []
+    devices = {device.kind: device for device in hardware.devices}
+    measured = {}
     try:
-        for done, group in enumerate(groups):
+        for done, (group, kind) in enumerate(groups):
 
             def told(what: str, share: float, done: int = done) -> None:
                 progress(what, (done + share) / len(groups))
 
-            measured += await _measure(
-                group, project, project_path, samples, told, hardware.devices[0], cores, seed, front_end
-            )
+            for one in await _measure(
+                group, project, project_path, samples, told, devices[kind], cores[kind], seed, front_end
+            ):
+                measured[one.curve.model] = one
     finally:
         os.sched_setaffinity(0, cores_before)
-    return measured
+    return [measured[name] for name in project.models]
+
+
+def _groups(project: Project) -> list[tuple[list[str], str]]:
+    """Models that share a worker, and the kind of device they are measured on."""
+    remote = [name for name in project.models if is_remote_model(project, name)]
+    local = [name for name in project.models if name not in remote]
+    kinds = [(local, project.profile.device_kind), (remote, REMOTE)]
+    if project.profile.together:
+        return [(names, kind) for names, kind in kinds if names]
+    return [([name], kind) for names, kind in kinds for name in names]
 
 
 async def _measure(

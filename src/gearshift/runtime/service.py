@@ -15,6 +15,7 @@ from gearshift.errors import NotReady, QueueFull
 from gearshift.model import Arrays
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics, NoMetrics
+from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.admission import admits
 from gearshift.policies.load import METER_WINDOW_NS
@@ -67,6 +68,7 @@ class Service:
         self._journal = journal or NoJournal()
         self.router = Router(tables, start=self._start_batch, answered=self._answered, shifted=self._shifted)
         self._open: dict[int, _Open] = {}
+        self._spans: dict[int, RequestSpan] = {}
         self._request_ids, self._sequence, self._batch_ids = itertools.count(1), itertools.count(), itertools.count(1)
         self._started_ns: dict[int, int] = {}
         self._reading = 0
@@ -89,7 +91,7 @@ class Service:
         self._tick_timer, self._wake_timer = FineTimer(loop, self._tick), FineTimer(loop, self._wake)
         self._tick_timer.start()
         self._wake_timer.start()
-        self._metrics.watch(self.router)
+        self._metrics.watch(self.router, self, last_gear=self._tables.gears - 1)
         self._accepting = True
         self._arm_tick()
         self._journal.write("ready", replicas=len(self._tables.replica_ids))
@@ -164,6 +166,7 @@ class Service:
         priority: int = 0,
         deadline_ns: int = NO_DEADLINE_NS,
         payload_bytes: int = 0,
+        span: RequestSpan | None = None,
     ) -> Answer:
         """The answer to a request whose arrays have one row for each sample; outcome `failed` where a row failed.
 
@@ -175,6 +178,9 @@ class Service:
         rows = len(next(iter(inputs.values())))
         self._admit(rows, payload_bytes)
         opened = self._accept(inputs, rows, priority or self._default_priority, deadline_ns, payload_bytes)
+        if span is not None:
+            span.accepted(self._clock.now_ns())
+            self._spans[opened.request.id] = span
         self.router.arrive(opened.samples, opened.request.arrived_ns)
         self._arm_wake()
         try:
@@ -240,15 +246,22 @@ class Service:
             self._settle(opened, Answer(outcome="failed", reason=STOPPED, errors=(STOPPED,)))
 
     def _settle(self, opened: _Open, answer: Answer) -> None:
+        span = self._spans.get(opened.request.id)
         if self._close(opened):
-            latency_s = (self._clock.now_ns() - opened.request.arrived_ns) / NS_PER_S
+            if span is not None:
+                span.answered(answer)
+            now_ns = self._clock.now_ns()
+            latency_s = (now_ns - opened.request.arrived_ns) / NS_PER_S
             self._metrics.answered(self._tables.operator, answer, latency_s)
+            if now_ns > opened.request.deadline_ns and answer.outcome != "failed":
+                self._metrics.late(self._tables.operator)
             if not opened.answer.done():
                 opened.answer.set_result(answer)
 
     def _close(self, opened: _Open) -> bool:
         if self._open.pop(opened.request.id, None) is None:
             return False
+        self._spans.pop(opened.request.id, None)
         self._held_bytes -= opened.request.payload_bytes
         if not self._open:
             self._idle.set()
@@ -286,7 +299,22 @@ class Service:
         for sample in samples:
             if sample.request.id not in self._open:
                 sample.error = CANCELLED
-        self.router.samples_finished(batch.replica, samples, self._clock.now_ns())
+        now_ns = self._clock.now_ns()
+        if self._spans:
+            self._trace(batch, samples, now_ns)
+        self.router.samples_finished(batch.replica, samples, now_ns)
+
+    def _trace(self, batch: Batch, samples: Sequence[Sample], now_ns: int) -> None:
+        trace_batch(
+            self._spans,
+            samples,
+            model=self._tables.models[self._tables.replica_model[batch.replica]],
+            replica=self._tables.replica_ids[batch.replica],
+            gear=self.router.gear,
+            size=len(batch.samples),
+            started_ns=self._started_ns.get(batch.replica, now_ns),
+            now_ns=now_ns,
+        )
 
     def batch_finished(self, batch: Batch) -> None:
         """Start what may start on the devices that are free now."""

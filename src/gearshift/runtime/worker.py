@@ -6,6 +6,7 @@ socket does, and the kernel kills it with the thread that started it, so that no
 
 import argparse
 import ctypes
+import logging
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from gearshift.errors import GearshiftError, ModelFailed
 from gearshift.hardware import is_cuda
 from gearshift.model import DATATYPES, Arrays, Predicted, TensorSpec
+from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
 from gearshift.runtime.messages import (
     Done,
     DonePart,
@@ -37,6 +39,8 @@ from gearshift.runtime.transport import BlockingConnection, Buffer, EndOfStream,
 
 PR_SET_PDEATHSIG = 1
 
+log = logging.getLogger("gearshift.runtime.worker")  # by name, as this module runs as the main one
+
 
 class RunnableModel(Protocol):
     """A loaded model (`gearshift.loading`)."""
@@ -52,6 +56,8 @@ def main() -> int:
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--cores", default="", help="processors to run on, by number")
     parser.add_argument("--parent", type=int, required=True, help="process that started this one")
+    parser.add_argument("--log-level", choices=get_args(Level), default="info")
+    parser.add_argument("--log-format", choices=get_args(Form), default="text")
     arguments = parser.parse_args()
     os.set_inheritable(arguments.fd, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -59,7 +65,8 @@ def main() -> int:
         return 0
     if arguments.cores:
         os.sched_setaffinity(0, {int(core) for core in arguments.cores.split(",")})
-    with socket.socket(fileno=arguments.fd) as sock:
+    logs = LogSettings(arguments.log_level, arguments.log_format)
+    with socket.socket(fileno=arguments.fd) as sock, logging_to_stderr(logs, worker=True):
         return main_loop(BlockingConnection(sock))
 
 
@@ -112,11 +119,16 @@ def load_one(
     """The replica's model, loaded and warm, and what that took."""
     from gearshift.config import read_project
     from gearshift.loading import load_model
+    from gearshift.runtime.remote.models import is_remote_model, open_remote
 
     memory_before = held_bytes(device_kind)
     begun = time.perf_counter()
-    model = load_model(read_project(path), path.parent, replica.model, device_kind=device_kind)
-    failure = warm_up(replica, model, inputs)
+    project = read_project(path)
+    if is_remote_model(project, replica.model):
+        model, failure = open_remote(project, path.parent, replica.model), ""
+    else:
+        model = load_model(project, path.parent, replica.model, device_kind=device_kind)
+        failure = warm_up(replica, model, inputs)
     load_s = time.perf_counter() - begun
     grown = max(0, held_bytes(device_kind, peak=True) - memory_before)
     return model, Loaded(replica=replica.replica, load_s=load_s, memory_bytes=grown, warm_up_failure=failure)
@@ -167,7 +179,7 @@ def run_batch(name: str, model: RunnableModel, message: Run, body: memoryview) -
         attempt.run(unpack_tensors(part.tensors, body, offset), part.rows)
         offset += part_bytes(part)
     if attempt.first_failure:
-        say(
+        log.warning(
             f"model {name!r} failed on {len(attempt.failed)} of {sum(len(part.rows) for part in message.parts)} "
             f"samples of a batch; the first failure: {attempt.first_failure}"
         )
@@ -208,6 +220,7 @@ class Attempt:
             return
         unknown = np.isnan(certainty)
         if unknown.any():
+            self.first_failure = self.first_failure or predicted.failure or "the certainty is not a number"
             self._keep_known(certainty, outputs, rows, unknown)
         else:
             self._keep(rows, headers, buffers)
@@ -230,7 +243,6 @@ class Attempt:
             self.run({name: array[half] for name, array in inputs.items()}, rows[half])
 
     def _keep_known(self, certainty: NDArray[Any], outputs: Arrays, rows: Sequence[int], unknown: NDArray[Any]) -> None:
-        self.first_failure = self.first_failure or "the certainty is not a number"
         self.failed += [row for row, without in zip(rows, unknown.tolist(), strict=True) if without]
         if unknown.all():
             return
@@ -263,20 +275,11 @@ def packed(predicted: Predicted) -> tuple[NDArray[Any], Arrays, tuple[TensorHead
     return certainty, outputs, first_headers + headers, first_buffers + buffers
 
 
-# Words on standard error ---------------------------------------------------------------------------------------------
-
-
 def describe(name: str, error: BaseException) -> str:
     """What model `name` did wrong, in a sentence that begins after its name."""
     if isinstance(error, GearshiftError):
         return str(error).removeprefix(f"model {name!r} ")
     return f"raised {type(error).__name__}: {error}"
-
-
-def say(text: str) -> None:
-    """One line on standard error."""
-    sys.stderr.write(f"gearshift worker {os.getpid()}: {text}\n")
-    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from gearshift.errors import ModelFailed, WorkerDied, require
+from gearshift.observability.logs import settings_in_force
 from gearshift.runtime.messages import Done, Load, Loaded, LoadFailed, Message, Run, Stop
 from gearshift.runtime.transport import Buffer, FrameProtocol
 
@@ -127,6 +128,7 @@ class WorkerProcess:
     def _spawn(self, fd: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-m", "gearshift.runtime.worker", "--fd", str(fd)]
         command += ["--cores", ",".join(str(core) for core in sorted(self._cores)), "--parent", str(os.getpid())]
+        command += settings_in_force().arguments()
         return subprocess.Popen(
             command,
             env=environment,

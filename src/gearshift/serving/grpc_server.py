@@ -1,9 +1,7 @@
 """The gRPC front end: the service `inference.GRPCInferenceService` on the event loop of the HTTP front end."""
 
 import asyncio
-import logging
 import math
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,10 +14,12 @@ from gearshift.clock import NS_PER_S
 from gearshift.errors import GearshiftError, InvalidInput, NotReady, QueueFull, RequestFailed, UnknownModel
 from gearshift.model import TensorSpec
 from gearshift.observability.metrics import Metrics, NoMetrics
+from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service import Service
 from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.serving import v2
+from gearshift.serving.exchange import REQUEST_ID, Exchange
 from gearshift.serving.grpc_tensors import encode_answer, parse_request
 from gearshift.serving.keys import Keys
 from gearshift.serving.settings import ServerSettings
@@ -29,6 +29,8 @@ STREAM_REQUESTS = 64
 """Requests of one stream that are at work at a time."""
 LONGEST_TEXT = 500
 """Characters of an error's text; it travels in a header, which clients bound."""
+LONGEST_REASON = 360
+"""Of a failure, so that an id fits behind it."""
 RETRY_AFTER = (("grpc-retry-pushback-ms", "1000"),)
 STATUS = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -41,10 +43,10 @@ STATUS = {
 }
 """What an error's HTTP status is in gRPC; all others are INTERNAL."""
 
-log = logging.getLogger(__name__)
 Asked = TypeVar("Asked", bound=Message)
 Sent = TypeVar("Sent")
 May = Callable[[Mapping[bytes, bytes]], None]
+Call = Callable[[Any, Any, Exchange], Awaitable[Sent]]
 
 
 class GrpcServer:
@@ -61,12 +63,14 @@ class GrpcServer:
         limits: v2.Limits,
         metrics: Metrics | NoMetrics,
         keys: Keys | None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._service, self._operator = service, operator
         self._inputs, self._outputs = inputs, outputs
         self._specs = {spec.name: spec for spec in inputs}
         self._output_names = tuple(spec.name for spec in outputs)
         self._settings, self._limits, self._metrics, self._keys = settings, limits, metrics, keys
+        self._tracing = tracing
         self._server: Any = None
 
     async def start(self) -> int:
@@ -119,31 +123,38 @@ class GrpcServer:
             "RepositoryIndex": _unary(pb.RepositoryIndexRequest, self._repository_index, user),
             "RepositoryModelLoad": _unary(pb.RepositoryModelLoadRequest, self._refuse_loading, admin),
             "RepositoryModelUnload": _unary(pb.RepositoryModelUnloadRequest, self._refuse_unloading, admin),
-            "ModelInfer": grpc.unary_unary_rpc_method_handler(_guarded(self._infer, user)),
-            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(_guarded(self._infer_stream, user)),
+            "ModelInfer": grpc.unary_unary_rpc_method_handler(_guarded("ModelInfer", self._infer, user)),
+            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(
+                _guarded("ModelStreamInfer", self._infer_stream, user)
+            ),
         }
 
     # Inference -------------------------------------------------------------------------------------------------------
 
-    async def _infer(self, data: bytes, context: Any) -> bytes:
-        return _bytes(await self._answer(data, context))
+    async def _infer(self, data: bytes, context: Any, exchange: Exchange) -> bytes:
+        return _bytes(await self._answer(data, context, exchange))
 
-    async def _answer(self, data: bytes, context: Any) -> pb.ModelInferResponse:
+    async def _answer(self, data: bytes, context: Any, exchange: Exchange) -> pb.ModelInferResponse:
         """Answer the request in `data`; a client that leaves cancels this, and what still waits leaves its queue."""
+        if self._tracing is not None:
+            headers = {name: value for name, value in context.invocation_metadata() if isinstance(value, str)}
+            exchange.span = self._tracing.begin(
+                headers, **{"rpc.system.name": "grpc", "rpc.method": f"{SERVICE}/ModelInfer"}
+            )
         with self._service.reading(len(data)):
             message = _parsed(pb.ModelInferRequest, data)
             self._check_model(message.model_name, message.model_version)
+            exchange.offer(message.id)
             request = parse_request(message, self._specs, self._output_names, self._limits)
         answer = await self._service.infer(
             request.inputs,
             priority=request.priority,
             deadline_ns=self._deadline_ns(context, request.timeout_us),
             payload_bytes=len(data),
+            span=exchange.span,
         )
         if answer.outcome == "failed":
-            number = secrets.token_hex(6)
-            log.error("request failed, id %s: %s", number, answer.reason)
-            raise RequestFailed(f"{answer.reason[: LONGEST_TEXT - 30]} (id {number})")
+            raise RequestFailed(exchange.failed(answer.reason[:LONGEST_REASON]))
         return encode_answer(self._operator, request, answer)
 
     def _deadline_ns(self, context: Any, timeout_us: int) -> int:
@@ -156,7 +167,7 @@ class GrpcServer:
             return self._service.now_ns() + timeout_us * 1000
         return NO_DEADLINE_NS
 
-    async def _infer_stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
+    async def _infer_stream(self, requests: AsyncIterator[bytes], context: Any, exchange: Exchange) -> None:
         """Answer in the order of requests; an error is an answer too, and the stream goes on."""
         answers: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue(STREAM_REQUESTS - 1)
         async with asyncio.TaskGroup() as group:
@@ -171,10 +182,12 @@ class GrpcServer:
                 await context.write(await answer)
 
     async def _infer_streamed(self, data: bytes, context: Any) -> bytes:
+        exchange = Exchange("ModelStreamInfer request")
         try:
-            response = pb.ModelStreamInferResponse(infer_response=await self._answer(data, context))
+            response = pb.ModelStreamInferResponse(infer_response=await self._answer(data, context, exchange))
         except Exception as error:  # noqa: BLE001  the door to the outside
-            response = pb.ModelStreamInferResponse(error_message=_told(error))
+            response = pb.ModelStreamInferResponse(error_message=_told(error, exchange))
+        exchange.end("error" if response.error_message else "OK")
         return _bytes(response)
 
     # All else --------------------------------------------------------------------------------------------------------
@@ -230,25 +243,34 @@ class GrpcServer:
 def _unary(asked: type[Asked], answer: Callable[[Asked], Message], may: May | None) -> Any:
     """The handler of a method that answers at once."""
 
-    async def call(data: bytes, context: Any) -> bytes:
+    async def call(data: bytes, context: Any, exchange: Exchange) -> bytes:
         return _bytes(answer(_parsed(asked, data)))
 
-    return grpc.unary_unary_rpc_method_handler(_guarded(call, may))
+    return grpc.unary_unary_rpc_method_handler(_guarded(asked.__name__.removesuffix("Request"), call, may))
 
 
-def _guarded(call: Callable[[Any, Any], Awaitable[Sent]], may: May | None) -> Callable[[Any, Any], Awaitable[Sent]]:
-    """`call` for those who `may`, with every error as a status."""
+def _guarded(method: str, call: Call[Sent], may: May | None) -> Callable[[Any, Any], Awaitable[Sent]]:
+    """`call` for those who `may`, with every error as a status, and the request's id in the trailing metadata."""
 
     async def guarded(asked: Any, context: Any) -> Sent:
+        metadata = dict(context.invocation_metadata())
+        exchange, status = Exchange(method, given=metadata.get(REQUEST_ID, "")), None
         try:
             if may is not None:
-                may({name.encode(): _as_bytes(value) for name, value in context.invocation_metadata()})
-            return await call(asked, context)
+                may({name.encode(): _as_bytes(value) for name, value in metadata.items()})
+            answer = await call(asked, context, exchange)
+            status = grpc.StatusCode.OK
+            context.set_trailing_metadata(((REQUEST_ID, exchange.id),))
+            return answer
         except Exception as error:  # the door to the outside
-            status = STATUS.get(error.http_status if isinstance(error, GearshiftError) else 500)
+            status = STATUS.get(
+                error.http_status if isinstance(error, GearshiftError) else 500, grpc.StatusCode.INTERNAL
+            )
             again = RETRY_AFTER if isinstance(error, QueueFull | NotReady) else ()
-            await context.abort(status or grpc.StatusCode.INTERNAL, _told(error), again)
+            await context.abort(status, _told(error, exchange), (*again, (REQUEST_ID, exchange.id)))
             raise
+        finally:
+            exchange.end(None if status is None else status.name)
 
     return guarded
 
@@ -270,10 +292,8 @@ def _parsed(kind: type[Asked], data: bytes) -> Asked:
     return message
 
 
-def _told(error: Exception) -> str:
+def _told(error: Exception, exchange: Exchange) -> str:
     """What a client is told: the error's own text, or for what is our fault an id that the log explains."""
     if isinstance(error, GearshiftError):
         return str(error)[:LONGEST_TEXT]
-    number = secrets.token_hex(6)
-    log.error("fault, id %s", number, exc_info=error)
-    return f"an internal error; the server's log explains id {number}"
+    return exchange.fault(error)

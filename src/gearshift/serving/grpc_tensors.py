@@ -11,6 +11,7 @@ from gearshift.errors import InvalidInput, require
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
 from gearshift.runtime.transport import datatype_named
+from gearshift.runtime.v2_binary import read_tensor, text_where_it_is, write_tensor
 from gearshift.serving.grpc_messages_pb2 import (
     InferParameter,
     InferTensorContents,
@@ -30,7 +31,6 @@ from gearshift.serving.v2 import (
     require_finite,
     whole_request,
 )
-from gearshift.serving.v2_binary import read_tensor, text_where_it_is, write_tensor
 
 CONTENTS = {
     "BOOL": "bool_contents",

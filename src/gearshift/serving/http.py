@@ -1,19 +1,19 @@
 """The HTTP front end: a bare ASGI application."""
 
 import asyncio
-import logging
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from gearshift.errors import GearshiftError, InvalidInput, NoAccess, NotReady, QueueFull, TooLarge
 from gearshift.model import TensorSpec
 from gearshift.observability.metrics import CONTENT_TYPE, Metrics, NoMetrics
+from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service import Service
 from gearshift.serving import compression, openapi, v2, v2_json
 from gearshift.serving.connection import CONNECTION, Connection
+from gearshift.serving.exchange import REQUEST_ID, Exchange
 from gearshift.serving.keys import Keys
 
 Message = MutableMapping[str, Any]
@@ -28,6 +28,7 @@ CONTENT_ENCODING = b"content-encoding"
 INFERENCE_HEADER = b"inference-header-content-length"
 ACCEPT_ENCODING = b"accept-encoding"
 SLO_MS = b"x-slo-ms"
+ID_HEADER = REQUEST_ID.encode()
 HEADERS_READ = frozenset({CONTENT_LENGTH, CONTENT_ENCODING, ACCEPT_ENCODING, INFERENCE_HEADER, SLO_MS})
 LOADING = re.compile("/v2/repository/models/[^/]+/(load|unload)")
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/v2/health/live", "/v2/health/ready"})
@@ -36,8 +37,7 @@ LARGEST_INDEX_BODY_BYTES = 4096
 RETRY_AFTER = (b"retry-after", b"1")
 CLOSE = (b"connection", b"close")
 LINGER_S = 2.0
-
-log = logging.getLogger(__name__)
+EXCHANGE = "gearshift.exchange"
 
 
 class ClientGone(Exception):
@@ -58,6 +58,7 @@ class Application:
         limits: v2.Limits = v2_json.DEFAULT_LIMITS,
         metrics: Metrics | NoMetrics | None = None,
         keys: Keys | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._service, self._operator = service, operator
         self._inputs = {spec.name: spec for spec in inputs}
@@ -65,7 +66,7 @@ class Application:
         self._largest_body_bytes = largest_body_bytes
         self._limits = limits
         self._metrics = metrics or NoMetrics()
-        self._keys = keys
+        self._keys, self._tracing = keys, tracing
         self._server_metadata = v2_json.encode(v2.server_metadata())
         self._model_metadata = v2_json.encode(v2.model_metadata(operator, inputs, outputs))
         self._model_config = v2_json.encode(v2.model_config(operator, inputs, outputs))
@@ -102,6 +103,23 @@ class Application:
         """Answer one request; every error becomes a status, and what is our fault an id that the log explains."""
         if scope["type"] != "http":
             return
+        given = next((value for name, value in scope["headers"] if name == ID_HEADER), b"")
+        exchange = scope[EXCHANGE] = Exchange(scope["method"], scope["path"], given.decode("latin-1"))
+        status: int | None = None
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"].append((ID_HEADER, exchange.id.encode()))
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, answer, exchange)
+        finally:
+            exchange.end(status)
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send, exchange: Exchange) -> None:
         try:
             await self._route(scope, receive, send)
         except ClientGone:
@@ -118,7 +136,7 @@ class Application:
         except GearshiftError as error:
             await _respond_error(send, error.http_status, str(error))
         except Exception as error:  # noqa: BLE001  the door to the outside
-            await _respond_fault(send, error)
+            await _respond_error(send, 500, exchange.fault(error))
 
     async def _route(self, scope: Message, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
@@ -156,6 +174,11 @@ class Application:
         return f"there is nothing at {path[:200]!r}"
 
     async def _infer(self, scope: Message, receive: Receive, send: Send) -> None:
+        exchange: Exchange = scope[EXCHANGE]
+        if self._tracing is not None:
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+            route = {"http.request.method": scope["method"], "http.route": scope["path"]}
+            exchange.span = self._tracing.begin(headers, **route)
         head = {name: value for name, value in scope["headers"] if name in HEADERS_READ}
         length = self._body_length(head)
         slo_us = v2.timeout_us_of_slo(head[SLO_MS].decode("latin-1")) if SLO_MS in head else 0
@@ -166,6 +189,7 @@ class Application:
                 body = await compression.decompress(body, encoding, self._largest_body_bytes, hold)
         header_bytes = _header_bytes(head[INFERENCE_HEADER]) if INFERENCE_HEADER in head else None
         request = v2_json.parse_request(body, self._inputs, self._output_names, header_bytes, self._limits)
+        exchange.offer(request.id)
         deadline_ns = NO_DEADLINE_NS
         if timeout_us := request.timeout_us or slo_us:
             deadline_ns = self._service.now_ns() + timeout_us * 1000
@@ -174,7 +198,11 @@ class Application:
             connection.on_gone = asyncio.current_task()
         try:
             answer = await self._service.infer(
-                request.inputs, priority=request.priority, deadline_ns=deadline_ns, payload_bytes=len(body)
+                request.inputs,
+                priority=request.priority,
+                deadline_ns=deadline_ns,
+                payload_bytes=len(body),
+                span=exchange.span,
             )
         except asyncio.CancelledError:
             if connection is not None and connection.gone:
@@ -184,7 +212,7 @@ class Application:
             if connection is not None:
                 connection.on_gone = None
         if answer.outcome == "failed":
-            await _respond_failed(send, answer.reason)
+            await _respond_error(send, 500, exchange.failed(answer.reason))
             return
         body, header_bytes = v2_json.encode_answer(self._operator, request, answer)
         content_type = JSON if header_bytes is None else BINARY
@@ -306,15 +334,3 @@ async def _respond_before_body_is_read(receive: Receive, send: Send, status: int
     except TimeoutError:
         pass
     await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _respond_failed(send: Send, reason: str) -> None:
-    number = secrets.token_hex(6)
-    log.error("request failed, id %s: %s", number, reason)
-    await _respond_error(send, 500, f"{reason} (id {number})")
-
-
-async def _respond_fault(send: Send, error: Exception) -> None:
-    number = secrets.token_hex(6)
-    log.error("fault, id %s", number, exc_info=error)
-    await _respond_error(send, 500, f"an internal error; the server's log explains id {number}")

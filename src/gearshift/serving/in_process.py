@@ -10,7 +10,7 @@ from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.serving.counters import Counters, counters_in
-from gearshift.serving.serve import Say, ServingTask, make_service, say_on_stderr
+from gearshift.serving.serve import ServingTask, make_service
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.targets import MODEL, STAGE, Reply, Sending, answered_with
 
@@ -21,10 +21,10 @@ class InProcessTarget:
     What is late is late for both: the generator's lateness tells how long the router kept the loop.
     """
 
-    def __init__(self, task: ServingTask, output: str, sending: Sending, *, say: Say = say_on_stderr) -> None:
+    def __init__(self, task: ServingTask, output: str, sending: Sending) -> None:
         self._output, self._sending = output, sending
         self._metrics = Metrics()
-        self._service = make_service(task, ServerSettings(), self._metrics, NoJournal(), say)
+        self._service = make_service(task, ServerSettings(), self._metrics, NoJournal())
         self.where = f"{task.tables.operator} in this process"
 
     async def open(self) -> None:

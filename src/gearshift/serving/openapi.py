@@ -275,6 +275,7 @@ def _infer() -> Schema:
                 _header("inference-header-content-length", "How much of the body is JSON.", BYTES),
                 _header("content-encoding", "How the body is compressed.", ENCODINGS),
                 _header("accept-encoding", "How a large answer may be compressed.", {"type": "string"}),
+                _header("x-request-id", "The request's id in the log, given back.", {"type": "string"}),
             ],
             "requestBody": {
                 "required": True,

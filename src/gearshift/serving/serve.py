@@ -4,10 +4,10 @@ import asyncio
 import errno
 import gc
 import ipaddress
+import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 
-from gearshift.config import project_file
+from gearshift.config import Project, project_file, read_project
 from gearshift.errors import InvalidInput, require
 from gearshift.extras import load_extra
 from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
 from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.metrics import Metrics
+from gearshift.observability.tracing import Tracing, tracing_if
 from gearshift.plan_file import read_plan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
 from gearshift.profiles.profile import Profile
@@ -56,11 +58,7 @@ OPEN_TO_ALL = (
     "give --api-keys, or listen on 127.0.0.1 alone"
 )
 
-
-def say_on_stderr(text: str) -> None:
-    """One line for a person."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+log = logging.getLogger(__name__)
 
 
 def serve(
@@ -71,7 +69,7 @@ def serve(
     profile_path: Path | None = None,
     project_path: Path | None = None,
     journal_path: Path | None = None,
-    say: Say = say_on_stderr,
+    say: Say = log.info,
 ) -> int:
     """Serve the plan until SIGTERM or SIGINT; answers the exit code.
 
@@ -87,12 +85,14 @@ def serve(
         require_certificate(settings.tls_certificate, settings.tls_key)
     allow_many_connections()
     journal = NoJournal() if journal_path is None else Journal(journal_path)
-    with bound_socket(settings.host, settings.port) as sock, pinned(task.router_cores):
+    logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
+    traces = tracing_if(settings.otel, task.tables.operator)
+    with bound_socket(settings.host, settings.port) as sock, pinned(task.router_cores), logs, traces as tracing:
         try:
             journal.write("start", plan=str(plan_path), backend=backend)
             if settings.api_keys is None and not is_loopback(sock):
-                say(OPEN_TO_ALL)
-            return _run(_main(task, settings, keys, journal, sock, say))
+                log.warning(OPEN_TO_ALL)
+            return _run(_main(task, settings, keys, journal, sock, say, tracing))
         finally:
             journal.close()
 
@@ -128,14 +128,18 @@ class ServingTask:
             inputs=self.inputs,
             cores=self.device_cores,
             longest_start_s=settings.longest_start_s,
-            longest_batch_s=longest_batch_s(self.profile),
+            longest_batch_s=longest_batch_s(self.profile, read_project(self.project)),
             say=say,
         )
 
 
-def longest_batch_s(profile: Profile) -> float:
-    """How long a batch may take before its worker is taken to hang: far more than any that was measured."""
-    return max(LEAST_HANG_S, HANG_FACTOR * max(max(curve.p95_s) for curve in profile.curves))
+def longest_batch_s(profile: Profile, project: Project) -> float:
+    """How long a batch may take before its worker is taken to hang: far more than was measured, or may be waited for.
+
+    An endpoint of a remote model has its own time, after which its samples fail and the worker lives on.
+    """
+    waits_s = [2 * model.remote.longest_s for model in project.models.values() if model.remote is not None]
+    return max(LEAST_HANG_S, HANG_FACTOR * max(max(curve.p95_s) for curve in profile.curves), *waits_s)
 
 
 def read_task(
@@ -247,8 +251,9 @@ async def _main(
     journal: Journal | NoJournal,
     sock: socket.socket,
     say: Say,
+    tracing: Tracing | None,
 ) -> int:
-    return await ServerProcess(task, settings, keys, journal, sock, say).main()
+    return await ServerProcess(task, settings, keys, journal, sock, say, tracing).main()
 
 
 class _HttpServer(uvicorn.Server):
@@ -265,13 +270,12 @@ def make_service(
     settings: ServerSettings,
     metrics: Metrics,
     journal: Journal | NoJournal,
-    say: Say,
 ) -> Service:
     """The service of a plan with its backend, not started."""
     operator = task.plan.operators[task.tables.operator]
     return Service(
         task.tables,
-        task.make_backend(settings, say),
+        task.make_backend(settings, log.warning),
         most_waiting_requests=settings.most_waiting_requests,
         most_waiting_bytes=settings.most_waiting_bytes,
         default_priority=operator.default_priority,
@@ -292,10 +296,11 @@ class ServerProcess:
         journal: Journal | NoJournal,
         sock: socket.socket,
         say: Say,
+        tracing: Tracing | None = None,
     ) -> None:
         self._task, self._settings, self._sock, self._say = task, settings, sock, say
         metrics = Metrics()
-        self._service = make_service(task, settings, metrics, journal, say)
+        self._service = make_service(task, settings, metrics, journal)
         application = Application(
             self._service,
             task.tables.operator,
@@ -305,9 +310,12 @@ class ServerProcess:
             limits=limits_of(settings),
             metrics=metrics,
             keys=keys,
+            tracing=tracing,
         )
         self._http = http_server(application, settings)
-        self._grpc = None if settings.grpc_port is None else grpc_server(self._service, task, settings, metrics, keys)
+        self._grpc = (
+            None if settings.grpc_port is None else grpc_server(self._service, task, settings, metrics, keys, tracing)
+        )
         self._grpc_port = 0
         self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
 
@@ -400,7 +408,12 @@ def http_server(application: Application, settings: ServerSettings) -> uvicorn.S
 
 
 def grpc_server(
-    service: Service, task: ServingTask, settings: ServerSettings, metrics: Metrics, keys: Keys | None
+    service: Service,
+    task: ServingTask,
+    settings: ServerSettings,
+    metrics: Metrics,
+    keys: Keys | None,
+    tracing: Tracing | None = None,
 ) -> "GrpcServer":
     """The gRPC server, not started; raises `InvalidInput` where grpcio is missing."""
     load_extra("grpc", extra="grpc", where="--grpc-port")
@@ -415,6 +428,7 @@ def grpc_server(
         limits=limits_of(settings),
         metrics=metrics,
         keys=keys,
+        tracing=tracing,
     )
 
 

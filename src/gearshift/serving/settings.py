@@ -1,10 +1,11 @@
 """Settings of the HTTP server."""
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 
 from gearshift.errors import require
+from gearshift.observability.logs import Form, Level
 
 
 def _help(text: str) -> msgspec.Meta:
@@ -34,6 +35,12 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     drain_s: Annotated[float, _help("How long accepted requests may take after SIGTERM or Ctrl-C, in seconds.")] = 30.0
     longest_start_s: Annotated[float, _help("How long models may take to load, in seconds.")] = 120.0
 
+    log_level: Annotated[Level, _help("The least urgent messages that are logged; debug has a line per request.")] = (
+        "info"
+    )
+    log_format: Annotated[Form, _help("Log lines for people, or one JSON object each.")] = "text"
+    otel: Annotated[bool, _help("Send OpenTelemetry traces; the variables OTEL_... say where.")] = False
+
     api_keys: Annotated[str | None, _help("A file of API keys, one per line; requests without one are refused.")] = None
     admin_keys: Annotated[str | None, _help("A file of keys that administration needs in place of API keys.")] = None
     tls_certificate: Annotated[str | None, _help("A PEM file of the certificate chain, to serve HTTPS.")] = None
@@ -60,6 +67,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         ):
             value = getattr(self, name)
             require(value >= 1, f"{name} is {value}, needs at least 1")
+        for name, choices in (("log_level", get_args(Level)), ("log_format", get_args(Form))):
+            value = getattr(self, name)
+            require(value in choices, f"{name} is {value!r}", remedy=f"use one of {', '.join(choices)}")
         require(0 < self.longest_read_s <= 86_400, f"longest_read_s is {self.longest_read_s}, needs 0 to 86400")
         require(0 <= self.drain_s <= 86_400, f"drain_s is {self.drain_s}, needs 0 to 86400")
         require(0 < self.longest_start_s <= 86_400, f"longest_start_s is {self.longest_start_s}, needs 0 to 86400")

@@ -9,11 +9,11 @@ import msgspec
 from gearshift.errors import InvalidInput, NoAnswer, require
 from gearshift.extras import load_extra
 from gearshift.model import Arrays
+from gearshift.runtime.v2_binary import INFERENCE_HEADER
 from gearshift.serving.counters import Counters, counters_in
 from gearshift.serving.http_client import HttpClient
 from gearshift.serving.v2 import SERVER_NAME
 from gearshift.serving.v2_client import (
-    INFERENCE_HEADER,
     ClientProtocol,
     HttpRequest,
     answer_in,

@@ -25,14 +25,11 @@ from gearshift.errors import (
     UnknownModel,
     require,
 )
-from gearshift.model import DATATYPES
-from gearshift.runtime.transport import datatype_named
+from gearshift.runtime.v2_binary import INFERENCE_HEADER, binary_tensor, read_answer
 from gearshift.serving.http_client import Response, address_of
 from gearshift.serving.sources import json_tensor
-from gearshift.serving.v2_binary import BinaryTensors, read_tensor, write_tensor
 
 BINARY_EXTENSION = "binary_tensor_data"
-INFERENCE_HEADER = "inference-header-content-length"
 ERRORS: dict[int, type[GearshiftError]] = {
     error.http_status: error
     for error in (InvalidInput, NoAccess, UnknownModel, TooLarge, QueueFull, NotReady, DeadlinePassed)
@@ -139,30 +136,14 @@ def _tensor(name: str, values: ArrayLike, buffers: list[bytes | memoryview] | No
         array = np.asarray(values)
         if buffers is None:
             return json_tensor(name, array)
-        datatype = datatype_named(array.dtype)
+        return binary_tensor(name, array, buffers)
     except InvalidInput:
         raise
     except ValueError as error:
         raise InvalidInput(str(error), where=f"input {name!r}", remedy="give an array of numbers or text") from None
-    buffers.append(write_tensor(array))
-    size = {"binary_data_size": len(buffers[-1])}
-    return {"name": name, "shape": array.shape, "datatype": datatype, "parameters": size}
 
 
 # Answers -------------------------------------------------------------------------------------------------------------
-
-
-class _Output(msgspec.Struct):
-    name: str
-    datatype: str
-    shape: list[int]
-    data: list[Any] = []
-    parameters: dict[str, Any] = {}
-
-
-class _Answer(msgspec.Struct):
-    outputs: list[_Output]
-    parameters: dict[str, Any] = {}
 
 
 class _Metadata(msgspec.Struct):
@@ -177,20 +158,9 @@ class _Error(msgspec.Struct):
 def answer_in(response: Response) -> ClientAnswer:
     """The answer with status 200; raises `RequestFailed` where it is none of the protocol's."""
     try:
-        head_bytes = int(response.headers.get(INFERENCE_HEADER, len(response.body)))
-        answer = msgspec.json.decode(response.body[:head_bytes], type=_Answer)
-        binary = BinaryTensors(memoryview(response.body)[head_bytes:])
-        return ClientAnswer({output.name: _array(output, binary) for output in answer.outputs}, answer.parameters)
-    except (msgspec.MsgspecError, KeyError, ValueError) as error:
+        return ClientAnswer(*read_answer(response.body, response.headers))
+    except ValueError as error:
         raise RequestFailed(f"the answer is none of the V2 protocol ({error})") from None
-
-
-def _array(output: _Output, binary: BinaryTensors) -> NDArray[Any]:
-    where = f"output {output.name!r}"
-    size_bytes = output.parameters.get("binary_data_size")
-    if size_bytes is not None:
-        return read_tensor(binary.take(size_bytes, where), output.shape, output.datatype, where).copy()
-    return np.array(output.data, dtype=DATATYPES[output.datatype]).reshape(output.shape)
 
 
 def offers_binary(response: Response) -> bool:

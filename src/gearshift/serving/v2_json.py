@@ -13,6 +13,7 @@ from gearshift.errors import InvalidInput, require
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import LEAST_URGENT, Answer
 from gearshift.runtime.transport import datatype_named
+from gearshift.runtime.v2_binary import BinaryTensors, read_tensor, write_tensor
 from gearshift.serving.v2 import (
     FLOATS,
     LONGEST_TIMEOUT_US,
@@ -28,7 +29,6 @@ from gearshift.serving.v2 import (
     require_finite,
     whole_request,
 )
-from gearshift.serving.v2_binary import BinaryTensors, read_tensor, write_tensor
 
 
 def _bounds(**bounds: int) -> msgspec.Meta:

@@ -18,3 +18,12 @@ def test_the_router_shares_the_cores_where_devices_need_them_all():
 def test_more_cores_than_there_are_is_refused_with_a_remedy():
     with pytest.raises(InvalidInput, match=r"needs 3 cores for devices .* has 2; .*--backend emulated"):
         assign_cores(identical_devices(3), [0, 1])
+
+
+def test_remote_devices_take_no_processors():
+    hardware = Hardware(
+        devices=(Device(id="here"), Device(id="there", kind="remote", cores=64), Device(id="too", kind="remote-eu"))
+    )
+    assert hardware.cores == 1
+    assert assign_cores(hardware, [0, 1]) == {"here": {1}, "there": frozenset(), "too": frozenset()}
+    assert router_cores(hardware, [0, 1]) == {0}

@@ -55,14 +55,14 @@ def test_an_output_may_be_called_certainty():
 
 @pytest.mark.parametrize("bad", [-1.0, 13.0, 99.0])
 @pytest.mark.parametrize("at", range(5))
-def test_only_the_sample_that_fails_fails(bad, at, capfd):
+def test_only_the_sample_that_fails_fails(bad, at, caplog):
     values = [1.0, 2.0, 3.0, 4.0, 5.0]
     values[at] = bad
     samples, _, _ = run(*rows(*values))
     assert [bool(sample.error) for sample in samples] == [i == at for i in range(5)]
     assert samples[at].error == "model 'm' failed on this sample"
     assert [s.result["y"][0] for s in samples if not s.error] == [2 * v for v in values if v != bad]
-    assert "failed on 1 of 5 samples of a batch" in capfd.readouterr().err
+    assert "failed on 1 of 5 samples of a batch" in caplog.text
 
 
 def test_all_samples_may_fail():
@@ -77,10 +77,10 @@ def test_rows_of_different_shapes_run_in_parts_and_come_back_in_their_places():
     assert [sample.result["y"].tolist() for sample in samples] == [[[2, 2]], [[2, 2, 2]], [[4, 4]]]
 
 
-def test_what_a_model_raised_is_told_once_with_its_name(capfd):
+def test_what_a_model_raised_is_told_once_with_its_name(caplog):
     _, _, done = run(*rows(-1.0))
     assert done.first_failure == "negative"
-    assert "'m' failed on 1 of 1 samples of a batch; the first failure: negative\n" in capfd.readouterr().err
+    assert "'m' failed on 1 of 1 samples of a batch; the first failure: negative\n" in caplog.text
     assert (
         describe("m", ModelFailed("model 'm' raised OSError: no disk in predict"))
         == "raised OSError: no disk in predict"

@@ -1,12 +1,17 @@
 import socket
 
+import click
 import pytest
 
+from gearshift.cli.main import main_group
+from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput
-from gearshift.serving.serve import is_loopback
+from gearshift.remote_settings import RemoteSettings
+from gearshift.serving.serve import is_loopback, longest_batch_s
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.tls import require_certificate
 from tests.certificates import ANOTHER_KEY, CERTIFICATE, KEY_WITH_PASSWORD, write_certificate
+from tests.little_task import little_profile
 
 
 def test_a_certificate_with_its_key_can_be_used(tmp_path):
@@ -31,6 +36,31 @@ def test_a_certificate_that_is_not_there_is_refused(tmp_path):
 def test_certificate_and_key_come_together(one):
     with pytest.raises(InvalidInput, match="one is missing"):
         ServerSettings(**{one: "a.pem"})
+
+
+@pytest.mark.parametrize(
+    ("field", "choices"), [("log_level", "debug, info, warning, error"), ("log_format", "text, json")]
+)
+def test_logs_are_of_a_level_and_a_form_that_there_are(field, choices):
+    with pytest.raises(InvalidInput, match=f"{field} is 'loud'; use one of {choices}"):
+        ServerSettings(**{field: "loud"})
+
+
+def test_the_command_line_has_a_flag_and_choices_for_them():
+    command = main_group.get_command(None, "serve")
+    given = ["plan.json", "--otel", "--log-level", "debug", "--log-format", "json"]
+    with command.make_context("serve", given) as context:
+        assert [context.params[name] for name in ("otel", "log_level", "log_format")] == [True, "debug", "json"]
+    with pytest.raises(click.BadParameter, match="'loud' is not one of"):
+        command.make_context("serve", ["plan.json", "--log-level", "loud"])
+
+
+@pytest.mark.parametrize(("longest_s", "bound_s"), [(1.0, 10.0), (60.0, 120.0)])
+def test_a_worker_may_wait_for_an_endpoint_as_long_as_the_project_says(longest_s, bound_s):
+    remote = RemoteSettings(url="https://models.example", protocol="v2", model="large", longest_s=longest_s)
+    models = {"small": ModelSettings(load="a.py:b"), "large": ModelSettings(remote=remote)}
+    project = Project(operator="sums", samples="a.py:c", models=models)
+    assert longest_batch_s(little_profile(), project) == bound_s
 
 
 @pytest.mark.parametrize(("host", "loopback"), [("127.0.0.1", True), ("127.0.0.2", True), ("0.0.0.0", False)])

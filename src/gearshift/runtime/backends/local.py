@@ -40,7 +40,7 @@ def available_cores() -> tuple[int, ...]:
 def assign_cores(hardware: Hardware, available: Sequence[int] | None = None) -> dict[str, frozenset[int]]:
     """Disjoint processors for each device, from the highest number downward; the lowest remain for the router.
 
-    Raises `InvalidInput` where the devices need more than there are.
+    Remote devices take none.  Raises `InvalidInput` where the others need more than there are.
     """
     free = list(available_cores() if available is None else sorted(available))
     if hardware.cores > len(free):
@@ -48,7 +48,7 @@ def assign_cores(hardware: Hardware, available: Sequence[int] | None = None) -> 
             f"the plan needs {_cores(hardware.cores)} for devices and one for the router, this machine has {len(free)}",
             remedy="plan for fewer devices, or serve with --backend emulated",
         )
-    return {device.id: frozenset(free.pop() for _ in range(device.cores)) for device in hardware.devices}
+    return {device.id: frozenset(free.pop() for _ in range(device.own_cores)) for device in hardware.devices}
 
 
 def router_cores(hardware: Hardware, available: Sequence[int] | None = None) -> frozenset[int]:

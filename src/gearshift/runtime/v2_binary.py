@@ -1,13 +1,14 @@
-"""Tensors as raw bytes: the binary tensor extension of the V2 protocol.
+"""Tensors as raw bytes: the binary tensor extension of the V2 protocol, as servers and as clients need it.
 
 Numbers are little-endian, one after another; an element of BYTES is its length in 4 bytes, then itself.
 """
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +16,8 @@ from gearshift.errors import InvalidInput, require
 from gearshift.model import DATATYPES
 from gearshift.runtime.transport import FrameError, datatype_named, unpack_bytes
 
+INFERENCE_HEADER = "inference-header-content-length"
+"""The header that says how much of a body is JSON, in lower case."""
 _LENGTH = struct.Struct("<I")
 
 
@@ -91,3 +94,48 @@ def write_tensor(array: NDArray[Any]) -> bytes | memoryview:
 def as_bytes(element: object) -> bytes:
     """An element of a BYTES tensor as it is sent."""
     return element if isinstance(element, bytes) else str(element).encode(errors="replace")
+
+
+# Clients -------------------------------------------------------------------------------------------------------------
+
+
+class _Output(msgspec.Struct):
+    name: str
+    datatype: str
+    shape: list[int]
+    data: list[Any] = []
+    parameters: dict[str, Any] = {}
+
+
+class _Answer(msgspec.Struct):
+    outputs: list[_Output]
+    parameters: dict[str, Any] = {}
+
+
+def binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> dict[str, Any]:
+    """An input in the words of the protocol, its data put at the end of `buffers`."""
+    buffers.append(write_tensor(array))
+    size = {"binary_data_size": len(buffers[-1])}
+    return {"name": name, "shape": array.shape, "datatype": datatype_named(array.dtype), "parameters": size}
+
+
+def read_answer(body: bytes, headers: Mapping[str, str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Outputs by name, and parameters, of an answer; `headers` in lower case.
+
+    Raises `ValueError` where it is none of the protocol's.
+    """
+    try:
+        head_bytes = int(headers.get(INFERENCE_HEADER, len(body)))
+        answer = msgspec.json.decode(body[:head_bytes], type=_Answer)
+        binary = BinaryTensors(memoryview(body)[head_bytes:])
+        return {output.name: _array(output, binary) for output in answer.outputs}, answer.parameters
+    except (msgspec.MsgspecError, KeyError, OverflowError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _array(output: _Output, binary: BinaryTensors) -> NDArray[Any]:
+    where = f"output {output.name!r}"
+    size_bytes = output.parameters.get("binary_data_size")
+    if size_bytes is not None:
+        return read_tensor(binary.take(size_bytes, where), output.shape, output.datatype, where).copy()
+    return np.array(output.data, dtype=DATATYPES[output.datatype]).reshape(output.shape)

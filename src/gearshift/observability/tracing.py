@@ -1,0 +1,177 @@
+"""Traces by OpenTelemetry: a span for each inference, and under it how long its rows waited and ran in each batch.
+
+The library is imported when traces are asked for, and its own variables (`OTEL_...`) say where they go.
+"""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from typing import Any
+
+from gearshift import __version__
+from gearshift.errors import InvalidInput
+from gearshift.extras import load_extra
+from gearshift.request import Answer, Sample
+
+EXPORTERS = "opentelemetry_traces_exporter"
+OTLP = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+SERVER_FAULTS = frozenset({"INTERNAL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "UNKNOWN", "UNIMPLEMENTED", "error"})
+"""The statuses of gRPC, and of a stream's request, that are errors of a server's span."""
+
+
+class RequestSpan:
+    """The span of one request; `accepted` comes before `stage`."""
+
+    def __init__(self, tracer: Any, span: Any, context: Any) -> None:
+        self._tracer, self._span, self._context = tracer, span, context
+        self._unix_ns = 0
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that the span belongs to, as it stands in `traceparent`."""
+        return f"{self._span.get_span_context().trace_id:032x}"
+
+    def accepted(self, now_ns: int) -> None:
+        """It is `now_ns` on the service's clock, in which stages are told."""
+        self._unix_ns = time.time_ns() - now_ns
+
+    def stage(self, queued_ns: int, started_ns: int, ended_ns: int, attributes: Mapping[str, Any]) -> None:
+        """Rows waited from `queued_ns`, then ran from `started_ns` to `ended_ns`."""
+        model = attributes["gearshift.model"]
+        for name, begin_ns, end_ns in (("queue", queued_ns, started_ns), ("run", started_ns, ended_ns)):
+            child = self._tracer.start_span(
+                f"{name} {model}",
+                context=self._context,
+                attributes=attributes,
+                start_time=self._unix_ns + begin_ns,
+            )
+            child.end(end_time=self._unix_ns + end_ns)
+
+    def answered(self, answer: Answer) -> None:
+        """Keep how the answer was made."""
+        self._span.set_attributes({"gearshift.outcome": answer.outcome, "gearshift.gear": answer.gear})
+        if answer.reason:
+            self._span.set_attribute("gearshift.reason", answer.reason)
+
+    def end(self, status: int | str | None, request_id: str) -> None:
+        """The answer has left with `status`, of HTTP or of gRPC; with None the client has gone before."""
+        from opentelemetry.trace import StatusCode
+
+        self._span.set_attribute("gearshift.request_id", request_id)
+        if status is None:
+            self._span.set_attribute("gearshift.outcome", "cancelled")
+        elif isinstance(status, int):
+            self._span.set_attribute("http.response.status_code", status)
+        else:
+            self._span.set_attribute("rpc.response.status_code", status)
+        if (isinstance(status, int) and status >= 500) or status in SERVER_FAULTS:
+            self._span.set_status(StatusCode.ERROR)
+        self._span.end()
+
+
+class Tracing:
+    """Makes the spans of requests for one operator, with a tracer of `provider`."""
+
+    def __init__(self, provider: Any, operator: str) -> None:
+        self._provider, self._operator = provider, operator
+        self._tracer = provider.get_tracer("gearshift", __version__)
+
+    def begin(self, headers: Mapping[str, str], **attributes: str) -> RequestSpan:
+        """The span of a request that begins now, within the trace that its `headers` (in lower case) name, if any."""
+        from opentelemetry.propagate import extract
+        from opentelemetry.trace import SpanKind, set_span_in_context
+
+        within = extract(dict(headers))
+        span = self._tracer.start_span(
+            f"infer {self._operator}",
+            context=within,
+            kind=SpanKind.SERVER,
+            attributes={"gearshift.operator": self._operator, **attributes},
+        )
+        return RequestSpan(self._tracer, span, set_span_in_context(span, within))
+
+    def close(self) -> None:
+        """Send what has not been sent, as long as the exporter's own time limits allow."""
+        self._provider.shutdown()
+
+
+def trace_batch(
+    spans: Mapping[int, RequestSpan],
+    samples: Sequence[Sample],
+    *,
+    model: str,
+    replica: str,
+    gear: int,
+    size: int,
+    started_ns: int,
+    now_ns: int,
+) -> None:
+    """Of samples that a batch of `size` has finished `now_ns`, tell the `spans` of their requests, by request id.
+
+    The samples are as they were when they ran.
+    """
+    by_request: dict[tuple[int, int], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        if sample.request.id in spans:
+            by_request[sample.request.id, sample.stage].append(sample)
+    for (request, stage), rows in by_request.items():
+        attributes = {
+            "gearshift.operator": rows[0].request.operator,
+            "gearshift.gear": gear,
+            "gearshift.model": model,
+            "gearshift.stage": stage,
+            "gearshift.replica": replica,
+            "gearshift.batch_size": size,
+            "gearshift.rows": len(rows),
+            "gearshift.outcome": "failed" if any(row.error for row in rows) else "answered",
+        }
+        queued_ns = min(row.entered_ns for row in rows)
+        spans[request].stage(queued_ns, started_ns, now_ns, attributes)
+
+
+def open_tracing(operator: str) -> Tracing:
+    """Tracing that sends where the standard variables say, by OTLP over HTTP to this machine unless they do.
+
+    Raises `InvalidInput` where the extra is not installed, or no exporter has the name that is given.
+    """
+    load_extra("opentelemetry.sdk", extra="otel", where="--otel")
+    from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    resource = Resource.create({SERVICE_VERSION: __version__})
+    if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+        resource = resource.merge(Resource({SERVICE_NAME: "gearshift"}))
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    for name in (os.environ.get("OTEL_TRACES_EXPORTER") or "otlp").split(","):
+        if name.strip() != "none":
+            provider.add_span_processor(BatchSpanProcessor(_exporter(name.strip())))
+    return Tracing(provider, operator)
+
+
+@contextmanager
+def tracing_if(asked: bool, operator: str) -> Iterator[Tracing | None]:
+    """Tracing for as long as the block lasts, if it is `asked` for; raises as `open_tracing`."""
+    tracing = open_tracing(operator) if asked else None
+    try:
+        yield tracing
+    finally:
+        if tracing is not None:
+            tracing.close()
+
+
+def _exporter(name: str) -> Any:
+    where = "OTEL_TRACES_EXPORTER"
+    if name == "otlp":
+        where = "OTEL_EXPORTER_OTLP_PROTOCOL"
+        protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get(where) or "http/protobuf"
+        name = OTLP.get(protocol, protocol)
+    for exporter in entry_points(group=EXPORTERS, name=name):
+        return exporter.load()()
+    known = sorted(point.name for point in entry_points(group=EXPORTERS))
+    raise InvalidInput(
+        f"there is no exporter {name!r}", where=where, remedy=f"install its package, or use one of {', '.join(known)}"
+    )

@@ -1,0 +1,1 @@
+"""Models that another server runs, asked over HTTP from a worker."""

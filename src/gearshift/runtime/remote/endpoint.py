@@ -1,0 +1,190 @@
+"""Blocking exchanges with one HTTP server, several at a time: bounded in time and size, without redirects."""
+
+import http.client
+import select
+import socket
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gearshift.errors import InvalidInput
+from gearshift.remote_settings import RemoteSettings
+
+PART_BYTES = 256 << 10
+LONGEST_TOLD = 300
+LONGEST_END_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request; `path` comes behind that of the endpoint."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer, names of headers in lower case; or, with status 0, a `failure` in words."""
+
+    status: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    failure: str = ""
+
+
+class Endpoint:
+    """Connections to the server of `settings`, at most `most_requests`; TLS is verified, proxies are not used.
+
+    `where` is the field of the project file; `directory` its folder.  Raises `InvalidInput` where the key's variable
+    is not set or the certificates to trust cannot be read.
+    """
+
+    def __init__(self, settings: RemoteSettings, directory: Path, where: str) -> None:
+        self._settings = settings
+        parts = urlsplit(settings.url)
+        self._host, self._port, self._prefix = str(parts.hostname), parts.port, parts.path.rstrip("/")
+        self._tls = _tls(settings.ca_file, directory, where) if parts.scheme == "https" else None
+        self._key = settings.key(f"{where}.api_key_env")
+        self._threads = ThreadPoolExecutor(settings.most_requests, thread_name_prefix="remote")
+        self._free: list[http.client.HTTPConnection] = []
+        self._busy: set[http.client.HTTPConnection] = set()
+
+    def ask(self, requests: Sequence[Asked]) -> list[Reply]:
+        """The replies to `requests`, all within `longest_s`; those that are not there by then have failed."""
+        end_s = time.monotonic() + self._settings.longest_s
+        futures = [self._threads.submit(self._exchange, request, end_s) for request in requests]
+        wait(futures, timeout=self._settings.longest_s)
+        self._cut_off(futures)
+        there = [future.done() and not future.cancelled() for future in futures]
+        return [future.result() if done else self._late() for future, done in zip(futures, there, strict=True)]
+
+    def close(self) -> None:
+        """Close all kept connections, and end the threads when what they wait for is over."""
+        self._threads.shutdown(wait=False)
+        while (kept := self._kept()) is not None:
+            kept.close()
+
+    def told(self, reply: Reply) -> str:
+        """What went wrong, in words, without the key."""
+        if reply.failure:
+            return reply.failure
+        again = ", and redirects are not followed" if 300 <= reply.status < 400 else ""
+        text = " ".join(reply.body[: 4 * LONGEST_TOLD].decode(errors="replace").split())
+        if self._key is not None:
+            text = text.replace(self._key, "***")
+        printable = "".join(character for character in text if character.isprintable())[:LONGEST_TOLD]
+        return f"{self._settings.url} answered with status {reply.status}{again}: {printable}"
+
+    def _cut_off(self, futures: Sequence["Future[Reply]"]) -> None:
+        """End what still goes on: a thread that waits on a socket sees its end."""
+        for future in futures:
+            future.cancel()
+        if all(future.done() for future in futures):
+            return
+        for connection in list(self._busy):
+            if connection.sock is not None:
+                with suppress(OSError):
+                    socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
+        wait(futures, timeout=LONGEST_END_S)
+
+    def _exchange(self, request: Asked, end_s: float) -> Reply:
+        connection: http.client.HTTPConnection | None = None
+        keep = False
+        try:
+            connection = self._connection(end_s)
+            self._busy.add(connection)
+            connection.request(request.method, self._prefix + request.path, request.body, self._headers(request))
+            reply = self._read(connection, end_s)
+            keep = connection.sock is not None
+            return reply
+        except TimeoutError:
+            return self._late()
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            if time.monotonic() >= end_s:
+                return self._late()
+            return Reply(failure=f"{self._settings.url} gave no answer ({type(error).__name__}: {error})")
+        finally:
+            if connection is not None:
+                self._busy.discard(connection)
+                if keep:
+                    self._free.append(connection)
+                else:
+                    connection.close()
+
+    def _late(self) -> Reply:
+        return Reply(failure=f"{self._settings.url} did not answer within {self._settings.longest_s:g} s")
+
+    def _headers(self, request: Asked) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", **request.headers}
+        return headers if self._key is None else {**headers, "Authorization": f"Bearer {self._key}"}
+
+    def _connection(self, end_s: float) -> http.client.HTTPConnection:
+        """A connected one: kept, unless the server has closed it, or new."""
+        while (kept := self._kept()) is not None:
+            if not _readable(kept):
+                kept.sock.settimeout(_left_s(end_s))
+                return kept
+            kept.close()
+        left_s = _left_s(end_s)
+        if self._tls is None:
+            new = http.client.HTTPConnection(self._host, self._port, timeout=left_s)
+        else:
+            new = http.client.HTTPSConnection(self._host, self._port, timeout=left_s, context=self._tls)
+        new.connect()
+        return new
+
+    def _kept(self) -> http.client.HTTPConnection | None:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return None
+
+    def _read(self, connection: http.client.HTTPConnection, end_s: float) -> Reply:
+        sock = connection.sock
+        with connection.getresponse() as response:
+            parts, size_bytes = [], 0
+            while part := response.read1(PART_BYTES):
+                parts.append(part)
+                size_bytes += len(part)
+                if size_bytes > self._settings.largest_answer_bytes:
+                    connection.close()
+                    largest = self._settings.largest_answer_bytes
+                    return Reply(failure=f"{self._settings.url} answered with more than {largest} bytes")
+                sock.settimeout(_left_s(end_s))
+            if response.length:
+                raise http.client.IncompleteRead(b"", response.length)
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return Reply(response.status, headers, b"".join(parts))
+
+
+def _left_s(end_s: float) -> float:
+    left_s = end_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s
+
+
+def _readable(connection: http.client.HTTPConnection) -> bool:
+    """Whether there is something to read on an idle connection, which is its end."""
+    poller = select.poll()
+    poller.register(connection.sock, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def _tls(ca_file: str | None, directory: Path, where: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=None if ca_file is None else directory / ca_file)
+    except OSError as error:
+        raise InvalidInput(
+            f"no certificates can be read from {ca_file!r} ({error})",
+            where=f"{where}.ca_file",
+            remedy="name a PEM file",
+        ) from None

@@ -1,0 +1,170 @@
+"""Chat completions of a small real server."""
+
+import json
+import math
+import re
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gearshift.errors import ModelFailed
+from tests.unit.runtime.remote.endpoints import Answer, as_json, endpoint, opened
+
+TEXTS = np.array(["fine food", "bad food", "fine wine"], dtype=object)
+
+
+def completion(text: str | None, probability: float = 0.75) -> Answer:
+    tokens = [{"token": "x", "logprob": math.log(probability)}, {"token": "y", "logprob": -9.0}]
+    message = {"role": "assistant", "content": text}
+    return as_json({"choices": [{"index": 0, "message": message, "logprobs": {"content": tokens}}]})
+
+
+def prompt_in(body: bytes) -> str:
+    return json.loads(body)["messages"][0]["content"]
+
+
+def judge(path: str, body: bytes) -> Answer:
+    return completion(" Good.\n" if "fine" in prompt_in(body) else "bad", 0.9 if "wine" in prompt_in(body) else 0.6)
+
+
+def chat(url: str, **changed: Any) -> dict[str, Any]:
+    settings = {"url": f"{url}/v1", "protocol": "openai", "model": "judge", "prompt": "Judge: {text}"}
+    return settings | {"longest_s": 20.0} | changed
+
+
+def test_each_sample_gets_the_answers_text_and_the_probability_of_its_first_token():
+    with endpoint(judge) as server:
+        predicted = opened(chat(server.url)).run({"text": TEXTS})
+    assert predicted.outputs["label"].tolist() == ["Good.", "bad", "Good."]
+    assert predicted.certainty == pytest.approx([0.6, 0.6, 0.9])
+
+
+def test_classes_are_found_whatever_their_case():
+    with endpoint(judge) as server:
+        predicted = opened(chat(server.url, classes=("good", "bad"))).run({"text": TEXTS})
+    assert predicted.outputs["label"].tolist() == ["good", "bad", "good"]
+
+
+def test_a_request_asks_for_log_probabilities_and_carries_the_key(monkeypatch):
+    monkeypatch.setenv("THE_KEY", "sk-secret")
+    with endpoint(judge) as server:
+        opened(chat(server.url, api_key_env="THE_KEY", most_tokens=3)).run({"text": TEXTS[:1]})
+        ((path, headers, body),) = server.asked
+    assert path == "/v1/chat/completions"
+    assert headers["Authorization"] == "Bearer sk-secret"
+    assert json.loads(body) == {
+        "model": "judge",
+        "messages": [{"role": "user", "content": "Judge: fine food"}],
+        "max_tokens": 3,
+        "temperature": 0,
+        "logprobs": True,
+    }
+
+
+def test_numbers_and_several_inputs_stand_in_a_prompt_as_text():
+    with endpoint(judge) as server:
+        model = opened(chat(server.url, prompt="{{{x}}} of {text}, {text}"))
+        model.run({"x": np.array([[1.5, 2.0]]), "text": np.array([b"{a} wine"], dtype=object)})
+        assert prompt_in(server.asked[0][2]) == "{1.5, 2.0} of {a} wine, {a} wine"
+
+
+def test_at_most_so_many_requests_are_open_at_a_time():
+    both = threading.Barrier(2)
+    open_now, most, lock = 0, 0, threading.Lock()
+
+    def answer(path: str, body: bytes) -> Answer:
+        nonlocal open_now, most
+        with lock:
+            open_now += 1
+            most = max(most, open_now)
+        both.wait(10)
+        with lock:
+            open_now -= 1
+        return completion("a")
+
+    with endpoint(answer) as server:
+        predicted = opened(chat(server.url, most_requests=2)).run({"text": np.array(["t"] * 6, dtype=object)})
+    assert predicted.outputs["label"].tolist() == ["a"] * 6
+    assert most == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (as_json({"error": {"message": "slow down"}}, 429), "answered with status 429: .*slow down"),
+        (as_json({"error": "key sk-secret is wrong"}, 401), r"status 401: .*key \*\*\* is wrong"),
+        ((302, {"location": "/elsewhere"}, b""), "status 302, and redirects are not followed"),
+        (as_json({"choices": []}), "without text or without the log-probabilities"),
+        (as_json({"choices": [{"message": {"content": "good"}}]}), "without the log-probabilities"),
+        (completion(None), "without text"),
+        (completion("perhaps"), "answered with none of the classes"),
+        (as_json(["nothing"]), "no chat completion"),
+        ((200, {}, b"\xff"), "no chat completion"),
+        ((200, {}, b"x" * 5000), "more than 4000 bytes"),
+        ((200, {"content-length": "4", "connection": "close"}, b"{}"), "gave no answer"),
+    ],
+)
+def test_only_the_sample_without_a_usable_answer_fails_and_says_why(monkeypatch, answer, told):
+    monkeypatch.setenv("THE_KEY", "sk-secret")
+    remote = {"classes": ("good", "bad"), "largest_answer_bytes": 4000, "api_key_env": "THE_KEY"}
+    with endpoint(lambda path, body: answer if "bad" in prompt_in(body) else judge(path, body)) as server:
+        predicted = opened(chat(server.url, **remote)).run({"text": TEXTS})
+        assert len(server.asked) == 3
+    assert np.isnan(predicted.certainty).tolist() == [False, True, False]
+    assert predicted.outputs["label"].tolist()[::2] == ["good", "good"]
+    assert re.search(told, predicted.failure)
+    assert "sk-secret" not in predicted.failure
+
+
+def test_what_is_not_there_in_time_fails_and_what_is_counts():
+    ending = threading.Event()
+
+    def answer(path: str, body: bytes) -> Answer:
+        if "bad" in prompt_in(body):
+            ending.wait(30)
+        return completion("a")
+
+    with endpoint(answer) as server:
+        model = opened(chat(server.url, longest_s=2.0))
+        predicted = model.run({"text": TEXTS})
+        assert np.isnan(predicted.certainty).tolist() == [False, True, False]
+        assert predicted.failure.endswith("did not answer within 2 s")
+        ending.set()
+        assert not np.isnan(model.run({"text": TEXTS}).certainty).any()
+
+
+def test_a_server_that_is_not_there_fails_every_sample():
+    with endpoint(judge) as server:
+        url = server.url
+    predicted = opened(chat(url)).run({"text": TEXTS})
+    assert np.isnan(predicted.certainty).all()
+    assert "gave no answer (ConnectionRefusedError" in predicted.failure
+
+
+def test_a_prompt_with_an_input_that_is_not_there_is_told():
+    with endpoint(judge) as server, pytest.raises(ModelFailed, match=r"prompt with \{text\}, but the inputs are x"):
+        opened(chat(server.url)).run({"x": TEXTS})
+
+
+def test_connections_are_kept():
+    ports = []
+
+    def answer(path: str, body: bytes) -> Answer:
+        return completion("a")
+
+    with endpoint(answer) as server:
+        accept = server.get_request
+
+        def counted() -> Any:
+            sock, address = accept()
+            ports.append(address)
+            return sock, address
+
+        server.get_request = counted
+        model = opened(chat(server.url, most_requests=1))
+        for _ in range(5):
+            model.run({"text": TEXTS})
+        assert len(server.asked) == 15
+    assert len(ports) == 1
