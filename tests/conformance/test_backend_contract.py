@@ -85,7 +85,8 @@ class Events:
     def batch_finished(self, batch: Batch) -> None:
         self._add("batch", batch.id)
 
-    def replica_lost(self, replica: int) -> None:
+    def replica_lost(self, replica: int, how: str) -> None:
+        assert how
         self._add("lost", replica)
 
     def replica_ready(self, replica: int) -> None:

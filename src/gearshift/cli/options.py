@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 import msgspec
@@ -121,5 +121,8 @@ def _described(hint: Any) -> tuple[Any, str]:
     if get_origin(hint) is not Annotated:
         return hint, ""
     type_, *metas = get_args(hint)
-    type_ = next((inner for inner in get_args(type_) if inner is not NoneType), type_)
+    if get_origin(type_) is Literal:
+        type_ = click.Choice(get_args(type_))
+    else:
+        type_ = next((inner for inner in get_args(type_) if inner is not NoneType), type_)
     return type_, next((m.description for m in metas if isinstance(m, msgspec.Meta) and m.description), "")
