@@ -178,8 +178,8 @@ def test_a_poisonous_row_fails_its_request_at_once_and_no_other_row_of_it_runs_a
 
     async def use(service: Service, backend: DeadlyBackend) -> None:
         poison = asyncio.ensure_future(service.infer(samples(7, 0, 0, 0, 0, 0, 0, 0, 2, 2)))
-        await asyncio.sleep(0)  # eight rows run, two wait
         innocent = asyncio.ensure_future(service.infer(samples(4)))
+        await asyncio.sleep(0)  # eight rows run, two and the innocent one wait
         answer = await poison
         assert answer.outcome == "failed"
         assert answer.reason.startswith("4 workers of model 'small' ended while they ran this request")
