@@ -65,7 +65,7 @@ class Recovery:
                 sample.poisonous = True
                 sample.error = (
                     f"{sample.attempt} workers of model {self._models[model]!r} ended while they ran this request, "
-                    "the last of them nothing else; it is not run again"
+                    "the last of them with nothing beside it; it is not run again"
                 )
                 ended.append(sample)
             else:

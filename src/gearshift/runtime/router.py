@@ -179,22 +179,24 @@ class Router:
 
     # Faults.
 
-    def replica_lost(self, replica: int, now_ns: int) -> None:
-        """Route around the replica until it is back: what waited for it moves, what it ran runs again, apart."""
-        self._lost[replica] = True
+    def replicas_lost(self, replicas: Sequence[int], now_ns: int) -> None:
+        """Route around replicas of one worker until they are back: what waited moves, what ran runs again, apart."""
+        for replica in replicas:
+            self._lost[replica] = True
         self._share_among_the_living()
-        was_running, self._running[replica] = self._running[replica], ()
-        queued = self._queues[replica].clear()
-        self._queued -= len(queued)
-        for sample in queued:
-            sample.queue_ns += now_ns - sample.entered_ns
-            self._place(sample, now_ns)
-        self._run_apart(replica, was_running, now_ns)
-        if self._in_batch[replica]:
-            self._in_batch[replica] = False
-            for device in self._spans[replica]:
-                self._busy[device] = False
-        self._touched.extend(self._spans[replica])
+        for replica in replicas:
+            queued = self._queues[replica].clear()
+            self._queued -= len(queued)
+            for sample in queued:
+                sample.queue_ns += now_ns - sample.entered_ns
+                self._place(sample, now_ns)
+            was_running, self._running[replica] = self._running[replica], ()
+            self._run_apart(replica, was_running, now_ns)
+            if self._in_batch[replica]:
+                self._in_batch[replica] = False
+                for device in self._spans[replica]:
+                    self._busy[device] = False
+            self._touched.extend(self._spans[replica])
         self._start_on_touched(now_ns)
 
     def replica_ready(self, replica: int, now_ns: int) -> None:

@@ -308,14 +308,15 @@ class Service:
         self.router.batch_finished(batch.replica, now_ns)
         self._arm_wake()
 
-    def replica_lost(self, replica: int, how: str) -> None:
-        """Serve on without it."""
-        replica_id = self._tables.replica_ids[replica]
-        self._ready_replicas.discard(replica)
-        self._metrics.restarted(replica_id)
-        self._tell_replicas(replica)
-        self._journal.write("replica_lost", replica=replica_id, how=how)
-        self.router.replica_lost(replica, self._clock.now_ns())
+    def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
+        """Serve on without them."""
+        for replica in replicas:
+            replica_id = self._tables.replica_ids[replica]
+            self._ready_replicas.discard(replica)
+            self._metrics.restarted(replica_id)
+            self._tell_replicas(replica)
+            self._journal.write("replica_lost", replica=replica_id, how=how)
+        self.router.replicas_lost(replicas, self._clock.now_ns())
         self._arm_wake()
 
     def replica_ready(self, replica: int) -> None:

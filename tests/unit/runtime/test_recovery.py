@@ -66,9 +66,10 @@ class Bench:
         self.router.samples_finished(self.index(replica), samples, int(ms * MS))
         self.router.batch_finished(self.index(replica), int(ms * MS))
 
-    def lose(self, replica: str, ms: float) -> None:
-        self.running.pop(replica, None)
-        self.router.replica_lost(self.index(replica), int(ms * MS))
+    def lose(self, *replicas: str, ms: float) -> None:
+        for replica in replicas:
+            self.running.pop(replica, None)
+        self.router.replicas_lost([self.index(replica) for replica in replicas], int(ms * MS))
 
     def ready(self, replica: str, ms: float) -> None:
         self.router.replica_ready(self.index(replica), int(ms * MS))
@@ -82,7 +83,7 @@ class Bench:
             name, samples = next(iter(self.running.items()))
             if self.killers & {sample.sequence for sample in samples}:
                 self.deaths += 1
-                self.lose(name, ms)
+                self.lose(name, ms=ms)
                 self.ready(name, ms)
             else:
                 self.finish(name, ms)
@@ -99,7 +100,7 @@ def test_what_a_lost_replica_ran_runs_again_on_another_in_halves_and_apart_from_
     bench = Bench(small_plan(PAIR, small_gear(PAIR, "a", shares=shares)))
     bench.arrive(0, 1, 2)
     bench.arrive(3, 4, ms=1)
-    bench.lose("a0", 2)
+    bench.lose("a0", ms=2)
     bench.finish("a1", 3)
     bench.finish("a1", 4)
     bench.finish("a1", 5)
@@ -113,7 +114,7 @@ def test_what_only_waited_moves_to_another_replica_and_that_counts_as_no_attempt
     bench = Bench(small_plan(PAIR, small_gear(PAIR, "a", shares=shares)))
     bench.arrive(0)
     waiting = bench.arrive(1, 2, ms=1)
-    bench.lose("a0", 2)
+    bench.lose("a0", ms=2)
     assert bench.router.queue_lengths() == [0, 2]
     assert [sample.attempt for sample in waiting] == [1, 1]
     assert bench.samples[0].attempt == 2
@@ -123,7 +124,7 @@ def test_without_another_replica_both_wait_until_theirs_is_back() -> None:
     bench = Bench(small_plan(ONE, small_gear(ONE, "a", largest=1)))
     bench.arrive(0)
     bench.arrive(1, ms=1)
-    bench.lose("a0", 2)
+    bench.lose("a0", ms=2)
     assert (bench.answered, bench.router.waiting, bench.router.queue_lengths()) == ([], 2, [0])
     bench.ready("a0", 50)
     bench.finish("a0", 51)
@@ -132,11 +133,22 @@ def test_without_another_replica_both_wait_until_theirs_is_back() -> None:
     assert (bench.answered, bench.errors(), bench.router.waiting) == ([0, 1], {}, 0)
 
 
+def test_nothing_starts_on_the_other_replicas_of_a_lost_worker() -> None:
+    placed = {"a0": "d0", "b0": "d0"}
+    low = small_gear(placed, "a b", (0.5,), minimum={"b0": 2}, wait_ms={"b0": 5})
+    bench = Bench(small_plan(placed, low))
+    bench.arrive(0)
+    bench.finish("a0", 1, certainty=0.0)  # waits for b0 until 6 ms
+    bench.lose("a0", "b0", ms=6)
+    assert bench.started == [("a0", [0])]
+    assert bench.samples[0].degraded_by == "no worker of model 'b' is running"
+
+
 def test_queue_and_run_times_count_on_over_a_loss() -> None:
     bench = Bench(small_plan(ONE, small_gear(ONE, "a", largest=1)))
     bench.arrive(0)
     (waited,) = bench.arrive(1, ms=1)
-    bench.lose("a0", 4)
+    bench.lose("a0", ms=4)
     bench.ready("a0", 50)
     bench.finish("a0", 55)
     bench.finish("a0", 57)
@@ -149,9 +161,9 @@ def test_a_client_s_deadline_that_leaves_no_time_for_another_run_ends_it() -> No
     bench = Bench(small_plan(PAIR, small_gear(PAIR, "a", largest=1)))
     bench.arrive(0, deadline_ns=12 * MS)  # to run again takes 10 ms
     bench.arrive(1, deadline_ns=13 * MS)
-    bench.lose("a0", 3)
+    bench.lose("a0", ms=3)
     assert bench.errors() == {0: "the worker of model 'a' ended while it ran this request; try again later"}
-    bench.lose("a1", 3)
+    bench.lose("a1", ms=3)
     bench.ready("a0", 3)
     assert bench.started[-1] == ("a0", [1])
 
@@ -159,7 +171,7 @@ def test_a_client_s_deadline_that_leaves_no_time_for_another_run_ends_it() -> No
 def test_a_deadline_that_only_the_objective_gave_ends_nothing() -> None:
     bench = Bench(small_plan(PAIR, small_gear(PAIR, "a")))
     bench.arrive(0, deadline_ns=5 * MS, deadline_is_default=True)
-    bench.lose("a0", 3)
+    bench.lose("a0", ms=3)
     assert bench.started[-1] == ("a1", [0])
 
 
@@ -167,7 +179,7 @@ def test_a_deadline_that_only_the_objective_gave_ends_nothing() -> None:
 def test_who_waits_for_a_worker_in_vain_is_told_so_when_its_time_is_over(deadline_ns: int, over_ms: int) -> None:
     bench = Bench(small_plan(ONE, small_gear(ONE, "a", largest=1)))
     bench.arrive(0, deadline_ns=deadline_ns)
-    bench.lose("a0", 2)
+    bench.lose("a0", ms=2)
     assert bench.router.next_wake_ns() == over_ms * MS + 1
     bench.wake(over_ms)
     assert bench.answered == []
@@ -180,7 +192,7 @@ def test_who_waits_for_a_worker_in_vain_is_told_so_when_its_time_is_over(deadlin
 
 def test_a_sample_that_arrives_without_any_replica_waits_for_one() -> None:
     bench = Bench(small_plan(ONE, small_gear(ONE, "a")))
-    bench.lose("a0", 0)
+    bench.lose("a0", ms=0)
     bench.arrive(0, ms=1)
     assert (bench.answered, bench.router.waiting) == ([], 1)
     bench.ready("a0", 5)
@@ -193,7 +205,7 @@ def test_whoever_waits_for_a_lost_model_goes_to_the_first_of_the_next_gear() -> 
     bench = Bench(small_plan(CASCADE, low, high, alpha=8.0))
     bench.arrive(0)
     bench.arrive(1, ms=1)
-    bench.lose("a0", 2)
+    bench.lose("a0", ms=2)
     bench.router.tick(100 * MS)
     assert bench.router.gear == 1
     assert bench.started[-1] == ("b0", [1])  # 0 ran when its worker ended, and is run again where it ran
@@ -203,13 +215,13 @@ def test_a_cancelled_sample_does_not_run_again() -> None:
     bench = Bench(small_plan(ONE, small_gear(ONE, "a", largest=1)))
     first, second = bench.arrive(0), bench.arrive(1)
     runs = bench.arrive(2)
-    bench.lose("a0", 1)
+    bench.lose("a0", ms=1)
     bench.router.cancel(first, 2 * MS)
     bench.router.cancel(second, 2 * MS)
     bench.ready("a0", 3)
     assert bench.started[-1] == ("a0", [2])
     bench.router.cancel(runs, 4 * MS)
-    bench.lose("a0", 5)
+    bench.lose("a0", ms=5)
     bench.ready("a0", 6)
     assert bench.started[-1] == ("a0", [2])
     assert bench.router.waiting == 0
@@ -236,7 +248,7 @@ def test_a_killer_that_ran_alone_gets_a_second_worker_and_no_third() -> None:
     bench.run_to_the_end(1)
     assert bench.deaths == 2
     assert bench.errors() == {
-        0: "2 workers of model 'a' ended while they ran this request, the last of them nothing else; "
+        0: "2 workers of model 'a' ended while they ran this request, the last of them with nothing beside it; "
         "it is not run again"
     }
 
@@ -260,7 +272,7 @@ def lost_later_stage(*, refuse: bool) -> Bench:
     bench.arrive(1)
     bench.finish("a0", 1, certainty=0.0)
     bench.finish("a0", 2, certainty=0.0)
-    bench.lose("b0", 3)
+    bench.lose("b0", ms=3)
     return bench
 
 
@@ -288,7 +300,7 @@ def test_with_another_replica_of_the_stage_nothing_is_degraded() -> None:
     bench.arrive(1)
     bench.finish("a0", 1, certainty=0.0)
     bench.finish("a0", 2, certainty=0.0)
-    bench.lose("b0", 3)
+    bench.lose("b0", ms=3)
     bench.finish("b1", 4)
     bench.finish("b1", 5)
     assert [(sample.error, sample.degraded_by, sample.stage) for sample in bench.samples.values()] == [("", "", 1)] * 2
@@ -300,8 +312,8 @@ def test_suspects_of_a_stage_that_is_lost_altogether_keep_their_answers_too() ->
     bench = Bench(small_plan(placed, small_gear(placed, "a b", (0.5,), shares={"b0": 1.0, "b1": 0.0})))
     bench.arrive(0, 1, 2, 3)
     bench.finish("a0", 1, certainty=0.0)
-    bench.lose("b0", 2)  # b1 runs one half, the other waits
-    bench.lose("b1", 3)
+    bench.lose("b0", ms=2)  # b1 runs one half, the other waits
+    bench.lose("b1", ms=3)
     assert [sample.degraded_by for sample in bench.samples.values()] == ["no worker of model 'b' is running"] * 4
     assert sorted(bench.answered) == [0, 1, 2, 3]
 
@@ -311,7 +323,7 @@ def test_a_deadline_that_leaves_no_time_at_a_later_stage_gives_the_answer_of_the
     bench = Bench(small_plan(placed, small_gear(placed, "a b", (0.5,))))
     (sample,) = bench.arrive(0, deadline_ns=12 * MS)
     bench.finish("a0", 1, certainty=0.0)
-    bench.lose("b0", 3)
+    bench.lose("b0", ms=3)
     assert (sample.degraded_by, bench.answered) == ("the worker of model 'b' ended while it ran this request", [0])
 
 
@@ -324,6 +336,6 @@ def test_a_gear_without_the_lost_stage_answers_undegraded() -> None:
     bench.finish("a0", 1, certainty=0.0)
     bench.finish("a0", 2, certainty=0.0)
     bench.router.tick(100 * MS)
-    bench.lose("b0", 101)
+    bench.lose("b0", ms=101)
     waited = bench.samples[1]
     assert (waited.degraded_by, waited.stage, bench.router.gear) == ("", 0, 1)

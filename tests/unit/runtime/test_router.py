@@ -97,7 +97,7 @@ class Bench:
 
     def lose(self, replica: str, ms: float) -> None:
         self.running.pop(replica, None)
-        self.router.replica_lost(self.index(replica), int(ms * MS))
+        self.router.replicas_lost([self.index(replica)], int(ms * MS))
 
     def ready(self, replica: str, ms: float) -> None:
         self.router.replica_ready(self.index(replica), int(ms * MS))

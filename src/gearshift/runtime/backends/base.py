@@ -33,8 +33,8 @@ class BatchEvents(Protocol):
         """All samples were reported; the replica's devices are free."""
         ...
 
-    def replica_lost(self, replica: int, how: str) -> None:
-        """The replica's worker is gone, as `how` says (words that follow "the worker"), and is being started again.
+    def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
+        """The worker of these replicas is gone, as `how` says (words that follow "the worker"), and is started again.
 
         Batches it ran will not be reported.
         """

@@ -241,15 +241,12 @@ class LocalBackend:
         self._events.batch_finished(batch)
 
     def _worker_ended(self, slot: _Slot, how: str) -> None:
-        """Tell of idle replicas first, so that nothing is started on them when the running one's devices are freed."""
-        busy = {batch.replica for batch in slot.running.values()}
         slot.worker = None
         slot.running.clear()
         if self._stopped or self._events is None:
             return
         slot.restart = asyncio.get_running_loop().create_task(self._restart(slot, how))
-        for replica in sorted(slot.replicas, key=lambda r: (r in busy, r)):
-            self._events.replica_lost(replica, how)
+        self._events.replicas_lost(slot.replicas, how)
 
     async def _restart(self, slot: _Slot, how: str) -> None:
         """Start the worker again until it stays; each attempt waits twice as long as the one before, up to a bound."""
