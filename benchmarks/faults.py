@@ -42,6 +42,7 @@ LONGEST_S = 60.0
 LARGEST_BATCH = 8
 CLIENTS = 16
 HANG_S = 1.0
+PAUSE_S = 0.02
 REPLICAS_OF_WORKER = (1, 2)
 
 # What is served ------------------------------------------------------------------------------------------------------
@@ -328,9 +329,12 @@ class Load:
         connection = await Connection.open(self.server)
         while not self.stopping.is_set():
             what = FORWARDED if self.rng.random() < forwarded else CERTAIN
-            if await self.ask(connection, what, seconds) == 0:
+            status = await self.ask(connection, what, seconds)
+            if status == 0:
                 connection.writer.close()
                 connection = await Connection.open(self.server)
+            elif status != 200:
+                await asyncio.sleep(PAUSE_S)
         await self.close(connection)
 
     async def ask(
@@ -518,7 +522,7 @@ async def stop_idle(folder: Path, rng: random.Random) -> Tally:
 
 
 async def vanish(folder: Path, rng: random.Random) -> Tally:
-    """Half of many clients close their connections at once while their requests wait or run."""
+    """Half of many clients close their connections at once while their requests wait or run, others in a body."""
     async with serving(folder) as server:
         load = Load(server, rng)
         connections = [await Connection.open(server) for _ in range(2 * CLIENTS)]
@@ -532,6 +536,11 @@ async def vanish(folder: Path, rng: random.Random) -> Tally:
         gone = set(rng.sample(range(len(connections)), CLIENTS))
         for i in gone:
             connections[i].writer.transport.abort()
+        for _ in range(CLIENTS // 2):
+            half = await Connection.open(server)
+            half.writer.write(b"POST /v2/models/faults/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{")
+            await half.writer.drain()
+            half.writer.transport.abort()
         load.tally.vanished += len(gone)
         stay = [i for i in range(len(connections)) if i not in gone]
         await asyncio.gather(*(load.count_answer(connections[i], numbers[i]) for i in stay))
@@ -556,7 +565,10 @@ async def are_in(server: Server, samples: int) -> bool:
 
 
 async def shutdown(folder: Path, rng: random.Random) -> Tally:
-    """SIGTERM while batches run and queues are full; what was accepted is answered, what comes then is refused."""
+    """SIGTERM while batches run and queues are full, perhaps with a worker that has just been killed or stopped.
+
+    What was accepted is answered, what comes then is refused.
+    """
     async with serving(folder) as server:
         load = Load(server, rng)
         connections = [await Connection.open(server) for _ in range(2 * CLIENTS)]
@@ -566,6 +578,8 @@ async def shutdown(folder: Path, rng: random.Random) -> Tally:
         for connection, number in zip(connections, numbers, strict=True):
             connection.ask(number, CERTAIN, rng.choice([0.01, 0.03]))
         await server.until(lambda: are_in(server, len(numbers)))
+        if hit := rng.choice([None, signal.SIGKILL, signal.SIGSTOP]):
+            os.kill(rng.choice(server.workers()), hit)
         server.process.send_signal(signal.SIGTERM)
         await asyncio.gather(
             *(load.count_answer(connection, number) for connection, number in zip(connections, numbers, strict=True)),

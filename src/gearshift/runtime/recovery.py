@@ -1,7 +1,7 @@
 """Samples that have lost their worker: who of them runs again, and where they wait for it."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from gearshift.policies.recovery import (
     DEGRADE,
@@ -41,7 +41,7 @@ class Recovery:
         self._models, self._run_ns = models, run_ns
         self._longest_retry_ns, self._refuse_lost_stage = longest_retry_ns, refuse_lost_stage
         self._groups: list[deque[list[Sample]]] = [deque() for _ in models]
-        self._stranded: list[Sample] = []
+        self._stranded: dict[int, Sample] = {}
         self.count = 0
         self.next_ns: int | None = None
 
@@ -84,7 +84,7 @@ class Recovery:
         self._limit(sample, 0, now_ns)
         if not self._end(sample, self._no_worker(model), now_ns):
             sample.entered_ns = now_ns
-            self._stranded.append(sample)
+            self._stranded[sample.sequence] = sample
             self.count += 1
             self._remember((sample,))
             return True
@@ -104,7 +104,8 @@ class Recovery:
 
     def take_stranded(self, now_ns: int) -> list[Sample]:
         """All samples that wait for a replica, in the order in which they came."""
-        gone, self._stranded = self._stranded, []
+        gone = list(self._stranded.values())
+        self._stranded.clear()
         self.count -= len(gone)
         return _waited(gone, now_ns)
 
@@ -112,24 +113,38 @@ class Recovery:
 
     def end_answered(self, model: int, now_ns: int) -> list[Sample]:
         """The samples in groups of `model`, which has no replica left, that an earlier stage has answered."""
-        ended = self._take(self._groups[model], lambda sample: sample.visited != 0, now_ns)
-        for sample in ended:
+        answered = [sample for group in self._groups[model] for sample in group if sample.visited]
+        for sample in answered:
+            self.remove(sample)
             self._end(sample, self._no_worker(model), now_ns)
-        return ended
+        return _waited(answered, now_ns)
 
     def end_expired(self, now_ns: int) -> list[Sample]:
         """The samples whose time to run is over."""
-        ended = self._take(self._all(), lambda sample: _run_by_ns(sample) < now_ns, now_ns)
+        ended = [sample for sample in self._all() if _run_by_ns(sample) < now_ns]
         for sample in ended:
+            self.remove(sample)
             self._end(sample, "the worker that held this request ended, and no other was free in time", now_ns)
         self.next_ns = None
-        for group in self._all():
-            self._remember(group)
-        return ended
+        self._remember(self._all())
+        return _waited(ended, now_ns)
 
     def remove(self, sample: Sample) -> bool:
         """Take `sample` out; False where it is not here."""
-        return self.count > 0 and bool(self._take(self._all(), lambda other: other is sample, sample.entered_ns))
+        if self._stranded.pop(sample.sequence, None) is None and not self._remove_from_group(sample):
+            return False
+        self.count -= 1
+        return True
+
+    def _remove_from_group(self, sample: Sample) -> bool:
+        for groups in self._groups:
+            for group in groups:
+                if sample in group:
+                    group.remove(sample)
+                    if not group:
+                        groups.remove(group)
+                    return True
+        return False
 
     def _end(self, sample: Sample, reason: str, now_ns: int) -> bool:
         """Give a sample its last answer or its error; False where it may wait."""
@@ -153,17 +168,8 @@ class Recovery:
             deadline_ns = sample.request.order_deadline_ns
             sample.run_by_ns = retry_until_ns(now_ns, self._longest_retry_ns, deadline_ns, run_ns)
 
-    def _all(self) -> list[list[Sample]]:
-        return [*(group for groups in self._groups for group in groups), self._stranded]
-
-    def _take(self, groups: Iterable[list[Sample]], holds: Callable[[Sample], bool], now_ns: int) -> list[Sample]:
-        taken: list[Sample] = []
-        for group in groups:
-            taken += [sample for sample in group if holds(sample)]
-            group[:] = [sample for sample in group if not holds(sample)]
-        self.count -= len(taken)
-        self._groups = [deque(group for group in of_model if group) for of_model in self._groups]
-        return _waited(taken, now_ns)
+    def _all(self) -> list[Sample]:
+        return [*(sample for groups in self._groups for group in groups for sample in group), *self._stranded.values()]
 
     def _remember(self, samples: Sequence[Sample]) -> None:
         for sample in samples:

@@ -33,6 +33,14 @@ def test_certificate_and_key_come_together(one):
         ServerSettings(**{one: "a.pem"})
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("longest_retry_s", -1), ("shortest_hang_s", 0), ("probe_s", 0), ("probe_s", float("nan"))]
+)
+def test_times_for_failing_workers_have_bounds(field, value):
+    with pytest.raises(InvalidInput, match=f"{field} is"):
+        ServerSettings(**{field: value})
+
+
 @pytest.mark.parametrize(("host", "loopback"), [("127.0.0.1", True), ("127.0.0.2", True), ("0.0.0.0", False)])
 def test_only_this_machine_reaches_a_loopback_address(host, loopback):
     with socket.socket() as sock:
