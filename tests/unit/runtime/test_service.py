@@ -155,7 +155,7 @@ def test_a_request_that_waits_for_its_worker_in_vain_fails_in_time():
         assert answer.reason.startswith("the worker that held this request ended, and no other was free in time")
         assert await service.drain(LONGEST_S)
 
-    serve(use, recovery=Recovery(("large", "small"), longest_retry_ns=10_000_000))
+    serve(use, recovery=Recovery(("large", "small"), longest_retry_ns=1_000_000))
 
 
 class DeadlyBackend(EmulatedBackend):
