@@ -61,7 +61,7 @@ class Sample:
     attempt: int = 1
     """Counts the runs that were lost with their worker, and the next."""
     run_by_ns: int | None = None
-    """By when it must run, once it has lost a worker that ran it or that it waited for."""
+    """By when it must run, once it has lost a worker that ran it, or has none to wait for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

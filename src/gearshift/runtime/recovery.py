@@ -25,9 +25,10 @@ class Recovery:
     A group stays with its model: the first replica of it that is idle takes it.  `count` are all samples here;
     `next_ns` is when the time of the first may be over (too early where others of them have left).
 
-    Samples run again within `longest_retry_ns`, and where the client gave a deadline, in time for it by `run_ns`
-    (replicas, sizes), the profiled time of batches.  One that an earlier stage has answered does not wait for a
-    replica: it keeps that answer, or is refused with `refuse_lost_stage`.
+    A sample runs again within `longest_retry_ns` of its last run, or of when it had no replica to wait for, and where
+    the client gave a deadline, in time for it by `run_ns` (replicas, sizes), the profiled time of batches.  One that an
+    earlier stage has answered does not wait for a replica: it keeps that answer, or is refused with
+    `refuse_lost_stage`.
     """
 
     def __init__(
@@ -81,7 +82,8 @@ class Recovery:
 
     def keep(self, sample: Sample, model: int, now_ns: int) -> bool:
         """Keep a sample for which `model` has no replica, unless it ends now."""
-        self._limit(sample, 0, now_ns)
+        if sample.run_by_ns is None:
+            self._limit(sample, 0, now_ns)
         if not self._end(sample, self._no_worker(model), now_ns):
             sample.entered_ns = now_ns
             self._stranded[sample.sequence] = sample
@@ -163,10 +165,9 @@ class Recovery:
         return f"no worker of model {self._models[model]!r} is running"
 
     def _limit(self, sample: Sample, run_ns: int, now_ns: int) -> None:
-        """Say by when `sample` must run, when it loses a worker for the first time."""
-        if sample.run_by_ns is None:
-            deadline_ns = sample.request.order_deadline_ns
-            sample.run_by_ns = retry_until_ns(now_ns, self._longest_retry_ns, deadline_ns, run_ns)
+        """Say by when `sample` must run, which has lost a worker now."""
+        deadline_ns = sample.request.order_deadline_ns
+        sample.run_by_ns = retry_until_ns(now_ns, self._longest_retry_ns, deadline_ns, run_ns)
 
     def _all(self) -> list[Sample]:
         return [*(sample for groups in self._groups for group in groups for sample in group), *self._stranded.values()]

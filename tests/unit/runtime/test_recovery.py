@@ -253,6 +253,23 @@ def test_a_killer_that_ran_alone_gets_a_second_worker_and_no_third() -> None:
     }
 
 
+def test_companions_outlast_a_killer_that_takes_its_time_at_every_halving() -> None:
+    bench = Bench(small_plan(ONE, small_gear(ONE, "a", largest=16)), killers=[5])
+    bench.arrive(*range(16))
+    ms = 0.0
+    while bench.running:
+        ((name, samples),) = bench.running.items()
+        if 5 in [sample.sequence for sample in samples]:
+            ms += 0.9 * LONGEST_RETRY_MS
+            bench.lose(name, ms=ms)
+            bench.ready(name, ms)
+        else:
+            bench.finish(name, ms)
+        bench.wake(ms)
+    assert sorted(bench.answered) == list(range(16))
+    assert list(bench.errors()) == [5]
+
+
 def test_several_killers_among_many_are_found_and_nobody_else_fails() -> None:
     bench = Bench(small_plan(PAIR, small_gear(PAIR, "a", largest=16)), killers=[3, 4, 40])
     for sequence in range(60):
