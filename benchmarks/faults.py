@@ -642,6 +642,7 @@ def table(tallies: dict[str, Tally]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=200, help="in all, dealt out over the kinds")
+    parser.add_argument("--longest-s", type=float, default=float("inf"), help="begin no round after so many seconds")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", action="append", choices=sorted(KINDS), help="this kind alone; may be repeated")
     arguments = parser.parse_args()
@@ -649,6 +650,8 @@ def main() -> int:
     tallies = {kind: Tally() for kind in kinds}
     begun, sound = time.monotonic(), True
     for number in range(arguments.rounds):
+        if time.monotonic() - begun > arguments.longest_s:
+            break
         kind = kinds[number % len(kinds)]
         seed = arguments.seed + number // len(kinds)
         try:
