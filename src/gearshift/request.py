@@ -54,6 +54,14 @@ class Sample:
     error: str = ""
     degraded_by: str = ""
     """Why an earlier stage answered than its certainty asked for."""
+    refused: bool = False
+    """Whether `error` is that a model had no worker, and so no fault of the request."""
+    poisonous: bool = False
+    """Whether `error` is that workers ended of this sample."""
+    attempt: int = 1
+    """Counts the runs that were lost with their worker, and the next."""
+    run_by_ns: int | None = None
+    """By when it must run, once it has lost a worker that ran it, or has none to wait for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,8 +85,10 @@ class Events:
     def batch_finished(self, batch: Batch) -> None:
         self._add("batch", batch.id)
 
-    def replica_lost(self, replica: int) -> None:
-        self._add("lost", replica)
+    def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
+        assert how
+        for replica in replicas:
+            self._add("lost", replica)
 
     def replica_ready(self, replica: int) -> None:
         self._add("ready", replica)

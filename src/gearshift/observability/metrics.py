@@ -8,12 +8,12 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from gearshift.policies.batching import FULL, LONGEST_WAIT
+from gearshift.policies.batching import FULL, LONGEST_WAIT, RETRY
 from gearshift.request import Answer
 
 SECONDS = tuple(base * 10.0**power for power in range(-4, 2) for base in (1, 2, 5))
 BATCH_SIZES = tuple(float(1 << power) for power in range(11))
-REASONS = {FULL: "full", LONGEST_WAIT: "longest_wait"}
+REASONS = {FULL: "full", LONGEST_WAIT: "longest_wait", RETRY: "retry"}
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -22,7 +22,11 @@ class Watched(Protocol):
 
     gear: int
     rate_qps: float
-    waiting: int
+
+    @property
+    def waiting(self) -> int:
+        """Samples that wait."""
+        ...
 
 
 class Serving(Protocol):
@@ -77,6 +81,9 @@ class NoMetrics:
     def restarted(self, replica: str) -> None:
         """Forget it."""
 
+    def replicas_ready(self, model: str, count: int) -> None:
+        """Forget it."""
+
     def totals(self, operator: str) -> Totals:
         """Nothing."""
         return Totals()
@@ -128,6 +135,7 @@ class Metrics:
             "gearshift_ready", "1 when requests are let in and no model lacks a worker.", registry=registry
         )
         self._last_gear = Gauge("gearshift_last_gear", "The plan's last gear, the cheapest.", registry=registry)
+        self._replicas = Gauge("gearshift_replicas_ready", "Replicas that serve.", ["model"], registry=registry)
         self._gear = Gauge("gearshift_gear", "The gear in force, from 0.", registry=registry)
         self._load = Gauge("gearshift_load_qps", "Arrivals per second that were measured last.", registry=registry)
         self._waiting = Gauge("gearshift_waiting_requests", "Samples that wait in queues.", registry=registry)
@@ -179,6 +187,10 @@ class Metrics:
     def restarted(self, replica: str) -> None:
         """Count a worker that ended."""
         self._counter(self._restarts, "restarts", replica).inc()
+
+    def replicas_ready(self, model: str, count: int) -> None:
+        """Say how many replicas of `model` serve."""
+        self._replicas.labels(model).set(count)
 
     def totals(self, operator: str) -> Totals:
         """What the metrics of `operator` add up to."""

@@ -3,6 +3,8 @@
 NOT_YET = 0
 FULL = 1
 LONGEST_WAIT = 2
+RETRY = 3
+"""A batch of samples that have lost their worker; `start_reason` never says it."""
 
 
 def start_reason(

@@ -319,9 +319,11 @@ class Bench:
         if self._finished is not None and not self._finished.done():
             self._finished.set_result((done, body))
 
-    def _ended(self) -> None:
+    def _ended(self, how: str) -> None:
         if self._finished is not None and not self._finished.done():
-            self._finished.set_exception(ModelFailed(f"model {self._running!r} ended its worker while it ran a batch"))
+            self._finished.set_exception(
+                ModelFailed(f"model {self._running!r} ended its worker while it ran a batch: it {how}")
+            )
 
 
 def _run(main: Any) -> list[MeasuredModel]:

@@ -31,7 +31,9 @@ class ReplicaToLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Load these replicas from the `gearshift.toml` at `project`; answered by `Loaded` for each, or `LoadFailed`.
+    """Load these replicas from the `gearshift.toml` at `project`; answered by `Loaded` or `LoadFailed` for each.
+
+    The first `LoadFailed` is the last answer, and the worker ends, unless it is to `keep_others`.
 
     `device_kind` says where PyTorch modules and ONNX files go; a worker sees no other CUDA devices than its own.
 
@@ -42,6 +44,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     replicas: tuple[ReplicaToLoad, ...]
     inputs: tuple[TensorSpec, ...] = ()
     device_kind: str = "cpu"
+    keep_others: bool = False
 
 
 class RunPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,6 +60,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     batch: int
     replica: int
     parts: tuple[RunPart, ...]
+
+
+class Ping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """Answer with `Pong`."""
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
@@ -81,7 +88,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """A replica could not be loaded, and why; the worker ends."""
+    """A replica could not be loaded, and why."""
 
     replica: int
     model: str
@@ -108,6 +115,10 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     first_failure: str = ""
 
 
-ToWorker = Load | Run | Stop
-ToRouter = Loaded | LoadFailed | Done
-Message = Load | Run | Stop | Loaded | LoadFailed | Done
+class Pong(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """The worker lives, and has done all that it was told before."""
+
+
+ToWorker = Load | Run | Ping | Stop
+ToRouter = Loaded | LoadFailed | Done | Pong
+Message = Load | Run | Ping | Stop | Loaded | LoadFailed | Done | Pong

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from gearshift.decisions import Decision, LogRow
 from gearshift.plan_tables import PlanTables, whole_shares
-from gearshift.policies.batching import NOT_YET, batch_size, start_reason
+from gearshift.policies.batching import NOT_YET, RETRY, batch_size, start_reason
 from gearshift.policies.forwarding import ANSWER, next_model
 from gearshift.policies.gear_shift import gear_in_force
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arrival_rate_qps
@@ -19,11 +19,14 @@ from gearshift.policies.order import replica_key
 from gearshift.policies.routing import carry_turns, choose_replica
 from gearshift.request import Sample
 from gearshift.runtime.queue import WaitingQueue
+from gearshift.runtime.recovery import Recovery
 
 Start = Callable[[int, list[Sample], int], None]
 Answered = Callable[[Sample], None]
 Log = Callable[[LogRow], None]
 Shifted = Callable[[int, int], None]
+
+WITHDRAWN = "nobody waits for this answer any more"
 
 
 class Router:
@@ -31,6 +34,8 @@ class Router:
 
     `start(replica, samples, reason)` hands a batch to the backend; `answered(sample)` hands back a sample that has
     its result or its error; `log(row)` and `shifted(from, to)` tell what was decided.
+
+    `recovery` decides what becomes of samples whose replica is lost.
     """
 
     def __init__(
@@ -41,9 +46,11 @@ class Router:
         answered: Answered,
         log: Log | None = None,
         shifted: Shifted | None = None,
+        recovery: Recovery | None = None,
     ) -> None:
         self._tables = tables
         self._start, self._answered, self._log, self._shifted = start, answered, log, shifted
+        self._recovery = recovery or Recovery(tables.models)
         self._replicas, self._models = len(tables.replica_ids), len(tables.models)
         self._model_of: list[int] = tables.replica_model.tolist()
         self._model_begin: list[int] = tables.model_begin.tolist()
@@ -62,7 +69,7 @@ class Router:
 
         self.gear = 0
         self.rate_qps = 0.0
-        self.waiting = 0
+        self._queued = 0
         self._queues = [WaitingQueue(tables.starvation_ns) for _ in range(self._replicas)]
         self._running: list[Sequence[Sample]] = [() for _ in range(self._replicas)]
         self._in_batch = [False] * self._replicas
@@ -79,6 +86,11 @@ class Router:
         self._ticked_ns = 0
         self._last_arrivals: deque[int] = deque(maxlen=METER_KEEPS_ARRIVALS)
         self._share_turns()
+
+    @property
+    def waiting(self) -> int:
+        """Samples that wait, in queues or for another worker."""
+        return self._queued + self._recovery.count
 
     # Events, in the order in which they are taken at one instant.
 
@@ -97,15 +109,7 @@ class Router:
                 continue
             sample.visited |= 1 << model
             sample.model = model
-            following = next_model(
-                self._stage_of[self.gear * self._models + model],
-                sample.certainty,
-                sample.visited,
-                self._stage_count[self.gear],
-                self._stage_models,
-                self._thresholds,
-                self.gear * self._tables.most_stages,
-            )
+            following = self._next_model(sample)
             if following == ANSWER:
                 self._write(now_ns, Decision.ANSWER, sample.sequence, model, self.gear)
                 self._answered(sample)
@@ -149,10 +153,11 @@ class Router:
 
     def arrive(self, samples: Sequence[Sample], now_ns: int) -> None:
         """Meter and queue the samples of one request at the first stage of the gear in force."""
+        first = self._first_model()
         for sample in samples:
             self._arrived_since_tick += 1
             self._last_arrivals.append(now_ns)
-            self._route(sample, self._stage_models[self.gear * self._tables.most_stages], now_ns)
+            self._route(sample, first, now_ns)
         self._start_on_touched(now_ns)
 
     def wake(self, now_ns: int) -> None:
@@ -160,51 +165,68 @@ class Router:
         due = [(at, device) for device, at in enumerate(self._wake_ns) if at is not None and at <= now_ns]
         for _, device in sorted(due):
             self._start_on(device, now_ns)
+        if self._recovery.count:
+            for sample in self._recovery.end_expired(now_ns):
+                self._end(sample, now_ns)
 
     def next_wake_ns(self) -> int | None:
         """When `wake` is due next."""
-        return min((at for at in self._wake_ns if at is not None), default=None)
+        first_ns = min((at for at in self._wake_ns if at is not None), default=None)
+        expires_ns = self._recovery.next_ns if self._recovery.count else None
+        if first_ns is None or expires_ns is None:
+            return expires_ns if first_ns is None else first_ns
+        return min(first_ns, expires_ns)
 
     # Faults.
 
-    def replica_lost(self, replica: int, now_ns: int) -> None:
-        """Fail what the replica ran and what waits for it, and route around it until it is back."""
-        self._lost[replica] = True
+    def replicas_lost(self, replicas: Sequence[int], now_ns: int) -> None:
+        """Route around replicas of one worker until they are back: what waited moves, what ran runs again, apart."""
+        for replica in replicas:
+            self._lost[replica] = True
         self._share_among_the_living()
-        queued = self._queues[replica].clear()
-        self.waiting -= len(queued)
-        model = self._tables.models[self._model_of[replica]]
-        was_running, self._running[replica] = self._running[replica], ()
-        for sample in [*was_running, *queued]:
-            sample.error = f"the worker of model {model!r} ended while it held this request; send it again"
-            self._answered(sample)
-        if self._in_batch[replica]:
-            self._in_batch[replica] = False
-            for device in self._spans[replica]:
-                self._busy[device] = False
-        self._touched.extend(self._spans[replica])
+        for replica in replicas:
+            queued = self._queues[replica].clear()
+            self._queued -= len(queued)
+            for sample in queued:
+                sample.queue_ns += now_ns - sample.entered_ns
+                self._place(sample, now_ns)
+            was_running, self._running[replica] = self._running[replica], ()
+            self._run_apart(replica, was_running, now_ns)
+            if self._in_batch[replica]:
+                self._in_batch[replica] = False
+                for device in self._spans[replica]:
+                    self._busy[device] = False
+            self._touched.extend(self._spans[replica])
         self._start_on_touched(now_ns)
 
     def replica_ready(self, replica: int, now_ns: int) -> None:
         """Route to the replica again."""
         self._lost[replica] = False
         self._share_among_the_living()
+        self._place_stranded(now_ns)
         self._touched.extend(self._spans[replica])
         self._start_on_touched(now_ns)
 
     def cancel(self, samples: Sequence[Sample], now_ns: int) -> None:
-        """Take samples that still wait out of their queues; those that run are not stopped."""
+        """Take samples that still wait out of their queues; those that run are not stopped, but go no further."""
+        self.withdraw(samples)
+        self._start_on_touched(now_ns)
+
+    def withdraw(self, samples: Sequence[Sample]) -> None:
+        """`cancel` within another event, which starts what may start."""
         for sample in samples:
+            sample.error = sample.error or WITHDRAWN
+            if self._recovery.remove(sample):
+                continue
             for replica, queue in enumerate(self._queues):
                 if queue.remove(sample):
-                    self.waiting -= 1
+                    self._queued -= 1
                     self._touched.extend(self._spans[replica])
                     break
-        self._start_on_touched(now_ns)
 
     def missing_first_model(self) -> str | None:
         """The model at which arrivals begin, where none of its replicas lives."""
-        model = self._stage_models[self.gear * self._tables.most_stages]
+        model = self._first_model()
         base = self.gear * self._replicas
         living = any(self._shares[base + self._model_begin[model] : base + self._model_begin[model + 1]])
         return None if living else self._tables.models[model]
@@ -215,26 +237,28 @@ class Router:
 
     # Steps.
 
+    def _next_model(self, sample: Sample) -> int:
+        """Where a sample goes after its last model by the gear in force, or `ANSWER`."""
+        return next_model(
+            self._stage_of[self.gear * self._models + sample.model],
+            sample.certainty,
+            sample.visited,
+            self._stage_count[self.gear],
+            self._stage_models,
+            self._thresholds,
+            self.gear * self._tables.most_stages,
+        )
+
     def _route(self, sample: Sample, model: int, now_ns: int) -> None:
         replica = choose_replica(model, self._last, self._following, self._due, self._stride)
         if replica < 0:
-            self._answer_without(model, sample, now_ns)
+            if not self._recovery.keep(sample, model, now_ns):
+                self._end(sample, now_ns)
             return
         self._queues[replica].add(sample, now_ns)
-        self.waiting += 1
+        self._queued += 1
         self._touched.extend(self._spans[replica])
         self._write(now_ns, Decision.ROUTE, sample.sequence, replica, sample.stage)
-
-    def _answer_without(self, model: int, sample: Sample, now_ns: int) -> None:
-        """Answer with what the stage before has said; a sample that no stage has seen yet fails."""
-        reason = f"no worker of model {self._tables.models[model]!r} is running"
-        if sample.visited:
-            sample.stage -= 1
-            sample.degraded_by = reason
-            self._write(now_ns, Decision.ANSWER, sample.sequence, sample.model, self.gear)
-        else:
-            sample.error = f"{reason}; try again"
-        self._answered(sample)
 
     def _start_on_touched(self, now_ns: int) -> None:
         for device in self._touched:
@@ -249,6 +273,8 @@ class Router:
         if self._busy[device]:
             return
         self._wake_ns[device] = None
+        if self._recovery.count and self._start_group(device, now_ns):
+            return
         chosen, chosen_key, chosen_reason = -1, (0, 0, 0, 0), NOT_YET
         for replica in self._on_device[device]:
             queue = self._queues[replica]
@@ -273,14 +299,16 @@ class Router:
     def _start_batch(self, replica: int, reason: int, now_ns: int) -> None:
         queue = self._queues[replica]
         size = batch_size(len(queue), self._largest[self.gear * self._replicas + replica])
-        samples = queue.take(size, now_ns)
-        self.waiting -= size
+        self._queued -= size
+        self._run(replica, queue.take(size, now_ns), reason, now_ns)
+
+    def _run(self, replica: int, samples: list[Sample], reason: int, now_ns: int) -> None:
         for device in self._spans[replica]:
             self._busy[device] = True
             self._wake_ns[device] = None
         self._running[replica], self._in_batch[replica] = samples, True
         self._started_ns[replica] = now_ns
-        self._write(now_ns, Decision.START, replica, size, reason)
+        self._write(now_ns, Decision.START, replica, len(samples), reason)
         for sample in samples:
             sample.queue_ns += now_ns - sample.entered_ns
             self._write(now_ns, Decision.TAKE, replica, sample.sequence, 0)
@@ -292,6 +320,8 @@ class Router:
         self._write(now_ns, Decision.SHIFT, before, gear, 0)
         if self._shifted is not None:
             self._shifted(before, gear)
+        self._place_stranded(now_ns)
+        self._touched.clear()
         for device in range(len(self._busy)):
             self._start_on(device, now_ns)
 
@@ -303,9 +333,57 @@ class Router:
         return any(self._busy[device] for device in self._spans[replica])
 
     def _longest_first_stage_queue(self) -> int:
-        model = self._stage_models[self.gear * self._tables.most_stages]
-        replicas = range(self._model_begin[model], self._model_begin[model + 1])
-        return max(len(self._queues[replica]) for replica in replicas)
+        return max(len(self._queues[replica]) for replica in self._replicas_of(self._first_model()))
+
+    def _first_model(self) -> int:
+        """The first stage of the gear in force."""
+        return self._stage_models[self.gear * self._tables.most_stages]
+
+    # Steps after a loss.
+
+    def _place(self, sample: Sample, now_ns: int) -> None:
+        """Queue a sample that waited elsewhere where it belongs by the gear in force, or answer it."""
+        following = self._next_model(sample) if sample.visited else self._first_model()
+        if following == ANSWER:
+            sample.stage = sample.visited.bit_count() - 1
+            self._write(now_ns, Decision.ANSWER, sample.sequence, sample.model, self.gear)
+            self._answered(sample)
+        else:
+            sample.stage = sample.visited.bit_count()
+            self._route(sample, following, now_ns)
+
+    def _place_stranded(self, now_ns: int) -> None:
+        for sample in self._recovery.take_stranded(now_ns):
+            self._place(sample, now_ns)
+
+    def _run_apart(self, replica: int, samples: Sequence[Sample], now_ns: int) -> None:
+        """Have what a lost replica ran run again in halves, away from others, as far as that may be."""
+        model = self._model_of[replica]
+        for sample in samples:
+            sample.run_ns += now_ns - self._started_ns[replica]
+        ended = self._recovery.keep_batch(replica, model, samples, now_ns)
+        if all(self._lost[other] for other in self._replicas_of(model)):
+            ended += self._recovery.end_answered(model, now_ns)
+        for sample in ended:
+            self._end(sample, now_ns)
+        self._touched.extend(device for other in self._replicas_of(model) for device in self._spans[other])
+
+    def _start_group(self, device: int, now_ns: int) -> bool:
+        """Start a batch of samples that have lost their worker, where one waits for a replica of this device."""
+        for replica in self._on_device[device]:
+            model = self._model_of[replica]
+            if self._recovery.has_group(model) and not self._lost[replica] and not self._spans_busy_device(replica):
+                self._run(replica, self._recovery.take_group(model), RETRY, now_ns)
+                return True
+        return False
+
+    def _end(self, sample: Sample, now_ns: int) -> None:
+        if sample.degraded_by:
+            self._write(now_ns, Decision.ANSWER, sample.sequence, sample.model, self.gear)
+        self._answered(sample)
+
+    def _replicas_of(self, model: int) -> range:
+        return range(self._model_begin[model], self._model_begin[model + 1])
 
     def _share_among_the_living(self) -> None:
         """Give lost replicas' shares to the others of their model, in proportion, or evenly where none has any."""

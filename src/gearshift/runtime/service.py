@@ -19,12 +19,12 @@ from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.admission import admits
 from gearshift.policies.load import METER_WINDOW_NS
-from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, RowFacts, Sample
+from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Outcome, Request, RowFacts, Sample
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.fine_timer import FineTimer
+from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.router import Router
 
-CANCELLED = "the client is gone"
 STOPPED = "the server stopped before this request was answered; send it again"
 
 
@@ -43,7 +43,8 @@ class Service:
 
     `most_waiting_requests` bounds the samples that wait in queues, `most_waiting_bytes` the bytes of all requests that
     are being read or are not answered yet.  A request without a deadline gets one `default_deadline_s` after its
-    arrival, if that is given; it does not count in the order of queues.
+    arrival, if that is given; it does not count in the order of queues.  `recovery` decides what becomes of what lost
+    workers held.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Service:
         most_waiting_bytes: int = 256 << 20,
         default_priority: int = LEAST_URGENT,
         default_deadline_s: float | None = None,
+        recovery: Recovery | None = None,
         clock: Clock | None = None,
         metrics: Metrics | NoMetrics | None = None,
         journal: Journal | NoJournal | None = None,
@@ -66,7 +68,9 @@ class Service:
         self._clock = clock or WallClock()
         self._metrics = metrics or NoMetrics()
         self._journal = journal or NoJournal()
-        self.router = Router(tables, start=self._start_batch, answered=self._answered, shifted=self._shifted)
+        self.router = Router(
+            tables, start=self._start_batch, answered=self._answered, shifted=self._shifted, recovery=recovery
+        )
         self._open: dict[int, _Open] = {}
         self._spans: dict[int, RequestSpan] = {}
         self._request_ids, self._sequence, self._batch_ids = itertools.count(1), itertools.count(), itertools.count(1)
@@ -170,7 +174,8 @@ class Service:
     ) -> Answer:
         """The answer to a request whose arrays have one row for each sample; outcome `failed` where a row failed.
 
-        The outcome is `degraded` where a row should have gone on to a model of which no replica lives.
+        The outcome is `degraded` where a row should have gone on to a model of which no replica lives; where the
+        operator wants such a request refused, `NotReady` is raised instead.
 
         Priority 0 is the operator's default, and so is no deadline; `deadline_ns` is on the service's clock (`now_ns`).
         Raises `NotReady` and `QueueFull`.  When the caller is cancelled, what still waits leaves its queue.
@@ -184,10 +189,13 @@ class Service:
         self.router.arrive(opened.samples, opened.request.arrived_ns)
         self._arm_wake()
         try:
-            return await opened.answer
+            answer = await opened.answer
         except asyncio.CancelledError:
             self._abandon(opened)
             raise
+        if answer.outcome == "refused":
+            raise NotReady(answer.reason)
+        return answer
 
     def now_ns(self) -> int:
         """The service's time, in which deadlines are given."""
@@ -251,9 +259,11 @@ class Service:
             if span is not None:
                 span.answered(answer)
             now_ns = self._clock.now_ns()
-            latency_s = (now_ns - opened.request.arrived_ns) / NS_PER_S
-            self._metrics.answered(self._tables.operator, answer, latency_s)
-            if now_ns > opened.request.deadline_ns and answer.outcome != "failed":
+            if answer.outcome == "refused":
+                self._metrics.refused(self._tables.operator)
+            else:
+                self._metrics.answered(self._tables.operator, answer, (now_ns - opened.request.arrived_ns) / NS_PER_S)
+            if now_ns > opened.request.deadline_ns and answer.outcome in ("answered", "degraded"):
                 self._metrics.late(self._tables.operator)
             if not opened.answer.done():
                 opened.answer.set_result(answer)
@@ -284,8 +294,11 @@ class Service:
         if opened is None:
             return
         opened.missing -= 1
-        if opened.missing == 0:
+        if opened.missing == 0 or sample.poisonous:
             self._settle(opened, answer_of(opened.samples, self._tables.models, self.router.gear))
+        if sample.poisonous:
+            self._journal.write("poisonous", request=sample.request.id, reason=sample.error)
+            self.router.withdraw(opened.samples)
 
     def _shifted(self, before: int, after: int) -> None:
         self._journal.write(
@@ -295,10 +308,7 @@ class Service:
     # What the backend reports ----------------------------------------------------------------------------------------
 
     def samples_finished(self, batch: Batch, samples: Sequence[Sample]) -> None:
-        """Answer or forward; samples whose request was abandoned go no further."""
-        for sample in samples:
-            if sample.request.id not in self._open:
-                sample.error = CANCELLED
+        """Answer or forward."""
         now_ns = self._clock.now_ns()
         if self._spans:
             self._trace(batch, samples, now_ns)
@@ -325,13 +335,15 @@ class Service:
         self.router.batch_finished(batch.replica, now_ns)
         self._arm_wake()
 
-    def replica_lost(self, replica: int) -> None:
-        """Fail what it held, and serve on without it."""
-        replica_id = self._tables.replica_ids[replica]
-        self._ready_replicas.discard(replica)
-        self._metrics.restarted(replica_id)
-        self._journal.write("replica_lost", replica=replica_id)
-        self.router.replica_lost(replica, self._clock.now_ns())
+    def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
+        """Serve on without them."""
+        for replica in replicas:
+            replica_id = self._tables.replica_ids[replica]
+            self._ready_replicas.discard(replica)
+            self._metrics.restarted(replica_id)
+            self._tell_replicas(replica)
+            self._journal.write("replica_lost", replica=replica_id, how=how)
+        self.router.replicas_lost(replicas, self._clock.now_ns())
         self._arm_wake()
 
     def replica_ready(self, replica: int) -> None:
@@ -339,9 +351,15 @@ class Service:
         if replica in self._ready_replicas:
             return
         self._ready_replicas.add(replica)
+        self._tell_replicas(replica)
         self._journal.write("replica_ready", replica=self._tables.replica_ids[replica])
         self.router.replica_ready(replica, self._clock.now_ns())
         self._arm_wake()
+
+    def _tell_replicas(self, replica: int) -> None:
+        model = self._tables.replica_model[replica]
+        ready = sum(bool(self._tables.replica_model[other] == model) for other in self._ready_replicas)
+        self._metrics.replicas_ready(self._tables.models[model], ready)
 
     # Time ------------------------------------------------------------------------------------------------------------
 
@@ -388,7 +406,8 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
     run_s = max(sample.run_ns for sample in samples) / NS_PER_S
     errors = tuple(sample.error for sample in samples if sample.error)
     if errors:
-        return Answer(outcome="failed", reason=errors[0], errors=errors, gear=gear, queue_s=queue_s, run_s=run_s)
+        outcome: Outcome = "refused" if all(s.refused for s in samples if s.error) else "failed"
+        return Answer(outcome=outcome, reason=errors[0], errors=errors, gear=gear, queue_s=queue_s, run_s=run_s)
     try:
         outputs = stack_results(samples)
     except (KeyError, ValueError):

@@ -29,6 +29,8 @@ from gearshift.runtime.messages import (
     Load,
     Loaded,
     LoadFailed,
+    Ping,
+    Pong,
     ReplicaToLoad,
     Run,
     RunPart,
@@ -89,6 +91,8 @@ def main_loop(connection: BlockingConnection) -> int:
                 case Run():
                     name, model = models[message.replica]
                     connection.send(*run_batch(name, model, message, body))
+                case Ping():
+                    connection.send(Pong())
                 case Stop():
                     return 0
         except (EndOfStream, BrokenPipeError, ConnectionResetError):
@@ -101,13 +105,15 @@ def main_loop(connection: BlockingConnection) -> int:
 
 
 def load_all(message: Load, models: dict[int, tuple[str, RunnableModel]], connection: BlockingConnection) -> None:
-    """Load each replica and say so; raises `ModelFailed` after saying which one could not be."""
+    """Load each replica and say so, or why it could not be; raises `ModelFailed` then, unless others are kept."""
     for replica in message.replicas:
         try:
             model, loaded = load_one(Path(message.project), replica, message.inputs, message.device_kind)
         except Exception as error:
             reason = str(error) if isinstance(error, GearshiftError) else f"{type(error).__name__}: {error}"
             connection.send(LoadFailed(replica=replica.replica, model=replica.model, reason=reason))
+            if message.keep_others:
+                continue
             raise ModelFailed(reason) from error
         models[replica.replica] = (replica.model, model)
         connection.send(loaded)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 from gearshift.errors import ModelFailed, WorkerDied, require
 from gearshift.observability.logs import settings_in_force
-from gearshift.runtime.messages import Done, Load, Loaded, LoadFailed, Message, Run, Stop
+from gearshift.runtime.health import Health
+from gearshift.runtime.messages import Done, Load, Loaded, LoadFailed, Message, Ping, Pong, Run, Stop
 from gearshift.runtime.transport import Buffer, FrameProtocol
 
 THREAD_SETTINGS = (
@@ -27,29 +28,42 @@ TERMINATE_WAIT_S = 0.5
 KILL_WAIT_S = 5.0
 
 OnDone = Callable[[Done, memoryview], None]
+OnEnd = Callable[[str], None]
 
 
 class WorkerProcess:
     """A worker pinned to `cores`, alive from `start` until it has ended by itself or by `stop` or `kill`.
 
     `cuda` are the CUDA devices it alone sees, by their place among those that this process sees.
-    `on_done` gets each finished batch.  `on_end` is called once when the process is gone, unless it was stopped.
+    `on_done` gets each finished batch.  `on_end` is called once when the process is gone, unless it was stopped, with
+    how it ended (words that follow "the worker").  With `probe_s` it is looked after (`Health`), and killed when stuck.
     The kernel kills the worker when the *thread* that called `start` ends (PR_SET_PDEATHSIG).
     """
 
     def __init__(
-        self, *, cores: frozenset[int], on_done: OnDone, on_end: Callable[[], None], cuda: Sequence[int] = ()
+        self,
+        *,
+        cores: frozenset[int],
+        on_done: OnDone,
+        on_end: OnEnd,
+        cuda: Sequence[int] = (),
+        probe_s: float | None = None,
     ) -> None:
         self._cores, self._cuda, self._on_done, self._on_end = cores, cuda, on_done, on_end
+        self._probe_s = probe_s
+        self._health: Health | None = None
+        self._killed_for = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._protocol: FrameProtocol | None = None
         self._pidfd = -1
         self._serving = False
         self._stopping = False
         self._gone = asyncio.Event()
+        self.not_loaded: list[LoadFailed] = []
         self._loaded: list[Loaded] = []
         self._loading: asyncio.Future[list[Loaded]] | None = None
         self._to_load = 0
+        self._keeps_others = False
 
     @property
     def pid(self) -> int:
@@ -59,11 +73,13 @@ class WorkerProcess:
     async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
         """Start the process and have it load; nothing is left running where it cannot.
 
+        Where `load` keeps others, those that cannot be loaded are in `not_loaded`, unless none could.
         Raises `ModelFailed`, `WorkerDied`, or `InvalidInput` for more CUDA devices than there are.
         """
         loop = asyncio.get_running_loop()
         environment = self._environment()
         self._loading, self._to_load = loop.create_future(), len(load.replicas)
+        self._keeps_others = load.keep_others
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         _widen(ours)
         _widen(theirs)
@@ -81,6 +97,9 @@ class WorkerProcess:
             if self._gone.is_set():
                 raise WorkerDied("a worker ended right after it had loaded its models")
             self._serving = True
+            if self._probe_s is not None:
+                self._health = Health(loop, probe_s=self._probe_s, ask=self._ask, stuck=self.terminate)
+                self._health.start()
             return loaded
         except TimeoutError:
             await self.kill()
@@ -90,14 +109,20 @@ class WorkerProcess:
             await self.kill()
             raise
 
-    def run(self, message: Run, buffers: Sequence[Buffer]) -> None:
-        """Send a batch; it is lost without a word when the worker is gone, of which `on_end` tells."""
+    def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
+        """Send a batch; it is lost without a word when the worker is gone, of which `on_end` tells.
+
+        Who holds it for longer than `longest_s` is stuck.
+        """
         if self._protocol is not None:
             self._protocol.send(message, buffers)
+            if self._health is not None:
+                self._health.began(longest_s)
 
-    def terminate(self) -> None:
-        """Kill the worker without waiting; `on_end` will tell."""
+    def terminate(self, why: str) -> None:
+        """Kill the worker without waiting; `on_end` will tell, with `why`."""
         if not self._gone.is_set():
+            self._killed_for = why
             self._signal(signal.SIGKILL)
 
     async def stop(self, *, longest_s: float) -> None:
@@ -141,13 +166,30 @@ class WorkerProcess:
     def _received(self, message: Message, body: memoryview) -> None:
         match message:
             case Done():
+                if self._health is not None:
+                    self._health.ended()
                 self._on_done(message, body)
+            case Pong():
+                if self._health is not None:
+                    self._health.answered()
             case Loaded():
                 self._loaded.append(message)
-                if len(self._loaded) == self._to_load and self._loading is not None and not self._loading.done():
-                    self._loading.set_result(self._loaded)
+                self._end_loading()
             case LoadFailed():
-                self._fail_loading(ModelFailed(f"model {message.model!r} cannot be loaded: {message.reason}"))
+                self.not_loaded.append(message)
+                self._end_loading()
+
+    def _end_loading(self) -> None:
+        """Once all is known, or enough; where nothing could be loaded, why is told of the first."""
+        whole = len(self._loaded) + len(self.not_loaded) == self._to_load
+        if self.not_loaded and (not self._keeps_others or (whole and not self._loaded)):
+            self._fail_loading(ModelFailed(why_not_loaded(self.not_loaded[0])))
+        elif whole and self._loading is not None and not self._loading.done():
+            self._loading.set_result(self._loaded)
+
+    def _ask(self) -> None:
+        if self._protocol is not None:
+            self._protocol.send(Ping())
 
     def _fail_loading(self, error: Exception) -> None:
         if self._loading is not None and not self._loading.done():
@@ -167,11 +209,13 @@ class WorkerProcess:
         self._gone.set()
         if self._protocol is not None:
             self._protocol.close()
-        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        if self._health is not None:
+            self._health.stop()
+        how = how_it_ended(status, self._killed_for)
         if self._loading is not None and not self._loading.done():
-            self._fail_loading(WorkerDied(f"a worker ended {how} while it loaded its models"))
+            self._fail_loading(WorkerDied(f"a worker {how} while it loaded its models"))
         elif self._serving and not self._stopping:
-            self._on_end()
+            self._on_end(how)
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:
@@ -187,6 +231,22 @@ class WorkerProcess:
         except TimeoutError:
             return False
         return True
+
+
+def why_not_loaded(failed: LoadFailed) -> str:
+    """A sentence."""
+    return f"model {failed.model!r} cannot be loaded: {failed.reason}"
+
+
+def how_it_ended(status: int, killed_for: str = "") -> str:
+    """What became of a process with this exit status, in words that follow "the worker"."""
+    if killed_for:
+        return f"was killed ({killed_for})"
+    if status >= 0:
+        return f"ended with status {status}"
+    if status == -signal.SIGKILL:
+        return "ended by signal 9 (SIGKILL, as the kernel sends it when memory runs out)"
+    return f"ended by signal {-status} ({signal.strsignal(-status)})"
 
 
 def visible_cuda(places: Sequence[int], seen: str | None) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 
+from gearshift.clock import to_ns
 from gearshift.config import Project, project_file, read_project
 from gearshift.errors import InvalidInput, require
 from gearshift.extras import load_extra
@@ -28,10 +29,12 @@ from gearshift.observability.tracing import Tracing, tracing_if
 from gearshift.plan_file import read_plan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
 from gearshift.profiles.profile import Profile
+from gearshift.profiles.run_times import run_times_ns
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.backends.local import LocalBackend, assign_cores, router_cores
+from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import Service
 from gearshift.serving.connection import connection_class
 from gearshift.serving.http import Application
@@ -48,8 +51,6 @@ BackendKind = Literal["local", "emulated"]
 Say = Callable[[str], None]
 
 BACKLOG = 2048
-LEAST_HANG_S = 10.0
-HANG_FACTOR = 20.0
 LONGEST_END_S = 5
 """For what is left of HTTP when all accepted requests are answered or have failed."""
 
@@ -128,18 +129,32 @@ class ServingTask:
             inputs=self.inputs,
             cores=self.device_cores,
             longest_start_s=settings.longest_start_s,
-            longest_batch_s=longest_batch_s(self.profile, read_project(self.project)),
+            run_ns=self.run_ns,
+            shortest_hang_s=max(settings.shortest_hang_s, longest_remote_s(read_project(self.project))),
+            probe_s=settings.probe_s,
             say=say,
         )
 
+    def make_recovery(self, settings: ServerSettings) -> Recovery:
+        """What becomes of samples that lose their worker."""
+        return Recovery(
+            self.tables.models,
+            run_ns=self.run_ns,
+            longest_retry_ns=to_ns(settings.longest_retry_s),
+            refuse_lost_stage=settings.lost_stage == "refuse",
+        )
 
-def longest_batch_s(profile: Profile, project: Project) -> float:
-    """How long a batch may take before its worker is taken to hang: far more than was measured, or may be waited for.
+    @property
+    def run_ns(self) -> list[list[int]]:
+        """Profiled nanoseconds (replicas, sizes); raises `InvalidInput` for batches larger than profiled."""
+        run_ns: list[list[int]] = run_times_ns(self.plan, self.tables, self.profile).tolist()
+        return run_ns
 
-    An endpoint of a remote model has its own time, after which its samples fail and the worker lives on.
-    """
+
+def longest_remote_s(project: Project) -> float:
+    """How long a worker may wait for endpoints, in which their samples fail and it lives on: twice the longest."""
     waits_s = [2 * model.remote.longest_s for model in project.models.values() if model.remote is not None]
-    return max(LEAST_HANG_S, HANG_FACTOR * max(max(curve.p95_s) for curve in profile.curves), *waits_s)
+    return max(waits_s, default=0.0)
 
 
 def read_task(
@@ -280,6 +295,7 @@ def make_service(
         most_waiting_bytes=settings.most_waiting_bytes,
         default_priority=operator.default_priority,
         default_deadline_s=operator.objective.latency_s,
+        recovery=task.make_recovery(settings),
         metrics=metrics,
         journal=journal,
     )

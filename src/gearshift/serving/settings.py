@@ -1,11 +1,13 @@
 """Settings of the HTTP server."""
 
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
 from gearshift.errors import require
 from gearshift.observability.logs import Form, Level
+
+LostStage = Literal["degrade", "refuse"]
 
 
 def _help(text: str) -> msgspec.Meta:
@@ -34,6 +36,19 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     keep_alive_s: Annotated[int, _help("How long an idle connection is kept, in seconds.")] = 75
     drain_s: Annotated[float, _help("How long accepted requests may take after SIGTERM or Ctrl-C, in seconds.")] = 30.0
     longest_start_s: Annotated[float, _help("How long models may take to load, in seconds.")] = 120.0
+    longest_retry_s: Annotated[
+        float, _help("How long a request that lost its worker may wait for another, in seconds.")
+    ] = 30.0
+    shortest_hang_s: Annotated[
+        float, _help("How long a batch may take at least before its worker counts as hanging, in seconds.")
+    ] = 10.0
+    probe_s: Annotated[float, _help("How often workers are looked at, and idle ones asked to answer, in seconds.")] = (
+        3.0
+    )
+    lost_stage: Annotated[
+        LostStage,
+        _help("Where no worker of a later stage lives: give the answer of the stage before, or refuse the request."),
+    ] = "degrade"
 
     log_level: Annotated[Level, _help("The least urgent messages that are logged; debug has a line per request.")] = (
         "info"
@@ -73,6 +88,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         require(0 < self.longest_read_s <= 86_400, f"longest_read_s is {self.longest_read_s}, needs 0 to 86400")
         require(0 <= self.drain_s <= 86_400, f"drain_s is {self.drain_s}, needs 0 to 86400")
         require(0 < self.longest_start_s <= 86_400, f"longest_start_s is {self.longest_start_s}, needs 0 to 86400")
+        require(0 <= self.longest_retry_s <= 86_400, f"longest_retry_s is {self.longest_retry_s}, needs 0 to 86400")
+        require(0 < self.shortest_hang_s <= 86_400, f"shortest_hang_s is {self.shortest_hang_s}, needs 0 to 86400")
+        require(0.01 <= self.probe_s <= 86_400, f"probe_s is {self.probe_s}, needs 0.01 to 86400")
         require(
             (self.tls_certificate is None) == (self.tls_key is None),
             "of tls_certificate and tls_key one is missing",

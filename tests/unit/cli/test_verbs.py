@@ -200,6 +200,7 @@ def test_bad_input_exits_with_2_and_one_sentence(
         (["plan", "profile", "--trice", "t.csv"], "No such option"),
         (["plan", "profile", "--trace", "t.csv", "--seed", "-1"], "-1 is not in the range x>=0"),
         (["profile", "--seed", "-1"], "-1 is not in the range x>=0"),
+        (["serve", "plan.json", "--lost-stage", "wait"], "'wait' is not one of 'degrade', 'refuse'"),
         (["serv"], "No such command"),
     ],
 )

@@ -2,6 +2,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def start(backend: LocalBackend) -> None:
     [
         (TASK + "\ndef large():\n    raise ValueError('no weights')\n", "'large' cannot be loaded.*no weights"),
         (TASK + "\ndef large():\n    os._exit(3)\n", "ended with status 3 while it loaded"),
-        (TASK + "\ndef large():\n    os.kill(os.getpid(), 9)\n", "ended by signal 9 while it loaded"),
+        (TASK + "\ndef large():\n    os.kill(os.getpid(), 9)\n", "ended by signal 9 .* while it loaded"),
         ("import nothing_of_this_name", "cannot be loaded.*nothing_of_this_name"),
     ],
 )
@@ -93,22 +94,114 @@ def large():
     assert is_gone_soon(int(pid_file.read_text()))
 
 
-def test_a_worker_that_hangs_is_replaced(tmp_path):
+RUN_NS = [[0] + [1_000_000] * 8] * 2
+SMALL = 1
+
+
+def with_backend(backend: LocalBackend, use: Callable[[Events], Awaitable[None]]) -> None:
     async def main() -> None:
-        backend, events = backend_of(tmp_path, longest_batch_s=0.3), Events()
+        events = Events()
         await backend.start(events)
-        request = Request(id=1, operator="sums", arrived_ns=0)
-        small = 1
-        os.kill(backend.worker_pids()[small], signal.SIGSTOP)
-        backend.run(Batch(1, small, [Sample(request, 0, 0, {"x": np.array([[1.0, 2.0]])})]))
-        await events.until(lambda seen: seen.count(("ready", small)) == 2)
-        assert ("lost", small) in events.seen
-        backend.run(Batch(2, small, [Sample(request, 0, 0, {"x": np.array([[1.0, 2.0]])})]))
-        await events.until(lambda seen: ("batch", 2) in seen)
-        await backend.stop()
+        try:
+            await use(events)
+        finally:
+            await backend.stop()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
+
+
+def batch(number: int, *rows: tuple[float, float]) -> Batch:
+    request = Request(id=number, operator="sums", arrived_ns=0)
+    return Batch(number, SMALL, [Sample(request, i, i, {"x": np.array([row])}) for i, row in enumerate(rows)])
+
+
+def test_a_worker_that_hangs_in_a_batch_is_replaced(tmp_path):
+    told: list[str] = []
+    backend = backend_of(tmp_path, run_ns=RUN_NS, shortest_hang_s=0.3, probe_s=0.1, say=told.append)
+
+    async def use(events: Events) -> None:
+        os.kill(backend.worker_pids()[SMALL], signal.SIGSTOP)
+        backend.run(batch(1, (1, 2)))
+        await events.until(lambda seen: seen.count(("ready", SMALL)) == 2)
+        assert ("lost", SMALL) in events.seen
+        backend.run(batch(2, (1, 2)))
+        await events.until(lambda seen: ("batch", 2) in seen)
+
+    with_backend(backend, use)
+    assert "was killed (it had held a batch for longer than 0.3 s); starting it again in 0.1 s" in told[0]
+
+
+def test_an_idle_worker_that_is_stuck_is_replaced(tmp_path):
+    told: list[str] = []
+    backend = backend_of(tmp_path, probe_s=0.1, say=told.append)
+
+    async def use(events: Events) -> None:
+        os.kill(backend.worker_pids()[SMALL], signal.SIGSTOP)
+        await events.until(lambda seen: seen.count(("ready", SMALL)) == 2)
+
+    with_backend(backend, use)
+    assert "was killed (it had not answered for 0.1 s while it had nothing to do)" in told[0]
+
+
+def test_a_batch_may_take_a_multiple_of_the_profiled_time_of_its_own_size(tmp_path):
+    run_ns = [[0, 50_000_000, 1_000_000, *[1_000_000] * 6]] * 2  # alone 50 ms, so up to 1 s; two together 20 ms
+    backend = backend_of(tmp_path, run_ns=run_ns, shortest_hang_s=0.01, probe_s=0.05)
+
+    async def use(events: Events) -> None:
+        backend.run(batch(1, (5, 0.4)))
+        await events.until(lambda seen: ("batch", 1) in seen)
+        assert ("lost", SMALL) not in events.seen
+        backend.run(batch(2, (5, 30), (1, 1)))
+        await events.until(lambda seen: ("lost", SMALL) in seen)
+        assert ("batch", 2) not in events.seen
+
+    with_backend(backend, use)
+
+
+def test_it_is_said_by_which_signal_a_worker_ended(tmp_path):
+    told: list[str] = []
+    backend = backend_of(tmp_path, say=told.append)
+
+    async def use(events: Events) -> None:
+        os.kill(backend.worker_pids()[SMALL], signal.SIGKILL)
+        await events.until(lambda seen: seen.count(("ready", SMALL)) == 2)
+        os.kill(backend.worker_pids()[SMALL], signal.SIGSEGV)
+        await events.until(lambda seen: seen.count(("ready", SMALL)) == 3)
+
+    with_backend(backend, use)
+    assert told == [
+        "the worker of large-0, small-0 ended by signal 9 (SIGKILL, as the kernel sends it when memory runs out); "
+        "starting it again in 0.1 s",
+        "the worker of large-0, small-0 ended by signal 11 (Segmentation fault); starting it again in 0.2 s",
+    ]
+
+
+def test_a_model_that_cannot_be_loaded_again_leaves_the_others_of_its_worker_serving(tmp_path):
+    told: list[str] = []
+    weights = tmp_path / "weights"
+    weights.touch()
+    task = (
+        TASK
+        + f"""
+def large():
+    open({str(weights)!r})
+    return answer("large", lambda first: np.ones(len(first)))
+"""
+    )
+    backend = backend_of(tmp_path, task, say=told.append)
+
+    async def use(events: Events) -> None:
+        weights.unlink()
+        os.kill(backend.worker_pids()[SMALL], signal.SIGKILL)
+        await events.until(lambda seen: seen.count(("ready", SMALL)) == 2)
+        backend.run(batch(1, (1, 2)))
+        await events.until(lambda seen: ("batch", 1) in seen)
+        assert events.seen.count(("ready", 0)) == 1
+
+    with_backend(backend, use)
+    assert told[-1].startswith("model 'large' cannot be loaded: ")
+    assert told[-1].endswith("the other models of its worker are served without it")
 
 
 def is_gone_soon(pid: int) -> bool:

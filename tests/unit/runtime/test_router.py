@@ -97,7 +97,7 @@ class Bench:
 
     def lose(self, replica: str, ms: float) -> None:
         self.running.pop(replica, None)
-        self.router.replica_lost(self.index(replica), int(ms * MS))
+        self.router.replicas_lost([self.index(replica)], int(ms * MS))
 
     def ready(self, replica: str, ms: float) -> None:
         self.router.replica_ready(self.index(replica), int(ms * MS))
@@ -479,15 +479,6 @@ def test_a_sample_that_starves_goes_before_more_urgent_ones() -> None:
 PAIR = {"a0": "d0", "a1": "d1"}
 
 
-def test_a_lost_replica_fails_what_it_ran_and_what_waited_for_it() -> None:
-    bench = Bench(small_plan(PAIR, small_gear(PAIR, "a", shares={"a0": 1.0, "a1": 0.0})))
-    running, waiting = bench.arrive(0)[0], bench.arrive(1)[0]
-    bench.lose("a0", 1)
-    assert bench.answered == [0, 1]
-    assert running.error == waiting.error == ("the worker of model 'a' ended while it held this request; send it again")
-    assert bench.router.waiting == 0
-
-
 def test_the_others_of_its_model_take_a_lost_replicas_share() -> None:
     bench = Bench(small_plan(PAIR, small_gear(PAIR, "a", largest=1)))
     bench.lose("a0", 0)
@@ -513,15 +504,6 @@ def test_a_replica_that_is_ready_again_takes_its_planned_share() -> None:
     for sequence in range(6):
         bench.arrive(sequence, ms=2)
     assert bench.router.queue_lengths() == [2, 2]
-
-
-def test_when_all_replicas_of_a_model_are_lost_its_requests_fail_with_the_reason() -> None:
-    placed = {"a0": "d0"}
-    bench = Bench(small_plan(placed, small_gear(placed, "a")))
-    bench.lose("a0", 0)
-    (sample,) = bench.arrive(0, ms=1)
-    assert bench.answered == [0]
-    assert sample.error == "no worker of model 'a' is running; try again"
 
 
 def test_the_device_of_a_lost_replica_goes_on_with_the_others_on_it() -> None:
@@ -596,14 +578,16 @@ def test_a_device_held_for_a_cancelled_request_goes_on_before_long() -> None:
     assert bench.started[-1] == ("a0", [4])
 
 
-def test_a_sample_that_left_its_batch_early_is_not_answered_again_when_the_replica_is_lost() -> None:
+def test_a_sample_that_left_its_batch_early_does_not_run_again_when_the_replica_is_lost() -> None:
     placed = {"a0": "d0"}
     bench = Bench(small_plan(placed, small_gear(placed, "a")))
     early, _ = bench.arrive(0, 1)
     early.certainty = 1.0
     bench.router.samples_finished(0, [early], 1 * MS)
     bench.lose("a0", 2)
-    assert (bench.answered, early.error) == ([0, 1], "")
+    bench.ready("a0", 3)
+    assert bench.started == [("a0", [0, 1]), ("a0", [1])]
+    assert (bench.answered, early.error) == ([0], "")
 
 
 # Times ----------------------------------------------------------------------------------------------------------------

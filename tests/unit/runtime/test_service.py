@@ -1,7 +1,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,20 +12,27 @@ from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_tables import plan_tables
 from gearshift.request import Answer
+from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EmulatedBackend
+from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import STOPPED, Service
 from tests.little_task import little_plan, little_profile
 
 LONGEST_S = 20.0
 
 
-def serve(use: Callable[[Service, EmulatedBackend], Awaitable[Any]], **options: Any) -> Any:
+def serve(
+    use: Callable[[Service, Any], Awaitable[Any]],
+    *,
+    backend_class: type[EmulatedBackend] = EmulatedBackend,
+    **options: Any,
+) -> Any:
     """What `use` answers; the service is stopped afterwards."""
 
     async def main() -> Any:
         plan = little_plan("")
         tables = plan_tables(plan, "sums")
-        backend = EmulatedBackend(tables, plan, little_profile())
+        backend = backend_class(tables, plan, little_profile())
         service = Service(tables, backend, **options)
         await service.start()
         try:
@@ -121,24 +128,100 @@ def test_what_a_drain_cannot_answer_in_time_fails():
     serve(use)
 
 
-def test_requests_of_a_lost_replica_fail_and_the_service_is_not_ready_until_it_is_back():
+SMALL, LARGE = 1, 0
+
+
+def test_a_request_whose_worker_ends_is_answered_once_it_is_back_and_none_is_let_in_meanwhile():
     async def use(service: Service, backend: EmulatedBackend) -> None:
-        large, small = 0, 1
         request = asyncio.ensure_future(service.infer(samples(0)))
         await asyncio.sleep(0)
-        backend.lose(small)
-        answer = await request
-        assert answer.outcome == "failed"
-        assert "small" in answer.reason
+        backend.lose(SMALL)
         assert not service.ready
         with pytest.raises(NotReady, match="no worker of model 'small' is running; try again later"):
             await service.infer(samples(0))  # at once: there is no other
-        while not service.ready:
-            await asyncio.sleep(0.01)
-        assert (await service.infer(samples(0))).outcome == "answered"
-        assert large != small
+        assert (await request).outcome == "answered"
+        assert service.ready
 
     serve(use)
+
+
+def test_a_request_that_waits_for_its_worker_in_vain_fails_in_time():
+    async def use(service: Service, backend: EmulatedBackend) -> None:
+        request = asyncio.ensure_future(service.infer(samples(0)))
+        await asyncio.sleep(0)
+        backend.lose(SMALL)  # and is back after 100 ms
+        answer = await request
+        assert (answer.outcome, service.ready) == ("failed", False)
+        assert answer.reason.startswith("the worker that held this request ended, and no other was free in time")
+        assert await service.drain(LONGEST_S)
+
+    serve(use, recovery=Recovery(("large", "small"), longest_retry_ns=1_000_000))
+
+
+class DeadlyBackend(EmulatedBackend):
+    """Sample 7 ends the replica that runs it."""
+
+    deaths = 0
+    ran: ClassVar[list[int]] = []
+
+    def run(self, batch: Batch) -> None:
+        numbers = [int(sample.payload["sample"][0]) for sample in batch.samples]
+        self.ran.extend(numbers)
+        if 7 in numbers:
+            self.deaths += 1
+            asyncio.get_running_loop().call_soon(self.lose, batch.replica)
+        else:
+            super().run(batch)
+
+
+def test_a_poisonous_row_fails_its_request_at_once_and_no_other_row_of_it_runs_any_more(tmp_path):
+    journal = Journal(tmp_path / "journal.jsonl")
+
+    async def use(service: Service, backend: DeadlyBackend) -> None:
+        poison = asyncio.ensure_future(service.infer(samples(7, 0, 0, 0, 0, 0, 0, 0, 2, 2)))
+        innocent = asyncio.ensure_future(service.infer(samples(4)))
+        await asyncio.sleep(0)  # eight rows run, two and the innocent one wait
+        answer = await poison
+        assert answer.outcome == "failed"
+        assert answer.reason.startswith("4 workers of model 'small' ended while they ran this request")
+        assert (await innocent).outcome == "answered"
+        assert service.router.waiting == 0
+        assert backend.deaths == 4
+        assert 2 not in backend.ran
+
+    serve(use, backend_class=DeadlyBackend, journal=journal)
+    journal.close()
+    events = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    (told,) = [event for event in events if event["event"] == "poisonous"]
+    assert told["request"] == 1
+    assert told["reason"].startswith("4 workers of model 'small' ended")
+
+
+def test_a_lost_stage_is_refused_where_the_operator_wants_that():
+    metrics = Metrics()
+
+    async def use(service: Service, backend: EmulatedBackend) -> None:
+        backend.lose(LARGE)
+        with pytest.raises(NotReady, match="no worker of model 'large' is running; try again later"):
+            await service.infer(samples(0, 1))
+        assert (await service.infer(samples(0))).outcome == "answered"
+
+    serve(use, metrics=metrics, recovery=Recovery(("large", "small"), refuse_lost_stage=True))
+    text = metrics.text().decode()
+    assert 'gearshift_requests_total{operator="sums",outcome="refused"} 1.0' in text
+    assert 'gearshift_request_latency_seconds_count{operator="sums",outcome="refused"}' not in text
+
+
+def test_the_metrics_say_how_many_replicas_of_a_model_serve():
+    metrics = Metrics()
+
+    async def use(service: Service, backend: EmulatedBackend) -> str:
+        backend.lose(LARGE)
+        return metrics.text().decode()
+
+    text = serve(use, metrics=metrics)
+    assert 'gearshift_replicas_ready{model="small"} 1.0' in text
+    assert 'gearshift_replicas_ready{model="large"} 0.0' in text
 
 
 def test_an_earlier_stage_answers_while_the_next_model_has_no_replica():
@@ -210,3 +293,4 @@ def test_the_journal_and_the_metrics_tell_what_happened(tmp_path):
         assert line in text
     events = [json.loads(line)["event"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
     assert events == ["replica_ready", "replica_ready", "ready", "replica_lost", "stop"]
+    assert '"how":"was lost on purpose"' in (tmp_path / "journal.jsonl").read_text()

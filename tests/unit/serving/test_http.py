@@ -17,6 +17,7 @@ from gearshift.plan_tables import plan_tables
 from gearshift.request import NO_DEADLINE_NS, Request
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
+from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import Service
 from gearshift.serving.http import Application
 from gearshift.serving.keys import Keys, read_keys
@@ -241,6 +242,22 @@ def test_statistics_of_nothing_are_zeros():
     (statistics,) = serve(lambda server: server.ask("GET", "/v2/models/stats")).json()["model_stats"]
     assert statistics["last_inference"] == statistics["inference_count"] == 0
     assert all(took == {"count": 0, "ns": 0} for took in statistics["inference_stats"].values())
+
+
+@pytest.mark.parametrize("refuse", [False, True])
+def test_a_lost_stage_is_degraded_or_503_with_retry_after(refuse):
+    async def use(server: Server) -> tuple[Response, Response]:
+        server.backend.lose(0)
+        return await server.infer(samples(0)), await server.infer(samples(0, 1))
+
+    recovery = Recovery(("large", "small"), refuse_lost_stage=refuse)
+    sure, unsure = serve(use, service={"recovery": recovery})
+    assert (sure.status, sure.json()["parameters"]["outcome"]) == (200, "answered")
+    if refuse:
+        assert (unsure.status, unsure.headers["retry-after"]) == (503, "1")
+        assert unsure.json()["error"] == "no worker of model 'large' is running; try again later"
+    else:
+        assert (unsure.status, unsure.json()["parameters"]["outcome"]) == (200, "degraded")
 
 
 @pytest.mark.parametrize(("body", "ready_only"), [(b"", False), (b"{}", False), (b'{"ready":true}', True)])

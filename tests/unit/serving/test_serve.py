@@ -7,11 +7,10 @@ from gearshift.cli.main import main_group
 from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput
 from gearshift.remote_settings import RemoteSettings
-from gearshift.serving.serve import is_loopback, longest_batch_s
+from gearshift.serving.serve import is_loopback, longest_remote_s
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.tls import require_certificate
 from tests.certificates import ANOTHER_KEY, CERTIFICATE, KEY_WITH_PASSWORD, write_certificate
-from tests.little_task import little_profile
 
 
 def test_a_certificate_with_its_key_can_be_used(tmp_path):
@@ -55,12 +54,20 @@ def test_the_command_line_has_a_flag_and_choices_for_them():
         command.make_context("serve", ["plan.json", "--log-level", "loud"])
 
 
-@pytest.mark.parametrize(("longest_s", "bound_s"), [(1.0, 10.0), (60.0, 120.0)])
-def test_a_worker_may_wait_for_an_endpoint_as_long_as_the_project_says(longest_s, bound_s):
+@pytest.mark.parametrize(("longest_s", "waits_s"), [(1.0, 2.0), (60.0, 120.0)])
+def test_a_worker_may_wait_for_an_endpoint_as_long_as_the_project_says(longest_s, waits_s):
     remote = RemoteSettings(url="https://models.example", protocol="v2", model="large", longest_s=longest_s)
     models = {"small": ModelSettings(load="a.py:b"), "large": ModelSettings(remote=remote)}
     project = Project(operator="sums", samples="a.py:c", models=models)
-    assert longest_batch_s(little_profile(), project) == bound_s
+    assert longest_remote_s(project) == waits_s
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("longest_retry_s", -1), ("shortest_hang_s", 0), ("probe_s", 0), ("probe_s", float("nan"))]
+)
+def test_times_for_failing_workers_have_bounds(field, value):
+    with pytest.raises(InvalidInput, match=f"{field} is"):
+        ServerSettings(**{field: value})
 
 
 @pytest.mark.parametrize(("host", "loopback"), [("127.0.0.1", True), ("127.0.0.2", True), ("0.0.0.0", False)])

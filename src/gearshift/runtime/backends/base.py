@@ -33,8 +33,11 @@ class BatchEvents(Protocol):
         """All samples were reported; the replica's devices are free."""
         ...
 
-    def replica_lost(self, replica: int) -> None:
-        """The replica's worker is gone.  Batches it ran will not be reported; it is being restarted."""
+    def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
+        """The worker of these replicas is gone, as `how` says (words that follow "the worker"), and is started again.
+
+        Batches it ran will not be reported.
+        """
         ...
 
     def replica_ready(self, replica: int) -> None:

@@ -76,7 +76,7 @@ class EmulatedBackend:
         self._ends = [end for end in self._ends if end[2].replica != replica]
         heapq.heapify(self._ends)
         if self._events is not None:
-            self._events.replica_lost(replica)
+            self._events.replicas_lost((replica,), "was lost on purpose")
             asyncio.get_running_loop().call_later(RESTART_S, self._recover, replica)
 
     def _recover(self, replica: int) -> None:

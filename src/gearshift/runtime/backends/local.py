@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.clock import NS_PER_S, to_ns
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware, is_cuda
 from gearshift.model import Arrays, TensorSpec
 from gearshift.plan_tables import PlanTables
+from gearshift.policies.recovery import hangs_after_ns
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.runtime.messages import Done, Load, Loaded, ReplicaToLoad, Run, RunPart
 from gearshift.runtime.transport import Buffer, FrameError, pack_tensors, unpack_tensors
 from gearshift.runtime.worker import part_bytes
-from gearshift.runtime.worker_process import WorkerProcess
+from gearshift.runtime.worker_process import WorkerProcess, why_not_loaded
 
 SHORTEST_RESTART_WAIT_S = 0.1
 LONGEST_RESTART_WAIT_S = 5.0
@@ -86,7 +88,6 @@ class _Slot:
     replicas: list[int]
     worker: WorkerProcess | None = None
     restart: asyncio.Task[None] | None = None
-    watch: asyncio.TimerHandle | None = None
     restart_wait_s: float = SHORTEST_RESTART_WAIT_S
     running: dict[int, Batch] = field(default_factory=dict)
 
@@ -96,8 +97,9 @@ class LocalBackend:
 
     `project` is the path of the `gearshift.toml` whose models the plan places; `inputs` are the operator's tensors.
     `cores` are each device's processors, by default those of `assign_cores`, which looks at what this process may use:
-    who pins itself beside the devices assigns them before.  A worker that holds a batch for longer than
-    `longest_batch_s` hangs: it is killed, and so replaced.
+    who pins itself beside the devices assigns them before.  A worker that does not answer within `probe_s` while it is
+    idle, or holds a batch for much longer than profiled (`run_ns`: (replicas, sizes); `hangs_after_ns`), is killed, and
+    so replaced.  A worker that is started again serves those of its models that can be loaded.
     """
 
     def __init__(
@@ -109,11 +111,14 @@ class LocalBackend:
         inputs: Sequence[TensorSpec],
         cores: Mapping[str, frozenset[int]] | None = None,
         longest_start_s: float = 120.0,
-        longest_batch_s: float | None = None,
+        run_ns: Sequence[Sequence[int]] | None = None,
+        shortest_hang_s: float = 10.0,
+        probe_s: float = 3.0,
         say: Say = lambda text: None,
     ) -> None:
         self._tables, self._project, self._inputs = tables, project, tuple(inputs)
-        self._longest_start_s, self._longest_batch_s, self._say = longest_start_s, longest_batch_s, say
+        self._longest_start_s, self._say = longest_start_s, say
+        self._run_ns, self._shortest_hang_ns, self._probe_s = run_ns, to_ns(shortest_hang_s), probe_s
         self._slots = _slots(tables, plan.hardware, cores or assign_cores(plan.hardware))
         self._slot_of = {replica: slot for slot in self._slots for replica in slot.replicas}
         self._events: BatchEvents | None = None
@@ -134,7 +139,7 @@ class LocalBackend:
             raise
         for slot in self._slots:
             if slot.worker is not None:  # else it has ended already and is being started again
-                self._tell_ready(slot)
+                self._tell_ready(slot.replicas)
 
     def run(self, batch: Batch) -> None:
         """Send `batch` to its replica's worker."""
@@ -143,9 +148,8 @@ class LocalBackend:
             parts, buffers = assemble(batch.samples)
             message = Run(batch=batch.id, replica=batch.replica, parts=parts)
             if slot.worker is not None:
-                slot.worker.run(message, buffers)
+                slot.worker.run(message, buffers, longest_s=self._longest_batch_s(batch.replica, parts))
                 slot.running[batch.id] = batch
-                self._watch(slot)
         except FrameError as error:
             self._say(f"batch {batch.id} cannot be sent: {error}")
             slot.running[batch.id] = batch
@@ -171,18 +175,29 @@ class LocalBackend:
         """The process id of each replica's worker, 0 where none runs."""
         return {r: slot.worker.pid if slot.worker else 0 for slot in self._slots for r in slot.replicas}
 
-    async def _start_worker(self, slot: _Slot) -> None:
+    def _longest_batch_s(self, replica: int, parts: Sequence[RunPart]) -> float | None:
+        if self._run_ns is None:
+            return None
+        run_ns = sum(self._run_ns[replica][len(part.rows)] for part in parts)
+        return hangs_after_ns(run_ns, self._shortest_hang_ns) / NS_PER_S
+
+    async def _start_worker(self, slot: _Slot, *, again: bool = False) -> list[int]:
+        """Start the slot's worker; answers the replicas that it has loaded, all of them unless it is `again`."""
         worker = WorkerProcess(
             cores=slot.cores,
             cuda=slot.cuda,
             on_done=lambda done, body: self._batch_done(slot, done, body),
-            on_end=lambda: self._worker_ended(slot),
+            on_end=lambda how: self._worker_ended(slot, how),
+            probe_s=self._probe_s,
         )
-        loaded = await worker.start(self._load_message(slot), longest_s=self._longest_start_s)
+        loaded = await worker.start(self._load_message(slot, again), longest_s=self._longest_start_s)
         slot.worker = worker
+        for failed in worker.not_loaded:
+            self._say(f"{why_not_loaded(failed)}; the other models of its worker are served without it")
         for replica in loaded:
             if replica.warm_up_failure:
                 self._tell_cold(self._tables.models[self._tables.replica_model[replica.replica]], replica)
+        return [replica.replica for replica in loaded]
 
     def _tell_cold(self, model: str, replica: Loaded) -> None:
         """Say once for each model that it may well not work."""
@@ -190,13 +205,14 @@ class LocalBackend:
             self._told_cold.add(model)
             self._say(f"model {model!r} failed its warm-up on zeros ({replica.warm_up_failure}); it has not run yet")
 
-    def _load_message(self, slot: _Slot) -> Load:
+    def _load_message(self, slot: _Slot, again: bool) -> Load:
         tables = self._tables
         largest = tables.largest_batch_size.reshape(tables.gears, -1).max(axis=0)
         return Load(
             project=str(self._project),
             inputs=self._inputs,
             device_kind=slot.kind,
+            keep_others=again,
             replicas=tuple(
                 ReplicaToLoad(
                     replica=replica,
@@ -209,24 +225,12 @@ class LocalBackend:
 
     def _batch_done(self, slot: _Slot, done: Done, body: memoryview) -> None:
         batch = slot.running.pop(done.batch, None)
-        if slot.watch is not None:
-            slot.watch.cancel()
         if batch is None or self._events is None:
             return
         model = self._tables.models[self._tables.replica_model[batch.replica]]
         settle(batch.samples, done, body, model)
         self._events.samples_finished(batch, batch.samples)
         self._events.batch_finished(batch)
-
-    def _watch(self, slot: _Slot) -> None:
-        if self._longest_batch_s is not None and slot.worker is not None:
-            loop = asyncio.get_running_loop()
-            slot.watch = loop.call_later(self._longest_batch_s, self._hangs, slot, slot.worker)
-
-    def _hangs(self, slot: _Slot, worker: WorkerProcess) -> None:
-        if slot.worker is worker:
-            self._say(f"a worker has held a batch for {self._longest_batch_s:g} s; it is killed")
-            worker.terminate()
 
     def _fail_unsent(self, slot: _Slot, batch: Batch) -> None:
         if slot.running.pop(batch.id, None) is None or self._events is None:
@@ -236,37 +240,33 @@ class LocalBackend:
         self._events.samples_finished(batch, batch.samples)
         self._events.batch_finished(batch)
 
-    def _worker_ended(self, slot: _Slot) -> None:
-        """Tell of idle replicas first, so that nothing is started on them when the running one's devices are freed."""
-        busy = {batch.replica for batch in slot.running.values()}
+    def _worker_ended(self, slot: _Slot, how: str) -> None:
         slot.worker = None
         slot.running.clear()
-        if slot.watch is not None:
-            slot.watch.cancel()
         if self._stopped or self._events is None:
             return
-        slot.restart = asyncio.get_running_loop().create_task(self._restart(slot))
-        for replica in sorted(slot.replicas, key=lambda r: (r in busy, r)):
-            self._events.replica_lost(replica)
+        slot.restart = asyncio.get_running_loop().create_task(self._restart(slot, how))
+        self._events.replicas_lost(slot.replicas, how)
 
-    async def _restart(self, slot: _Slot) -> None:
+    async def _restart(self, slot: _Slot, how: str) -> None:
         """Start the worker again until it stays; each attempt waits twice as long as the one before, up to a bound."""
         loop = asyncio.get_running_loop()
         names = ", ".join(self._tables.replica_ids[replica] for replica in slot.replicas)
+        loaded: list[int] = []
         while slot.worker is None:
-            self._say(f"the worker of {names} ended; starting it again in {slot.restart_wait_s:g} s")
+            self._say(f"the worker of {names} {how}; starting it again in {slot.restart_wait_s:g} s")
             await asyncio.sleep(slot.restart_wait_s)
             slot.restart_wait_s = min(2 * slot.restart_wait_s, LONGEST_RESTART_WAIT_S)
             try:
-                await self._start_worker(slot)
+                loaded = await self._start_worker(slot, again=True)
             except (GearshiftError, OSError) as error:
-                self._say(str(error))
+                how = f"is not back ({error})"
         loop.call_later(2 * LONGEST_RESTART_WAIT_S, self._forget_failures, slot, slot.worker)
-        self._tell_ready(slot)
+        self._tell_ready(loaded)
 
-    def _tell_ready(self, slot: _Slot) -> None:
+    def _tell_ready(self, replicas: Sequence[int]) -> None:
         if self._events is not None:
-            for replica in slot.replicas:
+            for replica in replicas:
                 self._events.replica_ready(replica)
 
     @staticmethod

@@ -1,0 +1,190 @@
+"""Samples that have lost their worker: who of them runs again, and where they wait for it."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from gearshift.policies.recovery import (
+    DEGRADE,
+    POISONOUS,
+    REFUSE,
+    RUN_AGAIN,
+    WAIT,
+    after_loss,
+    half,
+    retry_until_ns,
+    without_replica,
+)
+from gearshift.request import Sample
+
+LONGEST_RETRY_NS = 30_000_000_000
+
+
+class Recovery:
+    """Groups of samples that were running, each to run apart, and single ones that wait for any replica.
+
+    A group stays with its model: the first replica of it that is idle takes it.  `count` are all samples here;
+    `next_ns` is when the time of the first may be over (too early where others of them have left).
+
+    A sample runs again within `longest_retry_ns` of its last run, or of when it had no replica to wait for, and where
+    the client gave a deadline, in time for it by `run_ns` (replicas, sizes), the profiled time of batches.  One that an
+    earlier stage has answered does not wait for a replica: it keeps that answer, or is refused with
+    `refuse_lost_stage`.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[str],
+        *,
+        run_ns: Sequence[Sequence[int]] | None = None,
+        longest_retry_ns: int = LONGEST_RETRY_NS,
+        refuse_lost_stage: bool = False,
+    ) -> None:
+        self._models, self._run_ns = models, run_ns
+        self._longest_retry_ns, self._refuse_lost_stage = longest_retry_ns, refuse_lost_stage
+        self._groups: list[deque[list[Sample]]] = [deque() for _ in models]
+        self._stranded: dict[int, Sample] = {}
+        self.count = 0
+        self.next_ns: int | None = None
+
+    # What was lost.
+
+    def keep_batch(self, replica: int, model: int, samples: Sequence[Sample], now_ns: int) -> list[Sample]:
+        """Keep what may run again of a lost batch, as two groups; answers the samples that end now."""
+        run_ns = self._run_ns[replica][len(samples)] if self._run_ns is not None else 0
+        again, ended = [], []
+        for sample in samples:
+            self._limit(sample, run_ns, now_ns)
+            if sample.error:
+                ended.append(sample)
+                continue
+            verdict = after_loss(sample.attempt, len(samples) - 1, now_ns, _run_by_ns(sample))
+            if verdict == RUN_AGAIN:
+                sample.attempt += 1
+                sample.entered_ns = now_ns
+                again.append(sample)
+            elif verdict == POISONOUS:
+                sample.poisonous = True
+                sample.error = (
+                    f"{sample.attempt} workers of model {self._models[model]!r} ended while they ran this request, "
+                    "the last of them with nothing beside it; it is not run again"
+                )
+                ended.append(sample)
+            else:
+                self._end(
+                    sample, f"the worker of model {self._models[model]!r} ended while it ran this request", now_ns
+                )
+                ended.append(sample)
+        first = half(len(again))
+        self._groups[model] += [part for part in (again[:first], again[first:]) if part]
+        self.count += len(again)
+        self._remember(again)
+        return ended
+
+    def keep(self, sample: Sample, model: int, now_ns: int) -> bool:
+        """Keep a sample for which `model` has no replica, unless it ends now."""
+        if sample.run_by_ns is None:
+            self._limit(sample, 0, now_ns)
+        if not self._end(sample, self._no_worker(model), now_ns):
+            sample.entered_ns = now_ns
+            self._stranded[sample.sequence] = sample
+            self.count += 1
+            self._remember((sample,))
+            return True
+        return False
+
+    # What runs again.
+
+    def has_group(self, model: int) -> bool:
+        """Whether a group waits for a replica of `model`."""
+        return bool(self._groups[model])
+
+    def take_group(self, model: int) -> list[Sample]:
+        """The group that has waited longest for `model`, which has one."""
+        group = self._groups[model].popleft()
+        self.count -= len(group)
+        return group
+
+    def take_stranded(self, now_ns: int) -> list[Sample]:
+        """All samples that wait for a replica, in the order in which they came."""
+        gone = list(self._stranded.values())
+        self._stranded.clear()
+        self.count -= len(gone)
+        return _waited(gone, now_ns)
+
+    # What ends.
+
+    def end_answered(self, model: int, now_ns: int) -> list[Sample]:
+        """The samples in groups of `model`, which has no replica left, that an earlier stage has answered."""
+        answered = [sample for group in self._groups[model] for sample in group if sample.visited]
+        for sample in answered:
+            self.remove(sample)
+            self._end(sample, self._no_worker(model), now_ns)
+        return _waited(answered, now_ns)
+
+    def end_expired(self, now_ns: int) -> list[Sample]:
+        """The samples whose time to run is over."""
+        ended = [sample for sample in self._all() if _run_by_ns(sample) < now_ns]
+        for sample in ended:
+            self.remove(sample)
+            self._end(sample, "the worker that held this request ended, and no other was free in time", now_ns)
+        self.next_ns = None
+        self._remember(self._all())
+        return _waited(ended, now_ns)
+
+    def remove(self, sample: Sample) -> bool:
+        """Take `sample` out; False where it is not here."""
+        if self._stranded.pop(sample.sequence, None) is None and not self._remove_from_group(sample):
+            return False
+        self.count -= 1
+        return True
+
+    def _remove_from_group(self, sample: Sample) -> bool:
+        for groups in self._groups:
+            for group in groups:
+                if sample in group:
+                    group.remove(sample)
+                    if not group:
+                        groups.remove(group)
+                    return True
+        return False
+
+    def _end(self, sample: Sample, reason: str, now_ns: int) -> bool:
+        """Give a sample its last answer or its error; False where it may wait."""
+        verdict = without_replica(sample.visited != 0, self._refuse_lost_stage, now_ns, _run_by_ns(sample))
+        if verdict == WAIT:
+            return False
+        if verdict == DEGRADE:
+            sample.stage = sample.visited.bit_count() - 1
+            sample.degraded_by = reason
+        else:
+            sample.refused = verdict == REFUSE
+            sample.error = f"{reason}; try again later"
+        return True
+
+    def _no_worker(self, model: int) -> str:
+        return f"no worker of model {self._models[model]!r} is running"
+
+    def _limit(self, sample: Sample, run_ns: int, now_ns: int) -> None:
+        """Say by when `sample` must run, which has lost a worker now."""
+        deadline_ns = sample.request.order_deadline_ns
+        sample.run_by_ns = retry_until_ns(now_ns, self._longest_retry_ns, deadline_ns, run_ns)
+
+    def _all(self) -> list[Sample]:
+        return [*(sample for groups in self._groups for group in groups for sample in group), *self._stranded.values()]
+
+    def _remember(self, samples: Sequence[Sample]) -> None:
+        for sample in samples:
+            over_ns = _run_by_ns(sample) + 1
+            if self.next_ns is None or over_ns < self.next_ns:
+                self.next_ns = over_ns
+
+
+def _run_by_ns(sample: Sample) -> int:
+    assert sample.run_by_ns is not None
+    return sample.run_by_ns
+
+
+def _waited(samples: list[Sample], now_ns: int) -> list[Sample]:
+    for sample in samples:
+        sample.queue_ns += now_ns - sample.entered_ns
+    return samples

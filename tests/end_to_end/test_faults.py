@@ -1,0 +1,46 @@
+"""Short forms of the faults of `benchmarks/faults.py`: real servers, sockets and signals."""
+
+import asyncio
+import os
+import random
+from pathlib import Path
+
+import faults
+import pytest
+
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the plan has two devices")
+
+TOGETHER = (faults.kill, faults.stop, faults.kill_for_memory, faults.poison)
+
+
+def test_under_load_no_fault_of_workers_costs_or_doubles_an_answer(tmp_path: Path) -> None:
+    tally = asyncio.run(faults.with_load(tmp_path, random.Random(1), TOGETHER))
+    assert tally.sound, tally
+    assert tally.retries > 0
+    assert tally.failed in (1, 2)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in faults.KINDS if faults.KINDS[kind].__name__ != "<lambda>"])
+def test_each_accepted_request_is_answered_once(kind: str) -> None:
+    tally = asyncio.run(faults.run_round(kind, seed=1))
+    assert tally.sound, tally
+
+
+def test_a_request_that_hangs_is_found_and_fails_alone(tmp_path: Path) -> None:
+    async def main() -> faults.Tally:
+        async with faults.serving(tmp_path, "--shortest-hang-s", "0.5") as server:
+            load = faults.Load(server, random.Random(1))
+            await faults.hang(server, load)
+            await server.until(server.is_whole)
+            await load.check_the_server_s_own_count()
+        return load.tally
+
+    tally = asyncio.run(main())
+    assert tally.sound, tally
+
+
+def test_a_tally_that_lacks_an_end_is_not_sound() -> None:
+    assert faults.Tally(requests=3, answered=1, degraded=1, failed=1).sound
+    assert not faults.Tally(requests=3, answered=2).sound
+    assert not faults.Tally(requests=3, answered=2, lost=1).sound
+    assert not faults.Tally(requests=1, answered=1, doubled=1).sound
