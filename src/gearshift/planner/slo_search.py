@@ -144,7 +144,7 @@ class SloSearch:
     def confirmed(self) -> GearPlan:
         """The most accurate choice that holds on all arrival seeds, on part A and on part B; raises `Infeasible`."""
         pending = self.choices()
-        self.progress(f"improving an accuracy of {pending[0].accuracy:.4f}", 0.85)
+        self.progress("improving", 0.85)
         stepwise = next((c for c in pending if c.constant_to_qps is None), None)
         if stepwise is not None and (improved := self._improved(stepwise)) is not stepwise:
             pending = _by_accuracy([improved, *pending])
@@ -174,6 +174,12 @@ class SloSearch:
         """The best choice so far, as it is; the cheapest cascade everywhere before there is another."""
         best = self._choices[0] if self._choices else self._best
         return None if best is None else self.plan_of(best)
+
+    @property
+    def accuracy_so_far(self) -> float | None:
+        """Of the plan that `unconfirmed` gives."""
+        best = self._choices[0] if self._choices else self._best
+        return None if best is None else max(best.accuracy, self.candidates[best.assignment[-1]].accuracy)
 
     def plan_of(self, choice: Choice) -> GearPlan:
         """The plan of a choice."""
@@ -373,8 +379,9 @@ class SloSearch:
         """The chosen plan when it holds on all seeds, on part A and then on part B; margins rise until it does."""
         while True:
             made = self.plan_of(choice)
-            if self._kept(replay(made, self.request, part=PART_A)):
-                predicted = replay(made, self.request, part=PART_B)
+            if self._kept(replay(made, self.request, part=PART_A, on_time=self.on_time)):
+                predicted = replay(made, self.request, part=PART_B, on_time=self.on_time)
+                self.on_time()
                 if self._kept(predicted) and recovers(made, self.request):
                     return msgspec.structs.replace(made, predictions={self.request.profile.operator: predicted.result})
             if choice.gains or choice.margin == CHEAPEST_EVERYWHERE or choice.constant_to_qps is not None:
@@ -391,7 +398,9 @@ class SloSearch:
         return self.seen[choice].latency_s <= self.request.latency_s
 
     def _infeasible(self) -> Infeasible:
-        return nothing_holds(self.request, self.steady, self.candidates, self.upper_ends, nearest=not self.quick)
+        return nothing_holds(
+            self.request, self.steady, self.candidates, self.upper_ends, nearest=not self.quick, on_time=self.on_time
+        )
 
 
 def _by_accuracy(choices: Sequence[Choice]) -> list[Choice]:
