@@ -76,9 +76,8 @@ def _rungs(request: PlanRequest, progress: Progress) -> Iterator[GearPlan]:
     for latency_s in np.geomspace(fastest_s, slowest_s, FRONTIER_STEPS).tolist():
         if made:
             so_far.check()
-            progress(
-                f"planning for {latency_s * 1e3:.4g} ms, {made} plan{'s' * (made != 1)} so far", made / FRONTIER_STEPS
-            )
+            plans = f"{made} plan{'s' * (made != 1)} so far"
+            progress(f"planning for {latency_s * 1e3:.4g} ms, {plans}", made / FRONTIER_STEPS)
         asked = _for_latency(request, rounded_up_s(latency_s, digits=3))
         try:
             found = plan(so_far.remaining(asked))

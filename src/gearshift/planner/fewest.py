@@ -42,7 +42,7 @@ def fewest_devices(
 
 
 def _fewest(name: str, so_far: SoFar, *, accuracy: float, latency_s: float, most: int) -> GearPlan:
-    """As `fewest_devices`; what is so far is the most accurate plan, from the first that meets both the last that does."""
+    """As `fewest_devices`; kept is the most accurate plan, then of those that meet both the last."""
     request, best, refused = so_far.request, 0.0, None
 
     def met(count: int) -> GearPlan | None:

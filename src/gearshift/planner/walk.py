@@ -123,7 +123,7 @@ class Walk:
         self.visited.append(tried)
         count, best = len(self.visited), self.likely()
         plans = f"{count} plan{'s' * (count != 1)}"
-        self.progress(with_best(f"walking the frontier, {plans}", best and best.accuracy), share)
+        self.progress(with_best(f"walking the frontier, {plans}", best.accuracy if best else None), share)
 
     def _step(self, current: Tried) -> Tried | None:
         """The best of the next cheaper cascade in each range; None at the end.
