@@ -68,8 +68,8 @@ def _rungs(request: PlanRequest, progress: Progress) -> Iterator[GearPlan]:
     any_latency = so_far.remaining(_for_latency(request, ANY_LATENCY_S))
     slowest = Coordination(any_latency, SoFar(any_latency))
     fastest_s = slowest_s = slowest.fastest_s()
-    progress(f"planning for {fastest_s * 1e3:.4g} ms, 1 plan so far", 0.0)
     try:
+        progress("finding the slowest plan, 1 plan so far", 0.0)
         slowest_s = max(fastest_s, _slowest_s(slowest.run()))
     except CUT_SHORT:
         so_far.end()

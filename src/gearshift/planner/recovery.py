@@ -12,7 +12,7 @@ from gearshift.gear import GearPlan
 from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import PART_A
 from gearshift.simulator.simulate import simulate
-from gearshift.workload import Trace, draw_workload
+from gearshift.workload import Trace, Workload, draw_workload
 
 BEFORE_S = 4.0
 SPIKE_S = 1.0
@@ -23,7 +23,18 @@ MOST_REQUESTS = 2_000_000
 
 
 def recovers(made: GearPlan, request: PlanRequest) -> bool:
-    """Whether the plan returns to its gear within `RECOVERY_S` of a spike, at the trace's mean load.
+    """Whether the plan returns to its gear within `RECOVERY_S` of a spike, at the trace's mean load."""
+    workload, ends_s = spiked(made, request)
+    if not len(workload):
+        return True
+    shifts = simulate(made, request.profile, workload).shifts
+    before = gears_in_force(shifts, 0.0, BEFORE_S)
+    after = gears_in_force(shifts, ends_s + RECOVERY_S, workload.duration_s)
+    return min(after) <= max(before)
+
+
+def spiked(made: GearPlan, request: PlanRequest) -> tuple[Workload, float]:
+    """The trace's mean load with a spike of twice the plan's top range, and the second at which the spike ends.
 
     So that no part has more than `MOST_REQUESTS` requests, a high load has a shorter spike, and a lower mean.
     """
@@ -38,14 +49,9 @@ def recovers(made: GearPlan, request: PlanRequest) -> bool:
         times.append(began_s + length_s * np.sort(generator.random(count)))
         began_s += length_s
     arrivals_ns = (np.concatenate(times) * NS_PER_S).astype(np.int64)
-    if not len(arrivals_ns):
-        return True
     trace = Trace(arrivals_ns=arrivals_ns, duration_s=began_s)
     workload = draw_workload(trace, request.profile.predictions.indices(PART_A), seed=request.seed)
-    shifts = simulate(made, request.profile, workload).shifts
-    before = _gears_in_force(shifts, 0.0, BEFORE_S)
-    after = _gears_in_force(shifts, BEFORE_S + spike_s + RECOVERY_S, began_s)
-    return min(after) <= max(before)
+    return workload, BEFORE_S + spike_s
 
 
 def made_top_qps(made: GearPlan) -> float:
@@ -55,7 +61,7 @@ def made_top_qps(made: GearPlan) -> float:
     return last.load_range.from_ or (last.predicted.load_qps if last.predicted else 1.0)
 
 
-def _gears_in_force(shifts: np.ndarray, from_s: float, to_s: float) -> set[int]:
+def gears_in_force(shifts: np.ndarray, from_s: float, to_s: float) -> set[int]:
     """The gears in force between two times; a run begins in gear 0."""
     times_s = shifts[:, 0] / NS_PER_S
     begun = shifts[times_s <= from_s]

@@ -122,7 +122,7 @@ class Walk:
         """Take a plan among those visited."""
         self.visited.append(tried)
         count, best = len(self.visited), self.likely()
-        plans = f"{count} plan{'s' * (count != 1)}"
+        plans = f"{count} plan{'s' * (count != 1)} so far"
         self.progress(with_best(f"walking the frontier, {plans}", best.accuracy if best else None), share)
 
     def _step(self, current: Tried) -> Tried | None:
