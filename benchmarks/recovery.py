@@ -18,7 +18,7 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.recovery import AFTER_S, BEFORE_S, RECOVERY_S, gears_in_force, spiked
+from gearshift.planner.recovery import AFTER_S, BEFORE_S, RECOVERY_S, spiked
 from gearshift.planner.request import PlanRequest
 from gearshift.simulator.simulate import simulate
 from gearshift.traces.generate import diurnal
@@ -67,7 +67,7 @@ def back_after_s(made: GearPlan, request: PlanRequest) -> float:
     """Seconds from the end of the spike until the plan is back in the gears it has without, for good."""
     workload, ends_s = spiked(made, request)
     usual = simulate(made, request.profile, without_spike(workload, ends_s)).shifts
-    highest = max(gears_in_force(usual, 0.0, workload.duration_s))
+    highest = max(usual[:, 1], default=0)
     shifts = simulate(made, request.profile, workload).shifts
     higher = np.flatnonzero(shifts[:, 1] > highest)
     if not len(higher):

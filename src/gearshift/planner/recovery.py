@@ -28,8 +28,8 @@ def recovers(made: GearPlan, request: PlanRequest) -> bool:
     if not len(workload):
         return True
     shifts = simulate(made, request.profile, workload).shifts
-    before = gears_in_force(shifts, 0.0, BEFORE_S)
-    after = gears_in_force(shifts, ends_s + RECOVERY_S, workload.duration_s)
+    before = _gears_in_force(shifts, 0.0, BEFORE_S)
+    after = _gears_in_force(shifts, ends_s + RECOVERY_S, workload.duration_s)
     return min(after) <= max(before)
 
 
@@ -61,7 +61,7 @@ def made_top_qps(made: GearPlan) -> float:
     return last.load_range.from_ or (last.predicted.load_qps if last.predicted else 1.0)
 
 
-def gears_in_force(shifts: np.ndarray, from_s: float, to_s: float) -> set[int]:
+def _gears_in_force(shifts: np.ndarray, from_s: float, to_s: float) -> set[int]:
     """The gears in force between two times; a run begins in gear 0."""
     times_s = shifts[:, 0] / NS_PER_S
     begun = shifts[times_s <= from_s]
