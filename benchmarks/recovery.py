@@ -64,11 +64,15 @@ def without_spike(workload: Workload, ends_s: float) -> Workload:
 
 
 def back_after_s(made: GearPlan, request: PlanRequest) -> float:
-    """Seconds from the end of the spike until the plan is back in the gears it has without, for good."""
+    """Seconds from the end of the spike until the plan is back in the gears it has without, for good.
+
+    Infinite where it is not while requests still come.
+    """
     workload, ends_s = spiked(made, request)
     usual = simulate(made, request.profile, without_spike(workload, ends_s)).shifts
     highest = max(usual[:, 1], default=0)
     shifts = simulate(made, request.profile, workload).shifts
+    shifts = shifts[shifts[:, 0] <= workload.duration_s * 1e9]
     higher = np.flatnonzero(shifts[:, 1] > highest)
     if not len(higher):
         return 0.0
