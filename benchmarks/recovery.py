@@ -68,7 +68,10 @@ def back_after_s(made: GearPlan, request: PlanRequest) -> float:
 
     Infinite where it is not while requests still come.
     """
-    workload, ends_s = spiked(made, request)
+    drawn = spiked(made, request)
+    if drawn is None:
+        return 0.0
+    workload, ends_s = drawn
     usual = simulate(made, request.profile, without_spike(workload, ends_s)).shifts
     highest = max(usual[:, 1], default=0)
     shifts = simulate(made, request.profile, workload).shifts

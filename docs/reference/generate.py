@@ -92,7 +92,7 @@ def option_row(verb: str, option: click.Option, context: click.Context) -> tuple
         default = "required"
     elif not option.is_flag and isinstance(option.default, str | int | float | Path):
         default = f"`{option.default}`"
-    variable = f"`GEARSHIFT_{verb}_{option.name}`".upper()
+    variable = f"`{option.envvar or f'GEARSHIFT_{verb}_{option.name}'.upper()}`"
     return f"`{', '.join(option.opts)}{value}`", default, variable, option.help or ""
 
 

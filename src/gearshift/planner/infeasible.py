@@ -54,7 +54,7 @@ def nothing_holds(
     nearest_s = None
     if nearest:
         choice = Choice((0,) * len(upper_ends), margin=math.inf, alpha=DEFAULT_ALPHA, accuracy=cheapest.accuracy)
-        made = PlanMaker(request, steady, candidates, upper_ends).plan_of(choice)
+        made = PlanMaker(request, steady, candidates, upper_ends, upper_ends).plan_of(choice)
         with suppress(OutOfTime):
             replays = [replay(made, request, part=part, on_time=on_time) for part in (PART_A, PART_B)]
             spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)

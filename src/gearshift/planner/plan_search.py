@@ -4,6 +4,8 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import groupby
 from typing import TypeVar
 
 import msgspec
@@ -15,7 +17,7 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement
-from gearshift.planner.assemble import with_predictions
+from gearshift.planner.assemble import replay, with_predictions
 from gearshift.planner.baselines.candidates import single_models
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
 from gearshift.planner.cascade_search import (
@@ -24,9 +26,9 @@ from gearshift.planner.cascade_search import (
     pareto_cascades,
     work_per_request_s,
 )
-from gearshift.planner.metered import metered_loads, shares_of_ranges
+from gearshift.planner.metered import metered_loads, seldom_exceeded_qps, shares_of_ranges
 from gearshift.planner.placement_search import PlacementSearch
-from gearshift.planner.replays import Replays
+from gearshift.planner.replays import Replays, seeds_for
 from gearshift.planner.request import PlanRequest, Progress
 from gearshift.planner.slices import plan_by_slices, slice_of, slices_of
 from gearshift.planner.slo_search import SloSearch
@@ -87,20 +89,24 @@ class PlanSearch:
         """Whether the devices are so many that one slice of them is planned for."""
         return self._given_placement is None and slices_of(request) > 1
 
-    def on_best_placement(self, request: PlanRequest, use: Callable[[SloSearch], T], *, quick: bool = False) -> T:
-        """What `use` gives for the search on the most promising placement on which it finds no `Infeasible`."""
+    def on_best_placement(self, request: PlanRequest, use: Callable[[SloSearch], T], *, quick: bool = False) -> list[T]:
+        """What `use` gives for the searches on the most promising placement, of those with one that is feasible."""
         searches = self.searches(request, quick=quick)
         self._current = searches[0]
+        alike = [list(those) for _, those in groupby(searches, key=lambda search: search.steady.placement)]
         with ThreadPoolExecutor(max_workers=2) as pool:
-            tried = list(pool.map(_steady_accuracy, searches))
-        infeasible = [accuracy for accuracy in tried if isinstance(accuracy, Infeasible)]
-        feasible = [(a, s) for a, s in zip(tried, searches, strict=True) if not isinstance(a, Infeasible)]
-        for _, search in sorted(feasible, key=lambda f: -f[0]):
-            self._current = search
-            try:
-                return use(search)
-            except Infeasible as error:
-                infeasible.append(error)
+            promising = list(pool.map(_promising, alike))
+        infeasible: list[Infeasible] = []
+        for those, _ in sorted(zip(alike, promising, strict=True), key=lambda found: -found[1]):
+            made: list[T] = []
+            for search in those:
+                self._current = search
+                try:
+                    made.append(use(search))
+                except Infeasible as error:
+                    infeasible.append(error)
+            if made:
+                return made
         raise min(infeasible, key=lambda e: e.nearest_latency_s or math.inf)
 
     def _best(self, request: PlanRequest, *, on_fewer: bool) -> GearPlan:
@@ -128,7 +134,19 @@ class PlanSearch:
     def _on_best_placements(self, request: PlanRequest, _: float, *, quick: bool = False) -> GearPlan:
         if self.sliced(request):
             return self._by_slices(request, slices_of(request))
-        return self.on_best_placement(request, SloSearch.confirmed, quick=quick)
+
+        def confirmed(search: SloSearch) -> GearPlan:
+            made = search.confirmed()
+            if request is self.request:
+                self.kept = self.kept or made
+            return made
+
+        found = self.on_best_placement(request, confirmed, quick=quick)
+        if len(found) == 1:
+            return found[0]
+        seeds = seeds_for(request.trace)
+        runs = [replay(made, request, part=PART_A, seeds=seeds, on_time=self.on_time) for made in found]
+        return max(zip(found, runs, strict=True), key=lambda pair: pair[1].result.accuracy)[0]
 
     def _by_slices(self, request: PlanRequest, slices: int) -> GearPlan:
         """The plan made for a slice, unless one cascade at all loads is more accurate on the whole."""
@@ -189,21 +207,29 @@ class PlanSearch:
 
     def unfinished(self) -> GearPlan | None:
         """The best plan so far, with what one replay predicts for it."""
-        made = self.kept or (self._current.unconfirmed() if self._current else None)
+        made = self.kept
+        if made is None and self._current is not None and self._current.best is not None:
+            made = self._current.plan_of(self._current.best)
         return made and unfinished(made, self.request)
 
     def progress(self, what: str, share: float) -> None:
         """Tell what is done, and how accurate the best plan so far is."""
-        accuracy = self._current.accuracy_so_far if self._current else None
+        accuracy = None
         if self.kept is not None:
             accuracy = self.kept.predictions[self.request.profile.operator].accuracy
+        elif self._current is not None and (best := self._current.best) is not None:
+            accuracy = max(best.accuracy, self._current.candidates[best.assignment[-1]].accuracy)
         self.report(with_best(what, accuracy), share)
 
     def searches(
         self, request: PlanRequest, among: Sequence[CandidateCascade] | None = None, *, quick: bool = False
     ) -> list[SloSearch]:
-        """A search, `among` these candidates or all, for each placement that is worth one."""
-        searches = []
+        """A search, `among` these candidates or all, for each placement that is worth one.
+
+        Where the meter reaches the last range there are two, whose ranges reach further in different ways.
+        """
+        ends, searches = request.upper_ends(), []
+        reached = seldom_exceeded_qps(request.trace) > float(ends[-1] - ends[0])
         for placement in self._placements(request, among):
             samples = QUICK_SAMPLES if quick else SAMPLES
             key = (request.hardware, placement, samples)
@@ -220,18 +246,20 @@ class PlanSearch:
             models = set(placement.models)
             offered = self.candidates(request, placement.models) if among is None else among
             placed = [c for c in offered if models.issuperset(c.cascade.models)]
-            if placed:
-                searches.append(
-                    SloSearch(
-                        request,
-                        steady,
-                        placed,
-                        replays=self._replays,
-                        progress=self.progress,
-                        on_time=self.on_time,
-                        quick=quick,
-                    )
+            searches += [
+                SloSearch(
+                    request,
+                    steady,
+                    placed,
+                    replays=self._replays,
+                    progress=self.progress,
+                    on_time=self.on_time,
+                    quick=quick,
+                    beyond=beyond,
                 )
+                for beyond in (False, True)[: 1 + reached]
+                if placed
+            ]
         if not searches:
             raise Infeasible("none of the cascades has all its models on the devices")
         return searches
@@ -307,11 +335,13 @@ def evaluated(request: PlanRequest, cascade: Cascade) -> CandidateCascade:
     return evaluate_cascade(cascade, request.profile.predictions, work_s, part=PART_A)
 
 
-def _steady_accuracy(search: SloSearch) -> float | Infeasible:
-    try:
-        return search.steady_accuracy()
-    except Infeasible as error:
-        return error
+def _promising(searches: Sequence[SloSearch]) -> float:
+    """The best accuracy that steady state sees; one search after the other, since they share its cells."""
+    accuracies = [-1.0]
+    for search in searches:
+        with suppress(Infeasible):
+            accuracies.append(search.steady_accuracy())
+    return max(accuracies)
 
 
 def _metered_loads(request: PlanRequest) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -24,17 +24,20 @@ MOST_REQUESTS = 2_000_000
 
 def recovers(made: GearPlan, request: PlanRequest) -> bool:
     """Whether the plan returns to its gear within `RECOVERY_S` of a spike, at the trace's mean load."""
-    workload, ends_s = spiked(made, request)
-    if not len(workload):
+    drawn = spiked(made, request)
+    if drawn is None:
         return True
+    workload, ends_s = drawn
     shifts = simulate(made, request.profile, workload).shifts
     before = _gears_in_force(shifts, 0.0, BEFORE_S)
     after = _gears_in_force(shifts, ends_s + RECOVERY_S, workload.duration_s)
     return min(after) <= max(before)
 
 
-def spiked(made: GearPlan, request: PlanRequest) -> tuple[Workload, float]:
+def spiked(made: GearPlan, request: PlanRequest) -> tuple[Workload, float] | None:
     """The trace's mean load with a spike of twice the plan's top range, and the second at which the spike ends.
+
+    None where loads are so low that nothing is drawn.
 
     So that no part has more than `MOST_REQUESTS` requests, a high load has a shorter spike, and a lower mean.
     """
@@ -49,6 +52,8 @@ def spiked(made: GearPlan, request: PlanRequest) -> tuple[Workload, float]:
         times.append(began_s + length_s * np.sort(generator.random(count)))
         began_s += length_s
     arrivals_ns = (np.concatenate(times) * NS_PER_S).astype(np.int64)
+    if not len(arrivals_ns):
+        return None
     trace = Trace(arrivals_ns=arrivals_ns, duration_s=began_s)
     workload = draw_workload(trace, request.profile.predictions.indices(PART_A), seed=request.seed)
     return workload, BEFORE_S + spike_s

@@ -260,6 +260,27 @@ class _HttpServer(uvicorn.Server):
         yield
 
 
+def make_service(
+    task: ServingTask,
+    settings: ServerSettings,
+    metrics: Metrics,
+    journal: Journal | NoJournal,
+    say: Say,
+) -> Service:
+    """The service of a plan with its backend, not started."""
+    operator = task.plan.operators[task.tables.operator]
+    return Service(
+        task.tables,
+        task.make_backend(settings, say),
+        most_waiting_requests=settings.most_waiting_requests,
+        most_waiting_bytes=settings.most_waiting_bytes,
+        default_priority=operator.default_priority,
+        default_deadline_s=operator.objective.latency_s,
+        metrics=metrics,
+        journal=journal,
+    )
+
+
 class ServerProcess:
     """The HTTP server and the service behind it, from start to orderly end."""
 
@@ -274,17 +295,7 @@ class ServerProcess:
     ) -> None:
         self._task, self._settings, self._sock, self._say = task, settings, sock, say
         metrics = Metrics()
-        operator = task.plan.operators[task.tables.operator]
-        self._service = Service(
-            task.tables,
-            task.make_backend(settings, say),
-            most_waiting_requests=settings.most_waiting_requests,
-            most_waiting_bytes=settings.most_waiting_bytes,
-            default_priority=operator.default_priority,
-            default_deadline_s=operator.objective.latency_s,
-            metrics=metrics,
-            journal=journal,
-        )
+        self._service = make_service(task, settings, metrics, journal, say)
         application = Application(
             self._service,
             task.tables.operator,

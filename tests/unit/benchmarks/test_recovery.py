@@ -49,7 +49,9 @@ def test_a_plan_without_another_gear_to_be_in_is_back_at_once(models: tuple[str,
 
 
 def test_without_the_spike_all_other_requests_are_the_same() -> None:
-    workload, ends_s = spiked(plan_of("m1", "m0"), asked(100.0))
+    drawn = spiked(plan_of("m1", "m0"), asked(100.0))
+    assert drawn is not None
+    workload, ends_s = drawn
     usual = without_spike(workload, ends_s)
     seconds = np.bincount((usual.arrivals_ns / 1e9).astype(int))
     assert ends_s == BEFORE_S + SPIKE_S

@@ -212,13 +212,11 @@ def sampled(population: Profile, seed: int) -> Profile:
     return dataclasses.replace(population, predictions=few)
 
 
-def certificates_kept(
-    worlds: int, *, confidence: float | None = 0.95, more: tuple[float, float] = (-0.14, 0.06)
-) -> list[bool]:
+def certificates_kept(worlds: int, *, confidence: float | None = 0.95) -> list[bool]:
     """For every world in which a plan is certified: whether it has the accuracy on the whole population.
 
-    What is asked for is within `more` of what the best model has.  Without a confidence it is the estimate that must
-    reach it.
+    In every other world a little more is asked for than the best model has, in the others what can be certified.
+    Without a confidence it is the estimate that must reach it.
     """
     kept = []
     for seed in range(worlds):
@@ -227,7 +225,7 @@ def certificates_kept(
         times_s = np.sort(generator.random(1200) * 4)
         trace = Trace((times_s * 1e9).astype(np.int64), 4.0)
         most = float(population.predictions.quality.mean(axis=1).max())
-        accuracy = most + float(generator.uniform(*more))
+        accuracy = most + float(generator.uniform(0.0, 0.03) if seed % 2 else generator.uniform(-0.14, -0.1))
         objective = Objective(latency_s=0.03, accuracy=accuracy, confidence=confidence)
         asked = PlanRequest(
             profile=sampled(population, seed),
@@ -249,7 +247,7 @@ def certificates_kept(
 
 
 def test_a_certified_accuracy_is_that_of_the_population() -> None:
-    kept = certificates_kept(4, more=(-0.16, -0.1))
+    kept = certificates_kept(6)
     assert len(kept) >= 2
     assert all(kept)
 
@@ -257,7 +255,7 @@ def test_a_certified_accuracy_is_that_of_the_population() -> None:
 @pytest.mark.long
 def test_certificates_hold_in_the_share_of_worlds_that_they_say() -> None:
     """In the same worlds those of plans whose estimate is taken for the truth do not."""
-    kept, believed = (certificates_kept(150, confidence=confidence) for confidence in (0.95, None))
+    kept, believed = (certificates_kept(100, confidence=confidence) for confidence in (0.95, None))
     shares = f"{np.mean(kept):.3f} of {len(kept)} certified, {np.mean(believed):.3f} of {len(believed)} believed"
     print(shares)  # noqa: T201  for docs/log.md
     assert min(len(kept), len(believed)) >= 20, shares
