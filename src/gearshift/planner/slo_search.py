@@ -153,8 +153,7 @@ class SloSearch:
             path = self._improved(stepwise)
             pending = _by_accuracy([*path, *pending])
         self.progress(f"confirming an accuracy of {pending[0].accuracy:.4f}", 0.95)
-        made = self._first_confirmed(pending)
-        if made is None:
+        if (made := self._first_confirmed(pending)) is None:
             raise self._infeasible()
         self.progress("confirmed", 1.0)
         return made
