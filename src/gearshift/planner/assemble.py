@@ -1,7 +1,7 @@
 """A gear plan from its parts: what all planners do alike, once they have chosen."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -107,8 +107,10 @@ def _starvation_s(objective: Objective) -> float | None:
     return min(STARVATION_FACTOR * objective.latency_s, LONGEST_STARVATION_S)
 
 
-def replay(made: GearPlan, request: PlanRequest, *, part: int, seeds: int = SEEDS) -> Confirmation:
-    """The request's trace served by the plan in simulation, once per arrival seed."""
+def replay(
+    made: GearPlan, request: PlanRequest, *, part: int, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
+) -> Confirmation:
+    """The request's trace served by the plan in simulation, once per arrival seed; `on_time` may raise before each."""
     return confirm(
         made,
         request.profile,
@@ -117,12 +119,13 @@ def replay(made: GearPlan, request: PlanRequest, *, part: int, seeds: int = SEED
         latency_objective_s=request.latency_s,
         percentile=request.objective.percentile,
         seeds=seeds,
+        on_time=on_time,
     )
 
 
-def with_predictions(made: GearPlan, request: PlanRequest) -> GearPlan:
-    """The plan with what the trace gives on part B of the samples."""
-    result = replay(made, request, part=PART_B).result
+def with_predictions(made: GearPlan, request: PlanRequest, *, on_time: Callable[[], None] = lambda: None) -> GearPlan:
+    """The plan with what the trace gives on part B of the samples; `on_time` may raise before each replay."""
+    result = replay(made, request, part=PART_B, on_time=on_time).result
     return msgspec.structs.replace(made, predictions={request.profile.operator: result})
 
 

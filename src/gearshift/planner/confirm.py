@@ -1,6 +1,7 @@
 """Confirmation: replaying the full trace on several arrival seeds before a plan is believed."""
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
@@ -100,10 +101,15 @@ def confirm(
     latency_objective_s: float,
     percentile: float,
     seeds: int,
+    on_time: Callable[[], None] = lambda: None,
 ) -> Confirmation:
-    """Replay `trace` under `plan` with the samples of `part`, once per seed, side by side."""
+    """Replay `trace` under `plan` with the samples of `part`, once per seed, side by side.
+
+    `on_time` is called before each replay, and may raise to end them.
+    """
 
     def replay(seed: int) -> tuple[ServingResult, float, NDArray[np.float64]]:
+        on_time()
         run = simulate(plan, profile, workload_of(trace, profile, part=part, seed=seed))
         result = run.result(profile, latency_objective_s=latency_objective_s)
         latency_s = run.latency_s

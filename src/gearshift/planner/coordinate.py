@@ -8,16 +8,15 @@ whole cycle is final (appendix A).
 """
 
 import dataclasses
-import math
-import time
+from collections.abc import Iterator
 
-import msgspec
 import numpy as np
 
 from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan
 from gearshift.objective import Objective
-from gearshift.planner.assemble import assemble, replay, rounded_up_s, with_predictions
+from gearshift.planner.assemble import assemble, rounded_up_s, with_predictions
+from gearshift.planner.baselines.ladder import undominated_plans
 from gearshift.planner.coordination.batching import tune_queues, tuned_range
 from gearshift.planner.coordination.hardware_mapping import place_models, placed
 from gearshift.planner.coordination.problem import Draft, Outcome, Problem
@@ -25,10 +24,9 @@ from gearshift.planner.coordination.refusal import infeasible, out_of_time
 from gearshift.planner.coordination.workload_adaption import assign_cascades, search_cascades
 from gearshift.planner.downgrading import CHEAPEST
 from gearshift.planner.hosts import placement_of
-from gearshift.planner.pareto import undominated
 from gearshift.planner.range_weights import time_weighted_accuracy
 from gearshift.planner.request import PlanRequest, Progress, load_ranges, silent
-from gearshift.profiles.profile import PART_B
+from gearshift.planner.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far
 
 SUBMODULES = (search_cascades, assign_cascades, place_models, tune_queues)
 """In the order of Algorithm 1; each takes the problem, the error that came back, and the plan so far."""
@@ -46,7 +44,8 @@ def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     Every range holds in steady state; unlike `optimal`'s, the plan is not confirmed on the trace.  Raises `Infeasible`.
     `progress` is told the time-weighted accuracy at the end.
     """
-    made = with_predictions(Coordination(_checked(request), progress).run(), request)
+    so_far = SoFar(_checked(request), progress)
+    made = so_far.run(lambda: with_predictions(Coordination(request, so_far).run(), request, on_time=so_far.check))
     progress(f"time-weighted accuracy {time_weighted_accuracy(made, request):.4f}", 1.0)
     return made
 
@@ -57,56 +56,77 @@ def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearP
     By rising latency at the objective's percentile, on the trace.  Of the request's objective, latency and accuracy are
     not looked at; each plan's objective is the one that it was made for.
     """
-    began_s = time.monotonic()
+    found = all_so_far(_rungs(request, progress))
+    progress("frontier found", 1.0)
+    return undominated_plans(found, request)
+
+
+def _rungs(request: PlanRequest, progress: Progress) -> Iterator[GearPlan]:
+    """A plan for each latency objective of the ladder; for the first at least the cheapest, however short time is."""
+    so_far, made = SoFar(request), 0
     progress("finding the fastest and the slowest plan", 0.0)
-    slowest = Coordination(_for_latency(request, ANY_LATENCY_S, began_s), silent)
-    fastest_s, slowest_s = slowest.fastest_s(), _slowest_s(slowest.run())
-    plans: list[GearPlan] = []
-    points: list[tuple[float, float]] = []
-    for i, latency_s in enumerate(np.geomspace(fastest_s, max(fastest_s, slowest_s), FRONTIER_STEPS).tolist()):
-        progress(f"planning for {latency_s * 1e3:.4g} ms", i / FRONTIER_STEPS)
-        asked = _for_latency(request, rounded_up_s(latency_s, digits=3), began_s)
+    any_latency = so_far.remaining(_for_latency(request, ANY_LATENCY_S))
+    slowest = Coordination(any_latency, SoFar(any_latency))
+    fastest_s = slowest_s = slowest.fastest_s()
+    try:
+        progress("finding the slowest plan, 1 plan so far", 0.0)
+        slowest_s = max(fastest_s, _slowest_s(slowest.run()))
+    except CUT_SHORT:
+        so_far.end()
+    for latency_s in np.geomspace(fastest_s, slowest_s, FRONTIER_STEPS).tolist():
+        if made:
+            so_far.check()
+            plans = f"{made} plan{'s' * (made != 1)} so far"
+            progress(f"planning for {latency_s * 1e3:.4g} ms, {plans}", made / FRONTIER_STEPS)
+        asked = _for_latency(request, rounded_up_s(latency_s, digits=3))
         try:
-            made = Coordination(asked, silent).run()
+            found = plan(so_far.remaining(asked))
         except Infeasible:
             continue
-        replayed = replay(made, asked, part=PART_B)
-        plans.append(msgspec.structs.replace(made, predictions={request.profile.operator: replayed.result}))
-        points.append((float(replayed.latency_s.mean()), replayed.result.accuracy))
-    progress("frontier found", 1.0)
-    if not plans:
-        raise out_of_time(slowest.problem)
-    return [plans[i] for i in undominated(points)]
+        except KeyboardInterrupt:
+            if made:
+                raise
+            so_far.end()
+            found = plan(so_far.remaining(asked))
+        yield found
+        made += 1
+        if found.unfinished:
+            raise OutOfTime
 
 
 class Coordination:
-    """One run of Algorithm 1."""
+    """One run of Algorithm 1; its best plan is kept in `so_far`."""
 
-    def __init__(self, request: PlanRequest, progress: Progress) -> None:
-        self.problem = Problem(request, progress)
-        self.deadline_s = time.monotonic() + (request.budget_s or math.inf)
+    def __init__(self, request: PlanRequest, so_far: SoFar) -> None:
+        self.problem, self.so_far = Problem(request, so_far.tell), so_far
 
     def run(self) -> GearPlan:
-        """Cycle through the submodules until nothing changes; the cheapest cascade's plan is what is fallen back to."""
+        """Cycle through the submodules until nothing changes; the cheapest cascade's plan is what is fallen back to.
+
+        Raises `OutOfTime` when the budget is spent and there is a plan.
+        """
         self.problem.progress("searching cascades", 0.0)
         failure, cheapest = self._cheapest_everywhere()
         if failure is not None:
             raise infeasible(self.problem, failure, cheapest)
-        found = cheapest if self.problem.request.objective.accuracy is None else None
+        found = self._kept(cheapest) if self.problem.request.objective.accuracy is None else None
         draft, at, cycles = self.problem.initial, 0, 0
+        self.problem.on_time = self.so_far.check
         while at >= 0 and cycles < MOST_CYCLES:
-            if time.monotonic() >= self.deadline_s:
+            try:
+                self.so_far.check()
+                failure, draft = SUBMODULES[at](self.problem, failure, draft)
+            except OutOfTime:
                 if found is None:
-                    raise out_of_time(self.problem, draft)
-                return self._plan_of(found, unfinished=True)
-            failure, draft = SUBMODULES[at](self.problem, failure, draft)
+                    raise out_of_time(self.problem, draft) from None
+                raise
             if failure is not None and cycles:
                 break  # a plan that holds is only changed for one that holds, too
             at += 1 if failure is None else -1
             if at == len(SUBMODULES):
                 if draft == found:
                     break
-                found, at, cycles = draft, 0, cycles + 1
+                found, at, cycles = self._kept(draft), 0, cycles + 1
         if found is None:
             raise infeasible(self.problem, failure, draft)
         return self._plan_of(found)
@@ -129,7 +149,13 @@ class Coordination:
         failing = [k for k, tuned in enumerate(gears) if not tuned.holds]
         return (problem.too_slow(failing, draft) if failing else None), dataclasses.replace(draft, gears=gears)
 
-    def _plan_of(self, draft: Draft, *, unfinished: bool = False) -> GearPlan:
+    def _kept(self, draft: Draft) -> Draft:
+        """The draft of a plan, which is the best so far."""
+        accuracies = [candidate.accuracy for candidate in draft.assigned]
+        self.so_far.keep(self._plan_of(draft), float(self.problem.weights @ np.array(accuracies)))
+        return draft
+
+    def _plan_of(self, draft: Draft) -> GearPlan:
         problem = self.problem
         placement = placement_of(problem.hosts, draft.placed)
         gears = []
@@ -141,8 +167,7 @@ class Coordination:
                 cell = problem.steady(placement).simulate(candidate.cascade, load_qps, replicas)
             predicted = cell.prediction(load_qps, candidate.accuracy)
             gears.append(Gear(load_range=load_range, cascade=candidate.cascade, replicas=replicas, predicted=predicted))
-        made = assemble(problem.request, placement, gears, planner="coordinate", alpha=ALPHA, meter="alpha")
-        return msgspec.structs.replace(made, unfinished=unfinished)
+        return assemble(problem.request, placement, gears, planner="coordinate", alpha=ALPHA, meter="alpha")
 
 
 def _checked(request: PlanRequest) -> PlanRequest:
@@ -156,11 +181,10 @@ def _checked(request: PlanRequest) -> PlanRequest:
     return request
 
 
-def _for_latency(request: PlanRequest, latency_s: float, began_s: float) -> PlanRequest:
-    """The request with this latency objective alone, and with what is left of its time."""
+def _for_latency(request: PlanRequest, latency_s: float) -> PlanRequest:
+    """The request with this latency objective alone."""
     objective = Objective(percentile=request.objective.percentile, latency_s=latency_s, scope=request.objective.scope)
-    left_s = None if request.budget_s is None else max(1e-9, began_s + request.budget_s - time.monotonic())
-    return dataclasses.replace(request, objective=objective, budget_s=left_s)
+    return dataclasses.replace(request, objective=objective)
 
 
 def _slowest_s(made: GearPlan) -> float:

@@ -9,10 +9,13 @@ from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.planner import planners
-from gearshift.planner.baselines.ladder import accuracy_on_part_a, for_accuracy, within
+from gearshift.planner.assemble import replay
+from gearshift.planner.baselines.ladder import for_accuracy, within
 from gearshift.planner.cascade_search import most_accurate_model
 from gearshift.planner.request import PlanRequest, Progress, load_ranges, silent
+from gearshift.planner.so_far import OutOfTime, SoFar
 from gearshift.planner.ways import narrowest_ways
+from gearshift.profiles.profile import PART_A
 
 MOST_DEVICES = 64
 
@@ -34,19 +37,32 @@ def fewest_devices(
     """
     require(most >= 1, f"at most {most} devices asked for", remedy="allow at least one")
     msgspec.structs.replace(request.objective, accuracy=accuracy, latency_s=latency_s)  # refuses bad ones at once
-    best, refused = 0.0, None
+    so_far = SoFar(request, progress)
+    return so_far.run(lambda: _fewest(name, so_far, accuracy=accuracy, latency_s=latency_s, most=most))
+
+
+def _fewest(name: str, so_far: SoFar, *, accuracy: float, latency_s: float, most: int) -> GearPlan:
+    """As `fewest_devices`; kept is the most accurate plan, then of those that meet both the last."""
+    request, best, refused = so_far.request, 0.0, None
 
     def met(count: int) -> GearPlan | None:
         nonlocal best, refused
-        progress(f"planning for {count} device{'s' * (count > 1)}", min(0.99, count / most))
+        so_far.check()
+        so_far.tell(f"planning for {count} device{'s' * (count > 1)}", min(0.99, count / most))
         asked = within(dataclasses.replace(request, hardware=devices_like(request.hardware, count)), latency_s)
         try:
-            made = planners.plan(name, asked)
+            made = planners.plan(name, so_far.remaining(asked))
         except Infeasible as error:
+            so_far.check()
             refused = error
             return None
-        found = accuracy_on_part_a(made, asked)
-        best = max(best, found)
+        if made.unfinished:
+            so_far.plan = so_far.plan or for_accuracy(made, accuracy)
+            raise OutOfTime
+        found = replay(made, asked, part=PART_A, seeds=1, on_time=so_far.check).result.accuracy
+        if found > best or found >= accuracy:
+            best = max(best, found)
+            so_far.keep(for_accuracy(made, accuracy), found)
         return for_accuracy(made, accuracy) if found >= accuracy else None
 
     narrowest = narrowest_ways(request.profile, request.hardware.devices[0]).values()
@@ -68,7 +84,7 @@ def fewest_devices(
         middle = (low + high) // 2
         tried = met(middle)
         low, high, found = (middle, high, found) if tried is None else (low, middle, tried)
-    progress("planned", 1.0)
+    so_far.tell("planned", 1.0)
     return found
 
 

@@ -22,9 +22,10 @@ from gearshift.planner.assemble import replay, rounded_up_s, with_objective
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
 from gearshift.planner.choices import Choice
 from gearshift.planner.pareto import undominated
-from gearshift.planner.plan_search import OutOfTime, PlanSearch, evaluated
+from gearshift.planner.plan_search import PlanSearch, evaluated
 from gearshift.planner.recovery import recovers
 from gearshift.planner.slo_search import SELDOM, SloSearch
+from gearshift.planner.so_far import CUT_SHORT, spread, unfinished
 from gearshift.profiles.profile import PART_A, PART_B
 
 COARSE_POINTS = 5
@@ -43,6 +44,8 @@ TRIED_IN_VAIN = 100
 ANOTHER_ALPHA = 0.125
 """How often a neighbour has an alpha drawn anew, too."""
 OBJECTIVE_DIGITS = 3
+SEARCHED_SHARE = 0.8
+"""Of the budget; the rest is for confirming, or for predictions of what is not confirmed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,16 +65,23 @@ class Seen:
 def frontier_plans(search: PlanSearch) -> Iterator[GearPlan]:
     """Confirmed plans, in no order; raises `Infeasible` where even the loosest objective has none.
 
-    At Ctrl-C, or when the budget is spent, plans of the front so far are given as they are before that is raised on.
+    At Ctrl-C, or when the budget is spent before any is confirmed, plans of the front so far are given as they are
+    before that is raised on.
     """
-    front = _Front(search)
+    front, any_confirmed = _Front(search), False
     try:
+        search.time.share = SEARCHED_SHARE
         yield from front.explore()
         front.search_around()
-    except (KeyboardInterrupt, OutOfTime):
-        yield from front.unconfirmed()
+        search.time.share = 1.0
+        for made in front.confirmed():
+            any_confirmed = True
+            yield made
+    except CUT_SHORT:
+        search.time.share = 1.0
+        if not any_confirmed:
+            yield from front.unconfirmed()
         raise
-    yield from front.confirmed()
 
 
 class _Front:
@@ -103,7 +113,8 @@ class _Front:
                 if gaps[widest] <= 0:
                     return
                 latency_s = math.sqrt(ends[widest] * ends[widest + 1])
-            self._plans.progress(f"planning for {latency_s * 1e3:.3g} ms", 0.7 * len(known) / OBJECTIVES)
+            so_far = f"{len(self._seen)} plan{'s' * (len(self._seen) != 1)} so far"
+            self._plans.report(f"planning for {latency_s * 1e3:.3g} ms, {so_far}", 0.7 * len(known) / OBJECTIVES)
             try:
                 known[latency_s] = yield from self._look_at(latency_s)
             except Infeasible:
@@ -169,7 +180,7 @@ class _Front:
                 for search, choice in pool.map(lambda d: (d[0], d[0].replayed(d[1])), drawn):
                     self._see(search, choice)
                 left -= len(drawn)
-                self._plans.progress(f"searching around {len(self._seen)} plans", 0.7 + 0.1 * (1 - left / most))
+                self._plans.report(f"searching around {len(self._seen)} plans", 0.7 + 0.1 * (1 - left / most))
 
     def _neighbour(self, generator: np.random.Generator) -> tuple[SloSearch, Choice] | None:
         """A choice of the front with a cheaper or dearer cascade in one or two of the ranges that are visited."""
@@ -198,9 +209,9 @@ class _Front:
         at_least, at_most = CONFIRMED_PLANS
         affordable = CONFIRMED_REQUESTS // (REPLAYS_TO_CONFIRM * len(self._request.trace))
         chosen = covering([s.point for s in self._seen], min(at_most, max(at_least, affordable)))
-        for done, i in enumerate(chosen):
+        for done, i in enumerate(chosen[n] for n in sorted(range(len(chosen)), key=spread)):
             self._plans.on_time()
-            self._plans.progress(f"confirming plan {done + 1} of {len(chosen)}", 0.8 + 0.2 * done / len(chosen))
+            self._plans.report(f"confirming plan {done + 1} of {len(chosen)}", 0.8 + 0.2 * done / len(chosen))
             made = self._confirmed(self._seen[i])
             if made is not None:
                 yield made
@@ -210,7 +221,8 @@ class _Front:
         if made is None or not recovers(made, seen.search.request):
             return None
         percentile = self._request.objective.percentile
-        runs = [replay(made, seen.search.request, part=part) for part in (PART_A, PART_B)]
+        on_time = self._plans.on_time
+        runs = [replay(made, seen.search.request, part=part, on_time=on_time) for part in (PART_A, PART_B)]
         least_s = max(run.least_objective_s(percentile) for run in runs)
         if self._every_range:
             least_s = max(least_s, seen.search.request.latency_s)
@@ -232,15 +244,20 @@ class _Front:
         return search.plan_of(choice)
 
     def unconfirmed(self) -> Iterator[GearPlan]:
-        """A few plans of the front as they are, with what one replay predicts for each."""
-        for i in covering([s.point for s in self._seen], UNCONFIRMED_PLANS):
+        """A few plans of the front as they are, with what one replay predicts for each: one, and more if time allows.
+
+        Before any was replayed, what the search for the loosest objective has so far.
+        """
+        if not self._seen and (only := self._plans.unfinished()) is not None:
+            yield only
+        chosen = covering([s.point for s in self._seen], UNCONFIRMED_PLANS)
+        for done, i in enumerate(chosen[n] for n in sorted(range(len(chosen)), key=spread)):
+            if done:
+                self._plans.on_time()
             seen = self._seen[i]
             made = seen.search.plan_of(seen.choice)
             latency_s = rounded_up_s(seen.latency_s, digits=OBJECTIVE_DIGITS)
-            asked = self._plans.within(latency_s)
-            result = replay(made, asked, part=PART_B, seeds=1).result
-            made = with_objective(made, asked.objective)
-            yield msgspec.structs.replace(made, predictions={self._request.profile.operator: result})
+            yield unfinished(with_objective(made, self._plans.within(latency_s).objective), self._request)
 
 
 def covering(points: Sequence[tuple[float, float]], most: int) -> list[int]:

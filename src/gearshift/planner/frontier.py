@@ -20,8 +20,9 @@ from gearshift.planner.candidate_plans import Candidate, Tried
 from gearshift.planner.confirm import Confirmation
 from gearshift.planner.pareto import undominated
 from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.so_far import CUT_SHORT, spread
 from gearshift.planner.steady_state import Cell
-from gearshift.planner.walk import OutOfTimeError, Walk, lowered
+from gearshift.planner.walk import Walk, lowered
 from gearshift.profiles.profile import PART_A
 
 T = TypeVar("T")
@@ -77,18 +78,13 @@ def _as_time_allows(walk: Walk, kept: Sequence[Tried], do: Callable[[Tried], T])
     """What `do` gives for each; in want of time for a few, the first among them, that are spread over all."""
     done: dict[int, T] = {}
     try:
-        for i in sorted(range(len(kept)), key=_spread):
+        for i in sorted(range(len(kept)), key=spread):
             if done:
                 walk.check_time()
             done[i] = do(kept[i])
-    except OutOfTimeError:
-        walk.unfinished = True
+    except CUT_SHORT as why:
+        walk.cut_short(why)
     return [done[i] for i in sorted(done)]
-
-
-def _spread(i: int) -> int:
-    """The bits of a number in reverse: in this order, the first few of many are spread over all."""
-    return int(f"{i:032b}"[::-1], 2)
 
 
 class _Choice:
@@ -97,7 +93,6 @@ class _Choice:
     def __init__(self, walk: Walk) -> None:
         self.walk, self.plans, self.objective = walk, walk.plans, walk.request.objective
         self.chosen: Candidate | None = None
-        self.hurried = True
         self.replayed: dict[Candidate, Confirmation] = {}
 
     def run(self) -> GearPlan:
@@ -110,8 +105,10 @@ class _Choice:
                 self._choose_most_accurate()
             if self.chosen is None and not self.walk.unfinished:
                 raise self._infeasible()
-        except OutOfTimeError:
-            self.walk.unfinished = True
+        except CUT_SHORT as why:
+            self.walk.cut_short(why)
+        if self.chosen is None and (likely := self.walk.likely()) is not None:
+            self.chosen = likely.candidate
         if self.chosen is None:
             raise self.walk.out_of_time()
         return self.walk.finished(self.chosen)
@@ -129,10 +126,9 @@ class _Choice:
                 break
 
     def _choose_most_accurate(self) -> None:
-        """The cheapest plan first, so that there is one however short the time is; then from the most accurate on."""
+        """The cheapest plan first, so that there is one soon; then from the most accurate on."""
         most, (cheapest, *others) = -1.0, self.walk.visited
         for visited in [cheapest, *sorted(others, key=lambda t: -t.accuracy)]:
-            self.hurried = visited is not cheapest
             tried = self._in_time(visited) if visited.accuracy > most else None
             if tried is None or tried.latency_s > LATENCY_NOISE * self.walk.request.latency_s:
                 continue
@@ -150,15 +146,11 @@ class _Choice:
             return True
         return tried.accuracy + ACCURACY_NOISE >= wanted and self._replay(tried.candidate).result.accuracy >= wanted
 
-    def _check_time(self) -> None:
-        """The cheapest plan is looked at however short the time is."""
-        if self.hurried:
-            self.walk.check_time()
-
     def _replay(self, candidate: Candidate) -> Confirmation:
         if candidate not in self.replayed:
-            self._check_time()
-            self.replayed[candidate] = replay(self.plans.bare(candidate), self.walk.request, part=PART_A)
+            self.replayed[candidate] = replay(
+                self.plans.bare(candidate), self.walk.request, part=PART_A, on_time=self.walk.check_time
+            )
         return self.replayed[candidate]
 
     def _in_time(self, tried: Tried) -> Tried | None:
@@ -180,7 +172,7 @@ class _Choice:
         """The lowest range that is late under steady load, where the scope asks for every range."""
         if self.objective.scope == "every-range":
             for k in range(len(self.plans.ranges)):
-                self._check_time()
+                self.walk.check_time()
                 cell = self._cell(candidate, k)
                 if not cell.stable or cell.latency_s > self.walk.request.latency_s:
                     return k

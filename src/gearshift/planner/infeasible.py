@@ -1,7 +1,8 @@
 """Why no plan holds on a placement: the range, the model, and the nearest objective that can be met."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.choices import Choice, PlanMaker
 from gearshift.planner.placement_everywhere import place_everywhere
 from gearshift.planner.request import PlanRequest
+from gearshift.planner.so_far import OutOfTime
 from gearshift.planner.steady_state import SteadyState
 from gearshift.planner.ways import narrowest_ways
 from gearshift.profiles.profile import PART_A, PART_B, Profile
@@ -29,10 +31,11 @@ def nothing_holds(
     upper_ends: NDArray[np.float64],
     *,
     nearest: bool,
+    on_time: Callable[[], None] = lambda: None,
 ) -> Infeasible:
     """The error that says why; with `nearest`, which takes replays, also the latency that the cheapest cascade keeps.
 
-    `candidates` come by rising work.
+    `candidates` come by rising work; `on_time` may raise before each replay, and then the error goes without.
     """
     cheapest, top = candidates[0], float(upper_ends[-1])
     _, cell = steady.best(cheapest.cascade, top)
@@ -52,9 +55,10 @@ def nothing_holds(
     if nearest:
         choice = Choice((0,) * len(upper_ends), margin=math.inf, alpha=DEFAULT_ALPHA, accuracy=cheapest.accuracy)
         made = PlanMaker(request, steady, candidates, upper_ends, upper_ends).plan_of(choice)
-        replays = [replay(made, request, part=part) for part in (PART_A, PART_B)]
-        spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
-        nearest_s = rounded_up_s(1.05 * max(cell.latency_s, request.latency_s, spread_s))
+        with suppress(OutOfTime):
+            replays = [replay(made, request, part=part, on_time=on_time) for part in (PART_A, PART_B)]
+            spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
+            nearest_s = rounded_up_s(1.05 * max(cell.latency_s, request.latency_s, spread_s))
     return Infeasible(
         f"no cascade keeps {request.objective.percentile:.4g} of requests within "
         f"{request.latency_s * 1e3:.4g} ms on {devices} device{'s' * (devices > 1)}",

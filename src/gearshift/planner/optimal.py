@@ -24,8 +24,9 @@ from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.choices import Choice
 from gearshift.planner.front import frontier_plans
 from gearshift.planner.pareto import undominated
-from gearshift.planner.plan_search import OutOfTime, PlanSearch, evaluated
+from gearshift.planner.plan_search import PlanSearch, evaluated
 from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.so_far import CUT_SHORT, all_so_far
 
 NAME = "optimal"
 
@@ -67,7 +68,7 @@ def plan_with(
             made = search.most_accurate(request)
         else:
             made = AccuracyObjective(search).fewest()
-    except (KeyboardInterrupt, OutOfTime) as error:
+    except CUT_SHORT as error:
         unfinished = search.unfinished()
         if unfinished is None:
             if isinstance(error, KeyboardInterrupt):
@@ -93,16 +94,7 @@ def frontier_with(
 ) -> list[GearPlan]:
     """`frontier` for restricted planners."""
     search = PlanSearch(request, progress, candidates=candidates, placement=placement)
-    found: list[GearPlan] = []
-    try:
-        for made in frontier_plans(search):
-            found.append(msgspec.structs.replace(made, planner=planner))  # noqa: PERF401  what there is at Ctrl-C stays
-    except (KeyboardInterrupt, OutOfTime):
-        found = [msgspec.structs.replace(made, unfinished=True) for made in found]
-        if not found and (only := search.unfinished()) is not None:
-            found = [msgspec.structs.replace(only, planner=planner)]
-        if not found:
-            raise Infeasible("no plan was found in time") from None
+    found = [msgspec.structs.replace(made, planner=planner) for made in all_so_far(frontier_plans(search))]
     name = request.profile.operator
     results = [made.predictions[name] for made in found]
     points = [

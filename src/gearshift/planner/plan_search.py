@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -33,8 +32,9 @@ from gearshift.planner.replays import Replays, seeds_for
 from gearshift.planner.request import PlanRequest, Progress
 from gearshift.planner.slices import plan_by_slices, slice_of, slices_of
 from gearshift.planner.slo_search import SloSearch
+from gearshift.planner.so_far import SoFar, unfinished, with_best
 from gearshift.planner.steady_state import SAMPLES, SteadyState
-from gearshift.profiles.profile import PART_A, PART_B
+from gearshift.profiles.profile import PART_A
 
 LAYOUTS = 3
 QUICK_SAMPLES = SAMPLES // 2
@@ -48,10 +48,6 @@ SLOWEST_FACTOR = 12.0
 T = TypeVar("T")
 
 
-class OutOfTime(Exception):
-    """The budget is spent."""
-
-
 class PlanSearch:
     """The search for one request; of these `candidates`, on this `placement`, where they are given."""
 
@@ -63,15 +59,16 @@ class PlanSearch:
         candidates: Sequence[CandidateCascade] | None = None,
         placement: Placement | None = None,
     ) -> None:
-        self.request, self.progress = request, progress
+        self.request, self.report = request, progress
         self._given_candidates, self._given_placement = candidates, placement
         self._candidates: dict[tuple[str, ...], list[CandidateCascade]] = {}
         self._steady: dict[tuple[Hardware, Placement, int], SteadyState] = {}
         self._current: SloSearch | None = None
         self._made: dict[tuple[object, ...], GearPlan] = {}
         self.kept: GearPlan | None = None
+        self.time = SoFar(request)
+        self.on_time = self.time.check
         self._replays = Replays(self.on_time)
-        self._ends_s = math.inf if request.budget_s is None else time.monotonic() + request.budget_s
 
     def most_accurate(self, request: PlanRequest, *, on_fewer: bool = True) -> GearPlan:
         """The most accurate plan on part A within the latency objective.
@@ -137,11 +134,19 @@ class PlanSearch:
     def _on_best_placements(self, request: PlanRequest, _: float, *, quick: bool = False) -> GearPlan:
         if self.sliced(request):
             return self._by_slices(request, slices_of(request))
-        found = self.on_best_placement(request, SloSearch.confirmed, quick=quick)
+
+        def confirmed(search: SloSearch) -> GearPlan:
+            made = search.confirmed()
+            if request is self.request:
+                self.kept = self.kept or made
+            return made
+
+        found = self.on_best_placement(request, confirmed, quick=quick)
         if len(found) == 1:
             return found[0]
         seeds = seeds_for(request.trace)
-        return max(found, key=lambda made: replay(made, request, part=PART_A, seeds=seeds).result.accuracy)
+        runs = [replay(made, request, part=PART_A, seeds=seeds, on_time=self.on_time) for made in found]
+        return max(zip(found, runs, strict=True), key=lambda pair: pair[1].result.accuracy)[0]
 
     def _by_slices(self, request: PlanRequest, slices: int) -> GearPlan:
         """The plan made for a slice, unless one cascade at all loads is more accurate on the whole."""
@@ -152,7 +157,9 @@ class PlanSearch:
         refused: Infeasible | None = None
         best, above = None, -1.0
         try:
-            best = plan_by_slices(request, slices, lambda part: self.most_accurate(part, on_fewer=False))
+            best = plan_by_slices(
+                request, slices, lambda part: self.most_accurate(part, on_fewer=False), on_time=self.on_time
+            )
             above = accuracy_on_part_a(best, request)
         except Infeasible as error:
             refused = error
@@ -193,25 +200,26 @@ class PlanSearch:
             return None
         if accuracy_on_part_a(made, less) <= above:
             return None
-        return with_predictions(msgspec.structs.replace(made, hardware=request.hardware), request)
+        return with_predictions(msgspec.structs.replace(made, hardware=request.hardware), request, on_time=self.on_time)
 
     def _ceiling(self, request: PlanRequest) -> float:
         return max(c.accuracy for c in self.candidates(request, self._fitting(request)))
 
     def unfinished(self) -> GearPlan | None:
         """The best plan so far, with what one replay predicts for it."""
-        made = self.kept or (self._current.unconfirmed() if self._current else None)
-        if made is None:
-            return None
-        name = self.request.profile.operator
-        asked = dataclasses.replace(self.request, objective=made.operators[name].objective)
-        result = replay(made, asked, part=PART_B, seeds=1).result
-        return msgspec.structs.replace(made, unfinished=True, predictions={name: result})
+        made = self.kept
+        if made is None and self._current is not None and self._current.best is not None:
+            made = self._current.plan_of(self._current.best)
+        return made and unfinished(made, self.request)
 
-    def on_time(self) -> None:
-        """Raise `OutOfTime` when the budget is spent."""
-        if time.monotonic() > self._ends_s:
-            raise OutOfTime
+    def progress(self, what: str, share: float) -> None:
+        """Tell what is done, and how accurate the best plan so far is."""
+        accuracy = None
+        if self.kept is not None:
+            accuracy = self.kept.predictions[self.request.profile.operator].accuracy
+        elif self._current is not None and (best := self._current.best) is not None:
+            accuracy = max(best.accuracy, self._current.candidates[best.assignment[-1]].accuracy)
+        self.report(with_best(what, accuracy), share)
 
     def searches(
         self, request: PlanRequest, among: Sequence[CandidateCascade] | None = None, *, quick: bool = False

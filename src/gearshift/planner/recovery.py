@@ -12,7 +12,7 @@ from gearshift.gear import GearPlan
 from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import PART_A
 from gearshift.simulator.simulate import simulate
-from gearshift.workload import Trace, draw_workload
+from gearshift.workload import Trace, Workload, draw_workload
 
 BEFORE_S = 4.0
 SPIKE_S = 1.0
@@ -23,7 +23,21 @@ MOST_REQUESTS = 2_000_000
 
 
 def recovers(made: GearPlan, request: PlanRequest) -> bool:
-    """Whether the plan returns to its gear within `RECOVERY_S` of a spike, at the trace's mean load.
+    """Whether the plan returns to its gear within `RECOVERY_S` of a spike, at the trace's mean load."""
+    drawn = spiked(made, request)
+    if drawn is None:
+        return True
+    workload, ends_s = drawn
+    shifts = simulate(made, request.profile, workload).shifts
+    before = _gears_in_force(shifts, 0.0, BEFORE_S)
+    after = _gears_in_force(shifts, ends_s + RECOVERY_S, workload.duration_s)
+    return min(after) <= max(before)
+
+
+def spiked(made: GearPlan, request: PlanRequest) -> tuple[Workload, float] | None:
+    """The trace's mean load with a spike of twice the plan's top range, and the second at which the spike ends.
+
+    None where loads are so low that nothing is drawn.
 
     So that no part has more than `MOST_REQUESTS` requests, a high load has a shorter spike, and a lower mean.
     """
@@ -39,13 +53,10 @@ def recovers(made: GearPlan, request: PlanRequest) -> bool:
         began_s += length_s
     arrivals_ns = (np.concatenate(times) * NS_PER_S).astype(np.int64)
     if not len(arrivals_ns):
-        return True
+        return None
     trace = Trace(arrivals_ns=arrivals_ns, duration_s=began_s)
     workload = draw_workload(trace, request.profile.predictions.indices(PART_A), seed=request.seed)
-    shifts = simulate(made, request.profile, workload).shifts
-    before = _gears_in_force(shifts, 0.0, BEFORE_S)
-    after = _gears_in_force(shifts, BEFORE_S + spike_s + RECOVERY_S, began_s)
-    return min(after) <= max(before)
+    return workload, BEFORE_S + spike_s
 
 
 def made_top_qps(made: GearPlan) -> float:

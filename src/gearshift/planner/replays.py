@@ -46,12 +46,11 @@ class Replays:
     def of(self, key: Hashable, make: Callable[[], GearPlan], request: PlanRequest) -> Replayed:
         """The replay of the plan that `make` makes, unless it is known."""
         if key not in self._known:
-            self._on_time()
-            made = make()
-            runs = [
-                simulate(made, request.profile, workload_of(request.trace, request.profile, part=PART_A, seed=seed))
-                for seed in range(seeds_for(request.trace))
-            ]
+            made, runs = make(), []
+            for seed in range(seeds_for(request.trace)):
+                self._on_time()
+                workload = workload_of(request.trace, request.profile, part=PART_A, seed=seed)
+                runs.append(simulate(made, request.profile, workload))
             at = request.objective.percentile
             self._known[key] = Replayed(
                 latency_s=float(np.mean([percentile(run.latency_s, at) for run in runs])),

@@ -34,15 +34,24 @@ def slices_of(request: PlanRequest) -> int:
     return 1 if len(alike) > 1 or wide else math.ceil(len(devices) / LARGEST_SLICE)
 
 
-def plan_by_slices(request: PlanRequest, slices: int, plan_slice: Callable[[PlanRequest], GearPlan]) -> GearPlan:
-    """The confirmed plan of the whole; raises `Infeasible` when the slice has none, or the whole does not hold."""
+def plan_by_slices(
+    request: PlanRequest,
+    slices: int,
+    plan_slice: Callable[[PlanRequest], GearPlan],
+    *,
+    on_time: Callable[[], None] = lambda: None,
+) -> GearPlan:
+    """The confirmed plan of the whole; raises `Infeasible` when the slice has none, or the whole does not hold.
+
+    `on_time` is called before each replay, and may raise to end the search.
+    """
     margin = request.least_margin
     allowed = 1 - request.objective.percentile
     while True:
         made = widened(plan_slice(slice_of(request, slices, margin)), request, slices)
-        on_a = replay(made, request, part=PART_A, seeds=1)
+        on_a = replay(made, request, part=PART_A, seeds=1, on_time=on_time)
         if on_a.share_late_bound() <= allowed:
-            on_b = replay(made, request, part=PART_B)
+            on_b = replay(made, request, part=PART_B, on_time=on_time)
             if on_b.share_late_bound() <= allowed and recovers(made, request):
                 return msgspec.structs.replace(made, predictions={request.profile.operator: on_b.result})
         margin = (margin or DEFAULT_MARGIN) * MARGIN_STEP

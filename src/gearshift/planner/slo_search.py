@@ -147,14 +147,13 @@ class SloSearch:
     def confirmed(self) -> GearPlan:
         """The most accurate choice that holds on all arrival seeds, on part A and on part B; raises `Infeasible`."""
         pending = self.choices()
-        self.progress(f"improving an accuracy of {pending[0].accuracy:.4f}", 0.85)
+        self.progress("improving", 0.85)
         stepwise = next((c for c in pending if c.constant_to_qps is None), None)
         if stepwise is not None:
             path = self._improved(stepwise)
             pending = _by_accuracy([*path, *pending])
         self.progress(f"confirming an accuracy of {pending[0].accuracy:.4f}", 0.95)
-        made = self._first_confirmed(pending)
-        if made is None:
+        if (made := self._first_confirmed(pending)) is None:
             raise self._infeasible()
         self.progress("confirmed", 1.0)
         return made
@@ -177,10 +176,10 @@ class SloSearch:
             pending = self._with_constant(pending, above)
         return None
 
-    def unconfirmed(self) -> GearPlan | None:
-        """The best choice so far, as it is; the cheapest cascade everywhere before there is another."""
-        best = self._choices[0] if self._choices else self._best
-        return None if best is None else self.plan_of(best)
+    @property
+    def best(self) -> Choice | None:
+        """The best choice so far; the cheapest cascade everywhere before there is another."""
+        return self._choices[0] if self._choices else self._best
 
     def plan_of(self, choice: Choice) -> GearPlan:
         """The plan of a choice."""
@@ -410,10 +409,10 @@ class SloSearch:
 
     def _confirmed(self, choice: Choice) -> GearPlan | None:
         """The chosen plan when it holds on all seeds, on part A and then on part B, and recovers."""
-        self.on_time()
         made = self.plan_of(choice)
-        if self._kept(replay(made, self.request, part=PART_A)):
-            predicted = replay(made, self.request, part=PART_B)
+        if self._kept(replay(made, self.request, part=PART_A, on_time=self.on_time)):
+            predicted = replay(made, self.request, part=PART_B, on_time=self.on_time)
+            self.on_time()
             if self._kept(predicted) and recovers(made, self.request):
                 return msgspec.structs.replace(made, predictions={self.request.profile.operator: predicted.result})
         return None
@@ -436,8 +435,9 @@ class SloSearch:
         return self.seen[choice].latency_s <= self.request.latency_s
 
     def _infeasible(self) -> Infeasible:
-        upper_ends = self.request.upper_ends() if self.beyond else self.upper_ends
-        return nothing_holds(self.request, self.steady, self.candidates, upper_ends, nearest=not self.quick)
+        ends = self.request.upper_ends() if self.beyond else self.upper_ends
+        nearest = not self.quick
+        return nothing_holds(self.request, self.steady, self.candidates, ends, nearest=nearest, on_time=self.on_time)
 
 
 def _held(needed_qps: NDArray[np.float64], capacity_qps: float) -> int:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-import msgspec
 import numpy as np
 
 from gearshift.clock import NS_PER_S, WallClock
@@ -16,6 +15,7 @@ from gearshift.planner.beam_search import WIDTH, Cost, Placer, Site, beam_search
 from gearshift.planner.candidate_plans import Assignment, Candidate, CandidatePlans, Tried
 from gearshift.planner.cascade_search import pareto_cascades
 from gearshift.planner.request import PlanRequest, Progress
+from gearshift.planner.so_far import CUT_SHORT, OutOfTime, unfinished, with_best
 from gearshift.planner.ways import device_seconds, nowhere
 
 WALK_SHARE = 0.7
@@ -28,16 +28,13 @@ def lowered(assignment: Assignment, load_range: int) -> Assignment:
     return (*assignment[:load_range], *(min(c, cheaper) for c in assignment[load_range:]))
 
 
-class OutOfTimeError(Exception):
-    """The budget is used up."""
-
-
 class Walk:
     """The walk from the most accurate assignment to the cheapest, and the plans that it visited."""
 
     def __init__(self, request: PlanRequest, progress: Progress) -> None:
         self.request, self.progress = request, progress
-        self.clock, self.time_share, self.unfinished = WallClock(), WALK_SHARE, False
+        self.clock, self.time_share = WallClock(), WALK_SHARE
+        self.unfinished = self.ended = False
         self.sites = _sites(request)
         self.placer = Placer(request.hardware, self.sites, np.random.default_rng([request.seed, 4]))
         self.batch_sizes = sorted({size for site in self.sites for size in site.curve.batch_sizes})
@@ -55,31 +52,52 @@ class Walk:
     def run(self, enough: Callable[[Tried], bool] = lambda tried: False) -> None:
         """Visit the cheapest plan, then all from the most accurate down to it (section 4.2).
 
-        It ends early at a plan that is `enough`, or when its time is over; then the plans are `unfinished`.
+        It ends early at a plan that is `enough`, or when it is cut short; then the plans are `unfinished`.
         """
         ranges, dearest, largest = len(self.plans.ranges), len(self.plans.cascades) - 1, self.batch_sizes[-1]
         try:
             cheapest = self._revised((0,) * ranges, 0, largest)
             if cheapest is None:
                 raise self._overloaded()
-            self.visited.append(self._settled(cheapest))
+            self._visit(self._settled(cheapest), 0.0)
             current = self._revised((dearest,) * ranges, 0, largest)
             while current is not None:
                 current = self._settled(current)
-                self.visited.append(current)
                 left = sum(current.candidate.assignment) / max(1, dearest * ranges)
-                self.progress("walking the frontier", 0.9 * (1 - left))
+                self._visit(current, 0.9 * (1 - left))
                 current = None if enough(current) else self._step(current)
-        except OutOfTimeError:
-            self.unfinished = True
-            if not self.visited:
-                raise self.out_of_time() from None
-        self.time_share = 1.0
+        except CUT_SHORT as why:
+            self.cut_short(why)
+        if not self.ended:
+            self.time_share = 1.0
 
     def finished(self, candidate: Candidate) -> GearPlan:
         """The plan with all its predictions."""
-        made = msgspec.structs.replace(self.plans.predicted(candidate), unfinished=self.unfinished)
-        return with_predictions(made, self.request)
+        made = self.plans.predicted(candidate)
+        try:
+            made = with_predictions(made, self.request, on_time=self.check_time)
+        except CUT_SHORT as why:
+            self.cut_short(why)
+        return unfinished(made, self.request) if self.unfinished else made
+
+    def likely(self) -> Tried | None:
+        """Of the plans visited, the one that answers the objective best, as far as the search sees; None for none."""
+        objective = self.request.objective
+        met = [
+            t
+            for t in self.visited
+            if t.latency_s <= self.request.latency_s and t.accuracy >= (objective.accuracy or 0.0)
+        ]
+        if objective.latency_s is None:
+            return min(met, key=lambda t: t.latency_s, default=None)
+        return max(met, key=lambda t: t.accuracy, default=None)
+
+    def cut_short(self, why: BaseException) -> None:
+        """The time is over, after Ctrl-C for good; raises where there is no plan yet."""
+        self.unfinished = True
+        self.ended = self.ended or isinstance(why, KeyboardInterrupt)
+        if not self.visited:
+            raise why if self.ended else self.out_of_time()
 
     def tried(self, candidate: Candidate) -> Tried:
         """The candidate, simulated if there is time."""
@@ -88,16 +106,24 @@ class Walk:
         return self.plans.tried(candidate)
 
     def check_time(self) -> None:
-        """Raises when the budget, or the walk's part of it, is used up."""
+        """Raises when the budget, or the walk's part of it, is used up, or after Ctrl-C."""
         budget_s = self.request.budget_s
-        if budget_s is not None and self.clock.now_ns() > self.time_share * budget_s * NS_PER_S:
-            raise OutOfTimeError
+        if self.ended or (budget_s is not None and self.clock.now_ns() > self.time_share * budget_s * NS_PER_S):
+            raise OutOfTime
 
     def out_of_time(self) -> Infeasible:
         """No plan, for want of time."""
-        return Infeasible(f"no plan that meets the objective was found within {self.request.budget_s:.4g} s")
+        within = "" if self.request.budget_s is None else f" within {self.request.budget_s:.4g} s"
+        return Infeasible(f"no plan that meets the objective was found{within}")
 
     # Steps (section 4.3.1) --------------------------------------------------------------------------------------------
+
+    def _visit(self, tried: Tried, share: float) -> None:
+        """Take a plan among those visited."""
+        self.visited.append(tried)
+        count, best = len(self.visited), self.likely()
+        plans = f"{count} plan{'s' * (count != 1)} so far"
+        self.progress(with_best(f"walking the frontier, {plans}", best.accuracy if best else None), share)
 
     def _step(self, current: Tried) -> Tried | None:
         """The best of the next cheaper cascade in each range; None at the end.

@@ -19,7 +19,7 @@ from gearshift.planner.baselines.ladder import frontier_by_ladder, plan_by_ladde
 from gearshift.planner.baselines.placement_heuristic import exclusive_placement, placements_by_rule
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.optimal import single_model_plan
-from gearshift.planner.request import PlanRequest, silent
+from gearshift.planner.request import PlanRequest, Progress, silent
 from tests.unit.planner.little import PROFILE, little_request, little_trace
 from tests.worlds import synthetic_profile
 
@@ -191,8 +191,12 @@ def test_model_switching_for_both_says_how_accurate_it_gets() -> None:
 # Latency objectives for accuracies, and frontiers ---------------------------------------------------------------------
 
 
+def single_within(request: PlanRequest, progress: Progress) -> GearPlan:
+    return single.plan(request, progress=progress)
+
+
 def by_ladder(request: PlanRequest) -> GearPlan:
-    return plan_by_ladder(request, single.plan, highest_accuracy=0.9)
+    return plan_by_ladder(request, single_within, highest_accuracy=0.9)
 
 
 def test_the_lowest_latency_of_an_accuracy_is_found_to_5_percent() -> None:
@@ -214,7 +218,7 @@ def test_an_accuracy_that_no_latency_gives_is_infeasible() -> None:
 def test_load_that_no_latency_helps_to_carry_is_infeasible_at_once() -> None:
     tried = []
 
-    def best_within(request: PlanRequest) -> GearPlan:
+    def best_within(request: PlanRequest, progress: Progress) -> GearPlan:
         tried.append(request)
         raise Infeasible("1 device cannot carry it")
 
@@ -224,7 +228,7 @@ def test_load_that_no_latency_helps_to_carry_is_infeasible_at_once() -> None:
 
 
 def test_the_frontier_of_a_ladder_finds_every_model_once() -> None:
-    made = frontier_by_ladder(little_request(devices=5), single.plan, highest_accuracy=0.9, progress=silent)
+    made = frontier_by_ladder(little_request(devices=5), single_within, highest_accuracy=0.9, progress=silent)
     assert [models_of(p) for p in made] == [[("m0",)], [("m1",)], [("m2",)]]
 
 

@@ -14,9 +14,9 @@ from gearshift.objective import Objective
 from gearshift.plan_file import encode_plan
 from gearshift.planner import recovery
 from gearshift.planner.optimal import frontier, plan
-from gearshift.planner.plan_search import OutOfTime
 from gearshift.planner.request import PlanRequest
 from gearshift.planner.slo_search import SloSearch
+from gearshift.planner.so_far import OutOfTime
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from tests.unit.planner.little import PROFILE, little_request, little_trace, single_plan
 

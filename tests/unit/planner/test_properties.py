@@ -212,15 +212,21 @@ def sampled(population: Profile, seed: int) -> Profile:
     return dataclasses.replace(population, predictions=few)
 
 
-def certificates_kept(worlds: int) -> list[bool]:
-    """For every world in which a plan is certified: whether it has the accuracy on the whole population."""
+def certificates_kept(worlds: int, *, confidence: float | None = 0.95) -> list[bool]:
+    """For every world in which a plan is certified: whether it has the accuracy on the whole population.
+
+    In every other world a little more is asked for than the best model has, in the others what can be certified.
+    Without a confidence it is the estimate that must reach it.
+    """
     kept = []
     for seed in range(worlds):
         generator = np.random.default_rng([seed, 8])
         population = synthetic_profile(models=2, samples=POPULATION, fastest_s=0.001, seed=seed)
         times_s = np.sort(generator.random(1200) * 4)
         trace = Trace((times_s * 1e9).astype(np.int64), 4.0)
-        objective = Objective(latency_s=0.03, accuracy=float(generator.uniform(0.6, 0.74)), confidence=0.95)
+        most = float(population.predictions.quality.mean(axis=1).max())
+        accuracy = most + float(generator.uniform(0.0, 0.03) if seed % 2 else generator.uniform(-0.14, -0.1))
+        objective = Objective(latency_s=0.03, accuracy=accuracy, confidence=confidence)
         asked = PlanRequest(
             profile=sampled(population, seed),
             trace=trace,
@@ -241,13 +247,16 @@ def certificates_kept(worlds: int) -> list[bool]:
 
 
 def test_a_certified_accuracy_is_that_of_the_population() -> None:
-    kept = certificates_kept(4)
+    kept = certificates_kept(6)
     assert len(kept) >= 2
     assert all(kept)
 
 
 @pytest.mark.long
 def test_certificates_hold_in_the_share_of_worlds_that_they_say() -> None:
-    kept = certificates_kept(100)
-    assert len(kept) >= 50
-    assert np.mean(kept) >= 0.95
+    """In the same worlds those of plans whose estimate is taken for the truth do not."""
+    kept, believed = (certificates_kept(100, confidence=confidence) for confidence in (0.95, None))
+    shares = f"{np.mean(kept):.3f} of {len(kept)} certified, {np.mean(believed):.3f} of {len(believed)} believed"
+    print(shares)  # noqa: T201  for docs/log.md
+    assert min(len(kept), len(believed)) >= 20, shares
+    assert np.mean(believed) < 0.95 <= np.mean(kept), shares

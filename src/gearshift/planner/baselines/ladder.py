@@ -1,7 +1,7 @@
 """What a planner that takes a latency objective makes of the others: an accuracy, both, and the whole frontier."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -10,7 +10,8 @@ from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner.assemble import replay
 from gearshift.planner.pareto import undominated
-from gearshift.planner.request import PlanRequest, Progress
+from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.so_far import OutOfTime, SoFar, all_so_far
 from gearshift.profiles.profile import PART_A
 
 FRONTIER_STEP = 1.5
@@ -21,11 +22,13 @@ LONGEST_IN_BATCHES = 8.0
 SAME_ACCURACY = 1e-4
 RECORDED = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
 
-BestWithin = Callable[[PlanRequest], GearPlan]
+BestWithin = Callable[[PlanRequest, Progress], GearPlan]
 """The best accuracy within the request's latency objective, the only one it has; raises `Infeasible`."""
 
 
-def plan_by_ladder(request: PlanRequest, best_within: BestWithin, *, highest_accuracy: float) -> GearPlan:
+def plan_by_ladder(
+    request: PlanRequest, best_within: BestWithin, *, highest_accuracy: float, progress: Progress = silent
+) -> GearPlan:
     """For a latency the best accuracy, for an accuracy the lowest latency to 5 %, for both a plan that meets both.
 
     `highest_accuracy` is the most that any plan could have.  Accuracy is judged on part A.
@@ -33,12 +36,13 @@ def plan_by_ladder(request: PlanRequest, best_within: BestWithin, *, highest_acc
     require_objective(request.objective)
     accuracy, latency_s = request.objective.accuracy, request.objective.latency_s
     if accuracy is None:
-        return best_within(request)
+        return best_within(request, progress)
     require_accuracy_within_reach(accuracy, highest_accuracy)
     if latency_s is None:
-        return for_accuracy(_lowest_latency(request, accuracy, best_within), accuracy)
-    made = best_within(within(request, latency_s))
-    if (best := accuracy_on_part_a(made, request)) < accuracy:
+        so_far = SoFar(request, progress)
+        return so_far.run(lambda: for_accuracy(_lowest_latency(request, accuracy, best_within, so_far), accuracy))
+    made = best_within(within(request, latency_s), progress)
+    if not made.unfinished and (best := accuracy_on_part_a(made, request)) < accuracy:
         raise Infeasible(f"within {latency_s * 1e3:.4g} ms the best accuracy is {best:.4f}, not {accuracy:.4g}")
     return for_accuracy(made, accuracy)
 
@@ -47,23 +51,37 @@ def frontier_by_ladder(
     request: PlanRequest, best_within: BestWithin, *, highest_accuracy: float, progress: Progress
 ) -> list[GearPlan]:
     """Undominated plans by rising latency, one tried for every latency objective of a ladder."""
-    made: list[GearPlan] = []
+    made = all_so_far(_rungs(request, best_within, highest_accuracy, progress))
+    progress("planned", 1.0)
+    return undominated_plans(made, request)
+
+
+def _rungs(
+    request: PlanRequest, best_within: BestWithin, highest_accuracy: float, progress: Progress
+) -> Iterator[GearPlan]:
+    """A plan for each latency objective of the ladder that has one; raises `Infeasible` where none has."""
+    so_far, made = SoFar(request), 0
     latency_s, top_s = _ladder(request)
     why: Infeasible | None = None
     while latency_s < top_s * FRONTIER_STEP:
-        progress(f"planning for {latency_s * 1e3:.3g} ms", min(0.99, latency_s / top_s))
+        plans = f"{made} plan{'s' * (made != 1)} so far"
+        progress(f"planning for {latency_s * 1e3:.3g} ms, {plans}", min(0.99, latency_s / top_s))
         try:
-            made.append(best_within(within(request, latency_s)))
+            found = best_within(so_far.remaining(within(request, latency_s)), silent)
         except Infeasible as error:
+            so_far.check()
             why, latency_s = error, _next_after(error, latency_s, FRONTIER_STEP)
             continue
-        if accuracy_on_part_a(made[-1], request) >= highest_accuracy - SAME_ACCURACY:
-            break
+        yield found
+        made += 1
+        if found.unfinished:
+            raise OutOfTime
+        so_far.check()
+        if accuracy_on_part_a(found, request) >= highest_accuracy - SAME_ACCURACY:
+            return
         latency_s *= FRONTIER_STEP
     if not made and why is not None:
         raise why
-    progress("planned", 1.0)
-    return undominated_plans(made, request)
 
 
 def undominated_plans(made: list[GearPlan], request: PlanRequest) -> list[GearPlan]:
@@ -120,12 +138,21 @@ def require_accuracy_within_reach(accuracy: float, highest: float) -> None:
         raise Infeasible(f"no candidate has an accuracy of {accuracy:.4g}; the best has {highest:.4f}")
 
 
-def _lowest_latency(request: PlanRequest, accuracy: float, best_within: BestWithin) -> GearPlan:
+def _lowest_latency(request: PlanRequest, accuracy: float, best_within: BestWithin, so_far: SoFar) -> GearPlan:
     """The plan of the least latency objective whose best accuracy is enough, climbing and then by bisection."""
 
     def accurate(latency_s: float) -> GearPlan | None:
-        made = best_within(within(request, latency_s))
-        return made if accuracy_on_part_a(made, request) >= accuracy else None
+        so_far.check()
+        so_far.tell(f"planning for {latency_s * 1e3:.3g} ms", 0.5)
+        made = best_within(so_far.remaining(within(request, latency_s)), silent)
+        if made.unfinished:
+            so_far.plan = so_far.plan or made
+            raise OutOfTime
+        so_far.check()
+        reached = accuracy_on_part_a(made, request)
+        if reached >= accuracy:
+            so_far.keep(for_accuracy(made, accuracy), reached)
+        return made if reached >= accuracy else None
 
     low, top_s = _ladder(request)
     high, found = low, None
@@ -136,6 +163,7 @@ def _lowest_latency(request: PlanRequest, accuracy: float, best_within: BestWith
         try:
             found = accurate(high)
         except Infeasible as error:
+            so_far.check()
             low, high = high, _next_after(error, high, ACCURACY_STEP)
         else:
             if found is None:

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.planner.baselines.candidates import single_models
-from gearshift.planner.baselines.ladder import accuracy_on_part_a, frontier_by_ladder, plan_by_ladder
+from gearshift.planner.baselines.ladder import frontier_by_ladder, plan_by_ladder
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.optimal import plan_with
 from gearshift.planner.placement_everywhere import place_everywhere
 from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.so_far import SoFar
 
 NAME = "model-switching"
 
@@ -18,7 +19,10 @@ def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     """A gear plan of single models; raises `Infeasible` when none meets the objective."""
     models = _placed_models(request)
     return plan_by_ladder(
-        request, lambda asked: _best_within(asked, models, progress), highest_accuracy=_highest(models)
+        request,
+        lambda asked, tell: _best_within(asked, models, tell),
+        highest_accuracy=_highest(models),
+        progress=progress,
     )
 
 
@@ -27,7 +31,7 @@ def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearP
     models = _placed_models(request)
     return frontier_by_ladder(
         request,
-        lambda asked: _best_within(asked, models, silent),
+        lambda asked, tell: _best_within(asked, models, tell),
         highest_accuracy=_highest(models),
         progress=progress,
     )
@@ -39,15 +43,22 @@ def _best_within(request: PlanRequest, models: Sequence[CandidateCascade], progr
     The last gear always gets the cheapest of the models it may have.  Without those cheaper than a model that carries
     every load, that model need never step down, and one model at all loads is among the plans, too.
     """
-    made: list[GearPlan] = []
-    for cheapest in range(len(models)):
-        try:
-            made.append(plan_with(request, candidates=models[cheapest:], planner=NAME, progress=progress))
-        except Infeasible:
-            if not made:
-                raise
-            break
-    return made[0] if len(made) == 1 else max(made, key=lambda p: accuracy_on_part_a(p, request))
+    so_far = SoFar(request, progress)
+
+    def search() -> GearPlan:
+        for cheapest in range(len(models)):
+            asked = so_far.remaining(request)
+            try:
+                made = plan_with(asked, candidates=models[cheapest:], planner=NAME, progress=so_far.tell)
+            except Infeasible:
+                so_far.check()
+                if so_far.plan is None:
+                    raise
+                break
+            so_far.offer(made)
+        return so_far.best()
+
+    return so_far.run(search)
 
 
 def _placed_models(request: PlanRequest) -> list[CandidateCascade]:

@@ -1,7 +1,8 @@
 """Plans of one gear: the same cascade at all loads, its models on every device where they fit."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -16,10 +17,11 @@ from gearshift.planner.baselines.ladder import (
     within,
 )
 from gearshift.planner.cascade_search import CandidateCascade
-from gearshift.planner.confirm import SEEDS, Confirmation
+from gearshift.planner.confirm import Confirmation
 from gearshift.planner.pareto import undominated
 from gearshift.planner.placement_everywhere import place_everywhere
 from gearshift.planner.request import PlanRequest, Progress
+from gearshift.planner.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far, unfinished
 from gearshift.planner.steady_state import Cell, SteadyState
 from gearshift.profiles.profile import PART_A, PART_B
 
@@ -48,15 +50,11 @@ def best_one_gear(
     if objective.accuracy is not None:
         require_accuracy_within_reach(objective.accuracy, max(c.accuracy for c in candidates))
         candidates = [c for c in candidates if c.accuracy >= objective.accuracy]
-    gears = _gears(request, candidates, planner)
-    if objective.latency_s is None:
-        return with_predictions(_fastest(request, gears, progress).plan, request)
-    for tried, gear in enumerate(sorted(gears, key=lambda g: -g.candidate.accuracy)):
-        progress("replaying the trace", tried / len(gears))
-        if _carries(request, gear) and (confirmed := _confirmed(request, gear.plan)) is not None:
-            progress("confirmed", 1.0)
-            return confirmed
-    raise _infeasible(request, gears[0])
+    so_far = SoFar(request, progress)
+    find = _fastest if objective.latency_s is None else _most_accurate
+    made = so_far.run(lambda: find(request, candidates, planner, so_far))
+    so_far.tell("planned", 1.0)
+    return made
 
 
 def one_gear_frontier(
@@ -64,24 +62,75 @@ def one_gear_frontier(
 ) -> list[GearPlan]:
     """Undominated plans of one gear by rising latency, at most one for each of `candidates` (by rising work)."""
     request = within(request, None)
-    gears = _gears(request, candidates, planner)
-    carrying = _carrying(request, gears)
-    points = []
-    for done, gear in enumerate(carrying):
-        progress("replaying the trace", done / len(carrying))
-        points.append((_latency_s(_replay(request, gear.plan, seeds=1)), gear.candidate.accuracy))
-    made = [with_predictions(carrying[i].plan, request) for i in undominated(points)]
+    made = all_so_far(_undominated_on_part_a(request, candidates, planner, progress))
     progress("planned", 1.0)
     return undominated_plans(made, request)
 
 
-def _gears(request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str) -> list[_OneGear]:
-    """The plans of those candidates whose models can all be placed."""
-    made = [_one_gear(request, candidate, planner) for candidate in candidates]
-    gears = [gear for gear in made if gear is not None]
-    if not gears:
+def _most_accurate(
+    request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str, so_far: SoFar
+) -> GearPlan:
+    """The first that holds, from the most accurate down; until one does, the cheapest is kept."""
+    cheapest = next(_gears(request, candidates, planner))
+    so_far.keep(cheapest.plan, cheapest.candidate.accuracy)
+    gears = _gears(request, sorted(candidates, key=lambda c: -c.accuracy), planner)
+    for tried, gear in enumerate(gears):
+        so_far.check()
+        so_far.tell("replaying the trace", tried / len(candidates))
+        if not _carries(request, gear) or not _holds(request, _replay(request, gear, so_far)):
+            continue
+        so_far.keep(gear.plan, gear.candidate.accuracy)
+        if (confirmed := _confirmed(request, gear.plan, so_far)) is not None:
+            return confirmed
+        so_far.keep(cheapest.plan, cheapest.candidate.accuracy)
+    so_far.plan = None
+    raise _infeasible(request, cheapest, so_far)
+
+
+def _fastest(request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str, so_far: SoFar) -> GearPlan:
+    """The plan with the least latency on the trace; of equal ones the most accurate."""
+    least = math.inf, 0.0
+    for tried, gear in enumerate(_carrying(request, candidates, planner)):
+        candidate = gear.candidate
+        if so_far.plan is None:
+            so_far.keep(gear.plan, candidate.accuracy)
+        so_far.tell("replaying the trace", tried / len(candidates))
+        point = _latency_s(_replay(request, gear, so_far)), -candidate.accuracy
+        if point < least:
+            least = point
+            so_far.keep(gear.plan, candidate.accuracy)
+    return with_predictions(so_far.best(), request, on_time=so_far.check)
+
+
+def _undominated_on_part_a(
+    request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str, progress: Progress
+) -> Iterator[GearPlan]:
+    """Plans that none before them beats on part A; the first with what one replay predicts, where time is short."""
+    so_far, made = SoFar(request), 0
+    points: list[tuple[float, float]] = []
+    for tried, gear in enumerate(_carrying(request, candidates, planner)):
+        plans = f"{made} plan{'s' * (made != 1)} so far"
+        progress(f"replaying the trace, {plans}", tried / len(candidates))
+        try:
+            points.append((_latency_s(_replay(request, gear, so_far)), gear.candidate.accuracy))
+            if tried in undominated(points):
+                yield with_predictions(gear.plan, request, on_time=so_far.check)
+                made += 1
+        except CUT_SHORT:
+            if not made:
+                yield unfinished(gear.plan, request)
+            raise
+
+
+def _gears(request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str) -> Iterator[_OneGear]:
+    """The plans, one after the other, of those candidates whose models can all be placed."""
+    nothing = True
+    for candidate in candidates:
+        if (gear := _one_gear(request, candidate, planner)) is not None:
+            nothing = False
+            yield gear
+    if nothing:
         raise Infeasible("the devices have too little memory for the models of any candidate")
-    return gears
 
 
 def _one_gear(request: PlanRequest, candidate: CandidateCascade, planner: str) -> _OneGear | None:
@@ -107,30 +156,23 @@ def _carries(request: PlanRequest, gear: _OneGear) -> bool:
     return request.objective.scope == "trace" or (cell.stable and cell.latency_s <= request.latency_s)
 
 
-def _carrying(request: PlanRequest, gears: Sequence[_OneGear]) -> list[_OneGear]:
-    carrying = [gear for gear in gears if _carries(request, gear)]
-    if not carrying:
-        raise _infeasible(request, gears[0])
-    return carrying
+def _carrying(request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str) -> Iterator[_OneGear]:
+    """The plans, one after the other, that carry steady load as asked; raises `Infeasible` where none does."""
+    cheapest, nothing = None, True
+    for gear in _gears(request, candidates, planner):
+        cheapest = cheapest or gear
+        if _carries(request, gear):
+            nothing = False
+            yield gear
+    if nothing and cheapest is not None:
+        raise _infeasible(request, cheapest, SoFar(request))
 
 
-def _fastest(request: PlanRequest, gears: Sequence[_OneGear], progress: Progress) -> _OneGear:
-    """The gear with the least latency on the trace; of equal ones the most accurate."""
-    points = []
-    carrying = _carrying(request, gears)
-    for done, gear in enumerate(carrying):
-        progress("replaying the trace", done / len(carrying))
-        points.append((_latency_s(_replay(request, gear.plan, seeds=1)), gear.candidate.accuracy))
-    progress("chosen", 1.0)
-    return carrying[undominated(points)[0]]
-
-
-def _confirmed(request: PlanRequest, made: GearPlan) -> GearPlan | None:
+def _confirmed(request: PlanRequest, made: GearPlan, so_far: SoFar) -> GearPlan | None:
     """The plan with its predictions, when it holds on all seeds, on part A and then on part B."""
-    for seeds in (1, SEEDS):
-        if not _holds(request, _replay(request, made, seeds=seeds)):
-            return None
-    predicted = replay(made, request, part=PART_B)
+    if not _holds(request, replay(made, request, part=PART_A, on_time=so_far.check)):
+        return None
+    predicted = replay(made, request, part=PART_B, on_time=so_far.check)
     if not _holds(request, predicted):
         return None
     return msgspec.structs.replace(made, predictions={request.profile.operator: predicted.result})
@@ -140,16 +182,19 @@ def _holds(request: PlanRequest, found: Confirmation) -> bool:
     return found.share_late_bound() <= 1 - request.objective.percentile
 
 
-def _replay(request: PlanRequest, made: GearPlan, *, seeds: int) -> Confirmation:
-    return replay(made, request, part=PART_A, seeds=seeds)
+def _replay(request: PlanRequest, gear: _OneGear, so_far: SoFar) -> Confirmation:
+    return replay(gear.plan, request, part=PART_A, seeds=1, on_time=so_far.check)
 
 
 def _latency_s(found: Confirmation) -> float:
     return float(found.latency_s.mean())
 
 
-def _infeasible(request: PlanRequest, cheapest: _OneGear) -> Infeasible:
-    """Why even the candidate of the least work fails, and the nearest latency objective at which it does not."""
+def _infeasible(request: PlanRequest, cheapest: _OneGear, so_far: SoFar) -> Infeasible:
+    """Why even the candidate of the least work fails, and the nearest latency objective at which it does not.
+
+    Where there is no time for replays it goes without the latter.
+    """
     candidate, cell = cheapest.candidate, cheapest.at_top
     top_qps = float(request.upper_ends()[-1])
     models = " > ".join(candidate.cascade.models)
@@ -162,14 +207,17 @@ def _infeasible(request: PlanRequest, cheapest: _OneGear) -> Infeasible:
             load_range=str(LoadRange(from_=0.0)),
             bottleneck=candidate.cascade.models[-1],
         )
-    replays = [replay(cheapest.plan, request, part=part) for part in (PART_A, PART_B)]
-    simulated_s = [float(r.latency_s.max() + r.latency_s.std()) for r in replays]
-    if request.objective.scope == "every-range":
-        simulated_s.append(cell.latency_s)
+    nearest_s = None
+    with suppress(OutOfTime):
+        replays = [replay(cheapest.plan, request, part=part, on_time=so_far.check) for part in (PART_A, PART_B)]
+        simulated_s = [float(r.latency_s.max() + r.latency_s.std()) for r in replays]
+        if request.objective.scope == "every-range":
+            simulated_s.append(cell.latency_s)
+        nearest_s = SLACK * max(*simulated_s, request.latency_s)
     return Infeasible(
         f"no candidate at all loads keeps {request.objective.percentile:.4g} of requests within "
         f"{request.latency_s * 1e3:.4g} ms on {devices}",
         load_range=str(LoadRange(from_=0.0)),
         bottleneck=candidate.cascade.models[-1],
-        nearest_latency_s=SLACK * max(*simulated_s, request.latency_s),
+        nearest_latency_s=nearest_s,
     )

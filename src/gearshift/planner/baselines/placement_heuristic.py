@@ -7,12 +7,13 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement, Replica
 from gearshift.planner.baselines.candidates import cascade_front
-from gearshift.planner.baselines.ladder import accuracy_on_part_a, frontier_by_ladder, plan_by_ladder
+from gearshift.planner.baselines.ladder import frontier_by_ladder, plan_by_ladder
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.hosts import hosts_of
 from gearshift.planner.optimal import plan_with
 from gearshift.planner.placement_everywhere import place_everywhere
 from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.so_far import SoFar
 from gearshift.profiles.profile import Profile
 
 NAME = "placement-heuristic"
@@ -26,7 +27,10 @@ def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     front = cascade_front(request)
     placements = placements_by_rule(request, front)
     return plan_by_ladder(
-        request, lambda asked: _best_within(asked, placements, progress), highest_accuracy=front[-1].accuracy
+        request,
+        lambda asked, tell: _best_within(asked, placements, tell),
+        highest_accuracy=front[-1].accuracy,
+        progress=progress,
     )
 
 
@@ -36,7 +40,7 @@ def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearP
     placements = placements_by_rule(request, front)
     return frontier_by_ladder(
         request,
-        lambda asked: _best_within(asked, placements, silent),
+        lambda asked, tell: _best_within(asked, placements, tell),
         highest_accuracy=front[-1].accuracy,
         progress=progress,
     )
@@ -84,15 +88,24 @@ def exclusive_placement(profile: Profile, hardware: Hardware, candidate: Candida
 
 
 def _best_within(request: PlanRequest, placements: Sequence[Placement], progress: Progress) -> GearPlan:
-    made: list[GearPlan] = []
-    refused: list[Infeasible] = []
-    for placement in placements:
-        try:
-            made.append(plan_with(request, placement=placement, planner=NAME, progress=progress))
-        except Infeasible as error:
-            refused.append(error)
-        if len(made) == MOST_PLANNED:
-            break
-    if not made:
-        raise min(refused, key=lambda error: error.nearest_latency_s or float("inf"))
-    return made[0] if len(made) == 1 else max(made, key=lambda p: accuracy_on_part_a(p, request))
+    so_far = SoFar(request, progress)
+
+    def search() -> GearPlan:
+        planned, refused = 0, []
+        for placement in placements:
+            asked = so_far.remaining(request)
+            try:
+                made = plan_with(asked, placement=placement, planner=NAME, progress=so_far.tell)
+            except Infeasible as error:
+                so_far.check()
+                refused.append(error)
+                continue
+            so_far.offer(made)
+            planned += 1
+            if planned == MOST_PLANNED:
+                break
+        if not planned:
+            raise min(refused, key=lambda error: error.nearest_latency_s or float("inf"))
+        return so_far.best()
+
+    return so_far.run(search)

@@ -36,6 +36,7 @@ def tuned_range(problem: Problem, k: int, draft: Draft, load_qps: float | None =
     load_qps = float(problem.loads_qps[k]) if load_qps is None else load_qps
     key = (placement, cascade, load_qps)
     if key not in problem.tuned:
+        problem.on_time()
         found = balance(problem.demand(k, draft), seconds_held(problem.hosts, draft.placed), most_utilisation=math.inf)
         shares = {} if found is None else replica_shares(problem.hosts, found.shares)
         longest = 1 if load_qps == problem.idle_qps else None

@@ -31,6 +31,7 @@ def placed(problem: Problem, draft: Draft, at_least: Mapping[str, int]) -> Outco
     highest = sorted({candidate.cascade: k for k, candidate in enumerate(draft.assigned)}.values())
     key = (tuple(candidate.cascade for candidate in draft.assigned), tuple(sorted(at_least.items())))
     if key not in problem.pruned:
+        problem.on_time()
         problem.pruned[key] = prune(problem.hosts, [demands[k] for k in highest], at_least=at_least)
     pruned = problem.pruned[key]
     if isinstance(pruned, DoesNotFit):

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gearshift.placement import Placement
@@ -40,10 +40,12 @@ class Problem:
     """A request with its hosts, loads and candidates, and what submodules have found out about it.
 
     `loads_qps` (ranges,) are the loads that ranges are planned for, `weights` (ranges,) the shares of time spent there.
+    `on_time` is called before what takes time, and may raise to end the search.
     """
 
     def __init__(self, request: PlanRequest, progress: Progress) -> None:
         self.request, self.progress = request, progress
+        self.on_time: Callable[[], None] = lambda: None
         self.hosts = hosts_of(request.profile, request.hardware)
         self.loads_qps = (request.least_margin or 1.0) * request.upper_ends()
         self.idle_qps = IDLE_SHARE * float(self.loads_qps[0])
