@@ -50,6 +50,7 @@ class PlanTables:
     range_starts: Floats
     meter: int
     alpha: float
+    upshift_margin: float
     starvation_ns: int
 
     @property
@@ -119,6 +120,7 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
         range_starts=np.array([gear.load_range.from_ for gear in gears]),
         meter=METER_ALPHA if operator_plan.meter == "alpha" else METER_BACKLOG,
         alpha=operator_plan.alpha,
+        upshift_margin=operator_plan.upshift_margin,
         starvation_ns=0 if operator_plan.starvation_s is None else to_ns(operator_plan.starvation_s),
     )
 

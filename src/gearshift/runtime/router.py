@@ -13,7 +13,7 @@ from gearshift.decisions import Decision, LogRow
 from gearshift.plan_tables import PlanTables, whole_shares
 from gearshift.policies.batching import NOT_YET, batch_size, start_reason
 from gearshift.policies.forwarding import ANSWER, next_model
-from gearshift.policies.gear_shift import gear_in_force
+from gearshift.policies.gear_shift import gear_asked_for, gear_in_force, metered_load
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arrival_rate_qps
 from gearshift.policies.order import replica_key
 from gearshift.policies.routing import carry_turns, choose_replica
@@ -61,8 +61,9 @@ class Router:
         self._range_starts: list[float] = tables.range_starts.tolist()
 
         self.gear = 0
-        self.rate_qps = 0.0
+        self.rate_qps = self.load = 0.0
         self.waiting = 0
+        self._eased_ticks = 0
         self._queues = [WaitingQueue(tables.starvation_ns) for _ in range(self._replicas)]
         self._running: list[Sequence[Sample]] = [() for _ in range(self._replicas)]
         self._in_batch = [False] * self._replicas
@@ -134,15 +135,19 @@ class Router:
         )
         self._arrived_since_tick = 0
         self._ticked_ns = now_ns
-        gear = gear_in_force(
-            self._tables.meter,
+        tables = self._tables
+        self.load = metered_load(tables.meter, self.rate_qps, self.waiting, tables.alpha)
+        asked = gear_asked_for(
+            tables.meter,
             self.gear,
-            self.rate_qps,
-            self.waiting,
+            self.load,
             self._longest_first_stage_queue(),
-            self._tables.alpha,
+            tables.alpha,
             self._range_starts,
-            self._tables.gears,
+            tables.gears,
+        )
+        gear, self._eased_ticks = gear_in_force(
+            self.gear, asked, self._eased_ticks, self.load, self._range_starts, tables.upshift_margin
         )
         if gear != self.gear:
             self._shift(gear, now_ns)
