@@ -25,6 +25,8 @@ from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
 from gearshift.result import LatencySummary, ServingResult
+from gearshift.runtime.status import ReplicaStatus, ServedPlan, Status
+from gearshift.serving.control import GearBody
 from gearshift.serving.openapi import AnsweredTensor, BinarySize, HowAnswered, InferAnswer, describe
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.v2_json import (
@@ -45,7 +47,7 @@ PLAN_NOUNS = (
 
 HTTP_BODIES = (
     InferBody, InputTensor, InputParameters, AskedOutput, AskedParameters, InferParameters,
-    InferAnswer, HowAnswered, AnsweredTensor, BinarySize,
+    InferAnswer, HowAnswered, AnsweredTensor, BinarySize, Status, ServedPlan, ReplicaStatus, GearBody,
 )  # fmt: skip
 
 
@@ -92,7 +94,7 @@ def option_row(verb: str, option: click.Option, context: click.Context) -> tuple
         default = "required"
     elif not option.is_flag and isinstance(option.default, str | int | float | Path):
         default = f"`{option.default}`"
-    variable = f"`GEARSHIFT_{verb}_{option.name}`".upper()
+    variable = f"`{option.envvar or f'GEARSHIFT_{verb}_{option.name}'.upper()}`"
     return f"`{', '.join(option.opts)}{value}`", default, variable, option.help or ""
 
 
@@ -145,7 +147,8 @@ def http_page() -> str:
     infer = describe("NAME", (), (), locked=True)["paths"]["/v2/models/NAME/infer"]["post"]
     headers = [(f"`{header['name']}`", header["description"]) for header in infer["parameters"]]
     parts = [
-        "## Paths\n\n401 only where the server asks for keys.\n\n",
+        "## Paths\n\n401 only where the server asks for keys; "
+        "where it does not, steering from another machine is 403.\n\n",
         table(("path", "what", "statuses"), operations),
         "\n## Headers of an inference\n\n",
         table(("header", "meaning"), headers),

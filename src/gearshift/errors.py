@@ -45,6 +45,13 @@ class NoAccess(InvalidInput):
     http_status = 401
 
 
+class Forbidden(InvalidInput):
+    """A request that may not be made from where it comes."""
+
+    kind = "forbidden"
+    http_status = 403
+
+
 class TooLarge(InvalidInput):
     """A request body is over the limit."""
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.cascade import Cascade
 from gearshift.clock import to_ns
 from gearshift.errors import require
-from gearshift.gear import METER_ALPHA, METER_BACKLOG, SHARE_UNIT, GearPlan, ReplicaSettings
+from gearshift.gear import METER_ALPHA, METER_BACKLOG, SHARE_UNIT, GearPlan, LoadRange, ReplicaSettings
 
 MOST_MODELS = 62
 """Visited models are bits of one int64."""
@@ -57,6 +58,17 @@ class PlanTables:
     def gears(self) -> int:
         """How many gears there are."""
         return len(self.range_starts)
+
+    def load_range(self, gear: int) -> LoadRange:
+        """The loads of `gear`."""
+        to = float(self.range_starts[gear + 1]) if gear + 1 < self.gears else None
+        return LoadRange(from_=float(self.range_starts[gear]), to=to)
+
+    def cascade(self, gear: int) -> Cascade:
+        """The cascade of `gear`."""
+        first, stages = gear * self.most_stages, int(self.stage_count[gear])
+        models = tuple(self.models[model] for model in self.stage_models[first : first + stages])
+        return Cascade(models=models, thresholds=tuple(self.thresholds[first : first + stages - 1].tolist()))
 
 
 def plan_tables(plan: GearPlan, operator: str) -> PlanTables:

@@ -21,6 +21,7 @@ class Watched(Protocol):
     """What is read off the router when metrics are asked for."""
 
     gear: int
+    pinned: bool
     rate_qps: float
     waiting: int
 
@@ -110,6 +111,7 @@ class Metrics:
         )
         self._restarts = Counter("gearshift_restarts", "Workers that ended.", ["replica"], registry=registry)
         self._gear = Gauge("gearshift_gear", "The gear in force, from 0.", registry=registry)
+        self._pinned = Gauge("gearshift_gear_pinned", "1 while an operator keeps the gear.", registry=registry)
         self._load = Gauge("gearshift_load_qps", "Arrivals per second that were measured last.", registry=registry)
         self._waiting = Gauge("gearshift_waiting_requests", "Samples that wait in queues.", registry=registry)
         self._children: dict[tuple[str, ...], Counter | Histogram] = {}
@@ -118,6 +120,7 @@ class Metrics:
     def watch(self, router: Watched) -> None:
         """Read gear, load and waiting samples off `router` whenever metrics are asked for."""
         self._gear.set_function(lambda: router.gear)
+        self._pinned.set_function(lambda: router.pinned)
         self._load.set_function(lambda: router.rate_qps)
         self._waiting.set_function(lambda: router.waiting)
 

@@ -63,6 +63,7 @@ class Router:
         self.gear = 0
         self.rate_qps = self.load = 0.0
         self.waiting = 0
+        self.pinned = False
         self._eased_ticks = 0
         self._queues = [WaitingQueue(tables.starvation_ns) for _ in range(self._replicas)]
         self._running: list[Sequence[Sample]] = [() for _ in range(self._replicas)]
@@ -124,7 +125,7 @@ class Router:
         self._start_on_touched(now_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Meter the load of the window that ends now, and shift the gear if it asks for another."""
+        """Meter the load of the window that ends now, and shift the gear if it asks for another and none is pinned."""
         kept = self._last_arrivals
         self.rate_qps = arrival_rate_qps(
             self._arrived_since_tick,
@@ -149,8 +150,18 @@ class Router:
         gear, self._eased_ticks = gear_in_force(
             self.gear, asked, self._eased_ticks, self.load, self._range_starts, tables.upshift_margin
         )
+        if gear != self.gear and not self.pinned:
+            self._shift(gear, now_ns)
+
+    def pin(self, gear: int, now_ns: int) -> None:
+        """Keep `gear` in force, whatever the load."""
+        self.pinned = True
         if gear != self.gear:
             self._shift(gear, now_ns)
+
+    def free(self) -> None:
+        """Let the load choose the gear again, from the next tick on."""
+        self.pinned = False
 
     def arrive(self, samples: Sequence[Sample], now_ns: int) -> None:
         """Meter and queue the samples of one request at the first stage of the gear in force."""
@@ -217,6 +228,10 @@ class Router:
     def queue_lengths(self) -> list[int]:
         """Samples that wait for each replica."""
         return [len(queue) for queue in self._queues]
+
+    def running_lengths(self) -> list[int]:
+        """Samples without a result in the batch that each replica runs."""
+        return [len(samples) for samples in self._running]
 
     # Steps.
 
@@ -292,7 +307,7 @@ class Router:
         self._start(replica, samples, reason)
 
     def _shift(self, gear: int, now_ns: int) -> None:
-        before, self.gear = self.gear, gear
+        before, self.gear, self._eased_ticks = self.gear, gear, 0
         self._share_turns()
         self._write(now_ns, Decision.SHIFT, before, gear, 0)
         if self._shifted is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
-from gearshift.errors import NotReady, QueueFull
+from gearshift.errors import NotReady, QueueFull, require
 from gearshift.model import Arrays
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics, NoMetrics
@@ -22,6 +22,7 @@ from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, Row
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.fine_timer import FineTimer
 from gearshift.runtime.router import Router
+from gearshift.runtime.status import ReplicaStatus, ServedPlan, State, Status
 
 CANCELLED = "the client is gone"
 STOPPED = "the server stopped before this request was answered; send it again"
@@ -100,8 +101,7 @@ class Service:
 
     async def drain(self, longest_s: float) -> bool:
         """Refuse new requests and answer the accepted ones; after `longest_s` the rest fail, and it returns False."""
-        self.stop_accepting()
-        self._journal.write("drain", unanswered=len(self._open))
+        self.drain_for_good()
         try:
             async with asyncio.timeout(longest_s):
                 await self._idle.wait()
@@ -130,6 +130,58 @@ class Service:
         """Whether requests are let in and every model has a replica."""
         models = {int(self._tables.replica_model[replica]) for replica in self._ready_replicas}
         return self._accepting and len(models) == len(self._tables.models)
+
+    # Operators -------------------------------------------------------------------------------------------------------
+
+    def status(self, plan: ServedPlan) -> Status:
+        """What it is doing; it serves `plan`."""
+        router, tables = self.router, self._tables
+        waiting, running = router.queue_lengths(), router.running_lengths()
+        stopped: State = "starting" if self._tick_timer is None else "draining"
+        return Status(
+            plan=plan,
+            operator=tables.operator,
+            state="serving" if self._accepting else stopped,
+            uptime_s=self._clock.now_ns() / NS_PER_S,
+            load=router.load,
+            rate_qps=router.rate_qps,
+            gear=router.gear,
+            pinned=router.pinned,
+            load_range=tables.load_range(router.gear),
+            cascade=tables.cascade(router.gear),
+            replicas=[
+                ReplicaStatus(
+                    id=replica_id,
+                    model=tables.models[tables.replica_model[replica]],
+                    devices=self._devices_of(replica),
+                    ready=replica in self._ready_replicas,
+                    waiting=waiting[replica],
+                    running=running[replica],
+                )
+                for replica, replica_id in enumerate(tables.replica_ids)
+            ],
+            waiting=router.waiting,
+            open_requests=len(self._open),
+            held_bytes=self._held_bytes,
+        )
+
+    def pin_gear(self, gear: int) -> None:
+        """Keep `gear` in force until it is freed; raises `InvalidInput` where the plan has no such gear."""
+        last = self._tables.gears - 1
+        require(0 <= gear <= last, f"there is no gear {gear}", remedy=f"pin one from 0 to {last}")
+        self._journal.write("pin", gear=gear)
+        self.router.pin(gear, self._clock.now_ns())
+        self._arm_wake()
+
+    def free_gear(self) -> None:
+        """Let the load choose the gear again."""
+        self._journal.write("free", gear=self.router.gear)
+        self.router.free()
+
+    def drain_for_good(self) -> None:
+        """Refuse new requests from now on; those accepted are answered, however long that takes."""
+        self._journal.write("drain", unanswered=len(self._open))
+        self.stop_accepting()
 
     # Requests --------------------------------------------------------------------------------------------------------
 
@@ -275,8 +327,17 @@ class Service:
             self._settle(opened, answer_of(opened.samples, self._tables.models, self.router.gear))
 
     def _shifted(self, before: int, after: int) -> None:
+        router = self.router
+        metered = "backlog" if router.load > router.rate_qps else "rate"
         self._journal.write(
-            "shift", before=before, after=after, rate_qps=round(self.router.rate_qps, 3), waiting=self.router.waiting
+            "shift",
+            before=before,
+            after=after,
+            direction="downshift" if after > before else "upshift",
+            reason="pin" if router.pinned else metered,
+            load=round(router.load, 3),
+            rate_qps=round(router.rate_qps, 3),
+            waiting=router.waiting,
         )
 
     # What the backend reports ----------------------------------------------------------------------------------------

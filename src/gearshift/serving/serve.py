@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +20,7 @@ import uvicorn
 from gearshift.config import project_file
 from gearshift.errors import InvalidInput, require
 from gearshift.extras import load_extra
+from gearshift.files import read_bytes
 from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
 from gearshift.observability.journal import Journal, NoJournal
@@ -31,7 +33,9 @@ from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.backends.local import LocalBackend, assign_cores, router_cores
 from gearshift.runtime.service import Service
+from gearshift.runtime.status import ServedPlan
 from gearshift.serving.connection import connection_class
+from gearshift.serving.control import Control
 from gearshift.serving.http import Application
 from gearshift.serving.keys import Keys, read_keys
 from gearshift.serving.open_files import allow_many_connections
@@ -104,9 +108,11 @@ def serve(
 class ServingTask:
     """A plan and all that serving it needs.
 
-    `device_cores` are the devices' processors, `router_cores` those left to this process.
+    `served` names the plan's file; `device_cores` are the devices' processors, `router_cores` those left to this
+    process.
     """
 
+    served: ServedPlan
     plan: GearPlan
     tables: PlanTables
     profile: Profile
@@ -143,6 +149,7 @@ def read_task(
 ) -> ServingTask:
     """The plan with its profile and project; raises `InvalidInput` where one is missing or does not fit."""
     plan = read_plan(plan_path)
+    served = ServedPlan(path=str(plan_path), sha256=sha256(read_bytes(plan_path)).hexdigest())
     tables = plan_tables(plan, only_operator(plan))
     folder = profile_path or plan_path.parent / plan.profile.path
     profile = read_profile(folder, remedy=NAME_IT)
@@ -154,6 +161,7 @@ def read_task(
     )
     if backend == "emulated":
         return ServingTask(
+            served=served,
             plan=plan,
             tables=tables,
             profile=profile,
@@ -165,6 +173,7 @@ def read_task(
             router_cores=None,
         )
     return ServingTask(
+        served=served,
         plan=plan,
         tables=tables,
         profile=profile,
@@ -294,6 +303,7 @@ class ServerProcess:
             limits=limits_of(settings),
             metrics=metrics,
             keys=keys,
+            control=Control(self._service, task.served),
         )
         self._http = http_server(application, settings)
         self._grpc = None if settings.grpc_port is None else grpc_server(self._service, task, settings, metrics, keys)
