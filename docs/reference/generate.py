@@ -29,6 +29,8 @@ from gearshift.runtime.status import ReplicaStatus, ServedPlan, Status
 from gearshift.serving.control import GearBody
 from gearshift.serving.openapi import AnsweredTensor, BinarySize, HowAnswered, InferAnswer, describe
 from gearshift.serving.settings import ServerSettings
+from gearshift.serving.shadow import Comparison
+from gearshift.serving.swap import SwapBody, SwapResult
 from gearshift.serving.v2_json import (
     AskedOutput,
     AskedParameters,
@@ -48,6 +50,7 @@ PLAN_NOUNS = (
 HTTP_BODIES = (
     InferBody, InputTensor, InputParameters, AskedOutput, AskedParameters, InferParameters,
     InferAnswer, HowAnswered, AnsweredTensor, BinarySize, Status, ServedPlan, ReplicaStatus, GearBody,
+    SwapBody, SwapResult, Comparison,
 )  # fmt: skip
 
 

@@ -66,6 +66,13 @@ class QueueFull(GearshiftError):
     http_status = 429
 
 
+class SwapFailed(GearshiftError):
+    """A plan was not put in force; the one before goes on serving."""
+
+    kind = "swap_failed"
+    http_status = 409
+
+
 class NotReady(GearshiftError):
     """The server is starting, draining, or lacks a replica of some model."""
 

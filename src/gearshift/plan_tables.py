@@ -59,6 +59,11 @@ class PlanTables:
         """How many gears there are."""
         return len(self.range_starts)
 
+    def devices_of(self, replica: int) -> list[str]:
+        """The ids of the devices of `replica`."""
+        begin, end = self.spans_begin[replica], self.spans_begin[replica + 1]
+        return [self.device_ids[device] for device in self.spans[begin:end]]
+
     def load_range(self, gear: int) -> LoadRange:
         """The loads of `gear`."""
         to = float(self.range_starts[gear + 1]) if gear + 1 < self.gears else None

@@ -110,6 +110,7 @@ class Metrics:
             "gearshift_forwarded", "Answered samples that a stage had forwarded.", ["stage"], registry=registry
         )
         self._restarts = Counter("gearshift_restarts", "Workers that ended.", ["replica"], registry=registry)
+        self._swaps = Counter("gearshift_swaps", "Swaps by what became of them.", ["outcome"], registry=registry)
         self._gear = Gauge("gearshift_gear", "The gear in force, from 0.", registry=registry)
         self._pinned = Gauge("gearshift_gear_pinned", "1 while an operator keeps the gear.", registry=registry)
         self._load = Gauge("gearshift_load_qps", "Arrivals per second that were measured last.", registry=registry)
@@ -157,6 +158,10 @@ class Metrics:
     def restarted(self, replica: str) -> None:
         """Count a worker that ended."""
         self._counter(self._restarts, "restarts", replica).inc()
+
+    def swapped(self, outcome: str) -> None:
+        """Count a swap of the plan."""
+        self._counter(self._swaps, "swaps", outcome).inc()
 
     def totals(self, operator: str) -> Totals:
         """What the metrics of `operator` add up to."""

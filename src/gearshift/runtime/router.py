@@ -163,6 +163,16 @@ class Router:
         """Let the load choose the gear again, from the next tick on."""
         self.pinned = False
 
+    def take_meter(self, before: "Router", now_ns: int) -> None:
+        """Go on with what `before` has metered, in the gear of its arrivals; what waits there does not count."""
+        self._last_arrivals = before._last_arrivals.copy()
+        self._arrived_since_tick, self._ticked_ns = before._arrived_since_tick, before._ticked_ns
+        self.rate_qps = self.load = before.rate_qps
+        tables = self._tables
+        gear = gear_asked_for(tables.meter, 0, self.load, 0, tables.alpha, self._range_starts, tables.gears)
+        if gear != self.gear:
+            self._shift(gear, now_ns)
+
     def arrive(self, samples: Sequence[Sample], now_ns: int) -> None:
         """Meter and queue the samples of one request at the first stage of the gear in force."""
         for sample in samples:

@@ -22,7 +22,7 @@ from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, Row
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.fine_timer import FineTimer
 from gearshift.runtime.router import Router
-from gearshift.runtime.status import ReplicaStatus, ServedPlan, State, Status
+from gearshift.runtime.status import ServedPlan, State, Status, shift_facts, status_of
 
 CANCELLED = "the client is gone"
 STOPPED = "the server stopped before this request was answered; send it again"
@@ -135,32 +135,14 @@ class Service:
 
     def status(self, plan: ServedPlan) -> Status:
         """What it is doing; it serves `plan`."""
-        router, tables = self.router, self._tables
-        waiting, running = router.queue_lengths(), router.running_lengths()
         stopped: State = "starting" if self._tick_timer is None else "draining"
-        return Status(
-            plan=plan,
-            operator=tables.operator,
+        return status_of(
+            plan,
+            self._tables,
+            self.router,
             state="serving" if self._accepting else stopped,
             uptime_s=self._clock.now_ns() / NS_PER_S,
-            load=router.load,
-            rate_qps=router.rate_qps,
-            gear=router.gear,
-            pinned=router.pinned,
-            load_range=tables.load_range(router.gear),
-            cascade=tables.cascade(router.gear),
-            replicas=[
-                ReplicaStatus(
-                    id=replica_id,
-                    model=tables.models[tables.replica_model[replica]],
-                    devices=self._devices_of(replica),
-                    ready=replica in self._ready_replicas,
-                    waiting=waiting[replica],
-                    running=running[replica],
-                )
-                for replica, replica_id in enumerate(tables.replica_ids)
-            ],
-            waiting=router.waiting,
+            ready=self._ready_replicas,
             open_requests=len(self._open),
             held_bytes=self._held_bytes,
         )
@@ -182,6 +164,17 @@ class Service:
         """Refuse new requests from now on; those accepted are answered, however long that takes."""
         self._journal.write("drain", unanswered=len(self._open))
         self.stop_accepting()
+
+    def take_over_from(self, before: "Service") -> None:
+        """Count in the metrics of `before`, begin with the gear of its metered load, and have it refuse new requests.
+
+        Both need the same clock.
+        """
+        self._metrics = before._metrics
+        self._metrics.watch(self.router)
+        self.router.take_meter(before.router, self._clock.now_ns())
+        self._arm_wake()
+        before.stop_accepting()
 
     # Requests --------------------------------------------------------------------------------------------------------
 
@@ -314,10 +307,6 @@ class Service:
         self._metrics.batch_started(model, len(samples), reason)
         self._backend.run(Batch(next(self._batch_ids), replica, samples))
 
-    def _devices_of(self, replica: int) -> list[str]:
-        begin, end = self._tables.spans_begin[replica], self._tables.spans_begin[replica + 1]
-        return [self._tables.device_ids[device] for device in self._tables.spans[begin:end]]
-
     def _answered(self, sample: Sample) -> None:
         opened = self._open.get(sample.request.id)
         if opened is None:
@@ -327,18 +316,7 @@ class Service:
             self._settle(opened, answer_of(opened.samples, self._tables.models, self.router.gear))
 
     def _shifted(self, before: int, after: int) -> None:
-        router = self.router
-        metered = "backlog" if router.load > router.rate_qps else "rate"
-        self._journal.write(
-            "shift",
-            before=before,
-            after=after,
-            direction="downshift" if after > before else "upshift",
-            reason="pin" if router.pinned else metered,
-            load=round(router.load, 3),
-            rate_qps=round(router.rate_qps, 3),
-            waiting=router.waiting,
-        )
+        self._journal.write("shift", **shift_facts(self.router, before, after))
 
     # What the backend reports ----------------------------------------------------------------------------------------
 
@@ -354,7 +332,7 @@ class Service:
         now_ns = self._clock.now_ns()
         model = self._tables.models[self._tables.replica_model[batch.replica]]
         run_ns = now_ns - self._started_ns.pop(batch.replica, now_ns)
-        self._metrics.batch_finished(model, self._devices_of(batch.replica), run_ns / NS_PER_S)
+        self._metrics.batch_finished(model, self._tables.devices_of(batch.replica), run_ns / NS_PER_S)
         self.router.batch_finished(batch.replica, now_ns)
         self._arm_wake()
 

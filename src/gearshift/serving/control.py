@@ -7,14 +7,18 @@ from typing import Any, TypeVar
 import msgspec
 
 from gearshift.errors import Forbidden, InvalidInput
+from gearshift.model import Arrays
+from gearshift.request import Answer
 from gearshift.runtime.service import Service
 from gearshift.runtime.status import ServedPlan, Status
 from gearshift.serving.keys import Keys
+from gearshift.serving.shadow import Shadow
 
 STATUS_PATH = "/v2/gearshift/status"
 GEAR_PATH = "/v2/gearshift/gear"
 DRAIN_PATH = "/v2/gearshift/drain"
-ADMINISTRATION = frozenset({GEAR_PATH, DRAIN_PATH})
+SWAP_PATH = "/v2/gearshift/swap"
+ADMINISTRATION = frozenset({GEAR_PATH, DRAIN_PATH, SWAP_PATH})
 """What needs a key of administration; without any keys, a client on this machine."""
 LARGEST_BODY_BYTES = 4096
 
@@ -32,6 +36,16 @@ class Control:
 
     def __init__(self, service: Service, plan: ServedPlan) -> None:
         self.service, self.plan = service, plan
+        self.shadow: Shadow | None = None
+
+    async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
+        """As `Service.infer`, by the service in force; a shadow is offered a copy of what was answered."""
+        service = self.service
+        began_ns = service.now_ns()
+        answer = await service.infer(inputs, **asked)
+        if self.shadow is not None:
+            self.shadow.offer(inputs, answer, service.now_ns() - began_ns, asked.get("payload_bytes", 0))
+        return answer
 
     def status(self) -> Status:
         """What the service in force is doing."""

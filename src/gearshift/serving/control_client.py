@@ -9,11 +9,13 @@ import msgspec
 from gearshift.errors import NoAnswer, require
 from gearshift.files import read_text
 from gearshift.runtime.status import Status
-from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, GearBody
+from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, GearBody
 from gearshift.serving.http_client import HttpClient, Response, address_of
+from gearshift.serving.swap import SwapBody, SwapResult
 from gearshift.serving.v2_client import error_in, tls_context
 
 LONGEST_S = 30.0
+LONGEST_SWAP_S = 4 * 3600.0
 
 Answered = TypeVar("Answered")
 
@@ -41,8 +43,12 @@ class Operator:
         """Refuse new requests for good."""
         return self._ask("POST", DRAIN_PATH, b"", Status)
 
-    def _ask(self, method: str, path: str, body: bytes, kind: type[Answered]) -> Answered:
-        response = asyncio.run(self._response(method, path, body))
+    def swap(self, asked: SwapBody) -> SwapResult:
+        """Put another plan in force; answers when the one before is unloaded."""
+        return self._ask("POST", SWAP_PATH, msgspec.json.encode(asked), SwapResult, asked.shadow_s + LONGEST_SWAP_S)
+
+    def _ask(self, method: str, path: str, body: bytes, kind: type[Answered], within_s: float = LONGEST_S) -> Answered:
+        response = asyncio.run(self._response(method, path, body, within_s))
         if response.status != 200:
             raise error_in(response)
         try:
@@ -50,12 +56,11 @@ class Operator:
         except msgspec.MsgspecError as error:
             raise NoAnswer(f"{self._url} answered, but not as a server of gearshift does ({error})") from None
 
-    async def _response(self, method: str, path: str, body: bytes) -> Response:
+    async def _response(self, method: str, path: str, body: bytes, within_s: float) -> Response:
         async with HttpClient(self._url, connections=1, tls=self._tls) as client:
             try:
-                return await client.response_to(
-                    client.request_bytes(method, path, body, self._headers), within_s=LONGEST_S
-                )
+                request = client.request_bytes(method, path, body, self._headers)
+                return await client.response_to(request, within_s=within_s)
             except NoAnswer as error:
                 remedy = "" if error.sent else "; is the server running?"
                 raise NoAnswer(f"{self._url} gives no answer ({error}){remedy}") from None

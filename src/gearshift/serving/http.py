@@ -17,6 +17,7 @@ from gearshift.serving import compression, openapi, v2, v2_json
 from gearshift.serving import control as operators
 from gearshift.serving.connection import CONNECTION, Connection
 from gearshift.serving.keys import Keys
+from gearshift.serving.swap import SwapBody, Swaps
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -61,9 +62,10 @@ class Application:
         metrics: Metrics | NoMetrics | None = None,
         keys: Keys | None = None,
         control: operators.Control | None = None,
+        swaps: Swaps | None = None,
     ) -> None:
         self._control = control or operators.Control(service, ServedPlan(path="", sha256=""))
-        self._operator = operator
+        self._operator, self._swaps = operator, swaps
         self._inputs = {spec.name: spec for spec in inputs}
         self._output_names = tuple(spec.name for spec in outputs)
         self._largest_body_bytes = largest_body_bytes
@@ -78,6 +80,7 @@ class Application:
             "/v2/repository/index": self._post_index,
             operators.GEAR_PATH: self._post_gear,
             operators.DRAIN_PATH: self._post_drain,
+            operators.SWAP_PATH: self._post_swap,
         }
         self._gets: dict[str, Callable[[Send], Awaitable[None]]] = {
             "/v2": self._get_server,
@@ -186,7 +189,7 @@ class Application:
         if connection is not None:
             connection.on_gone = asyncio.current_task()
         try:
-            answer = await self._service.infer(
+            answer = await self._control.infer(
                 request.inputs, priority=request.priority, deadline_ns=deadline_ns, payload_bytes=len(body)
             )
         except asyncio.CancelledError:
@@ -243,6 +246,12 @@ class Application:
     async def _post_drain(self, scope: Message, receive: Receive, send: Send) -> None:
         await _read_body(receive, operators.LARGEST_BODY_BYTES, None)
         await _respond(send, 200, v2_json.encode(self._control.drain()))
+
+    async def _post_swap(self, scope: Message, receive: Receive, send: Send) -> None:
+        asked = operators.decode(await _read_body(receive, operators.LARGEST_BODY_BYTES, None), SwapBody)
+        if self._swaps is None:
+            raise InvalidInput("this server cannot change its plan", remedy="use `gearshift serve`")
+        await _respond(send, 200, v2_json.encode(await self._swaps.swap(asked)))
 
     async def _get_description(self, send: Send) -> None:
         await _respond(send, 200, self._description)

@@ -1,22 +1,22 @@
 """`serve`: a plan is read, its models are loaded, requests are answered, and the end is orderly."""
 
 import asyncio
-import errno
 import gc
-import ipaddress
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 
+from gearshift.clock import WallClock
 from gearshift.config import project_file
 from gearshift.errors import InvalidInput, require
 from gearshift.extras import load_extra
@@ -31,7 +31,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
-from gearshift.runtime.backends.local import LocalBackend, assign_cores, router_cores
+from gearshift.runtime.backends.local import LocalBackend, assign_cores, available_cores, router_cores
 from gearshift.runtime.service import Service
 from gearshift.runtime.status import ServedPlan
 from gearshift.serving.connection import connection_class
@@ -40,6 +40,8 @@ from gearshift.serving.http import Application
 from gearshift.serving.keys import Keys, read_keys
 from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.settings import ServerSettings
+from gearshift.serving.sockets import BACKLOG, bound_socket, is_loopback
+from gearshift.serving.swap import Swaps
 from gearshift.serving.tls import require_certificate
 from gearshift.serving.v2 import Limits
 
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
 BackendKind = Literal["local", "emulated"]
 Say = Callable[[str], None]
 
-BACKLOG = 2048
 LEAST_HANG_S = 10.0
 HANG_FACTOR = 20.0
 LONGEST_END_S = 5
@@ -85,7 +86,12 @@ def serve(
     a profile, a port, keys or a certificate that cannot be used, `ModelFailed` for a model that cannot be loaded;
     nothing is left running.
     """
-    task = read_task(plan_path, backend, profile_path=profile_path, project_path=project_path)
+    read = partial(
+        read_task, backend=backend, profile_path=profile_path, project_path=project_path, available=available_cores()
+    )
+    task = read(plan_path)
+    if settings.plans is not None:
+        require(Path(settings.plans).is_dir(), "no such folder", where=settings.plans, remedy="make it, for plans")
     keys = read_keys(settings.api_keys, settings.admin_keys)
     if settings.tls_certificate is not None and settings.tls_key is not None:
         require_certificate(settings.tls_certificate, settings.tls_key)
@@ -96,7 +102,7 @@ def serve(
             journal.write("start", plan=str(plan_path), backend=backend)
             if settings.api_keys is None and not is_loopback(sock):
                 say(OPEN_TO_ALL)
-            return _run(_main(task, settings, keys, journal, sock, say))
+            return _run(_main(task, read, settings, keys, journal, sock, say))
         finally:
             journal.close()
 
@@ -139,15 +145,26 @@ class ServingTask:
         )
 
 
+Read = Callable[[Path], ServingTask]
+
+
 def longest_batch_s(profile: Profile) -> float:
     """How long a batch may take before its worker is taken to hang: far more than any that was measured."""
     return max(LEAST_HANG_S, HANG_FACTOR * max(max(curve.p95_s) for curve in profile.curves))
 
 
 def read_task(
-    plan_path: Path, backend: BackendKind, *, profile_path: Path | None = None, project_path: Path | None = None
+    plan_path: Path,
+    backend: BackendKind,
+    *,
+    profile_path: Path | None = None,
+    project_path: Path | None = None,
+    available: Sequence[int] | None = None,
 ) -> ServingTask:
-    """The plan with its profile and project; raises `InvalidInput` where one is missing or does not fit."""
+    """The plan with its profile and project, on the `available` processors (by default all of this process).
+
+    Raises `InvalidInput` where one is missing or does not fit.
+    """
     plan = read_plan(plan_path)
     served = ServedPlan(path=str(plan_path), sha256=sha256(read_bytes(plan_path)).hexdigest())
     tables = plan_tables(plan, only_operator(plan))
@@ -181,8 +198,8 @@ def read_task(
         project=_project(folder, profile, project_path),
         inputs=profile.inputs,
         outputs=profile.outputs,
-        device_cores=assign_cores(plan.hardware),
-        router_cores=router_cores(plan.hardware),
+        device_cores=assign_cores(plan.hardware, available),
+        router_cores=router_cores(plan.hardware, available),
     )
 
 
@@ -199,33 +216,6 @@ def _project(folder: Path, profile: Profile, given: Path | None) -> Path:
 
 
 # The process ---------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens nowhere yet but holds its port; raises `InvalidInput` where it is in use."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise InvalidInput(f"host {host!r} cannot be used ({error.strerror})", remedy="choose another") from None
-    with sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind(address)
-            sock.listen(BACKLOG)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise InvalidInput(f"port {port} of {host} is in use", remedy="choose another with --port") from None
-            raise InvalidInput(
-                f"port {port} of {host} cannot be used ({error.strerror})", remedy="choose another with --port"
-            ) from None
-        yield sock
-
-
-def is_loopback(sock: socket.socket) -> bool:
-    """Whether a bound socket is reached from this machine alone."""
-    return ipaddress.ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback
 
 
 @contextmanager
@@ -251,13 +241,14 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
 
 async def _main(
     task: ServingTask,
+    read: Read,
     settings: ServerSettings,
     keys: Keys | None,
     journal: Journal | NoJournal,
     sock: socket.socket,
     say: Say,
 ) -> int:
-    return await ServerProcess(task, settings, keys, journal, sock, say).main()
+    return await ServerProcess(task, read, settings, keys, journal, sock, say).main()
 
 
 class _HttpServer(uvicorn.Server):
@@ -275,6 +266,7 @@ class ServerProcess:
     def __init__(
         self,
         task: ServingTask,
+        read: Read,
         settings: ServerSettings,
         keys: Keys | None,
         journal: Journal | NoJournal,
@@ -282,15 +274,15 @@ class ServerProcess:
         say: Say,
     ) -> None:
         self._task, self._settings, self._sock, self._say = task, settings, sock, say
-        metrics = Metrics()
-        operator = task.plan.operators[task.tables.operator]
-        self._service = Service(
-            task.tables,
-            task.make_backend(settings, say),
-            most_waiting_requests=settings.most_waiting_requests,
-            most_waiting_bytes=settings.most_waiting_bytes,
-            default_priority=operator.default_priority,
-            default_deadline_s=operator.objective.latency_s,
+        self._clock, metrics = WallClock(), Metrics()
+        self._service = self._make_service(task, journal, metrics)
+        control = Control(self._service, task.served)
+        self._swaps = Swaps(
+            control,
+            plans=None if settings.plans is None else Path(settings.plans),
+            task=task,
+            read=read,
+            make=self._make_service,
             metrics=metrics,
             journal=journal,
         )
@@ -303,10 +295,11 @@ class ServerProcess:
             limits=limits_of(settings),
             metrics=metrics,
             keys=keys,
-            control=Control(self._service, task.served),
+            control=control,
+            swaps=self._swaps,
         )
         self._http = http_server(application, settings)
-        self._grpc = None if settings.grpc_port is None else grpc_server(self._service, task, settings, metrics, keys)
+        self._grpc = None if settings.grpc_port is None else grpc_server(control, task, settings, metrics, keys)
         self._grpc_port = 0
         self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
 
@@ -327,10 +320,10 @@ class ServerProcess:
             await self._first_signal.wait()
             for server in self._http.servers:
                 server.close()
-            drained = await _done_before(self._service.drain(self._settings.drain_s), self._second_signal)
+            drained = await _done_before(self._swaps.drain(self._settings.drain_s), self._second_signal)
             return 0 if drained else 1
         finally:
-            await self._service.stop()
+            await self._swaps.stop()
             self._http.should_exit = True
             self._http.force_exit = self._second_signal.is_set()
             if self._grpc is not None:
@@ -338,6 +331,21 @@ class ServerProcess:
             await http
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+
+    def _make_service(self, task: ServingTask, journal: Journal | NoJournal, metrics: Metrics | None = None) -> Service:
+        """The service of `task`, not started."""
+        operator = task.plan.operators[task.tables.operator]
+        return Service(
+            task.tables,
+            task.make_backend(self._settings, self._say),
+            most_waiting_requests=self._settings.most_waiting_requests,
+            most_waiting_bytes=self._settings.most_waiting_bytes,
+            default_priority=operator.default_priority,
+            default_deadline_s=operator.objective.latency_s,
+            clock=self._clock,
+            metrics=metrics,
+            journal=journal,
+        )
 
     def _signalled(self) -> None:
         if self._first_signal.is_set():
@@ -399,14 +407,14 @@ def http_server(application: Application, settings: ServerSettings) -> uvicorn.S
 
 
 def grpc_server(
-    service: Service, task: ServingTask, settings: ServerSettings, metrics: Metrics, keys: Keys | None
+    control: Control, task: ServingTask, settings: ServerSettings, metrics: Metrics, keys: Keys | None
 ) -> "GrpcServer":
     """The gRPC server, not started; raises `InvalidInput` where grpcio is missing."""
     load_extra("grpc", extra="grpc", where="--grpc-port")
     from gearshift.serving.grpc_server import GrpcServer
 
     return GrpcServer(
-        service,
+        control,
         task.tables.operator,
         inputs=task.inputs,
         outputs=task.outputs,

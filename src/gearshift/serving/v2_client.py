@@ -22,6 +22,7 @@ from gearshift.errors import (
     NotReady,
     QueueFull,
     RequestFailed,
+    SwapFailed,
     TooLarge,
     UnknownModel,
     require,
@@ -36,7 +37,10 @@ BINARY_EXTENSION = "binary_tensor_data"
 INFERENCE_HEADER = "inference-header-content-length"
 ERRORS: dict[int, type[GearshiftError]] = {
     error.http_status: error
-    for error in (InvalidInput, NoAccess, Forbidden, UnknownModel, TooLarge, QueueFull, NotReady, DeadlinePassed)
+    for error in (
+        *(InvalidInput, NoAccess, Forbidden, UnknownModel, SwapFailed),
+        *(TooLarge, QueueFull, NotReady, DeadlinePassed),
+    )
 }
 """What a status other than 200 raises; all others raise `RequestFailed`."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0

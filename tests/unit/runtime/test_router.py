@@ -677,3 +677,25 @@ def test_the_router_tells_how_many_samples_run() -> None:
     assert bench.router.running_lengths() == [3, 0]
     bench.finish("a0", 5)
     assert bench.router.running_lengths() == [0, 0]
+
+
+def test_a_router_that_takes_a_meter_over_begins_in_the_gear_of_its_arrivals() -> None:
+    before, after = Bench(a_then_b()), Bench(a_then_b())
+    for i in range(40):
+        before.arrive(i, ms=60 + i)
+    before.router.tick(100 * MS)
+    assert before.router.gear == 1
+    after.router.take_meter(before.router, 150 * MS)
+    assert (after.router.gear, after.router.rate_qps) == (1, before.router.rate_qps)
+    after.router.tick(200 * MS)
+    before.router.tick(200 * MS)
+    assert after.router.rate_qps == before.router.rate_qps > 0
+
+
+def test_what_waits_at_the_router_before_does_not_choose_the_gear_of_the_next() -> None:
+    before, after = Bench(a_then_b()), Bench(a_then_b())
+    before.arrive(*range(10), ms=10)
+    before.router.tick(10_000 * MS)
+    assert before.router.gear == 1
+    after.router.take_meter(before.router, 10_000 * MS)
+    assert after.router.gear == 0

@@ -235,7 +235,7 @@ def test_the_journal_says_why_each_shift_was_made(tmp_path):
     async def use(service: Service, _: EmulatedBackend) -> None:
         for _ in range(40):
             await service.infer(samples(0))
-        service.router.tick(service.now_ns())
+        service.router.tick(service.now_ns() + NS_PER_S // 10)
         service.router.tick(service.now_ns() + 100 * NS_PER_S)
         service.pin_gear(1)
         service.free_gear()

@@ -3,8 +3,8 @@ import socket
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.serving.serve import is_loopback
 from gearshift.serving.settings import ServerSettings
+from gearshift.serving.sockets import is_loopback
 from gearshift.serving.tls import require_certificate
 from tests.certificates import ANOTHER_KEY, CERTIFICATE, KEY_WITH_PASSWORD, write_certificate
 
