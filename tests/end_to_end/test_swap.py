@@ -175,7 +175,7 @@ def test_a_shadow_is_compared_and_does_not_answer(server: Server) -> None:
 
         async with asyncio.TaskGroup() as group:
             group.create_task(ask_on())
-            compared = await swap(client, server, "large.json", shadow=0.5, shadow_s=0.5, take_over=False)
+            compared = await swap(client, server, "large.json", shadow=0.5, shadow_s=1, take_over=False)
             ended.set()
         return compared, labels
 
@@ -185,7 +185,7 @@ def test_a_shadow_is_compared_and_does_not_answer(server: Server) -> None:
     compared = result["comparison"]
     assert compared["rows"] == compared["requests"] > 0
     assert (compared["failed"], compared["skipped"]) == (0, 0)
-    assert 0 <= compared["agreement"]["label"] <= 0.7  # both say `large` of odd samples alone
+    assert 0 < compared["agreement"]["label"] < 1  # both say `large` of odd samples alone
     assert compared["latency_shadow_s"]["p50"] >= 0.004
     assert "large-0" not in labels
     assert status(server)["plan"] == before

@@ -18,6 +18,8 @@ from gearshift.runtime.service import Service
 MOST_OPEN = 64
 """Copies that the shadow has at a time; further ones are left out, so that a slow shadow holds no memory."""
 MOST_COMPARED = 100_000
+GOLDEN_RATIO = (5**0.5 - 1) / 2
+"""Multiples of it fall evenly into every part of [0, 1) and never repeat, so that no rhythm of traffic is met."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +44,7 @@ class Shadow:
 
     def __init__(self, service: Service, share: float) -> None:
         self._service, self._share = service, share
-        self._due = 0.0
+        self._turn = 0.0
         self._copies: set[asyncio.Task[None]] = set()
         self._agreed: dict[str, int] = defaultdict(int)
         self._rows = self._failed = self._skipped = 0
@@ -52,10 +54,9 @@ class Shadow:
         """A request that was answered within `took_ns`; failed ones are not copied."""
         if answer.outcome == "failed" or len(self._latencies_ns) >= MOST_COMPARED:
             return
-        self._due += self._share
-        if self._due < 1:
+        self._turn = (self._turn + GOLDEN_RATIO) % 1
+        if self._turn >= self._share:
             return
-        self._due -= 1
         if len(self._copies) >= MOST_OPEN:
             self._skipped += 1
             return

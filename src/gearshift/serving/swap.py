@@ -165,9 +165,10 @@ class Swaps:
         finally:
             await before.stop()
             self._leaving = None
-        gc.unfreeze()
-        gc.collect()
-        gc.freeze()
+        if gc.get_freeze_count():  # `serve` froze the first service
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
 
 
 def plan_in(folder: Path, name: str) -> Path:
