@@ -78,6 +78,7 @@ class Swaps:
         self._metrics, self._journal = metrics, journal
         self._work: asyncio.Task[SwapResult] | None = None
         self._leaving: Service | None = None
+        self._ending = False
 
     async def swap(self, asked: SwapBody) -> SwapResult:
         """Load the plan that is `asked` for, try it, and put it in force; answers when the plan before is unloaded.
@@ -88,8 +89,8 @@ class Swaps:
         if self._plans is None:
             raise InvalidInput("the server has no folder of plans", remedy="serve with --plans")
         path = plan_in(self._plans, asked.plan)
-        if self._control.status().state == "starting":
-            raise NotReady("the server is starting; try again later")
+        if self._ending or self._control.status().state == "starting":
+            raise NotReady("the server is starting or ending")
         if self._work is not None and not self._work.done():
             raise SwapFailed("another swap is under way; try again later")
         work = self._work = asyncio.get_running_loop().create_task(self._swap(path, asked))
@@ -102,6 +103,7 @@ class Swaps:
 
     async def drain(self, longest_s: float) -> bool:
         """As `Service.drain`, of the plan in force and of one that is leaving; one that is being loaded is given up."""
+        self._ending = True
         if self._work is not None and self._leaving is None:
             self._work.cancel()
         services = [self._control.service] if self._leaving is None else [self._control.service, self._leaving]
@@ -128,7 +130,7 @@ class Swaps:
             if asked.take_over:
                 _require_ready(service, task)
                 self._take_over(service, task)
-        except GearshiftError as error:
+        except (GearshiftError, OSError) as error:
             self._journal.write("swap_failed", plan=path.name, reason=str(error))
             self._metrics.swapped("failed")
             raise SwapFailed(f"{path.name} did not take over: {error}; {self._control.plan.path} goes on") from None

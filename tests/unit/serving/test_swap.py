@@ -37,6 +37,8 @@ class World:
     made: list[Service]
     lose: list[int]
     """Replicas that the next service loses as soon as it has started."""
+    fails: list[Exception]
+    """What making the next service raises."""
 
     async def infer(self, *numbers: int) -> Any:
         return (await self.control.infer({"sample": np.array(numbers)})).outputs["label"].tolist()  # type: ignore[index]
@@ -61,9 +63,11 @@ def in_world(folder: Path, use: Any, *, started: bool = True) -> list[dict[str, 
     journal = Journal(folder / "journal.jsonl")
 
     async def main() -> None:
-        clock, metrics, made, lose = WallClock(), Metrics(), [], []
+        clock, metrics, made, lose, fails = WallClock(), Metrics(), [], [], []
 
         def make(task: ServingTask, tells: Journal | NoJournal, counts: Metrics | None = None) -> Service:
+            if fails:
+                raise fails.pop()
             backend = task.make_backend(ServerSettings(), print)
             service = LosingService(task.tables, backend, clock=clock, journal=tells, metrics=counts)
             service.lose = lose.copy()
@@ -85,7 +89,7 @@ def in_world(folder: Path, use: Any, *, started: bool = True) -> list[dict[str, 
             await control.service.start()
         try:
             async with asyncio.timeout(LONGEST_S):
-                await use(World(control, swaps, metrics, made, lose))
+                await use(World(control, swaps, metrics, made, lose, fails))
         finally:
             await swaps.stop()
 
@@ -121,7 +125,7 @@ def test_what_was_accepted_before_is_answered_and_what_comes_then_by_the_new_pla
         answered = []
         while not swap.done():
             answered += await asyncio.gather(*(world.infer(number) for number in range(10)))
-        assert answered == [[f"{'large' if n % 2 else 'small'}-{n}"] for n in range(10)] * (len(answered) // 10)
+        assert [label.partition("-")[2] for (label,) in answered] == [*"0123456789"] * (len(answered) // 10)
         assert world.control.service is world.made[1] is not before
         assert f'outcome="answered"}} {len(answered)}.0' in world.metrics.text().decode()
         with pytest.raises(NotReady):
@@ -180,6 +184,26 @@ def test_nothing_is_swapped_before_the_server_has_started(tmp_path: Path) -> Non
             await world.swaps.swap(SwapBody(plan="other.json"))
 
     in_world(tmp_path, use, started=False)
+
+
+def test_nothing_is_swapped_while_the_server_ends(tmp_path: Path) -> None:
+    async def use(world: World) -> None:
+        assert await world.swaps.drain(1.0)
+        with pytest.raises(NotReady, match="ending"):
+            await world.swaps.swap(SwapBody(plan="other.json"))
+        assert len(world.made) == 1
+
+    in_world(tmp_path, use)
+
+
+def test_a_machine_that_has_no_room_for_the_new_plan_keeps_the_one_before(tmp_path: Path) -> None:
+    async def use(world: World) -> None:
+        world.fails.append(OSError("Cannot allocate memory"))
+        with pytest.raises(SwapFailed, match=r"Cannot allocate memory; .*plan\.json goes on"):
+            await world.swaps.swap(SwapBody(plan="other.json"))
+        assert await world.infer(2) == ["small-2"]
+
+    assert "swap_failed" in [line["event"] for line in in_world(tmp_path, use)]
 
 
 def test_a_plan_that_takes_over_ends_a_drain_and_a_pin(tmp_path: Path) -> None:
