@@ -166,15 +166,11 @@ class Service:
         self.stop_accepting()
 
     def take_over_from(self, before: "Service") -> None:
-        """Count in the metrics of `before`, begin with the gear of its metered load, and have it refuse new requests.
-
-        Both need the same clock.
-        """
+        """Count in the metrics of `before`, and begin with the gear of its metered load; both need the same clock."""
         self._metrics = before._metrics
         self._metrics.watch(self.router)
         self.router.take_meter(before.router, self._clock.now_ns())
         self._arm_wake()
-        before.stop_accepting()
 
     # Requests --------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH
+from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH
 from gearshift.serving.keys import read_keys
 from tests.unit.serving.test_http import Response, Server, samples, serve
 from tests.unit.serving.test_openapi import answers_as_described, description
@@ -97,9 +97,11 @@ def test_a_server_that_drains_is_not_ready_and_refuses_new_requests():
 def test_without_keys_only_the_servers_own_machine_steers(client: str, status: int):
     async def use(server: Server) -> list[int]:
         server.client = client
-        return [(await pin(server, {"pin": 0})).status, (await server.ask("GET", STATUS_PATH)).status]
+        pinned, read = await pin(server, {"pin": 0}), await server.ask("GET", STATUS_PATH)
+        swapped, drained = await server.ask("POST", SWAP_PATH, b"{}"), await server.ask("POST", DRAIN_PATH)
+        return [response.status for response in (read, pinned, drained, swapped)]
 
-    assert serve(use) == [status, 200]
+    assert serve(use) == [200, status, status, 400 if status == 200 else status]
 
 
 def test_a_page_in_a_browser_may_not_steer():
@@ -121,9 +123,10 @@ def test_with_keys_steering_needs_one_of_administration_wherever_it_comes_from(t
                 ("GET", STATUS_PATH, b""),
                 ("POST", GEAR_PATH, b'{"pin": 0}'),
                 ("POST", DRAIN_PATH, b""),
+                ("POST", SWAP_PATH, b'{"plan": "next.json"}'),
             ):
                 statuses.append((await server.ask(method, path, body, headers)).status)
         return statuses
 
     keys = read_keys(str(tmp_path / "users"), str(tmp_path / "admins"))
-    assert serve(use, keys=keys) == [401, 401, 401, 200, 401, 401, 200, 200, 200]
+    assert serve(use, keys=keys) == [401, 401, 401, 401, 200, 401, 401, 401, 200, 200, 200, 400]
