@@ -1,8 +1,8 @@
 """Gearshift serves machine-learning models as cascades that shift gears with load.
 
 The verbs of the command line are functions here: `init`, `profile`, `plan`, `simulate`, `inspect`, `explain`,
-`diff`, `compare`, `report`, `serve`, `replay`, `doctor`.  `Client` and `AsyncClient` ask a server.  All are loaded when
-first used, so that a plain import stays light.
+`diff`, `compare`, `report`, `serve`, `replay`, `validate`, `doctor`.  `Client` and `AsyncClient` ask a server.  All
+are loaded when first used, so that a plain import stays light.
 """
 
 from importlib import import_module
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         plan_frontier,
         profile,
         profile_from_records,
-        replay,
         report,
         serve,
         simulate,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from gearshift.plan_file import read_plan, write_plan
     from gearshift.profiles.profile import Profile
     from gearshift.profiles.store import read_profile, write_profile
+    from gearshift.served import replay, validate
     from gearshift.torch_module import load_weights
     from gearshift.traces.read import read_trace, write_trace
     from gearshift.workload import Trace
@@ -54,7 +54,6 @@ _HOMES = {
         "plan_frontier",
         "profile",
         "profile_from_records",
-        "replay",
         "report",
         "serve",
         "simulate",
@@ -72,6 +71,7 @@ _HOMES = {
     "gearshift.plan_file": ("read_plan", "write_plan"),
     "gearshift.profiles.profile": ("Profile",),
     "gearshift.profiles.store": ("read_profile", "write_profile"),
+    "gearshift.served": ("replay", "validate"),
     "gearshift.torch_module": ("load_weights",),
     "gearshift.traces.read": ("read_trace", "write_trace"),
     "gearshift.workload": ("Trace",),
@@ -114,6 +114,7 @@ __all__ = [
     "report",
     "serve",
     "simulate",
+    "validate",
     "write_plan",
     "write_profile",
     "write_trace",

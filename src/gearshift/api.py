@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gearshift.config import PROJECT_FILE, project_file, read_project
+from gearshift.config import PROJECT_FILE, project_file
 from gearshift.doctor import Machine, examine
 from gearshift.errors import Infeasible, InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from gearshift.planner.compare import Comparison
     from gearshift.planner.explain import Explanation
     from gearshift.planner.request import LoadDistribution, PlanRequest
-    from gearshift.serving.replay_result import Replay
     from gearshift.simulator.simulate import Simulation
 
 Progress = Callable[[str, float], None]
@@ -384,51 +383,6 @@ def chosen_plan(plan: PathLike, *, latency_s: float | None = None, accuracy: flo
     return path
 
 
-def replay(
-    url: str,
-    trace: Trace | PathLike,
-    profile: Profile | PathLike,
-    *,
-    project: PathLike | None = None,
-    emulated: bool = False,
-    slo_s: float | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> "Replay":
-    """Send the trace to a server in an open loop; a `Replay` with the figures and a log of every request.
-
-    Samples come from the project that the profile names, or from `project`; with `emulated` they are the numbers of
-    recorded samples, for a server with emulated devices.
-    """
-    from gearshift.loading import load_samples
-    from gearshift.serving.replay import run_replay
-    from gearshift.serving.sources import SampleSource, source_from_records, source_from_samples
-
-    measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))
-    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
-    source: SampleSource
-    if emulated:
-        source = source_from_records(measured.predictions, measured.operator)
-    else:
-        path = _project_of(measured, profile, project)
-        samples = load_samples(read_project(path), path.parent)
-        require(samples.labels is not None, "the samples have no labels to judge answers by", where=str(path))
-        source = source_from_samples(samples.arrays, samples.labels, measured.operator)  # type: ignore[arg-type]
-    return run_replay(url, workload_of(measured, arrivals, seed=seed), source, slo_s=slo_s, **options)
-
-
 def doctor() -> Machine:
     """What this machine offers."""
     return examine()
-
-
-def _project_of(measured: Profile, profile: Profile | PathLike, project: PathLike | None) -> Path:
-    if project is not None:
-        return project_file(Path(project))
-    if measured.project is None:
-        raise InvalidInput(
-            "the profile was imported and names no project to take samples from",
-            remedy="replay against emulated devices with --emulated, or name a project",
-        )
-    base = Path() if isinstance(profile, Profile) else Path(profile)
-    return base / measured.project

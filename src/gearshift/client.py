@@ -78,7 +78,7 @@ class Client:
         call = Call(self._protocol, deadline_s)
         if self._binary is None:
             self._binary = offers_binary(self._ask(call, self._protocol.metadata_request))
-        make = partial(self._protocol.infer_request, inputs, outputs, priority, call, self._binary)
+        make = partial(self._protocol.infer_request, inputs, outputs, priority, call.deadline_s, self._binary)
         return answer_in(self._ask(call, make))
 
     def _ask(self, call: Call, make_request: Callable[[], HttpRequest]) -> Response:
@@ -179,7 +179,7 @@ class AsyncClient:
     ) -> None:
         require(connections >= 1, f"connections is {connections}, needs at least 1")
         self._protocol = ClientProtocol(url, operator, api_key, ca_file, longest_s, most_attempts)
-        self._http = HttpClient(url, connections=connections, tls=self._protocol.tls)
+        self._http = HttpClient(url, tls=self._protocol.tls)
         self._turns = asyncio.Semaphore(connections)
         self._binary: bool | None = None
 
@@ -207,7 +207,7 @@ class AsyncClient:
         call = Call(self._protocol, deadline_s)
         if self._binary is None:
             self._binary = offers_binary(await self._ask(call, self._protocol.metadata_request))
-        make = partial(self._protocol.infer_request, inputs, outputs, priority, call, self._binary)
+        make = partial(self._protocol.infer_request, inputs, outputs, priority, call.deadline_s, self._binary)
         return answer_in(await self._ask(call, make))
 
     async def _ask(self, call: Call, make_request: Callable[[], HttpRequest]) -> Response:

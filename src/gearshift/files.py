@@ -3,8 +3,10 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from gearshift.errors import InvalidInput, require
 
@@ -43,27 +45,37 @@ def require_writable(path: Path) -> None:
     require(not why, why, where=str(path), remedy="choose another place")
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` to a temporary name beside `path`, then rename; raises `InvalidInput` where that is impossible."""
+@contextmanager
+def written_atomically(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to under a temporary name beside `path`, renamed when the block ends without an error.
+
+    Raises `InvalidInput` where that is impossible.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise InvalidInput(
-            f"cannot be written ({error.strerror})", where=str(path), remedy="choose another place"
-        ) from None
+        raise _unwritable(path, error) from None
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            yield file
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise InvalidInput(
-                f"cannot be written ({error.strerror})", where=str(path), remedy="choose another place"
-            ) from None
+            raise _unwritable(path, error) from None
         raise
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` to a temporary name beside `path`, then rename; raises `InvalidInput` where that is impossible."""
+    with written_atomically(path) as file:
+        file.write(data)
+
+
+def _unwritable(path: Path, error: OSError) -> InvalidInput:
+    return InvalidInput(f"cannot be written ({error.strerror})", where=str(path), remedy="choose another place")
 
 
 def replace_folder(folder: Path, content: Mapping[str, bytes]) -> None:
@@ -77,9 +89,7 @@ def replace_folder(folder: Path, content: Mapping[str, bytes]) -> None:
         finally:
             shutil.rmtree(workplace, ignore_errors=True)
     except OSError as error:
-        raise InvalidInput(
-            f"cannot be written ({error.strerror})", where=str(folder), remedy="choose another place"
-        ) from None
+        raise _unwritable(folder, error) from None
 
 
 def _swap(folder: Path, content: Mapping[str, bytes], *, new: Path, old: Path) -> None:

@@ -29,7 +29,7 @@ NOUNS = {
     *("request", "plan_file", "plan_folder", "plan_diff", "plan_tables", "hardware_file", "decisions"),
     *("certainty", "config", "loading", "extras", "onnx_file", "torch_module"),
 }
-JOINING = {"reporting", "demo", "cli", "api", "client", "init", "doctor", "__init__", "__main__"}
+JOINING = {"reporting", "demo", "cli", "api", "served", "client", "init", "doctor", "__init__", "__main__"}
 MAY_IMPORT = {
     "policies": {"nouns"},
     "profiles": {"nouns"},

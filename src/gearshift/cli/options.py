@@ -57,6 +57,30 @@ def _trace_options(**trace: Any) -> Callable[[Command], Command]:
     return decorate
 
 
+def generator_options(function: Command) -> Command:
+    """Options of the load generator, by the names that `gearshift.replay` takes, but for milliseconds."""
+    options = (
+        click.option("--processes", type=int, default=1, show_default=True, help="Send from so many processes."),
+        click.option("--connections", type=int, default=2048, show_default=True, help="Requests under way, at most."),
+        click.option(
+            "--longest-s", type=float, default=30.0, show_default=True, help="Give a request up after so long."
+        ),
+        click.option(
+            "--largest-lateness-ms",
+            type=float,
+            help="The generator may send so late at p50, p95 and p99, instead of a tenth of the latency there.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def seconds_of(milliseconds: float | None) -> float | None:
+    """Seconds, where milliseconds are given."""
+    return None if milliseconds is None else milliseconds / 1e3
+
+
 def devices(value: str) -> int | Path:
     """A number of devices like the profiled one, or the path of a hardware file."""
     try:
@@ -93,6 +117,11 @@ def the_trace(
         arrivals=arrivals,  # type: ignore[arg-type]
         seed=seed,
     )
+
+
+def take_trace(options: dict[str, Any]) -> Trace:
+    """As `the_trace`, of arguments that are taken out of `options`; the seed stays."""
+    return the_trace(seed=options["seed"], **{name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)})
 
 
 def require_positive(option: str, value: float | None, unit: str) -> None:

@@ -22,6 +22,8 @@ from rich.table import Table
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.files import write_atomically
 
+EXIT_NOT_VALID = 4
+EXIT_NOT_WITHIN = 5
 EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
 WIDTH_OF_FILES = 160

@@ -5,55 +5,68 @@ from typing import Any
 
 import click
 
-from gearshift import api
-from gearshift.cli.options import PATH, the_trace, trace_options
+from gearshift import served
+from gearshift.cli.options import PATH, generator_options, seconds_of, take_trace, trace_options
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import milliseconds, results_table
-from gearshift.serving.replay_result import write_request_log
+from gearshift.cli.tables import results_table, tell_generator
+from gearshift.serving.keys import first_key
+from gearshift.serving.request_log import require_log_path, write_request_log
 
 
 @click.command("replay", short_help="Send a trace to a server in an open loop, and measure.")
-@click.argument("url")
+@click.argument("target")
 @trace_options
-@click.option("--profile", type=PATH, default="profile", show_default=True, help="The profile whose samples to send.")
+@click.option("--profile", type=PATH, help="The profile whose samples to send.  [default: profile, or the plan's]")
 @click.option("--project", type=PATH, help="The gearshift.toml with the samples, where it has moved.")
-@click.option("--emulated", is_flag=True, help="The server has emulated devices: send numbers of recorded samples.")
+@click.option("--emulated", is_flag=True, help="The devices are emulated: send numbers of recorded samples.")
 @click.option("--slo-ms", type=float, help="Requests answered later than this are late.")
-@click.option("--connections", type=int, default=2048, show_default=True, help="At most so many connections.")
-@click.option("--longest-s", type=float, default=30.0, show_default=True, help="Give a request up after so long.")
-@click.option("--log", type=PATH, help="Write a row for every request as CSV.")
+@generator_options
+@click.option("--binary", is_flag=True, help="Send tensors as bytes; gRPC always does.")
+@click.option("--deadline-ms", type=float, help="Send this deadline with every request.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Send this priority; 1 is the most urgent.")
+@click.option("--key-file", type=PATH, envvar="GEARSHIFT_KEY_FILE", help="Send the first API key in this file.")
+@click.option("--ca-file", type=PATH, help="Trust the certificates in this PEM file.")
+@click.option("--log", type=PATH, help="Write a row for every request; .csv or .parquet.")
 @verb
 def command(
     output: Output,
-    url: str,
-    profile: Path,
+    target: str,
+    profile: Path | None,
     project: Path | None,
     emulated: bool,
     slo_ms: float | None,
-    connections: int,
-    longest_s: float,
+    largest_lateness_ms: float | None,
+    deadline_ms: float | None,
+    key_file: Path | None,
+    ca_file: Path | None,
     log: Path | None,
-    **trace_arguments: Any,
+    **options: Any,
 ) -> None:
-    """Send a trace to the server at URL, each request at its instant, and measure latency and accuracy."""
-    trace = the_trace(**trace_arguments)
+    """Send a trace to TARGET, each request at its instant, and measure latency and accuracy.
+
+    TARGET is the URL of a server (http, https, grpc, grpcs), or a plan file to serve within this process.
+    """
+    if log is not None:
+        require_log_path(log)
+    trace = take_trace(options)
     with output.progress() as tell:
-        run = api.replay(
-            url,
+        run = served.replay(
+            target,
             trace,
             profile,
             project=project,
             emulated=emulated,
-            slo_s=None if slo_ms is None else slo_ms / 1e3,
-            seed=trace_arguments["seed"],
-            connections=connections,
-            longest_s=longest_s,
+            slo_s=seconds_of(slo_ms),
+            largest_lateness_s=seconds_of(largest_lateness_ms),
+            deadline_s=seconds_of(deadline_ms),
+            api_key=None if key_file is None else first_key(key_file),
+            ca_file=None if ca_file is None else str(ca_file),
+            facts=log is not None,
             progress=lambda done, total: tell("replaying", done / total),
+            **options,
         )
     if log is not None:
         write_request_log(run.log, log)
     output.json(run.as_json())
-    output.show(results_table(f"Measured at {url}", [("replay", run.result)]))
-    output.say(f"the generator itself was late by {milliseconds(run.lateness.p99_s)} (p99)")
-    if not run.valid:
-        output.say("not valid: the generator could not keep the schedule; use fewer requests or another machine")
+    output.show(results_table(f"Measured at {target}", [("replay", run.result)]))
+    tell_generator(output, run)

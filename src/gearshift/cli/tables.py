@@ -1,13 +1,18 @@
 """Results, plans and profiles as tables for people."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from gearshift.cli.output import table
+from gearshift.cli.output import EXIT_NOT_VALID, Output, table
 from gearshift.gear import GearPlan
 from gearshift.profiles.profile import PART_A, PART_B, Profile, RunTimeCurve
 from gearshift.result import ServingResult
+
+if TYPE_CHECKING:
+    from gearshift.served import Validation
+    from gearshift.serving.replay_result import Replay
 
 NO_LABELS = "there are no labels: accuracy is agreement with the strongest model"
 
@@ -31,6 +36,53 @@ def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Tabl
             f"{result.goodput_qps:.1f}/s",
         )
     return made
+
+
+def validation_table(run: "Validation") -> Table:
+    """Predicted, measured, and by how much too much was predicted."""
+    errors = run.errors
+    made = results_table("Predicted and measured", [("predicted", run.predicted), ("measured", run.measured)])
+    refused = ("",) if run.predicted.share_refused or run.measured.share_refused else ()
+    made.add_row(
+        "predicted too much",
+        f"{100 * errors.accuracy:+.2f}",
+        signed_percent(errors.p50),
+        signed_percent(errors.p95),
+        signed_percent(errors.p99),
+        f"{100 * errors.share_late:+.2f}",
+        *refused,
+    )
+    return made
+
+
+def runs_table(run: "Validation") -> Table:
+    """What each model ran, measured, and by how much too much was predicted."""
+    made = table("Models", "", "samples a request", "predicted too many", "mean batch", "predicted too large")
+    for model, errors in run.errors.models.items():
+        ran = run.replay.runs.get(model)
+        samples, batches = (0, 0) if ran is None else (ran.samples, ran.batches)
+        made.add_row(
+            model,
+            f"{samples / run.measured.requests:.3f}",
+            f"{errors.samples_per_request:+.3f}",
+            f"{samples / max(1, batches):.2f}",
+            signed_percent(errors.mean_batch),
+        )
+    return made
+
+
+def tell_generator(output: Output, run: "Replay") -> None:
+    """Say how the generator did; ends with an exit code of its own where the figures are not valid."""
+    late = run.lateness
+    output.say(
+        f"the generator sent {milliseconds(late.p50_s)} late (p50), {milliseconds(late.p99_s)} (p99), "
+        f"{milliseconds(late.max_s)} at most; {percent(late.share_over)} later than {milliseconds(late.limit_s)}"
+    )
+    microseconds = 1e6 * run.effort.processor_s / run.result.requests
+    output.say(f"it took {microseconds:.0f} us of processor a request")
+    if not run.valid:
+        output.say(f"not valid: {run.why_invalid}")
+        raise SystemExit(EXIT_NOT_VALID)
 
 
 def gears_table(plan: GearPlan, operator: str) -> Table:
@@ -75,6 +127,11 @@ def _place_of(curve: RunTimeCurve) -> str:
     parallel = f" tp{curve.tensor_parallel}" if curve.tensor_parallel > 1 else ""
     segment = f" segment {curve.segment}" if curve.segment else ""
     return f"{curve.device_kind} x{curve.cores}{parallel}{segment}"
+
+
+def signed_percent(share: float) -> str:
+    """A share in percent, with its sign."""
+    return f"{100 * share:+.1f} %"
 
 
 def percent(share: float) -> str:

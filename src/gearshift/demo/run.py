@@ -1,7 +1,6 @@
 """The demo from end to end: train, profile, plan, simulate, serve, replay, compare."""
 
 import importlib.util
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,20 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from gearshift import api
-from gearshift.demo.server_process import ServerProcess
 from gearshift.errors import InvalidInput
 from gearshift.files import write_atomically
-from gearshift.gear import GearPlan
-from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.plan_file import write_plan
 from gearshift.profiles.profile import Profile
-from gearshift.result import ServingResult
-from gearshift.serving.replay_result import Replay
-from gearshift.simulator.simulate import Simulation
+from gearshift.served import Validation, validate
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import write_trace
-from gearshift.workload import Trace
 
 BASE_LOAD = 0.6
 PEAK_LOAD = 3.2
@@ -91,23 +84,13 @@ def load_large():
 '''
 
 
-@dataclass(frozen=True, slots=True)
-class System:
-    """One way to serve the trace, predicted and measured."""
-
-    predicted: ServingResult
-    measured: ServingResult
-    simulation: Simulation
-    replay: Replay
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoResult:
     """What the demo came to; `valid` when the load generator kept its schedule throughout."""
 
-    gears: System
-    largest: System
-    smallest: System
+    gears: Validation
+    largest: Validation
+    smallest: Validation
     requests: int
     peak_qps: float
     largest_capacity_qps: float
@@ -153,10 +136,10 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     for i, (name, one) in enumerate(plans.items()):
         path = folder / f"{'plan' if i == 0 else name.replace(' ', '-')}.json"
         write_plan(one, path)
-        systems[name] = _serve_and_replay(
-            one, path, profile, trace, latency_s, lambda share, i=i, name=name: tell(  # type: ignore[misc]
-                f"serving and replaying: {name}", 0.48 + 0.17 * (i + share)
-            )
+        systems[name] = validate(
+            path, trace, seed=SEED, longest_s=GIVE_UP_S, progress=lambda done, total, i=i, name=name: tell(  # type: ignore[misc]
+                f"serving and replaying: {name}", 0.48 + 0.17 * (i + done / total)
+            ),
         )  # fmt: skip
     tell("writing the report", 0.99)
     content = compose(
@@ -199,45 +182,6 @@ def _capacity_qps(profile: Profile, model: str) -> float:
     curve = next(curve for curve in profile.curves if curve.model == model)
     seconds = curve.table_ns()[1:] / 1e9
     return float((np.arange(1, len(seconds) + 1) / seconds).max())
-
-
-def _serve_and_replay(
-    plan: GearPlan, path: Path, profile: Profile, trace: Trace, latency_s: float, tell: Callable[[float], None]
-) -> System:
-    """Simulate and really serve the same workload: the trace with the same samples in the same order."""
-    simulation = api.simulate(plan, trace, profile=profile, seed=SEED)
-    folder = path.parent
-    with ServerProcess(path) as server, _beside(plan.hardware):
-        replay = api.replay(
-            server.url,
-            trace,
-            profile,
-            project=folder / "gearshift.toml",
-            slo_s=latency_s,
-            seed=SEED,
-            longest_s=GIVE_UP_S,
-            devices=len(plan.hardware.devices),
-            progress=lambda done, total: tell(done / total),
-        )
-    return System(
-        predicted=simulation.result(profile, latency_objective_s=latency_s),
-        measured=replay.result,
-        simulation=simulation,
-        replay=replay,
-    )
-
-
-@contextmanager
-def _beside(hardware: Hardware) -> Iterator[None]:
-    """Keep this process off the devices' cores while it generates load."""
-    from gearshift.runtime.backends.local import router_cores
-
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, router_cores(hardware))
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 @contextmanager

@@ -39,7 +39,10 @@ class _Row:
 
 
 class PlanMaker:
-    """Makes the plans of choices among `candidates`, which come by rising work, on the placement of `steady`."""
+    """Makes the plans of choices among `candidates`, which come by rising work, on the placement of `steady`.
+
+    Ranges with these `upper_ends` (ranges,) are planned for loads `planned_qps` (ranges,).
+    """
 
     def __init__(
         self,
@@ -47,8 +50,10 @@ class PlanMaker:
         steady: SteadyState,
         candidates: Sequence[CandidateCascade],
         upper_ends: NDArray[np.float64],
+        planned_qps: NDArray[np.float64],
     ) -> None:
-        self._request, self._steady, self._candidates, self._upper_ends = request, steady, candidates, upper_ends
+        self._request, self._steady, self._candidates = request, steady, candidates
+        self._upper_ends, self._planned_qps = upper_ends, planned_qps
 
     def plan_of(self, choice: Choice, *, predicted: bool = True) -> GearPlan:
         """The plan of a choice; its gears say what steady load is predicted to give, if `predicted`."""
@@ -76,7 +81,7 @@ class PlanMaker:
                 self._row(LoadRange(from_=0.0, to=to_qps), top_qps, choice.assignment[0]),
                 self._row(LoadRange(from_=to_qps), top_qps, 0),
             ]
-        ends = enumerate(zip(load_ranges(self._upper_ends), self._upper_ends.tolist(), strict=True))
+        ends = enumerate(zip(load_ranges(self._upper_ends), self._planned_qps.tolist(), strict=True))
         return [self._row(range_, qps, choice.assignment[k], choice.gains.get(k)) for k, (range_, qps) in ends]
 
     def _row(self, load_range: LoadRange, load_qps: float, c: int, gain: float | None = None) -> _Row:

@@ -118,13 +118,14 @@ def explain(
 def neighbours(plan: GearPlan, profile: Profile, trace: Trace, *, progress: Progress = silent) -> tuple[Neighbour, ...]:
     """What the plan's planner gives for its objective on one device fewer (the last) and one more (like the last)."""
     operator = plan.operators[only_operator(plan)]
+    ranges, max_qps = _asked_for(operator.gears)
     request = PlanRequest(
         profile=profile,
         trace=trace,
         hardware=plan.hardware,
         objective=operator.objective,
-        ranges=RANGES if _is_constant(operator.gears) else len(operator.gears),
-        max_qps=_top_qps(operator.gears),
+        ranges=ranges,
+        max_qps=max_qps,
         seed=plan.seed,
     )
     found: list[Neighbour] = []
@@ -154,17 +155,16 @@ def _one_more(hardware: Hardware) -> Hardware:
     return Hardware(devices=(*hardware.devices, msgspec.structs.replace(last, id=new)))
 
 
-def _is_constant(gears: Sequence[Gear]) -> bool:
-    """Whether the plan has one cascade at all loads that it was planned for, and a last gear beyond them."""
-    predicted = gears[-1].predicted
-    return predicted is not None and predicted.load_qps < gears[-1].load_range.from_
+def _asked_for(gears: Sequence[Gear]) -> tuple[int, float | None]:
+    """How many load ranges were asked for, and up to which load; None for a single one.
 
-
-def _top_qps(gears: Sequence[Gear]) -> float | None:
-    """The top of equal ranges, of which the last is told by its lower end alone; None for a single one."""
-    if _is_constant(gears) and gears[-1].predicted is not None:
-        return gears[-1].predicted.load_qps
-    return gears[-1].load_range.from_ * len(gears) / (len(gears) - 1) if len(gears) > 1 else None
+    What begins there or later is planned for that load.  In a plan of one cascade at all loads no range ends before.
+    """
+    ends = [gear.load_range.to for gear in gears[:-1]]
+    last = gears[-1].predicted
+    if last is not None and last.load_qps <= gears[-1].load_range.from_:
+        return sum(end is not None and end <= last.load_qps for end in ends) or RANGES, last.load_qps
+    return len(gears), None if not ends or ends[0] is None else ends[0] * len(gears)
 
 
 class _Search:
@@ -196,7 +196,8 @@ class _Search:
     def load_qps(self, k: int) -> float:
         """The upper end of a range, where it says none itself."""
         gears = self.operator.gears
-        return gears[k].load_range.to or _top_qps(gears) or len(self.workload) / self.workload.duration_s
+        _, top_qps = _asked_for(gears)
+        return gears[k].load_range.to or top_qps or len(self.workload) / self.workload.duration_s
 
     def predicted(self, candidate: CandidateCascade, load_qps: float) -> tuple[GearPrediction, Cell, int]:
         """A cascade in steady load, with its cell and the largest batch that serves it best."""

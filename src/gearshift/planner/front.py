@@ -136,10 +136,10 @@ class _Front:
             yield made
             return accuracy_on_part_a(made, request)
         found = self._plans.on_best_placement(request, lambda search: (search.choices(), search), quick=True)
-        choices, search = found
-        for choice in sorted(search.seen, key=lambda c: (c.assignment, c.alpha, c.margin, c.accuracy)):
-            self._see(search, choice)
-        return choices[0].accuracy
+        for _, search in found:
+            for choice in sorted(search.seen, key=lambda c: (c.assignment, c.alpha, c.margin, c.accuracy)):
+                self._see(search, choice)
+        return max(choices[0].accuracy for choices, _ in found)
 
     def _see(self, search: SloSearch, choice: Choice) -> None:
         """Keep a replayed choice if nothing beats it.

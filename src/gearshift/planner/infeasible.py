@@ -51,7 +51,7 @@ def nothing_holds(
     nearest_s = None
     if nearest:
         choice = Choice((0,) * len(upper_ends), margin=math.inf, alpha=DEFAULT_ALPHA, accuracy=cheapest.accuracy)
-        made = PlanMaker(request, steady, candidates, upper_ends).plan_of(choice)
+        made = PlanMaker(request, steady, candidates, upper_ends, upper_ends).plan_of(choice)
         replays = [replay(made, request, part=part) for part in (PART_A, PART_B)]
         spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
         nearest_s = rounded_up_s(1.05 * max(cell.latency_s, request.latency_s, spread_s))

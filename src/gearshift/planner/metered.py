@@ -8,6 +8,8 @@ from gearshift.policies.gear_shift import gear_in_force
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arrival_rate_qps
 from gearshift.workload import Trace
 
+SELDOM_ABOVE = 0.998
+
 
 def metered_loads(trace: Trace) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The metered rate (windows,) in force during each window of the trace, and the requests (windows,) that meet it.
@@ -38,3 +40,11 @@ def shares_of_ranges(trace: Trace, upper_ends: NDArray[np.float64]) -> NDArray[n
         ranges.append(gear)
     shares: NDArray[np.float64] = np.bincount(ranges, weights=arrived, minlength=len(upper_ends)) / arrived.sum()
     return shares
+
+
+def seldom_exceeded_qps(trace: Trace) -> float:
+    """The metered rate that at most a share of `1 - SELDOM_ABOVE` of the trace's requests meet a higher one than."""
+    rates, arrived = metered_loads(trace)
+    order = np.argsort(rates)
+    below = np.cumsum(arrived[order])
+    return float(rates[order][int(np.searchsorted(below, SELDOM_ABOVE * below[-1]))])

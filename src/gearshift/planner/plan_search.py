@@ -5,6 +5,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import groupby
 from typing import TypeVar
 
 import msgspec
@@ -25,9 +27,9 @@ from gearshift.planner.cascade_search import (
     pareto_cascades,
     work_per_request_s,
 )
-from gearshift.planner.metered import metered_loads, shares_of_ranges
+from gearshift.planner.metered import metered_loads, seldom_exceeded_qps, shares_of_ranges
 from gearshift.planner.placement_search import PlacementSearch
-from gearshift.planner.replays import Replays
+from gearshift.planner.replays import Replays, seeds_for
 from gearshift.planner.request import PlanRequest, Progress
 from gearshift.planner.slices import plan_by_slices, slice_of, slices_of
 from gearshift.planner.slo_search import SloSearch
@@ -90,20 +92,24 @@ class PlanSearch:
         """Whether the devices are so many that one slice of them is planned for."""
         return self._given_placement is None and slices_of(request) > 1
 
-    def on_best_placement(self, request: PlanRequest, use: Callable[[SloSearch], T], *, quick: bool = False) -> T:
-        """What `use` gives for the search on the most promising placement on which it finds no `Infeasible`."""
+    def on_best_placement(self, request: PlanRequest, use: Callable[[SloSearch], T], *, quick: bool = False) -> list[T]:
+        """What `use` gives for the searches on the most promising placement, of those with one that is feasible."""
         searches = self.searches(request, quick=quick)
         self._current = searches[0]
+        alike = [list(those) for _, those in groupby(searches, key=lambda search: search.steady.placement)]
         with ThreadPoolExecutor(max_workers=2) as pool:
-            tried = list(pool.map(_steady_accuracy, searches))
-        infeasible = [accuracy for accuracy in tried if isinstance(accuracy, Infeasible)]
-        feasible = [(a, s) for a, s in zip(tried, searches, strict=True) if not isinstance(a, Infeasible)]
-        for _, search in sorted(feasible, key=lambda f: -f[0]):
-            self._current = search
-            try:
-                return use(search)
-            except Infeasible as error:
-                infeasible.append(error)
+            promising = list(pool.map(_promising, alike))
+        infeasible: list[Infeasible] = []
+        for those, _ in sorted(zip(alike, promising, strict=True), key=lambda found: -found[1]):
+            made: list[T] = []
+            for search in those:
+                self._current = search
+                try:
+                    made.append(use(search))
+                except Infeasible as error:
+                    infeasible.append(error)
+            if made:
+                return made
         raise min(infeasible, key=lambda e: e.nearest_latency_s or math.inf)
 
     def _best(self, request: PlanRequest, *, on_fewer: bool) -> GearPlan:
@@ -131,7 +137,11 @@ class PlanSearch:
     def _on_best_placements(self, request: PlanRequest, _: float, *, quick: bool = False) -> GearPlan:
         if self.sliced(request):
             return self._by_slices(request, slices_of(request))
-        return self.on_best_placement(request, SloSearch.confirmed, quick=quick)
+        found = self.on_best_placement(request, SloSearch.confirmed, quick=quick)
+        if len(found) == 1:
+            return found[0]
+        seeds = seeds_for(request.trace)
+        return max(found, key=lambda made: replay(made, request, part=PART_A, seeds=seeds).result.accuracy)
 
     def _by_slices(self, request: PlanRequest, slices: int) -> GearPlan:
         """The plan made for a slice, unless one cascade at all loads is more accurate on the whole."""
@@ -206,8 +216,12 @@ class PlanSearch:
     def searches(
         self, request: PlanRequest, among: Sequence[CandidateCascade] | None = None, *, quick: bool = False
     ) -> list[SloSearch]:
-        """A search, `among` these candidates or all, for each placement that is worth one."""
-        searches = []
+        """A search, `among` these candidates or all, for each placement that is worth one.
+
+        Where the meter reaches the last range there are two, whose ranges reach further in different ways.
+        """
+        ends, searches = request.upper_ends(), []
+        reached = seldom_exceeded_qps(request.trace) > float(ends[-1] - ends[0])
         for placement in self._placements(request, among):
             samples = QUICK_SAMPLES if quick else SAMPLES
             key = (request.hardware, placement, samples)
@@ -224,18 +238,20 @@ class PlanSearch:
             models = set(placement.models)
             offered = self.candidates(request, placement.models) if among is None else among
             placed = [c for c in offered if models.issuperset(c.cascade.models)]
-            if placed:
-                searches.append(
-                    SloSearch(
-                        request,
-                        steady,
-                        placed,
-                        replays=self._replays,
-                        progress=self.progress,
-                        on_time=self.on_time,
-                        quick=quick,
-                    )
+            searches += [
+                SloSearch(
+                    request,
+                    steady,
+                    placed,
+                    replays=self._replays,
+                    progress=self.progress,
+                    on_time=self.on_time,
+                    quick=quick,
+                    beyond=beyond,
                 )
+                for beyond in (False, True)[: 1 + reached]
+                if placed
+            ]
         if not searches:
             raise Infeasible("none of the cascades has all its models on the devices")
         return searches
@@ -311,11 +327,13 @@ def evaluated(request: PlanRequest, cascade: Cascade) -> CandidateCascade:
     return evaluate_cascade(cascade, request.profile.predictions, work_s, part=PART_A)
 
 
-def _steady_accuracy(search: SloSearch) -> float | Infeasible:
-    try:
-        return search.steady_accuracy()
-    except Infeasible as error:
-        return error
+def _promising(searches: Sequence[SloSearch]) -> float:
+    """The best accuracy that steady state sees; one search after the other, since they share its cells."""
+    accuracies = [-1.0]
+    for search in searches:
+        with suppress(Infeasible):
+            accuracies.append(search.steady_accuracy())
+    return max(accuracies)
 
 
 def _metered_loads(request: PlanRequest) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

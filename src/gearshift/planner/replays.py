@@ -14,6 +14,7 @@ from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import PART_A
 from gearshift.result import percentile
 from gearshift.simulator.simulate import simulate
+from gearshift.workload import Trace
 
 ENOUGH_REQUESTS = 20_000
 
@@ -30,6 +31,11 @@ class Replayed:
     arrived_in_gear: tuple[float, ...]
 
 
+def seeds_for(trace: Trace) -> int:
+    """On how many arrival seeds a trace is replayed."""
+    return min(SEEDS, max(1, ENOUGH_REQUESTS // len(trace)))
+
+
 class Replays:
     """What was replayed, by what decides how a plan serves; `on_time` may raise before each replay to end a search."""
 
@@ -42,10 +48,9 @@ class Replays:
         if key not in self._known:
             self._on_time()
             made = make()
-            seeds = min(SEEDS, max(1, ENOUGH_REQUESTS // len(request.trace)))
             runs = [
                 simulate(made, request.profile, workload_of(request.trace, request.profile, part=PART_A, seed=seed))
-                for seed in range(seeds)
+                for seed in range(seeds_for(request.trace))
             ]
             at = request.objective.percentile
             self._known[key] = Replayed(

@@ -23,14 +23,13 @@ from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.choices import Choice, PlanMaker
 from gearshift.planner.confirm import Confirmation
 from gearshift.planner.infeasible import nothing_holds
-from gearshift.planner.metered import metered_loads, shares_of_ranges
+from gearshift.planner.metered import seldom_exceeded_qps, shares_of_ranges
 from gearshift.planner.recovery import recovers
 from gearshift.planner.replays import Replayed, Replays
 from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, equal_ranges, silent
 from gearshift.planner.steady_state import GRID_STEP, SteadyState
 from gearshift.profiles.profile import PART_A, PART_B
 
-SELDOM_ABOVE = 0.998
 UNVISITED_WEIGHT = 1e-6
 """So that ranges the trace does not visit get the best cascade, too."""
 LEAST_MARGIN = {"every-range": 1.15, "trace": 0.5}
@@ -62,7 +61,7 @@ class SloSearch:
 
     `candidates` come by rising work; `replays` are shared with other searches; `on_time` is called now and then, and
     may raise to end the search.  A `quick` search, one of many, tries fewer alphas, and its `Infeasible` does not say
-    the nearest objective, which takes replays to find.
+    the nearest objective, which takes replays to find.  With `beyond` more ranges follow the top (`_reached`).
     """
 
     def __init__(
@@ -75,7 +74,9 @@ class SloSearch:
         progress: Progress = silent,
         on_time: Callable[[], None] = lambda: None,
         quick: bool = False,
+        beyond: bool = False,
     ) -> None:
+        self.beyond = beyond
         self.request, self.steady, self.candidates = request, steady, candidates
         self.progress, self.on_time, self.quick = progress, on_time, quick
         self.upper_ends = request.upper_ends()
@@ -87,6 +88,7 @@ class SloSearch:
         self._choices: list[Choice] | None = None
         self._refused: set[int] = set()
         self._best: Choice | None = None
+        self._highest: list[int] = []
 
     def choices(self) -> list[Choice]:
         """What holds on the trace as it is, the most accurate first; raises `Infeasible` when nothing does."""
@@ -107,10 +109,11 @@ class SloSearch:
         if not len(self.capacities):
             if self.request.objective.scope == "every-range":
                 self._drop_unable()
-            if self.request.max_qps is None:
-                self._raise_top()
+            if self.beyond or self.request.max_qps is None:
+                self.upper_ends = self._reached()
             self._best = Choice((0,) * len(self.upper_ends), CHEAPEST_EVERYWHERE, ALPHAS[0], -1.0)
             self.capacities = self._capacities()
+            self._highest = self._highest_ranges()
             self.weights = shares_of_ranges(self.request.trace, self.upper_ends) + UNVISITED_WEIGHT
         accuracy = np.array([c.accuracy for c in self.candidates])
         return float(self.weights @ accuracy[list(self._assigned(self._least_margin))])
@@ -120,7 +123,7 @@ class SloSearch:
         if self.request.objective.scope == "trace":
             return max(c.accuracy for c in self.candidates)
         self.steady_accuracy()
-        needed_qps = np.minimum(self.upper_ends, self.request.upper_ends()[-1]) * self._least_margin
+        needed_qps = np.minimum(self._planned_qps(), self.request.upper_ends()[-1]) * self._least_margin
         accuracy = np.array([c.accuracy for c in self.candidates])
         held = np.where(self.capacities[:, None] >= needed_qps / GRID_STEP, accuracy[:, None], accuracy[0]).max(axis=0)
         return float(self.weights @ held / self.weights.sum())
@@ -146,8 +149,9 @@ class SloSearch:
         pending = self.choices()
         self.progress(f"improving an accuracy of {pending[0].accuracy:.4f}", 0.85)
         stepwise = next((c for c in pending if c.constant_to_qps is None), None)
-        if stepwise is not None and (improved := self._improved(stepwise)) is not stepwise:
-            pending = _by_accuracy([improved, *pending])
+        if stepwise is not None:
+            path = self._improved(stepwise)
+            pending = _by_accuracy([*path, *pending])
         self.progress(f"confirming an accuracy of {pending[0].accuracy:.4f}", 0.95)
         made = self._first_confirmed(pending)
         if made is None:
@@ -160,6 +164,7 @@ class SloSearch:
         return self._first_confirmed(self._with_constant([], above), above)
 
     def _first_confirmed(self, pending: list[Choice], above: float = -1.0) -> GearPlan | None:
+        """The first that is confirmed; of one that is not, a more careful one takes its place among the pending."""
         while pending:
             choice, *pending = pending
             made = self._confirmed(choice)
@@ -167,7 +172,9 @@ class SloSearch:
                 return made
             if choice.constant_to_qps is not None:
                 self._refused.add(choice.assignment[0])
-                pending = self._with_constant(pending, above)
+            elif (careful := self._more_careful(choice)) is not None:
+                pending = _by_accuracy([*pending, careful])
+            pending = self._with_constant(pending, above)
         return None
 
     def unconfirmed(self) -> GearPlan | None:
@@ -191,7 +198,7 @@ class SloSearch:
 
     @property
     def _maker(self) -> PlanMaker:
-        return PlanMaker(self.request, self.steady, self.candidates, self.upper_ends)
+        return PlanMaker(self.request, self.steady, self.candidates, self.upper_ends, self._planned_qps())
 
     def key(self, choice: Choice) -> Hashable:
         """What decides how the choice's plan serves."""
@@ -207,22 +214,31 @@ class SloSearch:
 
     def holds_in(self, load_range: int, c: int) -> bool:
         """Whether a candidate holds in steady state at a range's upper end, with the least margin."""
-        return bool(self.capacities[c] >= self.upper_ends[load_range] * self._least_margin)
+        return load_range <= self._highest[c]
 
-    def _raise_top(self) -> None:
-        """Raise the top of the ranges so that noise of the meter seldom reaches the last range, which is the cheapest.
+    def _planned_qps(self) -> NDArray[np.float64]:
+        """The loads (ranges,) that ranges are planned for, before any margin: upper ends, but no more than the top."""
+        return np.minimum(self.upper_ends, self.request.upper_ends()[-1]) if self.beyond else self.upper_ends
+
+    def _reached(self) -> NDArray[np.float64]:
+        """The upper ends of ranges of which noise of the meter seldom reaches the last, which is the cheapest.
 
         At 300 requests/s a window of 100 ms holds 30 arrivals, give or take 5: a top of 1.2 times the peak second
-        would hand a sixth of the peak's requests to the cheapest cascade.
+        would hand a sixth of the peak's requests to the cheapest cascade.  Either as many ranges reach further, or
+        (`beyond`) more of them follow, up to as many again, those above the top planned for the top.
         """
-        cheapest, top_qps = self.candidates[0], float(self.upper_ends[-1])
-        rates, arrived = metered_loads(self.request.trace)
-        order = np.argsort(rates)
-        below = np.cumsum(arrived[order])
-        wanted = float(rates[order][int(np.searchsorted(below, SELDOM_ABOVE * below[-1]))])
-        wanted *= len(self.upper_ends) / max(1, len(self.upper_ends) - 1)
-        capacity = self.steady.capacity_qps(cheapest.cascade, least_qps=top_qps, most_qps=max(top_qps, wanted))
-        self.upper_ends = equal_ranges(max(top_qps, min(wanted, capacity)), len(self.upper_ends))
+        asked, top_qps = self.upper_ends, float(self.upper_ends[-1])
+        metered_qps = seldom_exceeded_qps(self.request.trace)
+        if self.beyond:
+            more = min(len(asked), max(0, math.ceil((metered_qps - top_qps) / float(asked[0]))))
+            beyond = top_qps + float(asked[0]) * np.arange(1, more + 1)
+            beyond[-1:] = np.maximum(beyond[-1:], metered_qps)
+            return np.concatenate([asked, beyond, [HIGHEST_QPS]])
+        wanted = metered_qps * len(asked) / max(1, len(asked) - 1)
+        capacity = self.steady.capacity_qps(
+            self.candidates[0].cascade, least_qps=top_qps, most_qps=max(top_qps, wanted)
+        )
+        return equal_ranges(max(top_qps, min(wanted, capacity)), len(asked))
 
     def _capacities(self) -> NDArray[np.float64]:
         """The highest loads (candidates,) at which they hold; 0 for those that no assignment needs.
@@ -230,7 +246,8 @@ class SloSearch:
         The most accurate come first: of the others only those are needed that hold at a higher load than every more
         accurate one of the front of accuracy against work.
         """
-        least, most = float(self.upper_ends[0]), float(self.upper_ends[-1]) * LARGEST_MARGIN
+        planned_qps = self._planned_qps()
+        least, most = float(planned_qps[0]), float(planned_qps[-1]) * LARGEST_MARGIN
         accuracy = np.array([c.accuracy for c in self.candidates])
         on_front = accuracy > np.concatenate([[-1.0], np.maximum.accumulate(accuracy)[:-1]])
         capacities, reached_qps = np.zeros(len(accuracy)), 0.0
@@ -250,6 +267,21 @@ class SloSearch:
                 reached_qps = max(reached_qps, float(capacities[c]))
         return capacities
 
+    def _highest_ranges(self) -> list[int]:
+        """The highest range in which each candidate holds with the least margin; -1 for none.
+
+        A capacity is a load of the grid; whether a range that ends up to a step above it is held is asked of steady
+        state itself, unless in a hurry.
+        """
+        needed_qps = self._planned_qps() * self._least_margin
+        highest = []
+        for candidate, capacity in zip(self.candidates, self.capacities, strict=True):
+            next_qps = float(needed_qps[min(_held(needed_qps, capacity) + 1, len(needed_qps) - 1)])
+            at_the_edge = not self.quick and capacity < next_qps <= capacity * GRID_STEP
+            held_qps = next_qps if at_the_edge and self.steady.holds(candidate.cascade, next_qps) else capacity
+            highest.append(_held(needed_qps, held_qps))
+        return highest
+
     def _slower_alone(self, candidate: CandidateCascade) -> bool:
         """Whether a cascade misses the objective even where nothing ever waits."""
         seldom = SURELY_REACHED * (1 - self.request.objective.percentile)
@@ -262,9 +294,12 @@ class SloSearch:
 
     def _assigned(self, margin: float) -> tuple[int, ...]:
         """Candidates for `margin` times the load; the last range, which has no upper end, gets the cheapest."""
-        highest = np.searchsorted(self.upper_ends * margin, self.capacities, side="right") - 1
-        highest[0] = len(self.upper_ends) - 1
-        assignment = best_monotone_assignment(self.candidates, highest.tolist(), self.weights)
+        if margin == self._least_margin:
+            highest = self._highest
+        else:
+            highest = [_held(self._planned_qps() * margin, capacity) for capacity in self.capacities]
+        highest = [len(self.upper_ends) - 1, *highest[1:]]
+        assignment = best_monotone_assignment(self.candidates, highest, self.weights)
         return (*assignment[:-1], 0)
 
     def _least_repair(self, alpha: float) -> Choice | None:
@@ -324,7 +359,7 @@ class SloSearch:
                 return choice
             to_qps *= 2
 
-    def _improved(self, choice: Choice) -> Choice:
+    def _improved(self, choice: Choice) -> list[Choice]:
         """The choice with dearer cascades where the replay holds and gains accuracy.
 
         First the cheapest cascade of the plan is replaced everywhere, then one range at a time, those with the most
@@ -332,6 +367,7 @@ class SloSearch:
         at the range's upper end, with the least margin, are tried.
         """
         least, most = IMPROVING_REPLAYS
+        path: list[Choice] = []
         left = min(most, max(least, IMPROVING_REQUESTS // len(self.request.trace)))
         ranges = [
             k for k in np.argsort(-self.weights).tolist() if self.weights[k] > SELDOM and k < len(self.weights) - 1
@@ -349,7 +385,8 @@ class SloSearch:
                     gain = tried.accuracy - choice.accuracy
                     raised = [r for r, (a, b) in enumerate(zip(choice.assignment, changed, strict=True)) if a != b]
                     choice = replace(tried, gains=choice.gains | {r: choice.gains.get(r, 0.0) + gain for r in raised})
-        return choice
+                    path.append(choice)
+        return path
 
     def _dearer(self, assignment: tuple[int, ...], k: int | None, step: int) -> tuple[int, ...] | None:
         """The assignment with range `k`, or with None the cheapest of all ranges, `step` candidates dearer.
@@ -362,7 +399,9 @@ class SloSearch:
         if dearer is None:
             return None
         changed = tuple(max(a, dearer) if k in (None, r) else a for r, a in enumerate(assignment))
-        if self.request.objective.scope == "every-range" and not self.holds_in(-1 if k is None else k, dearer):
+        if self.request.objective.scope == "every-range" and not self.holds_in(
+            len(assignment) - 1 if k is None else k, dearer
+        ):
             return None
         return changed
 
@@ -370,19 +409,25 @@ class SloSearch:
         return self.candidates[c].accuracy
 
     def _confirmed(self, choice: Choice) -> GearPlan | None:
-        """The chosen plan when it holds on all seeds, on part A and then on part B; margins rise until it does."""
-        while True:
-            made = self.plan_of(choice)
-            if self._kept(replay(made, self.request, part=PART_A)):
-                predicted = replay(made, self.request, part=PART_B)
-                if self._kept(predicted) and recovers(made, self.request):
-                    return msgspec.structs.replace(made, predictions={self.request.profile.operator: predicted.result})
-            if choice.gains or choice.margin == CHEAPEST_EVERYWHERE or choice.constant_to_qps is not None:
-                return None
-            self.on_time()
-            margin = choice.margin * (1 + 2 * MARGIN_PRECISION)
+        """The chosen plan when it holds on all seeds, on part A and then on part B, and recovers."""
+        self.on_time()
+        made = self.plan_of(choice)
+        if self._kept(replay(made, self.request, part=PART_A)):
+            predicted = replay(made, self.request, part=PART_B)
+            if self._kept(predicted) and recovers(made, self.request):
+                return msgspec.structs.replace(made, predictions={self.request.profile.operator: predicted.result})
+        return None
+
+    def _more_careful(self, choice: Choice) -> Choice | None:
+        """The choice for the next margin with another assignment; None for what local search has found."""
+        margin, assignment = choice.margin, choice.assignment
+        if choice.gains or margin == CHEAPEST_EVERYWHERE:
+            return None
+        while assignment == choice.assignment and margin < CHEAPEST_EVERYWHERE:
+            margin *= 1 + 2 * MARGIN_PRECISION
             margin = CHEAPEST_EVERYWHERE if margin > LARGEST_MARGIN else margin
-            choice = Choice(self._assigned(margin), margin, choice.alpha, 0.0)
+            assignment = self._assigned(margin)
+        return self.replayed(Choice(assignment, margin, choice.alpha, 0.0))
 
     def _kept(self, confirmation: Confirmation) -> bool:
         return confirmation.share_late_bound() <= 1 - self.request.objective.percentile
@@ -391,7 +436,13 @@ class SloSearch:
         return self.seen[choice].latency_s <= self.request.latency_s
 
     def _infeasible(self) -> Infeasible:
-        return nothing_holds(self.request, self.steady, self.candidates, self.upper_ends, nearest=not self.quick)
+        upper_ends = self.request.upper_ends() if self.beyond else self.upper_ends
+        return nothing_holds(self.request, self.steady, self.candidates, upper_ends, nearest=not self.quick)
+
+
+def _held(needed_qps: NDArray[np.float64], capacity_qps: float) -> int:
+    """The last range that needs no more than a capacity; -1 for none."""
+    return int(np.searchsorted(needed_qps, capacity_qps, side="right")) - 1
 
 
 def _by_accuracy(choices: Sequence[Choice]) -> list[Choice]:

@@ -117,23 +117,32 @@ class Walk:
     ) -> Tried | None:
         """The assignment on the best placement known; made cheaper where no placement found can carry it.
 
-        `blamed` is the range made cheaper when the models do not fit together.  None when the cheapest cascade is
-        too much.
+        `blamed` is the range made cheaper when the models do not fit together.  A range that has the cheapest cascade
+        already lacks replicas, for other ranges' models have taken the place: models are placed afresh for the
+        assignment as it is by then, and if that does not do, the highest range that has a dearer cascade is to blame.
+        None when the cheapest cascade alone is too much.
         """
-        searched = set()
+        improved, afresh = set(), set()
         while True:
             models = self.plans.models(assignment)
             found = self._placed(assignment, largest_batch_size, near)
             if found is not None:
                 if found.overloaded is None:
                     return found
-                if models not in searched:
-                    searched.add(models)
+                if models not in improved:
+                    improved.add(models)
                     self._improve(found.candidate)
                     continue
                 blamed = found.overloaded
+                if assignment[blamed] == 0 and assignment not in afresh:
+                    afresh.add(assignment)
+                    self._search(found.candidate, [found.candidate.placement, *self._starts(models)])
+                    continue
             if assignment[blamed] == 0:
-                return None
+                dearer = [k for k, c in enumerate(assignment) if c > 0]
+                if not dearer:
+                    return None
+                blamed = dearer[-1]
             assignment = lowered(assignment, blamed)
 
     def _settled(self, tried: Tried) -> Tried:
@@ -154,7 +163,7 @@ class Walk:
         """The assignment on the better of what is known for its models and what is near; None where they do not fit."""
         models = self.plans.models(assignment)
         if models not in self._placements:
-            starts = [first for _ in range(WIDTH) if (first := self.placer.first(models)) is not None]
+            starts = self._starts(models)
             self._placements[models] = None
             if starts:
                 self._search(Candidate(assignment, starts[0], largest_batch_size), starts)
@@ -164,6 +173,10 @@ class Walk:
         here = None if near is None else self.placer.completed(near, models)
         placements = [known] if here is None else [known, here]
         return min((self.tried(Candidate(assignment, p, largest_batch_size)) for p in placements), key=_cost)
+
+    def _starts(self, models: frozenset[str]) -> list[Placement]:
+        """Placements of one replica per model, sampled; none where the models do not fit together."""
+        return [first for _ in range(WIDTH) if (first := self.placer.first(models)) is not None]
 
     def _improve(self, candidate: Candidate) -> Placement:
         """As a search from where the candidate is placed, of one placement at a time."""

@@ -152,7 +152,7 @@ async def ask(url: str, bodies: Sequence[bytes]) -> float:
     clock, took_s = WallClock(), list[float]()
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), ended.set)
-    async with HttpClient(url, connections=256) as client, asyncio.TaskGroup() as group:
+    async with HttpClient(url) as client, asyncio.TaskGroup() as group:
 
         async def exchange(request: bytes) -> None:
             begun_ns = clock.now_ns()

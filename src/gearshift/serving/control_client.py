@@ -57,7 +57,7 @@ class Operator:
             raise NoAnswer(f"{self._url} answered, but not as a server of gearshift does ({error})") from None
 
     async def _response(self, method: str, path: str, body: bytes, within_s: float) -> Response:
-        async with HttpClient(self._url, connections=1, tls=self._tls) as client:
+        async with HttpClient(self._url, tls=self._tls) as client:
             try:
                 request = client.request_bytes(method, path, body, self._headers)
                 return await client.response_to(request, within_s=within_s)

@@ -77,7 +77,7 @@ def parse_request(
             require(not tensor.HasField("contents"), "has contents beside raw ones", where=where)
             array = read_tensor(memoryview(raw[number]), shape, spec.datatype, where)
         else:
-            array = _from_contents(tensor.contents, shape, spec.datatype, where)
+            array = from_contents(tensor.contents, shape, spec.datatype, where)
         require_finite(array, spec)
         arrays[spec.name] = array
     for output in message.outputs:
@@ -93,7 +93,8 @@ def parse_request(
     )
 
 
-def _from_contents(contents: InferTensorContents, shape: list[int], datatype: str, where: str) -> NDArray[Any]:
+def from_contents(contents: InferTensorContents, shape: list[int], datatype: str, where: str) -> NDArray[Any]:
+    """The array of `shape` in typed contents; raises `InvalidInput` where they do not fit."""
     field = CONTENTS.get(datatype)
     if field is None:
         raise InvalidInput(f"{datatype} has no typed contents", where=where, remedy="give it in raw_input_contents")

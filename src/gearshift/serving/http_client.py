@@ -5,7 +5,6 @@ It costs a fraction of a general client, which matters where the generator share
 
 import asyncio
 import ssl
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -106,16 +105,13 @@ class _Connection(asyncio.Protocol):
 
 
 class HttpClient:
-    """Connections to one server, at most `connections` of them; `await` waits for a free one."""
+    """Connections to one server, as many as requests are under way."""
 
-    def __init__(self, base: str, *, connections: int, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, base: str, *, tls: ssl.SSLContext | None = None) -> None:
         self._address = address_of(base)
         self._tls = (tls or ssl.create_default_context()) if self._address.secure else None
         self._free: list[_Connection] = []
         self._all: set[_Connection] = set()
-        self._most = connections
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._held = 0
 
     async def __aenter__(self) -> "HttpClient":
         return self
@@ -142,24 +138,6 @@ class HttpClient:
             headers = {"Content-Type": "application/json", **(headers or {})}
         head += "".join([f"{name}: {value}\r\n" for name, value in (headers or {}).items()])
         return head.encode() + b"\r\n" + body
-
-    async def acquire(self) -> None:
-        """Wait until one of the `connections` may be used; each needs one `release`."""
-        if self._held >= self._most:
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            await turn
-        else:
-            self._held += 1
-
-    def release(self) -> None:
-        """Hand the turn to the next, if one waits."""
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._held -= 1
 
     async def exchange(self, request: bytes, *, within_s: float) -> tuple[int, bytes]:
         """Status and body of the answer; raises `NoAnswer` when the connection fails or `within_s` has passed."""

@@ -29,21 +29,8 @@ class KeyFile:
 
     def read(self) -> None:
         """Read the file; raises `InvalidInput` where it cannot be read, holds a line that is no key, or no key."""
-        where = str(self._path)
-        try:
-            state, lines = _state(self._path), self._path.read_bytes().splitlines()
-        except OSError as error:
-            raise InvalidInput(
-                f"cannot be read ({error.strerror})", where=where, remedy="name a file of keys"
-            ) from None
-        hashes = []
-        for number, line in enumerate(map(bytes.strip, lines), start=1):
-            if line and not line.startswith(b"#"):
-                plain = all(0x21 <= byte <= 0x7E for byte in line)
-                require(plain, f"line {number} is no key", where=where, remedy="write keys in ASCII, without spaces")
-                hashes.append(sha256(line).digest())
-        require(bool(hashes), "holds no key", where=where, remedy="write one key per line")
-        self._state, self._hashes = state, hashes
+        state, keys = _read(self._path)
+        self._state, self._hashes = state, [sha256(key).digest() for key in keys]
 
     def holds(self, key: bytes) -> bool:
         """Whether `key` is one of the file's, in a time that does not tell which, nor how much of it was right."""
@@ -64,6 +51,27 @@ class KeyFile:
             except InvalidInput as error:
                 self._state = state
                 log.warning("the keys from before stay: %s", error)
+
+
+def first_key(path: Path) -> str:
+    """The first key in a file, for a client to send; raises `InvalidInput` as `KeyFile.read` does."""
+    return _read(path)[1][0].decode()
+
+
+def _read(path: Path) -> tuple[tuple[int, ...], list[bytes]]:
+    """State and keys of a file."""
+    where, keys = str(path), []
+    try:
+        state, lines = _state(path), path.read_bytes().splitlines()
+    except OSError as error:
+        raise InvalidInput(f"cannot be read ({error.strerror})", where=where, remedy="name a file of keys") from None
+    for number, line in enumerate(map(bytes.strip, lines), start=1):
+        if line and not line.startswith(b"#"):
+            plain = all(0x21 <= byte <= 0x7E for byte in line)
+            require(plain, f"line {number} is no key", where=where, remedy="write keys in ASCII, without spaces")
+            keys.append(line)
+    require(bool(keys), "holds no key", where=where, remedy="write one key per line")
+    return state, keys
 
 
 def _state(path: Path) -> tuple[int, ...]:

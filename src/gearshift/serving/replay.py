@@ -2,283 +2,118 @@
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from typing import Any
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
-from prometheus_client.parser import text_string_to_metric_families
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
-from gearshift.errors import InvalidInput, NoAnswer, require
-from gearshift.result import ServingResult, percentile, summarise
-from gearshift.runtime.fine_timer import FineSleeper
-from gearshift.serving.http_client import HttpClient
-from gearshift.serving.open_files import allow_many_connections
-from gearshift.serving.replay_result import NO_ANSWER, NO_GEAR, OUTCOMES, Lateness, Replay, RequestLog, gear_shifts
+from gearshift.errors import require
+from gearshift.result import ServingResult, summarise
+from gearshift.serving.event_loop import allow_much_load, loop_factory
+from gearshift.serving.replay_result import (
+    FAILED,
+    REFUSED,
+    Replay,
+    RequestLog,
+    empty_log,
+    gear_shifts,
+    lateness_of,
+    why_invalid,
+)
+from gearshift.serving.sender import Load, Progress, send
+from gearshift.serving.sender_process import MOST_PROCESSES, send_apart
 from gearshift.serving.sources import SampleSource
+from gearshift.serving.targets import Sending, Target, target_at
 from gearshift.workload import Workload
 
-MOST_CONNECTIONS = 8192
-DEFAULT_CONNECTIONS = 2048
-BUSY = "gearshift_device_busy_seconds_total"
-LARGEST_LATENESS_S = 0.010
-LONGEST_S = 30.0
-REACH_WITHIN_S = 5.0
-PROGRESS_EVERY_S = 0.1
-SEND_AT_ONCE = 32
-
-Progress = Callable[[int, int], None]
+HOW = Sending()
 
 
 async def replay(
-    url: str,
+    target: str | Target,
     workload: Workload,
     source: SampleSource,
     *,
+    sending: Sending = HOW,
+    processes: int = 1,
     slo_s: float | None = None,
-    connections: int = DEFAULT_CONNECTIONS,
-    longest_s: float = LONGEST_S,
-    largest_lateness_s: float = LARGEST_LATENESS_S,
+    largest_lateness_s: float | None = None,
     devices: int = 0,
     progress: Progress | None = None,
     clock: Clock | None = None,
 ) -> Replay:
-    """Send `workload` to the V2 server at `url`, each request at its instant, over at most `connections` connections.
+    """Send `workload` to the V2 server at a URL (http, https, grpc, grpcs) or to another target, in an open loop.
 
-    Bodies are encoded before the first request is sent.  An instant that finds all connections busy waits for one, and
+    Requests are encoded before the first one is sent.  An instant that finds all connections busy waits for one, and
     that wait is lateness.  Status 429 and 503 are refusals; 504, an answer too late; any other of 500 and above, a
-    broken connection, or no answer within `longest_s` of sending, a failure: all of them count as late.  `progress` is
-    told (done, total) now and then; `devices` is copied into the result; without it, and for
-    utilisation, the server's metrics are asked before and after.
+    broken connection, or no answer within `longest_s` of sending, a failure: all of them count as late.  With several
+    `processes` each sends every n-th request.  The run is valid while the generator's lateness at p50, p95 and p99 is
+    within `replay_result.limit_s` of the latency measured there, or within `largest_lateness_s`.  `progress` is told
+    (done, total) now and then; `devices` is copied into the result; without it, and for utilisation, the server's
+    metrics are asked before and after.
 
-    Raises `InvalidInput` where nothing listens at `url`, where the server rejects a request as wrong (another status
+    Raises `InvalidInput` where nothing listens at the URL, where the server rejects a request as wrong (another status
     of 300 to 499), and where an answer cannot be judged.
     """
-    require(
-        1 <= connections <= MOST_CONNECTIONS, f"connections is {connections}", remedy=f"give 1 to {MOST_CONNECTIONS}"
-    )
-    require(len(workload) > 0, "the workload has no requests")
-    for name, seconds in (("longest_s", longest_s), ("largest_lateness_s", largest_lateness_s)):
-        require(0 < seconds < 1e6, f"{name} is {seconds}", remedy="give a positive number of seconds")
-    base = url.rstrip("/")
-    async with HttpClient(base, connections=connections) as client:
-        path = f"/v2/models/{source.operator}/infer"
-        requests = {
-            record: client.request_bytes("POST", path, source.body(record))
-            for record in np.unique(workload.record).tolist()
-        }
-        await _reach(client, base)
-        run = _Run(
-            client, f"{base}{path}", workload, source, requests, clock or WallClock(),
-            longest_s=longest_s, progress=progress,
-        )  # fmt: skip
-        before = await _busy_s(client)
-        began_ns = run.now_ns()
-        await run.serve()
-        took_s = (run.now_ns() - began_ns) / NS_PER_S
-        after = await _busy_s(client)
-    utilisation = {device: (busy_s - before.get(device, 0.0)) / took_s for device, busy_s in after.items()}
-    return run.settle(slo_s=slo_s, largest_lateness_s=largest_lateness_s, devices=devices, utilisation=utilisation)
-
-
-def run_replay(
-    url: str,
-    workload: Workload,
-    source: SampleSource,
-    *,
-    slo_s: float | None = None,
-    connections: int = DEFAULT_CONNECTIONS,
-    longest_s: float = LONGEST_S,
-    largest_lateness_s: float = LARGEST_LATENESS_S,
-    devices: int = 0,
-    progress: Progress | None = None,
-) -> Replay:
-    """`replay` in an event loop of its own: uvloop where there is one."""
-    allow_many_connections()
-    with _no_collections(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(
-            replay(
-                url,
-                workload,
-                source,
-                slo_s=slo_s,
-                connections=connections,
-                longest_s=longest_s,
-                largest_lateness_s=largest_lateness_s,
-                devices=devices,
-                progress=progress,
-            )
-        )
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Keep the garbage collector off what is there already: in a large process it pauses for milliseconds."""
-    gc.collect()
-    gc.freeze()
+    require(1 <= processes <= MOST_PROCESSES, f"{processes} processes asked for", remedy=f"give 1 to {MOST_PROCESSES}")
+    require(processes == 1 or isinstance(target, str), "only a URL can be sent to by several processes")
+    require(largest_lateness_s is None or largest_lateness_s > 0, f"largest_lateness_s is {largest_lateness_s}")
+    rows = {record: source.inputs(record) for record in np.unique(workload.record).tolist()}
+    clock = clock or WallClock()
+    reached = target if not isinstance(target, str) else target_at(target, source.operator, source.output, sending)
     try:
-        yield
+        await reached.open()
+        load = Load(
+            requests={record: reached.encode(inputs) for record, inputs in rows.items()},
+            labels={record: source.label(record) for record in rows},
+            log=empty_log(workload.arrivals_ns / NS_PER_S, workload.record),
+        )
+        before = await reached.counters()
+        processes = min(processes, len(workload))
+        if processes > 1 and isinstance(target, str):
+            effort = await send_apart(
+                target, source.operator, source.output, load, sending, processes=processes, progress=progress
+            )
+        else:
+            effort = await send(reached, load, sending, clock=clock, begin_ns=clock.now_ns(), progress=progress)
+        after = await reached.counters()
+    finally:
+        await reached.close()
+    took_s = float(load.log.answered_s.max())
+    utilisation = {device: busy_s / took_s for device, busy_s in after.busy_since(before).items()}
+    result = _result(
+        load.log,
+        slo_s=slo_s,
+        duration_s=workload.duration_s,
+        devices=devices or len(utilisation),
+        utilisation=utilisation,
+    )
+    lateness = lateness_of(load.log, result.latency_s, largest_lateness_s)
+    return Replay(
+        result=result,
+        log=load.log,
+        lateness=lateness,
+        effort=effort,
+        why_invalid=why_invalid(
+            lateness, result.latency_s, effort, processes=isinstance(target, str), largest_s=largest_lateness_s
+        ),
+        failed=int(np.count_nonzero(load.log.outcome == FAILED)),
+        gears=gear_shifts(load.log),
+        runs=after.runs_since(before),
+    )
+
+
+def run_replay(target: str | Target, workload: Workload, source: SampleSource, **options: Any) -> Replay:
+    """`replay` in an event loop of its own: uvloop where there is one."""
+    allow_much_load()
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(replay(target, workload, source, **options))
     finally:
         gc.unfreeze()
 
 
-class _Parameters(msgspec.Struct, frozen=True):
-    gear: int | None = None
-    outcome: str = "answered"
-
-
-class _Response(msgspec.Struct, frozen=True):
-    parameters: _Parameters = _Parameters()
-
-
-_responses = msgspec.json.Decoder(_Response)
-_answered, _degraded, _late, _refused, _failed = range(len(OUTCOMES))
-_UNSENT = -1
-
-
-class _Run:
-    """One replay under way: the schedule, who has been sent, and what came back."""
-
-    def __init__(
-        self,
-        client: HttpClient,
-        target: str,
-        workload: Workload,
-        source: SampleSource,
-        requests: dict[int, bytes],
-        clock: Clock,
-        *,
-        longest_s: float,
-        progress: Progress | None,
-    ) -> None:
-        n = len(workload)
-        self._client, self._target, self._source, self._requests = client, target, source, requests
-        self._workload, self._clock, self._progress = workload, clock, progress
-        self._records = workload.record.tolist()
-        self._longest_s, self._longest_ns = longest_s, round(longest_s * NS_PER_S)
-        self._due_ns: NDArray[np.int64] = workload.arrivals_ns
-        self._sent_ns = np.full(n, _UNSENT, dtype=np.int64)
-        self._done_ns = np.zeros(n, dtype=np.int64)
-        self._outcome = np.full(n, _failed, dtype=np.int8)
-        self._status = np.full(n, NO_ANSWER, dtype=np.int16)
-        self._gear = np.full(n, NO_GEAR, dtype=np.int32)
-        self._quality = np.full(n, np.nan)
-        self._done = 0
-        self._next_progress_ns = 0
-
-    def now_ns(self) -> int:
-        """The time on the run's clock."""
-        return self._clock.now_ns()
-
-    async def serve(self) -> None:
-        """Send everything and wait for every answer; raises `InvalidInput` at the first that shows a wrong set-up."""
-        self._due_ns = self._workload.arrivals_ns + self._clock.now_ns()
-        try:
-            async with asyncio.TaskGroup() as group:
-                await self._send_all(group)
-        except ExceptionGroup as errors:
-            raise _first_of(errors) from None
-        if self._progress:
-            self._progress(self._done, len(self._due_ns))
-
-    async def _send_all(self, group: asyncio.TaskGroup) -> None:
-        """Start each request at its instant: sleep until the next is due, then send all that are."""
-        sleeper = FineSleeper()
-        try:
-            for i, due in enumerate(self._due_ns.tolist()):
-                if due > self._clock.now_ns():
-                    while (ahead_ns := due - self._clock.now_ns()) > 0:
-                        await sleeper.sleep(ahead_ns)
-                elif i % SEND_AT_ONCE == 0:
-                    await asyncio.sleep(0)  # behind schedule: let answers in between
-                group.create_task(self._request(i, due))
-        finally:
-            sleeper.stop()
-
-    async def _request(self, i: int, due_ns: int) -> None:
-        await self._client.acquire()
-        try:
-            self._sent_ns[i] = sent_ns = self._clock.now_ns()
-            if sent_ns - due_ns < self._longest_ns:
-                await self._exchange(i)
-        finally:
-            self._client.release()
-        self._done_ns[i] = self._clock.now_ns()
-        self._tell()
-
-    async def _exchange(self, i: int) -> None:
-        """Send request `i` and note its answer; a request without one stays failed."""
-        record = self._records[i]
-        try:
-            status, payload = await self._client.exchange(self._requests[record], within_s=self._longest_s)
-        except NoAnswer:
-            return
-        self._status[i] = status
-        if status == 200:
-            self._note_answer(i, record, payload)
-        elif status in (429, 503):
-            self._outcome[i] = _refused
-        elif status == 504:
-            self._outcome[i] = _late
-        elif 300 <= status < 500 and status != 408:
-            raise InvalidInput(
-                f"the server answers status {status}: {payload[:300].decode('utf-8', 'replace').strip()}",
-                where=self._target,
-                remedy="check the URL and the operator's name, and that the samples are those of its profile",
-            )
-
-    def _note_answer(self, i: int, record: int, payload: bytes) -> None:
-        try:
-            parameters = _responses.decode(payload).parameters
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise InvalidInput(
-                f"the answer is no V2 JSON ({error})", where=self._target, remedy="replay against a V2 server"
-            ) from None
-        self._quality[i] = self._source.quality(record, payload)
-        self._outcome[i] = _degraded if parameters.outcome == "degraded" else _answered
-        self._gear[i] = NO_GEAR if parameters.gear is None else parameters.gear
-
-    def _tell(self) -> None:
-        self._done += 1
-        if self._progress and self._clock.now_ns() >= self._next_progress_ns:
-            self._progress(self._done, len(self._due_ns))
-            self._next_progress_ns = self._clock.now_ns() + round(PROGRESS_EVERY_S * NS_PER_S)
-
-    def settle(
-        self, *, slo_s: float | None, largest_lateness_s: float, devices: int, utilisation: dict[str, float]
-    ) -> Replay:
-        """The figures of the finished run."""
-        late_s = (self._sent_ns - self._due_ns) / NS_PER_S
-        log = RequestLog(
-            arrival_s=self._workload.arrivals_ns / NS_PER_S,
-            lateness_s=late_s,
-            latency_s=(self._done_ns - self._due_ns) / NS_PER_S,
-            outcome=self._outcome,
-            status=self._status,
-            gear=self._gear,
-            quality=self._quality,
-            record=self._workload.record,
-        )
-        lateness = Lateness(p50_s=percentile(late_s, 0.50), p99_s=percentile(late_s, 0.99), max_s=float(late_s.max()))
-        return Replay(
-            result=_summarise(
-                log,
-                slo_s=slo_s,
-                duration_s=self._workload.duration_s,
-                devices=devices or len(utilisation),
-                utilisation=utilisation,
-            ),
-            log=log,
-            lateness=lateness,
-            valid=lateness.p99_s <= largest_lateness_s,
-            failed=int(np.count_nonzero(log.outcome == _failed)),
-            gears=gear_shifts(log),
-        )
-
-
-def _summarise(
+def _result(
     log: RequestLog, *, slo_s: float | None, duration_s: float, devices: int, utilisation: dict[str, float]
 ) -> ServingResult:
     answered = log.answered
@@ -286,47 +121,10 @@ def _summarise(
         latency_s=log.latency_s[answered],
         quality=log.quality[answered],
         requests=len(log),
-        refused=int(np.count_nonzero(log.outcome == _refused)),
+        refused=int(np.count_nonzero(log.outcome == REFUSED)),
         latency_objective_s=slo_s,
         duration_s=duration_s,
         devices=devices,
         utilisation=utilisation,
         independent_samples=len(np.unique(log.record[answered])),
     )
-
-
-async def _reach(client: HttpClient, base: str) -> None:
-    """Raise `InvalidInput` unless something at `base` answers HTTP, whatever it says."""
-    try:
-        await client.exchange(client.request_bytes("GET", "/v2/health/ready"), within_s=REACH_WITHIN_S)
-    except NoAnswer as error:
-        raise InvalidInput(
-            f"cannot be reached ({error})",
-            where=base,
-            remedy="start it with `gearshift serve`, or give the URL as http://HOST:PORT",
-        ) from None
-
-
-async def _busy_s(client: HttpClient) -> dict[str, float]:
-    """Seconds that each device of a Gearshift server was busy so far; empty where another server listens."""
-    try:
-        status, text = await client.exchange(client.request_bytes("GET", "/metrics"), within_s=REACH_WITHIN_S)
-        families = list(text_string_to_metric_families(text.decode())) if status == 200 else []
-    except (NoAnswer, ValueError):
-        return {}
-    samples = (sample for family in families for sample in family.samples)
-    return {sample.labels["device"]: sample.value for sample in samples if sample.name == BUSY}
-
-
-def _first_of(errors: ExceptionGroup[Exception]) -> Exception:
-    first = errors.exceptions[0]
-    return _first_of(first) if isinstance(first, ExceptionGroup) else first
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory

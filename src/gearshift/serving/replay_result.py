@@ -1,100 +1,197 @@
 """What a replay measured: a log of every request, the generator's own lateness, and the figures."""
 
-import math
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.files import write_atomically
 from gearshift.request import Outcome
-from gearshift.result import ServingResult
+from gearshift.result import LatencySummary, ServingResult, percentiles
+from gearshift.serving.counters import ModelRuns
 
-NO_GEAR = -1
 NO_ANSWER = 0
+UNKNOWN = -1
+"""Of gear, model and stage, where the request was not answered or the answer does not say."""
 OUTCOMES: tuple[Outcome, ...] = ("answered", "degraded", "late", "refused", "failed")
+ANSWERED, DEGRADED, LATE, REFUSED, FAILED = range(len(OUTCOMES))
+LEAST_LIMIT_S = 0.0005
+SHARE_OF_LATENCY = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLog:
     """What became of each request, all (n,), in the order of the workload; times in seconds since the replay began.
 
-    `latency_s` counts from the scheduled arrival to the whole answer, whatever the answer was.  `outcome` indexes
-    `OUTCOMES`.  `status` is HTTP's, `NO_ANSWER` where the connection failed.  `gear` is `NO_GEAR`, and `quality` NaN,
-    where the request was not answered or the answer does not say.
+    `due_s` is the instant that the workload says, `sent_s` when the generator began to send, `answered_s` when the
+    whole answer was there or the request was given up.  `outcome` indexes `OUTCOMES`.  `status` is HTTP's, over gRPC
+    the one that means the same, `NO_ANSWER` where the connection failed.  `model` indexes `models`; it, `stage` and
+    `gear` may be `UNKNOWN`, and `quality` is NaN, where the request was not answered or the answer does not say.
     """
 
-    arrival_s: NDArray[np.float64]
-    lateness_s: NDArray[np.float64]
-    latency_s: NDArray[np.float64]
+    due_s: NDArray[np.float64]
+    record: NDArray[np.int32]
+    sent_s: NDArray[np.float64]
+    answered_s: NDArray[np.float64]
     outcome: NDArray[np.int8]
     status: NDArray[np.int16]
     gear: NDArray[np.int32]
+    model: NDArray[np.int16]
+    stage: NDArray[np.int16]
     quality: NDArray[np.float64]
-    record: NDArray[np.int32]
+    models: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self.arrival_s)
+        return len(self.due_s)
 
     @property
     def answered(self) -> NDArray[np.bool_]:
         """Which requests (n,) got a whole answer, degraded ones included."""
-        whole: NDArray[np.bool_] = np.isin(self.outcome, [OUTCOMES.index("answered"), OUTCOMES.index("degraded")])
+        whole: NDArray[np.bool_] = self.outcome <= DEGRADED
         return whole
+
+    @property
+    def latency_s(self) -> NDArray[np.float64]:
+        """Seconds (n,) from the instant at which a request was due to the whole answer, whatever it was."""
+        return self.answered_s - self.due_s
+
+    @property
+    def lateness_s(self) -> NDArray[np.float64]:
+        """Seconds (n,) from the instant at which a request was due to when the generator began to send it."""
+        return self.sent_s - self.due_s
+
+
+def empty_log(due_s: NDArray[np.float64], record: NDArray[np.int32]) -> RequestLog:
+    """A log in which no request has been answered yet."""
+    n = len(due_s)
+    return RequestLog(
+        due_s=due_s,
+        record=record,
+        sent_s=np.zeros(n),
+        answered_s=np.zeros(n),
+        outcome=np.full(n, FAILED, dtype=np.int8),
+        status=np.full(n, NO_ANSWER, dtype=np.int16),
+        gear=np.full(n, UNKNOWN, dtype=np.int32),
+        model=np.full(n, UNKNOWN, dtype=np.int16),
+        stage=np.full(n, UNKNOWN, dtype=np.int16),
+        quality=np.full(n, np.nan),
+    )
+
+
+# Is it to be believed ------------------------------------------------------------------------------------------------
 
 
 class Lateness(msgspec.Struct, frozen=True, kw_only=True):
-    """How many seconds after its scheduled instant the generator really sent a request."""
+    """How many seconds after its instant the generator sent a request; `share_over` were later than `limit_s`."""
 
     p50_s: float
+    p95_s: float
     p99_s: float
     max_s: float
+    limit_s: float
+    share_over: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """What it took the generator: processes, seconds of processor, and requests that found all connections busy."""
+
+    processes: int = 1
+    processor_s: float = 0.0
+    waited: int = 0
+
+
+def limit_s(latency_s: float, largest_s: float | None = None) -> float:
+    """The lateness that a measured latency bears: a tenth of it, or half a millisecond; or what was given instead.
+
+    Latency counts from when a request was due, so lateness is part of it: what the server took is at least nine
+    tenths of what is reported.  Half a millisecond is what the system's timers and one event loop come to.
+    """
+    return max(LEAST_LIMIT_S, SHARE_OF_LATENCY * latency_s) if largest_s is None else largest_s
+
+
+def lateness_of(log: RequestLog, latency: LatencySummary, largest_s: float | None = None) -> Lateness:
+    """The generator's lateness in a finished run whose answers took `latency`."""
+    late_s = log.lateness_s
+    p50_s, p95_s, p99_s = percentiles(late_s, (0.50, 0.95, 0.99))
+    limit = limit_s(latency.p99, largest_s)
+    return Lateness(
+        p50_s=p50_s,
+        p95_s=p95_s,
+        p99_s=p99_s,
+        max_s=float(late_s.max()),
+        limit_s=limit,
+        share_over=float(np.mean(late_s > limit)),
+    )
+
+
+def why_invalid(
+    lateness: Lateness, latency: LatencySummary, effort: Effort, *, processes: bool, largest_s: float | None = None
+) -> str:
+    """Why the figures blame the server for the generator, and what to do; nothing where they do not.
+
+    `processes` tells whether more of them could help.
+    """
+    for name, late_s, measured_s in (
+        ("p50", lateness.p50_s, latency.p50),
+        ("p95", lateness.p95_s, latency.p95),
+        ("p99", lateness.p99_s, latency.p99),
+    ):
+        if late_s > limit_s(measured_s, largest_s):
+            why = (
+                f"the generator sent {late_s * 1e3:.3g} ms late at {name}, where a measured latency of "
+                f"{measured_s * 1e3:.3g} ms bears {limit_s(measured_s, largest_s) * 1e3:.3g} ms"
+            )
+            if effort.waited:
+                return f"{why}, and {effort.waited} requests waited for a connection; give more --connections"
+            more = f"--processes {2 * effort.processes}, " if processes else ""
+            return f"{why}; give {more}less load with --rate-scale, or cores of its own"
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A measured run.  It is `valid` when the generator itself kept the schedule; else its figures blame it too.
+    """A measured run.  It is `valid` when the generator itself kept the schedule; else `why_invalid` tells.
 
     `gears` are the seconds at which an answer first came from another gear than the answer before it, and that gear.
+    `runs` are the batches and samples of each model, where the server tells.
     """
 
     result: ServingResult
     log: RequestLog
     lateness: Lateness
-    valid: bool
+    effort: Effort
+    why_invalid: str
     failed: int
     gears: tuple[tuple[float, int], ...]
+    runs: Mapping[str, ModelRuns]
+
+    @property
+    def valid(self) -> bool:
+        """Whether the figures are the server's."""
+        return not self.why_invalid
 
     def as_json(self) -> dict[str, object]:
         """The figures under the names that `simulate` uses, and how far to trust them."""
         facts: dict[str, object] = msgspec.structs.asdict(self.result)
-        return facts | {"failed": self.failed, "lateness_s": self.lateness, "valid": self.valid, "gears": self.gears}
-
-
-def write_request_log(log: RequestLog, path: Path) -> None:
-    """Write the log as CSV, one row a request, whole or not at all; an unknown gear or quality is left empty."""
-    rows = zip(
-        log.arrival_s.tolist(), log.lateness_s.tolist(), log.latency_s.tolist(), log.outcome.tolist(),
-        log.status.tolist(), log.gear.tolist(), log.quality.tolist(), log.record.tolist(), strict=True,
-    )  # fmt: skip
-    lines = ["arrival_s,lateness_s,latency_s,outcome,status,gear,quality,record\n"]
-    for arrival, lateness, latency, outcome, status, gear, quality, record in rows:
-        known_gear = "" if gear == NO_GEAR else gear
-        known_quality = "" if math.isnan(quality) else f"{quality:.9g}"
-        lines.append(
-            f"{arrival:.9f},{lateness:.6f},{latency:.6f},{OUTCOMES[outcome]},{status},"
-            f"{known_gear},{known_quality},{record}\n"
-        )
-    write_atomically(path, "".join(lines).encode())
+        return facts | {
+            "failed": self.failed,
+            "lateness_s": self.lateness,
+            "processes": self.effort.processes,
+            "processor_s": self.effort.processor_s,
+            "valid": self.valid,
+            "why_invalid": self.why_invalid,
+            "gears": self.gears,
+            "models": self.runs,
+        }
 
 
 def gear_shifts(log: RequestLog) -> tuple[tuple[float, int], ...]:
     """(seconds, gear) wherever the gear of the answers changes, in the order in which they came."""
-    known = np.flatnonzero(log.gear != NO_GEAR)
-    done_s = log.arrival_s[known] + log.latency_s[known]
+    known = np.flatnonzero(log.gear != UNKNOWN)
+    done_s = log.answered_s[known]
     order = np.argsort(done_s, kind="stable")
     times, gears = done_s[order], log.gear[known][order]
-    changes = np.flatnonzero(np.diff(gears, prepend=NO_GEAR))
+    changes = np.flatnonzero(np.diff(gears, prepend=UNKNOWN))
     return tuple((float(times[i]), int(gears[i])) for i in changes)

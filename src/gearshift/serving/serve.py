@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 
-from gearshift.clock import WallClock
+from gearshift.clock import Clock, WallClock
 from gearshift.config import project_file
 from gearshift.errors import InvalidInput, require
 from gearshift.extras import load_extra
@@ -260,6 +260,29 @@ class _HttpServer(uvicorn.Server):
         yield
 
 
+def make_service(
+    task: ServingTask,
+    settings: ServerSettings,
+    metrics: Metrics | None,
+    journal: Journal | NoJournal,
+    say: Say,
+    clock: Clock | None = None,
+) -> Service:
+    """The service of a plan with its backend, not started."""
+    operator = task.plan.operators[task.tables.operator]
+    return Service(
+        task.tables,
+        task.make_backend(settings, say),
+        most_waiting_requests=settings.most_waiting_requests,
+        most_waiting_bytes=settings.most_waiting_bytes,
+        default_priority=operator.default_priority,
+        default_deadline_s=operator.objective.latency_s,
+        clock=clock,
+        metrics=metrics,
+        journal=journal,
+    )
+
+
 class ServerProcess:
     """The HTTP server and the service behind it, from start to orderly end."""
 
@@ -274,15 +297,19 @@ class ServerProcess:
         say: Say,
     ) -> None:
         self._task, self._settings, self._sock, self._say = task, settings, sock, say
-        self._clock, metrics = WallClock(), Metrics()
-        self._service = self._make_service(task, journal, metrics)
+        clock, metrics = WallClock(), Metrics()
+
+        def make(task: ServingTask, journal: Journal | NoJournal) -> Service:
+            return make_service(task, settings, None, journal, say, clock)
+
+        self._service = make_service(task, settings, metrics, journal, say, clock)
         control = Control(self._service, task.served)
         self._swaps = Swaps(
             control,
             plans=None if settings.plans is None else Path(settings.plans),
             task=task,
             read=read,
-            make=self._make_service,
+            make=make,
             metrics=metrics,
             journal=journal,
         )
@@ -331,21 +358,6 @@ class ServerProcess:
             await http
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
-
-    def _make_service(self, task: ServingTask, journal: Journal | NoJournal, metrics: Metrics | None = None) -> Service:
-        """The service of `task`, not started."""
-        operator = task.plan.operators[task.tables.operator]
-        return Service(
-            task.tables,
-            task.make_backend(self._settings, self._say),
-            most_waiting_requests=self._settings.most_waiting_requests,
-            most_waiting_bytes=self._settings.most_waiting_bytes,
-            default_priority=operator.default_priority,
-            default_deadline_s=operator.objective.latency_s,
-            clock=self._clock,
-            metrics=metrics,
-            journal=journal,
-        )
 
     def _signalled(self) -> None:
         if self._first_signal.is_set():

@@ -1,4 +1,4 @@
-"""Where replayed requests come from: recorded samples as V2 bodies, and how good the answers to them are."""
+"""Where replayed requests come from: recorded samples, and how good the answers to them are."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +12,8 @@ from gearshift.errors import InvalidInput, require
 from gearshift.model import datatype_of
 from gearshift.profiles.profile import PredictionRecords
 
+Label = bool | int | float | str | bytes
+
 
 class SampleSource(Protocol):
     """The recorded samples of one operator."""
@@ -21,12 +23,17 @@ class SampleSource(Protocol):
         """The operator that the samples are sent to."""
         ...
 
-    def body(self, record: int) -> bytes:
-        """The encoded V2 JSON request for one recorded sample; raises `InvalidInput` where there is none."""
+    @property
+    def output(self) -> str:
+        """The output by which answers are judged."""
         ...
 
-    def quality(self, record: int, response: bytes) -> float:
-        """Quality in [0, 1] of a V2 JSON answer to that sample; raises `InvalidInput` where it cannot be told."""
+    def inputs(self, record: int) -> dict[str, NDArray[Any]]:
+        """All inputs of one recorded sample, as rows of one; raises `InvalidInput` where there is none."""
+        ...
+
+    def label(self, record: int) -> Label | None:
+        """What `output` is where the answer is good; None where it is the quality itself."""
         ...
 
 
@@ -35,39 +42,49 @@ class LabelledSamples:
     """Samples of a project, inputs (samples, ...); an answer is good when its `label` equals the recorded one."""
 
     operator: str
-    inputs: Mapping[str, NDArray[Any]]
+    samples: Mapping[str, NDArray[Any]]
     labels: NDArray[Any]
+    output: str = "label"
 
-    def body(self, record: int) -> bytes:
-        """All inputs of one sample, as rows of one, asking for the output `label` alone."""
+    def inputs(self, record: int) -> dict[str, NDArray[Any]]:
+        """The sample's row of every input."""
         _check_record(record, len(self.labels))
-        return inputs_body(self.inputs, record)
+        return {name: array[record : record + 1] for name, array in self.samples.items()}
 
-    def quality(self, record: int, response: bytes) -> float:
-        """1 when the answered label equals the recorded one, in value or in text; else 0."""
-        answered, label = _output(response, "label"), self.labels[record].item()
-        return float(answered == label or str(answered) == str(label))
+    def label(self, record: int) -> Label | None:
+        """The recorded label."""
+        label: Label = self.labels[record : record + 1].tolist()[0]
+        return label
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedSamples:
-    """Samples of an emulated server: their number is the input, and the answer holds its quality."""
+    """Samples of an emulated server: their number is the input `sample`, and the answer holds its quality."""
 
     operator: str
     samples: int
+    output: str = "quality"
 
-    def body(self, record: int) -> bytes:
-        """The number of the sample, as input `sample`, asking for the output `quality`."""
+    def inputs(self, record: int) -> dict[str, NDArray[Any]]:
+        """The number of the sample."""
         _check_record(record, self.samples)
-        sample = {"name": "sample", "shape": [1], "datatype": "INT64", "data": [record]}
-        return msgspec.json.encode({"inputs": [sample], "outputs": [{"name": "quality"}]})
+        return {"sample": np.array([record], dtype=np.int64)}
 
-    def quality(self, record: int, response: bytes) -> float:
-        """The output `quality` itself."""
-        value = _output(response, "quality")
-        if not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise InvalidInput(f"the answer's quality is {value!r}", remedy="an emulated server answers 0 to 1")
-        return float(value)
+    def label(self, record: int) -> Label | None:
+        """None: the answer is judged by the server."""
+        return None
+
+
+def quality_of(answered: object, label: Label | None) -> float:
+    """1 when what was answered equals the label, in value or in text, else 0; without a label the answer itself.
+
+    Raises `InvalidInput` where that is no quality in [0, 1].
+    """
+    if label is not None:
+        return float(answered == label or str(answered) == str(label))
+    if not isinstance(answered, int | float) or not 0 <= answered <= 1:
+        raise InvalidInput(f"the answer's quality is {answered!r}", remedy="an emulated server answers 0 to 1")
+    return float(answered)
 
 
 def source_from_samples(inputs: Mapping[str, NDArray[Any]], labels: NDArray[Any], operator: str) -> LabelledSamples:
@@ -82,7 +99,7 @@ def source_from_samples(inputs: Mapping[str, NDArray[Any]], labels: NDArray[Any]
             f"input {name!r} has {len(array)} rows, but there are {len(labels)} labels",
             remedy="give one label per row",
         )
-    return LabelledSamples(operator=operator, inputs=inputs, labels=np.asarray(labels))
+    return LabelledSamples(operator=operator, samples=inputs, labels=np.asarray(labels))
 
 
 def source_from_records(predictions: PredictionRecords, operator: str) -> RecordedSamples:
@@ -94,33 +111,6 @@ def inputs_body(inputs: Mapping[str, NDArray[Any]], row: int) -> bytes:
     """The V2 JSON request for one row of `inputs`, which asks for the output `label` alone."""
     tensors = [json_tensor(name, array[row : row + 1]) for name, array in inputs.items()]
     return msgspec.json.encode({"inputs": tensors, "outputs": [{"name": "label"}]})
-
-
-class _Output(msgspec.Struct, frozen=True):
-    name: str
-    data: list[Any]
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    outputs: list[_Output]
-
-
-_answers = msgspec.json.Decoder(_Answer)
-
-
-def _output(response: bytes, name: str) -> object:
-    """The only value of output `name`."""
-    try:
-        answer = _answers.decode(response)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"the answer is no V2 JSON ({error})", remedy="replay against a V2 server") from None
-    for output in answer.outputs:
-        if output.name == name and len(output.data) == 1:
-            return output.data[0]
-    raise InvalidInput(
-        f"the answer has no output {name!r} of one value",
-        remedy=f"replay against an operator that answers one {name!r} per row",
-    )
 
 
 def json_tensor(name: str, array: NDArray[Any]) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,26 +93,33 @@ class ClientProtocol:
         """That no connection could be made."""
         return NoAnswer(f"{self.url} cannot be reached ({reason}); is the server running?", sent=False)
 
+    def get(self, path: str) -> HttpRequest:
+        """A request for what is at `path`."""
+        return HttpRequest("GET", path, b"", self._headers)
+
     def metadata_request(self) -> HttpRequest:
         """A request for what the server is."""
-        return HttpRequest("GET", "/v2", b"", self._headers)
+        return self.get("/v2")
 
     def infer_request(
         self,
         inputs: Mapping[str, ArrayLike],
         outputs: Sequence[str] | None,
         priority: int,
-        call: "Call",
+        deadline_s: Callable[[], float | None],
         binary: bool,
     ) -> HttpRequest:
-        """A request for an inference; raises `InvalidInput` for inputs that have no form in the protocol."""
+        """A request for an inference; raises `InvalidInput` for inputs that have no form in the protocol.
+
+        `deadline_s` tells what is left of the deadline, if there is one.
+        """
         buffers: list[bytes | memoryview] = []
         content: dict[str, Any] = {
             "inputs": [_tensor(name, values, buffers if binary else None) for name, values in inputs.items()],
             "parameters": {"priority": priority, "binary_data_output": binary},
         }
-        if call.has_deadline:
-            content["parameters"]["timeout"] = max(1, round(call.left_s() * 1e6))
+        if (left_s := deadline_s()) is not None:
+            content["parameters"]["timeout"] = max(1, round(left_s * 1e6))
         if outputs is not None:
             content["outputs"] = [{"name": name} for name in outputs]
         head = msgspec.json.encode(content)
@@ -165,6 +172,7 @@ class _Answer(msgspec.Struct):
 
 
 class _Metadata(msgspec.Struct):
+    name: str = ""
     extensions: list[str] = []
 
 
@@ -193,10 +201,19 @@ def _array(output: _Output, binary: BinaryTensors) -> NDArray[Any]:
 
 def offers_binary(response: Response) -> bool:
     """Whether a server that says this of itself takes raw bytes."""
+    return BINARY_EXTENSION in _metadata(response).extensions
+
+
+def server_name(response: Response) -> str:
+    """What a server that says this of itself is."""
+    return _metadata(response).name
+
+
+def _metadata(response: Response) -> _Metadata:
     try:
-        return BINARY_EXTENSION in msgspec.json.decode(response.body, type=_Metadata).extensions
-    except msgspec.MsgspecError:
-        return False
+        return msgspec.json.decode(response.body, type=_Metadata)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _Metadata()
 
 
 def error_in(response: Response) -> GearshiftError:
@@ -217,7 +234,7 @@ class Call:
     def __init__(self, protocol: ClientProtocol, deadline_s: float | None) -> None:
         require(deadline_s is None or 0 < deadline_s <= 86_400, f"deadline_s is {deadline_s}, needs 0 to 86400")
         self._protocol = protocol
-        self.has_deadline = deadline_s is not None
+        self._has_deadline = deadline_s is not None
         self._longest_s = min(protocol.longest_s, deadline_s or protocol.longest_s)
         self._end_s = time.monotonic() + self._longest_s
         self._attempts = 0
@@ -229,10 +246,14 @@ class Call:
             raise self.late()
         return left_s
 
+    def deadline_s(self) -> float | None:
+        """As `left_s`, of a call with a deadline."""
+        return self.left_s() if self._has_deadline else None
+
     def late(self) -> GearshiftError:
         """That time is up."""
         text = f"{self._protocol.url} did not answer within {self._longest_s:g} s"
-        return DeadlinePassed(text) if self.has_deadline else NoAnswer(text)
+        return DeadlinePassed(text) if self._has_deadline else NoAnswer(text)
 
     def pause_s(self, error: GearshiftError, retry_after: str | None = None) -> float:
         """How long to wait before the next attempt; raises `error` where there is to be none."""

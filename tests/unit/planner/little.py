@@ -8,7 +8,8 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.optimal import single_model_plan
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.plan_search import PlanSearch
+from gearshift.planner.request import PlanRequest, silent
 from gearshift.workload import Trace
 from tests.worlds import synthetic_profile
 
@@ -44,3 +45,10 @@ def little_request(*, latency_s: float = 0.03, devices: int = 1, **changed: Any)
 
 def single_plan(model: str) -> GearPlan:
     return single_model_plan(little_request(), model)
+
+
+def constant_plan(request: PlanRequest) -> GearPlan:
+    """The most accurate confirmed plan of one cascade at all loads."""
+    made = PlanSearch(request, silent).searches(request)[0].constant(-1.0)
+    assert made is not None
+    return made

@@ -10,7 +10,7 @@ from gearshift.planner import planners
 from gearshift.planner.explain import Explanation, explain, neighbours
 from gearshift.planner.optimal import plan, single_model_plan
 from tests.unit.planner import fake
-from tests.unit.planner.little import PROFILE, little_request, little_trace
+from tests.unit.planner.little import PROFILE, constant_plan, little_request, little_trace
 
 
 @functools.cache
@@ -110,14 +110,15 @@ def test_the_same_range_of_load_is_planned_for_again(monkeypatch: pytest.MonkeyP
     neighbours(tight, PROFILE, little_trace())
     gears = tight.operators["task"].gears
     width = gears[1].load_range.from_
-    assert fake.asked[0].ranges == len(gears) == 4
+    assert len(gears) > 4  # some of them beyond the top
+    assert fake.asked[0].ranges == 4
     assert fake.asked[0].upper_ends()[-1] == pytest.approx(4 * width)
 
 
 def test_a_plan_of_one_cascade_at_all_loads_is_planned_for_again_up_to_what_it_was_planned_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    constant = plan(little_request(latency_s=0.03))
+    constant = constant_plan(little_request(latency_s=0.03))
     assert len(constant.operators["task"].gears) == 2
     monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
     fake.asked.clear()

@@ -1,13 +1,16 @@
 import functools
+from dataclasses import replace
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gearshift.hardware import identical_devices
 from gearshift.planner.request import silent
 from gearshift.planner.walk import Walk, lowered
-from tests.unit.planner.little import little_request
+from tests.unit.planner.little import PROFILE, little_request, little_trace
 
 
 @pytest.mark.parametrize(
@@ -76,3 +79,20 @@ def test_what_was_tried_once_is_not_simulated_again() -> None:
 
 def test_every_plan_visited_can_be_carried() -> None:
     assert all(tried.overloaded is None for tried in walked().visited)
+
+
+def test_a_dear_model_gives_way_where_its_place_is_needed_for_the_cheapest_at_high_load() -> None:
+    """The largest model fills a device, and the highest load needs the smallest on both; the middle one has room."""
+    sizes = {"m0": 1 << 30, "m1": 1 << 30, "m2": 2 << 30}
+    curves = tuple(msgspec.structs.replace(curve, memory_bytes=sizes[curve.model]) for curve in PROFILE.curves)
+    request = little_request(
+        profile=replace(PROFILE, curves=curves),
+        trace=little_trace(low_qps=200.0, high_qps=2_000.0),
+        hardware=identical_devices(2, memory_bytes=2 << 30),
+    )
+    walk = Walk(request, silent)
+    walk.run()
+    cheapest, dearest, *_ = walk.visited
+    assert dearest.candidate.assignment[0] > 0
+    assert dearest.accuracy > cheapest.accuracy + 0.01
+    assert [r.model for r in dearest.candidate.placement.replicas] == ["m0", "m0", "m1"]

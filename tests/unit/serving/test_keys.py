@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gearshift.errors import InvalidInput, NoAccess
-from gearshift.serving.keys import KeyFile, given_key, read_keys
+from gearshift.serving.keys import KeyFile, first_key, given_key, read_keys
 
 FIRST, SECOND, ADMIN = "first-key", "second-key", "admin-key"
 
@@ -42,6 +42,13 @@ def test_each_line_is_a_key_but_for_comments_and_blanks(files):
     assert file.holds(b"second-key")
     for other in (b"", b"# who", b"# who\n", b"first", b"first-keyy", b"FIRST-KEY", b"third-key"):
         assert not file.holds(other)
+
+
+def test_a_client_sends_the_first_key_of_a_file(files):
+    assert first_key(files[0]) == FIRST
+    files[0].write_text("# none\n")
+    with pytest.raises(InvalidInput, match="holds no key"):
+        first_key(files[0])
 
 
 def test_a_changed_file_counts_without_restart(files):

@@ -3,7 +3,6 @@ import json
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +11,9 @@ from aiohttp import web
 from gearshift.errors import InvalidInput
 from gearshift.profiles.profile import PredictionRecords
 from gearshift.serving.replay import replay, run_replay
-from gearshift.serving.replay_result import NO_GEAR, OUTCOMES, Replay, write_request_log
-from gearshift.serving.sources import SampleSource, source_from_records, source_from_samples
+from gearshift.serving.replay_result import OUTCOMES, UNKNOWN, Replay
+from gearshift.serving.sources import Label, SampleSource, quality_of, source_from_records, source_from_samples
+from gearshift.serving.targets import HttpTarget, Sending
 from gearshift.workload import Workload
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -101,7 +101,7 @@ def test_latency_counts_from_the_scheduled_instant_when_all_connections_are_busy
         await asyncio.sleep(0.05)
         return answer(3)
 
-    run = replayed(handler, workload([0, 0, 0, 0]), connections=1, slo_s=0.12)
+    run = replayed(handler, workload([0, 0, 0, 0]), sending=Sending(connections=1), slo_s=0.12)
     assert np.all(np.sort(run.log.latency_s) >= np.array([0.05, 0.1, 0.15, 0.2]))
     assert run.result.share_late >= 0.5
     assert not run.valid
@@ -134,7 +134,7 @@ def test_statuses_without_an_answer_count_as_late(status: int, outcome: str) -> 
     assert run.result.share_late == 0.5
     assert run.result.share_refused == (0.5 if outcome == "refused" else 0)
     assert run.failed == (outcome == "failed")
-    assert run.log.gear[1] == NO_GEAR
+    assert run.log.gear[1] == UNKNOWN
     assert np.isnan(run.log.quality[1])
 
 
@@ -147,7 +147,7 @@ def test_a_broken_connection_and_an_answer_that_never_comes_are_failures() -> No
             await asyncio.sleep(30)
         return answer(3)
 
-    run = replayed(handler, workload([0, 5], [0, 1]), longest_s=0.2)
+    run = replayed(handler, workload([0, 5], [0, 1]), sending=Sending(longest_s=0.2))
     assert outcomes(run) == ["failed", "failed"]
     assert run.log.status.tolist() == [0, 0]
     assert run.result.accuracy == 0
@@ -158,7 +158,7 @@ def test_requests_behind_a_hanging_server_end_too() -> None:
         await asyncio.sleep(30)
         return answer(3)
 
-    run = replayed(handler, workload([0] * 20), connections=1, longest_s=0.1)
+    run = replayed(handler, workload([0] * 20), sending=Sending(connections=1, longest_s=0.1))
     assert run.failed == 20
     assert run.log.latency_s.max() < 1
 
@@ -201,10 +201,10 @@ def test_an_url_without_a_server_is_refused_with_a_remedy() -> None:
         run_replay("nonsense", workload([0]), samples())
 
 
-@pytest.mark.parametrize("options", [{"connections": 0}, {"connections": 257}, {"longest_s": 0.0}])
-def test_bad_options_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(InvalidInput):
-        run_replay("http://127.0.0.1:1", workload([0]), samples(), **options)  # type: ignore[arg-type]
+@pytest.mark.parametrize("options", [{"connections": 0}, {"connections": 8193}, {"longest_s": 0.0}])
+def test_bad_ways_of_sending_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(options))):
+        Sending(**options)  # type: ignore[arg-type]
 
 
 def test_a_workload_of_samples_that_are_not_there_is_refused_before_anything_is_sent() -> None:
@@ -238,46 +238,46 @@ def test_an_emulated_server_answers_quality_itself() -> None:
     assert run.gears == ()
 
 
-def test_bodies_are_v2_requests_of_one_row() -> None:
+def body(source: SampleSource, record: int) -> dict[str, object]:
+    """What is sent of a sample, by name."""
+    target = HttpTarget("http://127.0.0.1:1", source.operator, source.output, Sending())
+    content: dict[str, object] = json.loads(target.encode(source.inputs(record)).split(b"\r\n\r\n", 1)[1])
+    return content
+
+
+def test_requests_hold_one_row_and_ask_for_what_is_judged() -> None:
     inputs = {"x": np.array([[1.5, 2], [3, 4]], dtype=np.float32), "text": np.array(["a", 'b"'])}
     source = source_from_samples(inputs, np.array(["yes", "no"]), "op")
-    assert json.loads(source.body(1)) == {
-        "inputs": [
-            {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [3, 4]},
-            {"name": "text", "shape": [1], "datatype": "BYTES", "data": ['b"']},
-        ],
-        "outputs": [{"name": "label"}],
-    }
-    assert source.quality(1, b'{"outputs": [{"name": "label", "data": ["no"]}]}') == 1
-    assert source.quality(0, b'{"outputs": [{"name": "label", "data": ["no"]}]}') == 0
+    sent = body(source, 1)
+    assert sent["inputs"] == [
+        {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [3, 4]},
+        {"name": "text", "shape": [1], "datatype": "BYTES", "data": ['b"']},
+    ]
+    assert sent["outputs"] == [{"name": "label"}]
 
 
-def test_labels_compare_in_value_or_in_text() -> None:
-    def judged(labels: list[object], data: object) -> float:
-        source = source_from_samples({"x": np.zeros((1, 1))}, np.array(labels), "op")
-        return source.quality(0, json.dumps({"outputs": [{"name": "label", "data": [data]}]}).encode())
+@pytest.mark.parametrize(
+    ("label", "answered"), [(7, 7), (7.0, 7), ("7", 7), (True, True), ("no", "no"), (None, 1.0), (b"x", b"x")]
+)
+def test_labels_compare_in_value_or_in_text(label: Label | None, answered: object) -> None:
+    assert quality_of(answered, label) == 1
 
-    assert judged([7], 7) == judged([7.0], 7) == judged(["7"], 7) == judged([True], True) == 1
-    assert judged([7], 8) == judged(["7"], 8) == 0
+
+@pytest.mark.parametrize(("label", "answered"), [(7, 8), ("7", 8), ("yes", "no"), (None, 0)])
+def test_another_answer_than_the_label_is_worth_nothing(label: Label | None, answered: object) -> None:
+    assert quality_of(answered, label) == 0
+
+
+@pytest.mark.parametrize("answered", [1.5, -0.1, "good", float("nan")])
+def test_a_quality_that_is_none_is_refused(answered: object) -> None:
+    with pytest.raises(InvalidInput, match="the answer's quality is"):
+        quality_of(answered, None)
 
 
 def test_samples_that_cannot_be_sent_are_refused() -> None:
     with pytest.raises(InvalidInput, match="not finite"):
-        source_from_samples({"x": np.array([[np.nan]])}, np.array([1]), "op").body(0)
+        body(source_from_samples({"x": np.array([[np.nan]])}, np.array([1]), "op"), 0)
     with pytest.raises(InvalidInput, match="no UTF-8 text"):
-        source_from_samples({"x": np.array([b"\xff\xfe"])}, np.array([1]), "op").body(0)
+        body(source_from_samples({"x": np.array([b"\xff\xfe"])}, np.array([1]), "op"), 0)
     with pytest.raises(InvalidInput, match="has 2 rows"):
         source_from_samples({"x": np.zeros(2)}, np.array([1]), "op")
-
-
-def test_the_request_log_is_written_as_csv(tmp_path: Path) -> None:
-    async def handler(request: web.Request) -> web.Response:
-        return answer(3, gear=2) if await sample_of(request) == 0 else web.Response(status=503)
-
-    run = replayed(handler, workload([0, 10], [0, 1]))
-    write_request_log(run.log, tmp_path / "log.csv")
-    header, first, second = (tmp_path / "log.csv").read_text().splitlines()
-    assert header == "arrival_s,lateness_s,latency_s,outcome,status,gear,quality,record"
-    assert first.startswith("0.000000000,")
-    assert first.endswith(",answered,200,2,1,0")
-    assert second.endswith(",refused,503,,,1")

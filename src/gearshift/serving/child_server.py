@@ -1,5 +1,6 @@
 """A server in a process of its own, for as long as a `with` block."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -19,21 +20,27 @@ class ServerEnded(GearshiftError):
     kind = "server_ended"
 
 
-class ServerProcess:
-    """`gearshift serve` on a free port; `url` is where it listens once the block is entered."""
+class ChildServer:
+    """`gearshift serve` on a free port; `url` is where it listens once the block is entered.
 
-    def __init__(self, plan: Path, *options: str) -> None:
+    It has `cores` alone, if they are given.
+    """
+
+    def __init__(self, plan: Path, *options: str, cores: frozenset[int] | None = None) -> None:
         self._command: Sequence[str] = (
             sys.executable, "-m", "gearshift", "serve", str(plan), "--port", "0", *options,
         )  # fmt: skip
+        self._cores = cores
         self.url = ""
         self._reader: threading.Thread | None = None
 
-    def __enter__(self) -> "ServerProcess":
+    def __enter__(self) -> "ChildServer":
         self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, text=True, start_new_session=True)
         assert self._process.stderr is not None
         said = []
         try:
+            if self._cores is not None:
+                os.sched_setaffinity(self._process.pid, self._cores)
             for line in self._process.stderr:
                 said.append(line.strip())
                 if READY in line:

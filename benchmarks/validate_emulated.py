@@ -1,0 +1,147 @@
+"""Simulation against service on emulated devices: plans of two families of models for three traces each, all served.
+
+The claim: p95 within 5 %, the share late within 1 point, over at least 15 plans.  BERTs answer FrugalML's yelp with
+certainties as recorded, in batches, within tens of milliseconds; Llamas answer mt_bench's turns one at a time, within
+seconds, the largest on two devices.  The server has one core, the load generator another.  Every plan is printed, and
+so is whether the generator kept its time.
+"""
+
+import argparse
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from imported import DEVICE_KIND, azure_conversations, frugalml, mt_bench
+from machine import describe
+
+from gearshift import api
+from gearshift.errors import Infeasible
+from gearshift.hardware import Hardware, identical_devices
+from gearshift.objective import Scope
+from gearshift.profiles.profile import Profile
+from gearshift.profiles.store import write_profile
+from gearshift.served import Validation, validate
+from gearshift.traces.generate import bursty, steady
+from gearshift.workload import Trace
+from worlds import data_folder, twitter
+
+WITHIN, WITHIN_POINTS = 0.05, 0.01
+LEAST_PLANS = 15
+COLUMNS = (
+    *("family", "trace", "objective", "requests", "p95 predicted", "served", "error", "late predicted", "served"),
+    *("error", "p50", "p99", "accuracy", "generator p99", "valid", "within"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Models, the devices they are served on, and the traces and latency objectives they are planned for."""
+
+    profile: Profile
+    hardware: Hardware
+    scope: Scope
+    traces: dict[str, Trace]
+    latencies_s: tuple[float, ...]
+
+
+def families(data: Path, *, quick: bool) -> dict[str, Family]:
+    bert_s, llama_s = (5, 10.0) if quick else (60, 150.0)
+    return {
+        "bert": Family(
+            profile=frugalml(data, "yelp"),
+            hardware=identical_devices(4, kind=DEVICE_KIND, memory_bytes=16 << 30),
+            scope="every-range",
+            traces={
+                "twitter": twitter(data, peak_qps=1000, seconds=bert_s),
+                "steady": steady(800, bert_s, seed=1),
+                "bursty": bursty(200, 1000, bert_s, bursts=3, seed=2),
+            },
+            latencies_s=(0.05, 0.1, 0.4),
+        ),
+        "llama": Family(
+            profile=mt_bench(data),
+            hardware=identical_devices(8, kind=DEVICE_KIND, memory_bytes=32 << 30),
+            scope="trace",
+            traces={
+                "azure": azure_conversations(data, start_s=0.0, seconds=llama_s),
+                "steady": steady(6, llama_s, seed=1),
+                "bursty": bursty(2, 12, llama_s, bursts=3, seed=2),
+            },
+            latencies_s=(2.0, 5.0, 10.0),
+        ),
+    }
+
+
+def validated(family: Family, *, most_plans: int, processes: int) -> Iterator[tuple[str, float, Validation]]:
+    """Trace, objective and what came of each plan; what has no plan is passed over."""
+    cores = sorted(os.sched_getaffinity(0))
+    for name, trace in family.traces.items():
+        for latency_s in family.latencies_s[:most_plans]:
+            with tempfile.TemporaryDirectory() as folder:
+                profile, path = Path(folder) / "profile", Path(folder) / "plan.json"
+                write_profile(family.profile, profile)
+                try:
+                    api.plan(profile, trace, devices=family.hardware, latency_s=latency_s, scope=family.scope, out=path)
+                except Infeasible as error:
+                    print(f"no plan for {name} within {latency_s:g} s: {error}", flush=True)
+                    continue
+                yield (
+                    name,
+                    latency_s,
+                    validate(
+                        path,
+                        trace,
+                        backend="emulated",
+                        server_cores=frozenset(cores[:1]),
+                        generator_cores=frozenset(cores[-1:]),
+                        processes=processes,
+                        longest_s=60.0,
+                    ),
+                )
+
+
+def row(family: str, trace: str, latency_s: float, run: Validation) -> str:
+    predicted, measured, errors = run.predicted, run.measured, run.errors
+    return " | ".join(
+        (
+            f"| {family} | {trace}",
+            f"{1e3 * latency_s:g} ms | {measured.requests}",
+            f"{1e3 * predicted.latency_s.p95:.1f} ms | {1e3 * measured.latency_s.p95:.1f} ms | {errors.p95:+.1%}",
+            f"{predicted.share_late:.2%} | {measured.share_late:.2%} | {100 * errors.share_late:+.2f}",
+            f"{errors.p50:+.1%} | {errors.p99:+.1%} | {100 * errors.accuracy:+.2f}",
+            f"{1e3 * run.replay.lateness.p99_s:.2f} ms | {run.replay.valid}",
+            f"{not run.broken(within=WITHIN, within_points=WITHIN_POINTS)} |",
+        )
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", help="the folder of the data, else $GEARSHIFT_DATA")
+    parser.add_argument("--quick", action="store_true", help="a plan for each trace of a few seconds: no measurement")
+    parser.add_argument("--processes", type=int, default=1, help="of the load generator")
+    arguments = parser.parse_args()
+    print(describe())
+    print(f"| {' | '.join(COLUMNS)} |")
+    print(f"|{'---|' * len(COLUMNS)}")
+    runs: list[Validation] = []
+    for name, family in families(data_folder(), quick=arguments.quick).items():
+        most_plans = 1 if arguments.quick else len(family.latencies_s)
+        for trace, latency_s, run in validated(family, most_plans=most_plans, processes=arguments.processes):
+            runs.append(run)
+            print(row(name, trace, latency_s, run), flush=True)
+    p95 = sum(abs(run.errors.p95) <= WITHIN for run in runs)
+    late = sum(abs(run.errors.share_late) <= WITHIN_POINTS for run in runs)
+    valid = sum(run.replay.valid for run in runs)
+    print(
+        f"p95 within {WITHIN:.0%} in {p95} of {len(runs)} plans, share late within {100 * WITHIN_POINTS:g} point in "
+        f"{late}; the generator kept its time in {valid}"
+    )
+    if len(runs) < LEAST_PLANS:
+        print(f"not a measurement: fewer than {LEAST_PLANS} plans")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""`gearshift validate`."""
+
+from typing import Any
+
+import click
+
+from gearshift import served
+from gearshift.cli.options import PATH, generator_options, seconds_of, take_trace, trace_options
+from gearshift.cli.output import EXIT_NOT_WITHIN, Output, verb
+from gearshift.cli.tables import runs_table, tell_generator, validation_table
+from gearshift.errors import require
+
+
+@click.command("validate", short_help="Serve and simulate the same trace, and compare.")
+@click.argument("plan", type=PATH)
+@trace_options
+@click.option(
+    "--backend",
+    type=click.Choice(["local", "emulated"]),
+    default="local",
+    show_default=True,
+    help="Real models in worker processes, or devices that sleep for the profiled time.",
+)
+@click.option("--profile", type=PATH, help="The plan's profile, where it has moved.")
+@click.option("--project", type=PATH, help="The gearshift.toml with the models, where it has moved.")
+@generator_options
+@click.option("--within", help="Exit with 5 where the predicted p95 is off by more than this, such as 5%.")
+@click.option("--within-points", type=float, help="... where the share late, or accuracy, is off by more than this.")
+@verb
+def command(
+    output: Output, largest_lateness_ms: float | None, within: str | None, within_points: float | None, **options: Any
+) -> None:
+    """Serve PLAN in a process of its own, replay a trace against it, simulate the same, and tell the errors.
+
+    Errors are signed: positive where too much was predicted.
+    """
+    bounds = {
+        "within": None if within is None else _share("--within", within.removesuffix("%")),
+        "within_points": None if within_points is None else _share("--within-points", within_points),
+    }
+    trace = take_trace(options)
+    with output.progress() as tell:
+        run = served.validate(
+            options.pop("plan"),
+            trace,
+            largest_lateness_s=seconds_of(largest_lateness_ms),
+            progress=lambda done, total: tell("serving and replaying", done / total),
+            **options,
+        )
+    output.json(run.as_json())
+    output.show(validation_table(run))
+    output.show(runs_table(run))
+    tell_generator(output, run.replay)
+    broken = run.broken(**bounds)
+    for sentence in broken:
+        output.say(f"not within: {sentence}")
+    if broken:
+        raise SystemExit(EXIT_NOT_WITHIN)
+
+
+def _share(option: str, percent: str | float) -> float:
+    """A share given in percent or points; raises `InvalidInput` in words of the option."""
+    try:
+        share = float(percent) / 100
+    except ValueError:
+        share = -1.0
+    require(0 < share < float("inf"), f"{option} is {percent!r}", remedy="give a positive number, in percent")
+    return share

@@ -1,0 +1,273 @@
+"""What is really served: a trace replayed against a server, and the simulation of the same beside it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from gearshift.api import PathLike, plan_and_profile, workload_of
+from gearshift.config import project_file, read_project
+from gearshift.errors import InvalidInput, require
+from gearshift.plan_tables import only_operator
+from gearshift.profiles.measure import strongest_model
+from gearshift.profiles.profile import Profile
+from gearshift.profiles.store import NAME_IT, read_profile
+from gearshift.result import ServingResult
+from gearshift.traces.read import read_trace
+from gearshift.workload import Trace
+
+if TYPE_CHECKING:
+    from gearshift.serving.replay_result import Replay
+    from gearshift.serving.sender import Progress
+    from gearshift.serving.sources import SampleSource
+    from gearshift.simulator.simulate import Simulation
+
+
+def replay(
+    target: PathLike,
+    trace: Trace | PathLike,
+    profile: Profile | PathLike | None = None,
+    *,
+    project: PathLike | None = None,
+    emulated: bool = False,
+    slo_s: float | None = None,
+    seed: int = 0,
+    processes: int = 1,
+    largest_lateness_s: float | None = None,
+    devices: int = 0,
+    progress: "Progress | None" = None,
+    **sending: Any,
+) -> "Replay":
+    """Send the trace to a server in an open loop; a `Replay` with the figures and a log of every request.
+
+    `target` is the URL of a V2 server (http, https, grpc, grpcs), or a plan file, which is then served within this
+    process, without sockets.  Samples come from the project that the profile names, or from `project`; with
+    `emulated` they are the numbers of recorded samples, for emulated devices.  The profile is by default the plan's,
+    or the folder `profile`.  `sending` holds the fields of `gearshift.serving.targets.Sending`.
+    """
+    from gearshift.serving.in_process import InProcessTarget
+    from gearshift.serving.replay import run_replay
+    from gearshift.serving.serve import pinned, read_task
+    from gearshift.serving.targets import Sending
+
+    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    how = Sending(**sending)
+    options: dict[str, Any] = {
+        "sending": how, "processes": processes, "slo_s": slo_s, "largest_lateness_s": largest_lateness_s,
+        "devices": devices, "progress": progress,
+    }  # fmt: skip
+    if "://" in str(target):
+        measured, folder = _profile_of(profile)
+        source = source_of(measured, folder, project=project, emulated=emulated)
+        return run_replay(str(target), workload_of(measured, arrivals, seed=seed), source, **options)
+    plan = Path(target)
+    require(plan.is_file(), "is neither a plan file nor a URL", where=str(plan), remedy="give http://HOST:PORT")
+    require(not isinstance(profile, Profile), "a plan file is served with a profile on disk", remedy="name its folder")
+    task = read_task(
+        plan,
+        "emulated" if emulated else "local",
+        profile_path=None if profile is None else Path(profile),  # type: ignore[arg-type]
+        project_path=None if project is None else Path(project),
+    )
+    source = source_of(task.profile, Path(), project=task.project, emulated=emulated)
+    with pinned(task.router_cores):
+        inside = InProcessTarget(task, source.output, how)
+        return run_replay(inside, workload_of(task.profile, arrivals, seed=seed), source, **options)
+
+
+def source_of(profile: Profile, folder: Path, *, project: PathLike | None, emulated: bool) -> "SampleSource":
+    """The samples of a profile in `folder`: numbers of recorded ones, or those of its project with what is right.
+
+    Without labels that is what the strongest model answered.
+    """
+    from gearshift.loading import load_samples
+    from gearshift.serving.sources import source_from_records, source_from_samples
+
+    if emulated:
+        return source_from_records(profile.predictions, profile.operator)
+    if project is None and profile.project is None:
+        raise InvalidInput(
+            "the profile was imported and names no project to take samples from",
+            remedy="replay against emulated devices with --emulated, or name a project",
+        )
+    path = project_file(Path(project)) if project is not None else folder / str(profile.project)
+    samples = load_samples(read_project(path), path.parent)
+    labels: Any = samples.labels
+    if labels is None:
+        answers = profile.predictions.prediction
+        require(answers is not None, "the samples have no labels to judge answers by", where=str(path))
+        labels = answers[profile.predictions.rows((strongest_model(profile.curves),))[0]]  # type: ignore[index]
+    return source_from_samples(samples.arrays, labels, profile.operator)
+
+
+def _profile_of(profile: Profile | PathLike | None) -> tuple[Profile, Path]:
+    """A profile and the folder that its project is relative to."""
+    if isinstance(profile, Profile):
+        return profile, Path()
+    folder = Path("profile" if profile is None else profile)
+    return read_profile(folder, remedy=NAME_IT), folder
+
+
+# Predicted and measured ----------------------------------------------------------------------------------------------
+
+
+class ModelErrors(msgspec.Struct, frozen=True, kw_only=True):
+    """What was predicted of a model against what ran: samples per request (difference), mean batch size (relative)."""
+
+    samples_per_request: float
+    mean_batch: float
+
+
+class Errors(msgspec.Struct, frozen=True, kw_only=True):
+    """Predicted against measured, positive where too much was predicted.
+
+    Of latencies the share of what was measured, of shares the difference.
+    """
+
+    p50: float
+    p95: float
+    p99: float
+    share_late: float
+    accuracy: float
+    models: dict[str, ModelErrors]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """The same arrivals of the same samples, simulated and served."""
+
+    predicted: ServingResult
+    measured: ServingResult
+    errors: Errors
+    simulation: "Simulation"
+    replay: "Replay"
+
+    def broken(self, *, within: float | None, within_points: float | None) -> list[str]:
+        """Which bounds do not hold: `within` on the error of p95, `within_points` on those of shares; as sentences."""
+        errors = self.errors
+        bounds = (
+            ("p95", errors.p95, within, f"{100 * errors.p95:+.1f} %"),
+            ("the share late", errors.share_late, within_points, f"{100 * errors.share_late:+.2f} points"),
+            ("accuracy", errors.accuracy, within_points, f"{100 * errors.accuracy:+.2f} points"),
+        )
+        return [
+            f"{name} is off by {told}"
+            for name, error, bound, told in bounds
+            if bound is not None and abs(error) > bound
+        ]
+
+    def as_json(self) -> dict[str, object]:
+        """Both results, the errors, and how far to trust what was measured."""
+        run = self.replay
+        return {
+            "predicted": self.predicted,
+            "measured": self.measured,
+            "errors": self.errors,
+            "lateness_s": run.lateness,
+            "failed": run.failed,
+            "valid": run.valid,
+            "why_invalid": run.why_invalid,
+        }
+
+
+def validate(
+    plan: PathLike,
+    trace: Trace | PathLike,
+    *,
+    backend: Literal["local", "emulated"] = "local",
+    profile: PathLike | None = None,
+    project: PathLike | None = None,
+    seed: int = 0,
+    server_cores: frozenset[int] | None = None,
+    generator_cores: frozenset[int] | None = None,
+    progress: "Progress | None" = None,
+    **options: Any,
+) -> Validation:
+    """Serve a plan file in a process of its own, replay the trace against it, and simulate the same arrivals.
+
+    Both serve the same samples at the same instants, with the same bound on waiting requests, and call late what the
+    plan's latency objective does.  While load is generated this process keeps to `generator_cores`, by default those
+    that the devices leave; `options` are those of `replay`.
+    """
+    from gearshift.runtime.backends.local import router_cores
+    from gearshift.serving.child_server import ChildServer
+    from gearshift.serving.serve import pinned
+    from gearshift.serving.settings import ServerSettings
+    from gearshift.simulator.simulate import simulate
+
+    path = Path(plan)
+    made, measured = plan_and_profile(path, profile)
+    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    simulation = simulate(
+        made,
+        measured,
+        workload_of(measured, arrivals, seed=seed),
+        most_waiting=ServerSettings().most_waiting_requests,
+    )
+    slo_s = made.operators[only_operator(made)].objective.latency_s
+    flags = [f"--backend={backend}"]
+    flags += [f"--{name}={place}" for name, place in (("profile", profile), ("project", project)) if place is not None]
+    if generator_cores is None and backend == "local":
+        generator_cores = router_cores(made.hardware)
+    with ChildServer(path, *flags, cores=server_cores) as server, pinned(generator_cores):
+        run = replay(
+            server.url,
+            arrivals,
+            path.parent / made.profile.path if profile is None else profile,
+            project=project,
+            emulated=backend == "emulated",
+            slo_s=slo_s,
+            seed=seed,
+            devices=len(made.hardware.devices),
+            progress=progress,
+            **options,
+        )
+    predicted = simulation.result(measured, latency_objective_s=slo_s)
+    return Validation(
+        predicted=predicted,
+        measured=run.result,
+        errors=_errors(predicted, run.result, _samples_and_batches(simulation), run),
+        simulation=simulation,
+        replay=run,
+    )
+
+
+def _samples_and_batches(simulation: "Simulation") -> dict[str, tuple[int, int]]:
+    """Samples and batches that each model ran."""
+    counted = dict.fromkeys(simulation.tables.models, (0, 0))
+    for replica, by_size in enumerate(simulation.batches.tolist()):
+        model = simulation.tables.models[simulation.tables.replica_model[replica]]
+        samples, batches = counted[model]
+        ran = sum(size * count for size, count in enumerate(by_size))
+        counted[model] = samples + ran, batches + sum(by_size)
+    return counted
+
+
+def _errors(
+    predicted: ServingResult, measured: ServingResult, simulated: Mapping[str, tuple[int, int]], run: "Replay"
+) -> Errors:
+    models = {}
+    for model, (samples, batches) in simulated.items():
+        ran = run.runs.get(model)
+        ran_samples, ran_batches = (0, 0) if ran is None else (ran.samples, ran.batches)
+        models[model] = ModelErrors(
+            samples_per_request=(samples - ran_samples) / predicted.requests,
+            mean_batch=_relative(samples / max(1, batches), ran_samples / max(1, ran_batches)),
+        )
+    return Errors(
+        p50=_relative(predicted.latency_s.p50, measured.latency_s.p50),
+        p95=_relative(predicted.latency_s.p95, measured.latency_s.p95),
+        p99=_relative(predicted.latency_s.p99, measured.latency_s.p99),
+        share_late=predicted.share_late - measured.share_late,
+        accuracy=predicted.accuracy - measured.accuracy,
+        models=models,
+    )
+
+
+def _relative(predicted: float, measured: float) -> float:
+    """By which share of what was measured too much was predicted; infinite where nothing was measured."""
+    if predicted == measured:
+        return 0.0
+    return predicted / measured - 1 if measured else float("inf")

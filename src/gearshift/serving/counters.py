@@ -1,0 +1,57 @@
+"""What a server has counted: read off its metrics before and after a replay."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+BUSY, BATCHES, SAMPLES = "gearshift_device_busy_seconds_total", "gearshift_batch_size_count", "gearshift_batch_size_sum"
+
+
+class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """How many batches of a model ran, and how many samples in them."""
+
+    batches: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Seconds each device was busy, and of each model how many batches and samples ran; since the server's start."""
+
+    busy_s: dict[str, float] = field(default_factory=dict)
+    batches: dict[str, float] = field(default_factory=dict)
+    samples: dict[str, float] = field(default_factory=dict)
+
+    def busy_since(self, before: "Counters") -> dict[str, float]:
+        """Seconds that each device was busy since then."""
+        return {device: busy_s - before.busy_s.get(device, 0.0) for device, busy_s in self.busy_s.items()}
+
+    def runs_since(self, before: "Counters") -> dict[str, ModelRuns]:
+        """What ran of each model since then."""
+        return {
+            model: ModelRuns(
+                batches=round(batches - before.batches.get(model, 0.0)),
+                samples=round(self.samples.get(model, 0.0) - before.samples.get(model, 0.0)),
+            )
+            for model, batches in self.batches.items()
+        }
+
+
+def counters_in(text: str) -> Counters:
+    """The counters in metrics of Prometheus' format, none where another server wrote them.
+
+    Raises `ValueError` for what is no such text.
+    """
+    counters = Counters()
+    places = {
+        BUSY: (counters.busy_s, "device"),
+        BATCHES: (counters.batches, "model"),
+        SAMPLES: (counters.samples, "model"),
+    }
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name in places:
+                counted, label = places[sample.name]
+                counted[sample.labels[label]] = sample.value
+    return counters

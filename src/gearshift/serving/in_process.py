@@ -1,0 +1,63 @@
+"""A plan served within this process, without sockets: what the router itself costs."""
+
+import asyncio
+from typing import Any
+
+from gearshift.clock import to_ns
+from gearshift.errors import GearshiftError, NoAnswer
+from gearshift.model import Arrays
+from gearshift.observability.journal import NoJournal
+from gearshift.observability.metrics import Metrics
+from gearshift.request import NO_DEADLINE_NS
+from gearshift.serving.counters import Counters, counters_in
+from gearshift.serving.serve import Say, ServingTask, make_service, say_on_stderr
+from gearshift.serving.settings import ServerSettings
+from gearshift.serving.targets import MODEL, STAGE, Reply, Sending, answered_with
+
+
+class InProcessTarget:
+    """The service of a plan, with its backend and the server's default bounds, on the event loop that generates load.
+
+    What is late is late for both: the generator's lateness tells how long the router kept the loop.
+    """
+
+    def __init__(self, task: ServingTask, output: str, sending: Sending, *, say: Say = say_on_stderr) -> None:
+        self._output, self._sending = output, sending
+        self._metrics = Metrics()
+        self._service = make_service(task, ServerSettings(), self._metrics, NoJournal(), say)
+        self.where = f"{task.tables.operator} in this process"
+
+    async def open(self) -> None:
+        """Load the models; raises `ModelFailed` or `WorkerDied` too."""
+        await self._service.start()
+
+    def encode(self, inputs: Arrays) -> Arrays:
+        """The inputs as they are."""
+        return inputs
+
+    async def exchange(self, request: Arrays, within_s: float) -> Reply:
+        """Ask the service; errors have the statuses that they have over HTTP."""
+        deadline_s = self._sending.deadline_s
+        deadline_ns = NO_DEADLINE_NS if deadline_s is None else self._service.now_ns() + to_ns(deadline_s)
+        try:
+            async with asyncio.timeout(within_s):
+                answer = await self._service.infer(request, priority=self._sending.priority, deadline_ns=deadline_ns)
+        except TimeoutError:
+            raise NoAnswer("no answer in time") from None
+        except GearshiftError as error:
+            return Reply(error.http_status, str(error))
+        if answer.outcome == "failed":
+            return Reply(500, answer.reason)
+        row = answer.rows[0]
+        outputs: Any = answer.outputs
+        values = {name: array.reshape(-1).tolist() for name, array in outputs.items()}
+        values |= {MODEL: [row.model], STAGE: [row.stage]}
+        return answered_with(values, self._output, gear=answer.gear, outcome=answer.outcome, where=self.where)
+
+    async def counters(self) -> Counters:
+        """From the service's own metrics."""
+        return counters_in(self._metrics.text().decode())
+
+    async def close(self) -> None:
+        """End the service; nothing of it is left running."""
+        await self._service.stop()

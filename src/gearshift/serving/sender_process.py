@@ -1,0 +1,261 @@
+"""Load from several processes: each sends every n-th request, and together they send exactly the workload.
+
+Parent and child (`python -m gearshift.serving.sender_process`) exchange frames over the child's standard input and
+output: the length in 8 bytes, then msgpack.  The child hears Job and Go, and tells Ready, Done again and again, and at
+last Finished or Failed.  Instants are those of the machine's monotonic clock, which all processes share.
+"""
+
+import asyncio
+import contextlib
+import os
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+
+from gearshift.clock import NS_PER_S, WallClock
+from gearshift.errors import GearshiftError, InvalidInput
+from gearshift.serving.event_loop import allow_much_load, loop_factory
+from gearshift.serving.replay_result import Effort, RequestLog, empty_log
+from gearshift.serving.sender import Load, Progress, first_of, number_of, send
+from gearshift.serving.targets import Sending, target_at
+
+MOST_PROCESSES = 64
+GO_AFTER_S = 0.05
+MEASURED = ("sent_s", "answered_s", "outcome", "status", "gear", "model", "stage", "quality")
+_LENGTH = struct.Struct("<Q")
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What a process is to send; due times are float64, samples int32."""
+
+    url: str
+    operator: str
+    output: str
+    sending: Sending
+    due_s: bytes
+    record: bytes
+    requests: dict[int, bytes]
+    labels: dict[int, Any]
+
+
+class Go(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Begin at this instant."""
+
+    at_ns: int
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The target has been reached."""
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """So many requests are done."""
+
+    count: int
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """All are done; columns of the log by name, as bytes."""
+
+    columns: dict[str, bytes]
+    models: list[str]
+    processor_s: float
+    waited: int
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The set-up is wrong."""
+
+    what: str
+    where: str
+    remedy: str
+
+
+Heard = Job | Go
+Told = Ready | Done | Finished | Failed
+_heard: msgspec.msgpack.Decoder[Heard] = msgspec.msgpack.Decoder(Heard)
+_told: msgspec.msgpack.Decoder[Told] = msgspec.msgpack.Decoder(Told)
+
+
+def _frame(message: Heard | Told) -> bytes:
+    data = msgspec.msgpack.encode(message)
+    return _LENGTH.pack(len(data)) + data
+
+
+# The parent ----------------------------------------------------------------------------------------------------------
+
+
+async def send_apart(
+    url: str,
+    operator: str,
+    output: str,
+    load: Load,
+    sending: Sending,
+    *,
+    processes: int,
+    progress: Progress | None,
+) -> Effort:
+    """As `sender.send`, from so many processes, which share the connections; none of them outlives this."""
+    each = msgspec.structs.replace(sending, connections=max(1, sending.connections // processes))
+    parts = [slice(number, None, processes) for number in range(processes)]
+    children: list[asyncio.subprocess.Process] = []
+    done = [0] * processes
+    ready = asyncio.Barrier(processes + 1)
+    go: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def follow(number: int) -> Finished:
+        child, part = children[number], parts[number]
+        records = load.log.record[part]
+        asked = np.unique(records).tolist()
+        await _tell_child(
+            child,
+            Job(
+                url=url,
+                operator=operator,
+                output=output,
+                sending=each,
+                due_s=load.log.due_s[part].tobytes(),
+                record=records.tobytes(),
+                requests={record: load.requests[record] for record in asked},
+                labels={record: load.labels[record] for record in asked},
+            ),
+        )
+        while True:
+            match await _told_by(child):
+                case Ready():
+                    await ready.wait()
+                    await _tell_child(child, Go(at_ns=await go))
+                case Done(count=count):
+                    done[number] = count
+                    if progress:
+                        progress(sum(done), len(load.log))
+                case Finished() as finished:
+                    return finished
+                case Failed(what=what, where=where, remedy=remedy):
+                    raise InvalidInput(what, where=where, remedy=remedy)
+
+    try:
+        for _ in parts:
+            children.append(await _start_child())  # noqa: PERF401  each is known at once
+        async with asyncio.TaskGroup() as group:
+            follows = [group.create_task(follow(number)) for number in range(processes)]
+            await ready.wait()
+            go.set_result(time.monotonic_ns() + round(GO_AFTER_S * NS_PER_S))
+    except ExceptionGroup as errors:
+        raise first_of(errors) from None
+    finally:
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+    finished = [follow.result() for follow in follows]
+    for part, result in zip(parts, finished, strict=True):
+        _merge(load.log, part, result)
+    return Effort(
+        processes=processes,
+        processor_s=sum(result.processor_s for result in finished),
+        waited=sum(result.waited for result in finished),
+    )
+
+
+async def _start_child() -> asyncio.subprocess.Process:
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", __name__, stdin=pipe, stdout=pipe, start_new_session=True
+    )
+
+
+async def _tell_child(child: asyncio.subprocess.Process, message: Heard) -> None:
+    assert child.stdin is not None
+    child.stdin.write(_frame(message))
+    with contextlib.suppress(ConnectionError):  # it has ended, which is seen when it is listened to
+        await child.stdin.drain()
+
+
+async def _told_by(child: asyncio.subprocess.Process) -> Told:
+    assert child.stdout is not None
+    try:
+        (length,) = _LENGTH.unpack(await child.stdout.readexactly(_LENGTH.size))
+        return _told.decode(await child.stdout.readexactly(length))
+    except asyncio.IncompleteReadError:
+        raise GearshiftError(f"a process of the load generator ended with status {await child.wait()}") from None
+
+
+def _merge(log: RequestLog, part: slice, result: Finished) -> None:
+    """Put what one process has measured where its requests are."""
+    for name, data in result.columns.items():
+        column = getattr(log, name)
+        column[part] = np.frombuffer(data, dtype=column.dtype)
+    numbers = {name: number for number, name in enumerate(log.models)}
+    known = np.array([number_of(name, log.models, numbers) for name in result.models], dtype=np.int16)
+    model = log.model[part]
+    model[model >= 0] = known[model[model >= 0]]
+
+
+# The child -----------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Send what standard input says, and tell on standard output what came of it; end when the parent does."""
+    with _told_to_parent() as out, asyncio.Runner(loop_factory=loop_factory()) as runner:
+        allow_much_load()
+        job = _hear()
+        if isinstance(job, Job):
+            out.write(_frame(runner.run(_work(job, out))))
+
+
+@contextmanager
+def _told_to_parent() -> Iterator[BinaryIO]:
+    """Standard output, kept from all else that is printed, which goes to standard error."""
+    with os.fdopen(os.dup(1), "wb", buffering=0) as out:
+        os.dup2(2, 1)
+        yield out
+
+
+async def _work(job: Job, out: BinaryIO) -> Told:
+    clock = WallClock()
+    log = empty_log(np.frombuffer(job.due_s), np.frombuffer(job.record, dtype=np.int32))
+    load = Load(requests=job.requests, labels=job.labels, log=log)
+    target = target_at(job.url, job.operator, job.output, job.sending)
+    try:
+        await target.open()
+        out.write(_frame(Ready()))
+        go = await asyncio.to_thread(_hear)
+        assert isinstance(go, Go)
+        asyncio.get_running_loop().add_reader(0, os._exit, 1)  # nothing more is said: the parent has ended
+        begin_ns = clock.now_ns() + go.at_ns - time.monotonic_ns()
+
+        def tell(done: int, total: int) -> None:
+            out.write(_frame(Done(count=done)))
+
+        effort = await send(
+            target,
+            load,
+            job.sending,
+            clock=clock,
+            begin_ns=begin_ns,
+            progress=tell,
+        )
+    except InvalidInput as error:
+        return Failed(what=error.what, where=error.where, remedy=error.remedy)
+    finally:
+        await target.close()
+    columns = {name: getattr(log, name).tobytes() for name in MEASURED}
+    return Finished(columns=columns, models=log.models, processor_s=effort.processor_s, waited=effort.waited)
+
+
+def _hear() -> Heard | None:
+    """The next message; None where the parent has ended."""
+    read = sys.stdin.buffer.read
+    head = read(_LENGTH.size)
+    return _heard.decode(read(_LENGTH.unpack(head)[0])) if len(head) == _LENGTH.size else None
+
+
+if __name__ == "__main__":
+    main()

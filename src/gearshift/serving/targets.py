@@ -1,0 +1,226 @@
+"""What a load generator sends to: one small protocol, spoken by HTTP here, and by gRPC and in-process beside."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gearshift.errors import InvalidInput, NoAnswer, require
+from gearshift.extras import load_extra
+from gearshift.model import Arrays
+from gearshift.serving.counters import Counters, counters_in
+from gearshift.serving.http_client import HttpClient
+from gearshift.serving.v2 import SERVER_NAME
+from gearshift.serving.v2_client import (
+    INFERENCE_HEADER,
+    ClientProtocol,
+    HttpRequest,
+    answer_in,
+    error_in,
+    offers_binary,
+    server_name,
+)
+
+MOST_CONNECTIONS = 8192
+DEFAULT_CONNECTIONS = 2048
+LONGEST_S = 30.0
+REACH_WITHIN_S = 5.0
+MODEL, STAGE = "gearshift_model", "gearshift_stage"
+"""Outputs of a Gearshift server that tell which model answered, and after how many others."""
+GIVE_A_KEY = "name a file that holds one with --key-file"
+
+
+class Sending(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How requests are sent, whatever the target.
+
+    At most `connections` requests are under way at a time, and one is given up `longest_s` after it was sent.  Of a
+    Gearshift server `facts` asks for the model and the stage that answered.
+    """
+
+    connections: int = DEFAULT_CONNECTIONS
+    longest_s: float = LONGEST_S
+    binary: bool = False
+    deadline_s: float | None = None
+    priority: int = 0
+    facts: bool = False
+    api_key: str | None = None
+    ca_file: str | None = None
+
+    def __post_init__(self) -> None:
+        connections, priority = self.connections, self.priority
+        require(
+            1 <= connections <= MOST_CONNECTIONS,
+            f"connections is {connections}",
+            remedy=f"give 1 to {MOST_CONNECTIONS}",
+        )
+        require(0 < self.longest_s <= 86_400, f"longest_s is {self.longest_s}, needs 0 to 86400")
+        require(self.deadline_s is None or 0 < self.deadline_s <= 86_400, f"deadline_s is {self.deadline_s}")
+        require(0 <= priority <= 1000, f"priority is {priority}", remedy="give 1 (most urgent) to 1000, or 0")
+
+    def outputs(self, output: str, *, ours: bool) -> list[str]:
+        """What to ask for, of a server that is Gearshift's or another."""
+        return [output, MODEL, STAGE] if self.facts and ours else [output]
+
+
+class Reply(NamedTuple):
+    """What came back: HTTP's status, or the one that means the same; of an answer what it says, else why not."""
+
+    status: int
+    text: str = ""
+    answered: object = None
+    gear: int | None = None
+    degraded: bool = False
+    model: str | None = None
+    stage: int | None = None
+
+
+class Target(Protocol):
+    """Where requests go.  `open` comes first, `close` last; nothing is encoded while load is sent."""
+
+    where: str
+
+    async def open(self) -> None:
+        """Be ready to exchange; raises `InvalidInput` where nothing answers, or not to this client."""
+        ...
+
+    def encode(self, inputs: Arrays) -> Any:
+        """A request for one sample, to be sent as often as one likes."""
+        ...
+
+    async def exchange(self, request: Any, within_s: float) -> Reply:
+        """What is answered; raises `NoAnswer` where there is nothing within `within_s`, `InvalidInput` for nonsense."""
+        ...
+
+    async def counters(self) -> Counters:
+        """What the server has counted so far; nothing where it does not tell."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections; may be called without `open`."""
+        ...
+
+
+def target_at(url: str, operator: str, output: str, sending: Sending) -> Target:
+    """The target that a URL names; raises `InvalidInput` for one that names none."""
+    scheme = urlsplit(url).scheme if "://" in url else ""
+    if scheme in ("grpc", "grpcs"):
+        load_extra("grpc", extra="grpc", where=url)
+        from gearshift.serving.grpc_target import GrpcTarget
+
+        return GrpcTarget(url, operator, output, sending)
+    return HttpTarget(url.rstrip("/"), operator, output, sending)
+
+
+def answered_with(
+    outputs: Mapping[str, Sequence[Any]], output: str, *, gear: int | None, outcome: str, where: str
+) -> Reply:
+    """The reply of a whole answer, from its outputs' values; raises `InvalidInput` unless `output` has exactly one."""
+    values = outputs.get(output, ())
+    if len(values) != 1:
+        raise InvalidInput(
+            f"the answer has no output {output!r} of one value",
+            where=where,
+            remedy=f"replay against an operator that answers one {output!r} per row",
+        )
+    model, stage = outputs.get(MODEL), outputs.get(STAGE)
+    return Reply(
+        200, "", values[0], gear, outcome == "degraded", model[0] if model else None, stage[0] if stage else None
+    )
+
+
+def unreachable(where: str, why: object) -> InvalidInput:
+    """That nothing answers there."""
+    return InvalidInput(
+        f"cannot be reached ({why})",
+        where=where,
+        remedy="start it with `gearshift serve`, or give the URL as http://HOST:PORT",
+    )
+
+
+# HTTP ----------------------------------------------------------------------------------------------------------------
+
+
+class _Output(msgspec.Struct, frozen=True):
+    name: str
+    data: list[Any] = []
+
+
+class _Parameters(msgspec.Struct, frozen=True):
+    gear: int | None = None
+    outcome: str = "answered"
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    outputs: list[_Output]
+    parameters: _Parameters = _Parameters()
+
+
+_answers = msgspec.json.Decoder(_Answer)
+
+
+class HttpTarget:
+    """A V2 server over HTTP, in JSON or with binary tensors."""
+
+    def __init__(self, base: str, operator: str, output: str, sending: Sending) -> None:
+        self._protocol = ClientProtocol(base, operator, sending.api_key, sending.ca_file, sending.longest_s, 1)
+        self._client = HttpClient(base, tls=self._protocol.tls)
+        self._base, self._output, self._sending = base, output, sending
+        self._ours = False
+        self.where = f"{base}/v2/models/{operator}/infer"
+
+    async def open(self) -> None:
+        """Ask the server what it is."""
+        try:
+            response = await self._client.response_to(self._bytes(self._protocol.get("/v2")), within_s=REACH_WITHIN_S)
+        except NoAnswer as error:
+            raise unreachable(self._base, error) from None
+        if response.status == 401:
+            raise InvalidInput(str(error_in(response)), where=self._base, remedy=GIVE_A_KEY)
+        self._ours = server_name(response) == SERVER_NAME
+        binary = self._sending.binary
+        require(not binary or offers_binary(response), "takes no binary tensors", where=self._base)
+
+    def encode(self, inputs: Arrays) -> bytes:
+        """The whole HTTP request."""
+        outputs = self._sending.outputs(self._output, ours=self._ours)
+        sending = self._sending
+        return self._bytes(
+            self._protocol.infer_request(inputs, outputs, sending.priority, lambda: sending.deadline_s, sending.binary)
+        )
+
+    async def exchange(self, request: bytes, within_s: float) -> Reply:
+        """Send it on a free connection or a new one."""
+        response = await self._client.response_to(request, within_s=within_s)
+        if response.status != 200:
+            return Reply(response.status, response.body[:300].decode("utf-8", "replace").strip())
+        if INFERENCE_HEADER in response.headers:
+            whole = answer_in(response)
+            values = {name: array.reshape(-1).tolist() for name, array in whole.outputs.items()}
+            gear, outcome = whole.parameters.get("gear"), whole.parameters.get("outcome", "answered")
+        else:
+            try:
+                answer = _answers.decode(response.body)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise InvalidInput(
+                    f"the answer is no V2 JSON ({error})", where=self.where, remedy="replay against a V2 server"
+                ) from None
+            values = {output.name: output.data for output in answer.outputs}
+            gear, outcome = answer.parameters.gear, answer.parameters.outcome
+        return answered_with(values, self._output, gear=gear, outcome=outcome, where=self.where)
+
+    async def counters(self) -> Counters:
+        """From the metrics of a Gearshift server."""
+        try:
+            request = self._bytes(self._protocol.get("/metrics"))
+            response = await self._client.response_to(request, within_s=REACH_WITHIN_S)
+            return counters_in(response.body.decode()) if response.status == 200 else Counters()
+        except (NoAnswer, ValueError):
+            return Counters()
+
+    async def close(self) -> None:
+        """Close all connections at once."""
+        self._client.close()
+
+    def _bytes(self, request: HttpRequest) -> bytes:
+        return self._client.request_bytes(request.method, request.path, request.body, request.headers)

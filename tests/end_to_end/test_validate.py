@@ -1,0 +1,170 @@
+"""A plan served and simulated at once, and what is said of the two."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gearshift.errors import InvalidInput
+from gearshift.profiles.profile import Profile
+from gearshift.served import Errors, Validation, source_of, validate
+from gearshift.traces.generate import steady
+from gearshift.traces.read import write_trace
+from tests.little_task import PROJECT, little_profile, write_little_task
+from tests.unit.cli.little import run
+
+ANY = "1000000"
+"""Milliseconds that no generator is late."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("task")
+    write_little_task(folder)
+    write_trace(steady(100, 1, seed=1), folder / "t.csv")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def validation(made: Path) -> Validation:
+    return validate(made / "plan.json", made / "t.csv", backend="emulated", largest_lateness_s=1000.0)
+
+
+def test_the_same_arrivals_of_the_same_samples_are_served_and_simulated(validation: Validation) -> None:
+    log, workload = validation.replay.log, validation.simulation.workload
+    assert log.record.tolist() == workload.record.tolist()
+    assert np.array_equal(log.due_s, workload.arrivals_ns / 1e9)
+    assert validation.predicted.requests == validation.measured.requests == len(log)
+
+
+def test_errors_are_positive_where_too_much_was_predicted(validation: Validation) -> None:
+    predicted, measured, errors = validation.predicted, validation.measured, validation.errors
+    for name in ("p50", "p95", "p99"):
+        ratio = getattr(predicted.latency_s, name) / getattr(measured.latency_s, name)
+        assert getattr(errors, name) == pytest.approx(ratio - 1)
+    assert errors.p50 < 0  # sockets take time, and the simulation of records has none
+    assert errors.share_late == predicted.share_late - measured.share_late
+    assert errors.accuracy == predicted.accuracy - measured.accuracy == 0
+    assert set(errors.models) == {"small", "large"}
+    assert [model.samples_per_request for model in errors.models.values()] == [0, 0]
+    assert validation.replay.runs["small"].samples == measured.requests
+
+
+def test_bounds_hold_in_both_directions(validation: Validation) -> None:
+    def broken(p95: float, late: float, accuracy: float) -> list[str]:
+        errors = Errors(p50=9, p95=p95, p99=9, share_late=late, accuracy=accuracy, models={})
+        made = Validation(
+            predicted=validation.predicted, measured=validation.measured, errors=errors,
+            simulation=validation.simulation, replay=validation.replay,
+        )  # fmt: skip
+        return made.broken(within=0.05, within_points=0.01)
+
+    assert broken(0.05, -0.01, 0.01) == []
+    assert broken(-0.06, 0, 0) == ["p95 is off by -6.0 %"]
+    assert broken(0.06, 0.02, -0.02) == [
+        "p95 is off by +6.0 %",
+        "the share late is off by +2.00 points",
+        "accuracy is off by -2.00 points",
+    ]
+    assert validation.broken(within=None, within_points=None) == []
+
+
+# The command line ----------------------------------------------------------------------------------------------------
+
+
+def verb(made: Path, *arguments: str) -> tuple[int, dict[str, object], str]:
+    """Exit code, JSON and what people are told."""
+    done = run(*arguments, "--trace", made / "t.csv", "--largest-lateness-ms", ANY, "--json", made / "out.json")
+    return done.exit_code, json.loads((made / "out.json").read_text()), done.stdout
+
+
+def test_validate_prints_signed_errors_and_ends_with_0(made: Path) -> None:
+    code, content, told = verb(made, "validate", str(made / "plan.json"), "--backend", "emulated")
+    assert code == 0
+    assert content.keys() == {
+        *("predicted", "measured", "errors", "lateness_s", "failed", "valid", "why_invalid"),
+    }
+    assert content["valid"] is True
+    assert "predicted too much" in told
+    assert max(len(line) for line in told.splitlines()) <= 130
+
+
+def test_a_bound_that_is_broken_has_an_exit_code_of_its_own(made: Path) -> None:
+    plan = str(made / "plan.json")
+    code, _, told = verb(made, "validate", plan, "--backend", "emulated", "--within", "0.0001%")
+    assert code == 5
+    assert "not within: p95 is off by -" in told
+    assert verb(made, "validate", plan, "--backend", "emulated", "--within", "99%", "--within-points", "99")[0] == 0
+
+
+@pytest.mark.parametrize("option", ["--within=no", "--within=-5%", "--within=nan%", "--within-points=0"])
+def test_a_bound_that_is_none_is_refused(made: Path, option: str) -> None:
+    done = run("validate", made / "plan.json", "--trace", made / "t.csv", option)
+    assert done.exit_code == 2
+    assert f"{option.split('=', maxsplit=1)[0]} is" in done.stderr
+
+
+def test_a_plan_is_replayed_within_the_process_without_sockets(made: Path) -> None:
+    code, content, told = verb(
+        made, "replay", str(made / "plan.json"), "--emulated", "--log", str(made / "log.csv"), "--slo-ms", "1000"
+    )
+    assert code == 0
+    assert content["accuracy"] == 1
+    assert content["devices"] == 1
+    assert content["models"].keys() == {"small", "large"}  # type: ignore[attr-defined]
+    assert "us of processor a request" in told
+    rows = [row.split(",") for row in (made / "log.csv").read_text().splitlines()[1:]]
+    assert len(rows) == content["requests"]
+    assert {(row[7], row[8]) for row in rows} == {("small", "0"), ("large", "1")}
+
+
+@pytest.mark.parametrize("arguments", [["replay", "--emulated"], ["validate", "--backend", "emulated"]])
+def test_a_measurement_that_is_not_valid_has_an_exit_code_of_its_own(made: Path, arguments: list[str]) -> None:
+    name, *options = arguments
+    done = run(
+        name, made / "plan.json", *options, "--trace", made / "t.csv", "--largest-lateness-ms", "0.000001",
+        "--json", made / "out.json",
+    )  # fmt: skip
+    assert done.exit_code == 4
+    assert "not valid: the generator sent" in done.stdout
+    assert json.loads((made / "out.json").read_text())["valid"] is False
+
+
+def test_what_is_neither_a_plan_nor_a_url_is_refused(made: Path) -> None:
+    done = run("replay", "127.0.0.1:8000", "--trace", made / "t.csv")
+    assert done.exit_code == 2
+    assert "127.0.0.1:8000: is neither a plan file nor a URL; give http://HOST:PORT" in done.stderr
+
+
+def test_a_key_is_read_from_its_file_and_told_nobody(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (made / "keys.txt").write_text("# of the generator\nsecret-key\nanother\n")
+    done = run(
+        "replay", "http://127.0.0.1:9", "--trace", made / "t.csv", "--profile", made / "profile", "--emulated",
+        "--key-file", made / "keys.txt", "--json", "-",
+    )  # fmt: skip
+    assert done.exit_code == 2
+    assert "cannot be reached" in done.stderr
+    assert "secret" not in done.output
+    monkeypatch.setenv("GEARSHIFT_KEY_FILE", str(made / "nowhere"))
+    done = run("replay", "http://127.0.0.1:9", "--trace", made / "t.csv")
+    assert "nowhere: cannot be read" in done.stderr
+
+
+# Samples -------------------------------------------------------------------------------------------------------------
+
+
+def test_samples_without_labels_are_judged_by_what_the_strongest_model_answered(tmp_path: Path) -> None:
+    (tmp_path / "gearshift.toml").write_text(PROJECT)
+    task = "import gearshift, numpy as np\ndef samples():\n    return gearshift.Samples({'x': np.zeros((10, 2))})\n"
+    (tmp_path / "task.py").write_text(task)
+    source = source_of(little_profile(), tmp_path, project=tmp_path, emulated=False)
+    assert [source.label(3), source.label(4)] == ["large-3", "large-4"]
+
+
+def test_an_imported_profile_names_the_way_to_replay_it() -> None:
+    imported = Profile(
+        operator="sums", curves=little_profile().curves, predictions=little_profile().predictions, project=None
+    )
+    with pytest.raises(InvalidInput, match=r"imported and names no project.*--emulated"):
+        source_of(imported, Path(), project=None, emulated=False)
