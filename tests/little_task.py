@@ -5,8 +5,10 @@ Input `x` (rows, 2) of FP64.  Model `small` is certain where x[0] >= 1, `large` 
 kills its process where it is 9, and takes x[1] seconds where x[0] is 5.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from gearshift.cascade import Cascade
@@ -102,10 +104,29 @@ def little_plan(sha256: str, *, largest_batch_size: int = 8) -> GearPlan:
     )
 
 
-def write_little_task(folder: Path) -> Path:
+def two_gear_plan(sha256: str, *, edge_qps: float = 50.0, alpha: float = 8.0) -> GearPlan:
+    """As `little_plan`, with `small` alone in a second gear from `edge_qps` on, and an upshift margin of a tenth."""
+    plan = little_plan(sha256)
+    operator = plan.operators["sums"]
+    low, settings = operator.gears[0], operator.gears[0].replicas
+    gears = (
+        msgspec.structs.replace(low, load_range=LoadRange(from_=0, to=edge_qps)),
+        Gear(
+            load_range=LoadRange(from_=edge_qps),
+            cascade=Cascade(models=("small",)),
+            replicas=tuple(
+                msgspec.structs.replace(one, load_share=float(one.replica == "small-0")) for one in settings
+            ),
+        ),
+    )
+    changed = msgspec.structs.replace(operator, gears=gears, alpha=alpha, upshift_margin=0.1)
+    return msgspec.structs.replace(plan, operators={"sums": changed})
+
+
+def write_little_task(folder: Path, make_plan: Callable[[str], GearPlan] = little_plan) -> Path:
     """Write project, profile and plan; the path of the plan."""
     (folder / "gearshift.toml").write_text(PROJECT)
     (folder / "task.py").write_text(TASK)
     profile = write_profile(little_profile(), folder / "profile")
-    write_plan(little_plan(profile.sha256), folder / "plan.json")
+    write_plan(make_plan(profile.sha256), folder / "plan.json")
     return folder / "plan.json"

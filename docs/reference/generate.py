@@ -26,8 +26,12 @@ from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
 from gearshift.remote_settings import RemoteSettings
 from gearshift.result import LatencySummary, ServingResult
+from gearshift.runtime.status import ReplicaStatus, ServedPlan, Status
+from gearshift.serving.control import GearBody
 from gearshift.serving.openapi import AnsweredTensor, BinarySize, HowAnswered, InferAnswer, describe
 from gearshift.serving.settings import ServerSettings
+from gearshift.serving.shadow import Comparison
+from gearshift.serving.swap import SwapBody, SwapResult
 from gearshift.serving.v2_json import (
     AskedOutput,
     AskedParameters,
@@ -46,7 +50,8 @@ PLAN_NOUNS = (
 
 HTTP_BODIES = (
     InferBody, InputTensor, InputParameters, AskedOutput, AskedParameters, InferParameters,
-    InferAnswer, HowAnswered, AnsweredTensor, BinarySize,
+    InferAnswer, HowAnswered, AnsweredTensor, BinarySize, Status, ServedPlan, ReplicaStatus, GearBody,
+    SwapBody, SwapResult, Comparison,
 )  # fmt: skip
 
 
@@ -147,7 +152,8 @@ def http_page() -> str:
     infer = describe("NAME", (), (), locked=True)["paths"]["/v2/models/NAME/infer"]["post"]
     headers = [(f"`{header['name']}`", header["description"]) for header in infer["parameters"]]
     parts = [
-        "## Paths\n\n401 only where the server asks for keys.\n\n",
+        "## Paths\n\n401 only where the server asks for keys; "
+        "where it does not, steering from another machine is 403.\n\n",
         table(("path", "what", "statuses"), operations),
         "\n## Headers of an inference\n\n",
         table(("header", "meaning"), headers),

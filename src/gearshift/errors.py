@@ -45,6 +45,13 @@ class NoAccess(InvalidInput):
     http_status = 401
 
 
+class Forbidden(InvalidInput):
+    """A request that may not be made from where it comes."""
+
+    kind = "forbidden"
+    http_status = 403
+
+
 class TooLarge(InvalidInput):
     """A request body is over the limit."""
 
@@ -57,6 +64,13 @@ class QueueFull(GearshiftError):
 
     kind = "queue_full"
     http_status = 429
+
+
+class SwapFailed(GearshiftError):
+    """A plan was not put in force; the one before goes on serving."""
+
+    kind = "swap_failed"
+    http_status = 409
 
 
 class NotReady(GearshiftError):

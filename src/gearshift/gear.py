@@ -97,19 +97,25 @@ class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The gears of one operator, and how its load is metered."""
+    """The gears of one operator, and how its load is metered.
+
+    `upshift_margin` is the share by which load must fall below a gear's range for an upshift at once; less waits for
+    a second.  0, which is what a plan does that does not say, waits for nothing.
+    """
 
     objective: Objective
     gears: tuple[Gear, ...]
     load_unit: LoadUnit = "requests_per_s"
     meter: Meter = "backlog"
     alpha: float = 8.0
+    upshift_margin: float = 0.0
     starvation_s: float | None = None
     default_priority: int = LEAST_URGENT
 
     def __post_init__(self) -> None:
         require(len(self.gears) >= 1, "an operator has no gears, needs at least one")
         require(0 <= self.alpha < math.inf, f"alpha is {self.alpha}, needs a finite number from 0")
+        require(0 <= self.upshift_margin <= 1, f"upshift_margin is {self.upshift_margin}, needs 0 to 1")
         require(
             self.starvation_s is None or 0 < self.starvation_s < 1e6,
             f"starvation_s is {self.starvation_s}, needs a positive number of seconds",

@@ -56,7 +56,7 @@ def diff(a: GearPlan, b: GearPlan) -> PlanDiff:
     """What differs between two plans of one operator each."""
     names = only_operator(a), only_operator(b)
     operators = a.operators[names[0]], b.operators[names[1]]
-    meter = ("load_unit", "meter", "alpha", "starvation_s", "default_priority")
+    meter = ("load_unit", "meter", "alpha", "upshift_margin", "starvation_s", "default_priority")
     serves = [
         {name: getattr(o, name) for name in meter} | msgspec.to_builtins(o.objective) | {"operator": n}
         for o, n in zip(operators, names, strict=True)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.cascade import Cascade
 from gearshift.clock import to_ns
 from gearshift.errors import require
-from gearshift.gear import METER_ALPHA, METER_BACKLOG, SHARE_UNIT, GearPlan, ReplicaSettings
+from gearshift.gear import METER_ALPHA, METER_BACKLOG, SHARE_UNIT, GearPlan, LoadRange, ReplicaSettings
 
 MOST_MODELS = 62
 """Visited models are bits of one int64."""
@@ -50,12 +51,29 @@ class PlanTables:
     range_starts: Floats
     meter: int
     alpha: float
+    upshift_margin: float
     starvation_ns: int
 
     @property
     def gears(self) -> int:
         """How many gears there are."""
         return len(self.range_starts)
+
+    def devices_of(self, replica: int) -> list[str]:
+        """The ids of the devices of `replica`."""
+        begin, end = self.spans_begin[replica], self.spans_begin[replica + 1]
+        return [self.device_ids[device] for device in self.spans[begin:end]]
+
+    def load_range(self, gear: int) -> LoadRange:
+        """The loads of `gear`."""
+        to = float(self.range_starts[gear + 1]) if gear + 1 < self.gears else None
+        return LoadRange(from_=float(self.range_starts[gear]), to=to)
+
+    def cascade(self, gear: int) -> Cascade:
+        """The cascade of `gear`."""
+        first, stages = gear * self.most_stages, int(self.stage_count[gear])
+        models = tuple(self.models[model] for model in self.stage_models[first : first + stages])
+        return Cascade(models=models, thresholds=tuple(self.thresholds[first : first + stages - 1].tolist()))
 
 
 def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
@@ -119,6 +137,7 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
         range_starts=np.array([gear.load_range.from_ for gear in gears]),
         meter=METER_ALPHA if operator_plan.meter == "alpha" else METER_BACKLOG,
         alpha=operator_plan.alpha,
+        upshift_margin=operator_plan.upshift_margin,
         starvation_ns=0 if operator_plan.starvation_s is None else to_ns(operator_plan.starvation_s),
     )
 

@@ -120,6 +120,7 @@ def cases(draw: st.DrawFn) -> Case:
         gears=draw(gears(placement)),
         meter=draw(st.sampled_from(["backlog", "alpha"])),
         alpha=draw(st.sampled_from([0.5, 2.0, 8.0])),
+        upshift_margin=draw(st.sampled_from([0.0, 0.1, 0.5, 1.0])),
         starvation_s=draw(st.sampled_from([None, 0.005, 0.03])),
     )
     plan = GearPlan(

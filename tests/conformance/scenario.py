@@ -38,7 +38,9 @@ def long_case(*, samples: int, seed: int) -> Case:
                 ),
             )
         )
-    operator = OperatorPlan(objective=Objective(latency_s=0.1), gears=tuple(gears), starvation_s=0.2)
+    operator = OperatorPlan(
+        objective=Objective(latency_s=0.1), gears=tuple(gears), starvation_s=0.2, upshift_margin=0.1
+    )
     source = SourceFile(path="", sha256="")
     plan = GearPlan(
         planner="test",

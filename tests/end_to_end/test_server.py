@@ -20,8 +20,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gearshift.gear import GearPlan
 from tests.certificates import ANOTHER_KEY, write_certificate
-from tests.little_task import write_little_task
+from tests.little_task import little_plan, write_little_task
 
 LONGEST_S = 30.0
 SERVE = """
@@ -91,8 +92,10 @@ class Server:
 
 
 @contextmanager
-def serving(folder: Path, backend: str = "local", **settings: Any) -> Iterator[Server]:
-    server = Server(write_little_task(folder), backend, settings)
+def serving(
+    folder: Path, backend: str = "local", make_plan: Callable[[str], GearPlan] = little_plan, **settings: Any
+) -> Iterator[Server]:
+    server = Server(write_little_task(folder, make_plan), backend, settings)
     try:
         yield server.ready()
     finally:

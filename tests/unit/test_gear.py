@@ -59,6 +59,8 @@ def test_a_replicas_settings_name_the_replica_and_the_value(fields: dict[str, An
         ({"gears": ()}, "an operator has no gears, needs at least one"),
         ({"alpha": -1.0}, "alpha is -1.0, needs a finite number from 0"),
         ({"alpha": math.nan}, "alpha is nan, needs a finite number from 0"),
+        ({"upshift_margin": -0.1}, "upshift_margin is -0.1, needs 0 to 1"),
+        ({"upshift_margin": math.nan}, "upshift_margin is nan, needs 0 to 1"),
         ({"starvation_s": 0.0}, "starvation_s is 0.0, needs a positive number of seconds"),
         ({"default_priority": 0}, "default_priority is 0, needs 1 to 1000"),
         ({"default_priority": 1001}, "default_priority is 1001, needs 1 to 1000"),

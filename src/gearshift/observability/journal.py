@@ -20,6 +20,17 @@ class NoJournal:
         """Nothing to close."""
 
 
+class Tagged(NoJournal):
+    """Writes to another journal, with the same facts added to every event."""
+
+    def __init__(self, journal: "Journal | NoJournal", **tags: object) -> None:
+        self._journal, self._tags = journal, tags
+
+    def write(self, event: str, **facts: object) -> None:
+        """As the journal's own; it stays open when this one is closed."""
+        self._journal.write(event, **self._tags, **facts)
+
+
 class Journal:
     """Appends one line per event to `path`; a full file becomes `path.1`, in the place of an older one."""
 

@@ -21,6 +21,7 @@ class Watched(Protocol):
     """What is read off the router when metrics are asked for."""
 
     gear: int
+    pinned: bool
     rate_qps: float
 
     @property
@@ -136,7 +137,9 @@ class Metrics:
         )
         self._last_gear = Gauge("gearshift_last_gear", "The plan's last gear, the cheapest.", registry=registry)
         self._replicas = Gauge("gearshift_replicas_ready", "Replicas that serve.", ["model"], registry=registry)
+        self._swaps = Counter("gearshift_swaps", "Swaps by what became of them.", ["outcome"], registry=registry)
         self._gear = Gauge("gearshift_gear", "The gear in force, from 0.", registry=registry)
+        self._pinned = Gauge("gearshift_gear_pinned", "1 while an operator keeps the gear.", registry=registry)
         self._load = Gauge("gearshift_load_qps", "Arrivals per second that were measured last.", registry=registry)
         self._waiting = Gauge("gearshift_waiting_requests", "Samples that wait in queues.", registry=registry)
         self._children: dict[tuple[str, ...], Counter | Histogram] = {}
@@ -147,6 +150,7 @@ class Metrics:
         self._ready.set_function(lambda: serving.ready)
         self._last_gear.set(last_gear)
         self._gear.set_function(lambda: router.gear)
+        self._pinned.set_function(lambda: router.pinned)
         self._load.set_function(lambda: router.rate_qps)
         self._waiting.set_function(lambda: router.waiting)
 
@@ -191,6 +195,10 @@ class Metrics:
     def replicas_ready(self, model: str, count: int) -> None:
         """Say how many replicas of `model` serve."""
         self._replicas.labels(model).set(count)
+
+    def swapped(self, outcome: str) -> None:
+        """Count a swap of the plan."""
+        self._counter(self._swaps, "swaps", outcome).inc()
 
     def totals(self, operator: str) -> Totals:
         """What the metrics of `operator` add up to."""

@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.planner.assemble import UPSHIFT_MARGIN
+from gearshift.policies.gear_shift import gear_in_force
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arrival_rate_qps
 from gearshift.workload import Trace
 
@@ -29,9 +31,13 @@ def metered_loads(trace: Trace) -> tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
 def shares_of_ranges(trace: Trace, upper_ends: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The share (ranges,) of the trace's requests metered in each range; the last has no upper end."""
+    """The share (ranges,) of the trace's requests that meet the gear of each range; the last has no upper end."""
     rates, arrived = metered_loads(trace)
-    ranges = np.searchsorted(upper_ends[:-1], rates, side="right")
+    starts = [0.0, *upper_ends[:-1].tolist()]
+    gear, eased_ticks, ranges = 0, 0, []
+    for load, asked in zip(rates.tolist(), np.searchsorted(starts[1:], rates, side="right").tolist(), strict=True):
+        gear, eased_ticks = gear_in_force(gear, asked, eased_ticks, load, starts, UPSHIFT_MARGIN)
+        ranges.append(gear)
     shares: NDArray[np.float64] = np.bincount(ranges, weights=arrived, minlength=len(upper_ends)) / arrived.sum()
     return shares
 

@@ -4,26 +4,34 @@ from collections.abc import Sequence
 
 from gearshift.gear import METER_ALPHA, METER_BACKLOG
 
+UPSHIFT_TICKS = 10
+"""An upshift waits for at most so many ticks: a second."""
 
-def gear_in_force(
+
+def metered_load(meter: int, rate_qps: float, waiting: int, alpha: float) -> float:
+    """The load by which the gear is looked up.
+
+    Meter `backlog`: `max(rate, alpha x waiting)`, so that what waits is drained within 1 / alpha seconds.
+    Meter `alpha` (CascadeServe section 5): the rate.
+    """
+    if meter == METER_BACKLOG and alpha * waiting > rate_qps:
+        return alpha * waiting
+    return rate_qps
+
+
+def gear_asked_for(
     meter: int,
     gear: int,
-    rate_qps: float,
-    waiting: int,
+    load: float,
     longest_first_stage_queue: int,
     alpha: float,
     range_starts: Sequence[float],
     gear_count: int,
 ) -> int:
-    """The gear after a tick, by the measured rate and the samples that wait; gears rise with load and fall in cost.
+    """The gear whose range holds the load; gears rise with load and fall in cost.
 
-    Meter `backlog`: by `max(rate, alpha x waiting)`, so that what waits is drained within 1 / alpha seconds.
-    Meter `alpha` (CascadeServe section 5): by the rate; a shift to a lower range is refused while
-    `rate < alpha x longest first-stage queue`, one to a higher range is always allowed.
+    Meter `alpha` asks for no lower range while `load < alpha x longest first-stage queue`.
     """
-    load = rate_qps
-    if meter == METER_BACKLOG and alpha * waiting > load:
-        load = alpha * waiting
     low, high = 0, gear_count - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -34,3 +42,20 @@ def gear_in_force(
     if meter == METER_ALPHA and low < gear and load < alpha * longest_first_stage_queue:
         return gear
     return low
+
+
+def gear_in_force(
+    gear: int, asked: int, eased_ticks: int, load: float, range_starts: Sequence[float], upshift_margin: float
+) -> tuple[int, int]:
+    """The gear after a tick, and for how many ticks in a row an upshift has been asked for and held back.
+
+    A downshift is made at once, for it keeps the latency objective.  An upshift, to a lower range, is made once the
+    load lies below the range of the gear by the share `upshift_margin`, or on the last of `UPSHIFT_TICKS` in a row
+    that ask for one: noise at an edge does not flap, and no gear stays for good that is not needed.
+    """
+    if asked >= gear:
+        return asked, 0
+    eased_ticks += 1
+    if eased_ticks < UPSHIFT_TICKS and load >= (1 - upshift_margin) * range_starts[gear]:
+        return gear, eased_ticks
+    return asked, 0

@@ -13,7 +13,7 @@ from gearshift.decisions import Decision, LogRow
 from gearshift.plan_tables import PlanTables, whole_shares
 from gearshift.policies.batching import NOT_YET, RETRY, batch_size, start_reason
 from gearshift.policies.forwarding import ANSWER, next_model
-from gearshift.policies.gear_shift import gear_in_force
+from gearshift.policies.gear_shift import gear_asked_for, gear_in_force, metered_load
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arrival_rate_qps
 from gearshift.policies.order import replica_key
 from gearshift.policies.routing import carry_turns, choose_replica
@@ -68,7 +68,9 @@ class Router:
         self._range_starts: list[float] = tables.range_starts.tolist()
 
         self.gear = 0
-        self.rate_qps = 0.0
+        self.rate_qps = self.load = 0.0
+        self.pinned = False
+        self._eased_ticks = 0
         self._queued = 0
         self._queues = [WaitingQueue(tables.starvation_ns) for _ in range(self._replicas)]
         self._running: list[Sequence[Sample]] = [() for _ in range(self._replicas)]
@@ -127,7 +129,7 @@ class Router:
         self._start_on_touched(now_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Meter the load of the window that ends now, and shift the gear if it asks for another."""
+        """Meter the load of the window that ends now, and shift the gear if it asks for another and none is pinned."""
         kept = self._last_arrivals
         self.rate_qps = arrival_rate_qps(
             self._arrived_since_tick,
@@ -138,16 +140,40 @@ class Router:
         )
         self._arrived_since_tick = 0
         self._ticked_ns = now_ns
-        gear = gear_in_force(
-            self._tables.meter,
+        tables = self._tables
+        self.load = metered_load(tables.meter, self.rate_qps, self.waiting, tables.alpha)
+        asked = gear_asked_for(
+            tables.meter,
             self.gear,
-            self.rate_qps,
-            self.waiting,
+            self.load,
             self._longest_first_stage_queue(),
-            self._tables.alpha,
+            tables.alpha,
             self._range_starts,
-            self._tables.gears,
+            tables.gears,
         )
+        gear, self._eased_ticks = gear_in_force(
+            self.gear, asked, self._eased_ticks, self.load, self._range_starts, tables.upshift_margin
+        )
+        if gear != self.gear and not self.pinned:
+            self._shift(gear, now_ns)
+
+    def pin(self, gear: int, now_ns: int) -> None:
+        """Keep `gear` in force, whatever the load."""
+        self.pinned = True
+        if gear != self.gear:
+            self._shift(gear, now_ns)
+
+    def free(self) -> None:
+        """Let the load choose the gear again, from the next tick on."""
+        self.pinned = False
+
+    def take_meter(self, before: "Router", now_ns: int) -> None:
+        """Go on with what `before` has metered, in the gear of its arrivals; what waits there does not count."""
+        self._last_arrivals = before._last_arrivals.copy()
+        self._arrived_since_tick, self._ticked_ns = before._arrived_since_tick, before._ticked_ns
+        self.rate_qps = self.load = before.rate_qps
+        tables = self._tables
+        gear = gear_asked_for(tables.meter, 0, self.load, 0, tables.alpha, self._range_starts, tables.gears)
         if gear != self.gear:
             self._shift(gear, now_ns)
 
@@ -235,6 +261,10 @@ class Router:
         """Samples that wait for each replica."""
         return [len(queue) for queue in self._queues]
 
+    def running_lengths(self) -> list[int]:
+        """Samples without a result in the batch that each replica runs."""
+        return [len(samples) for samples in self._running]
+
     # Steps.
 
     def _next_model(self, sample: Sample) -> int:
@@ -315,7 +345,7 @@ class Router:
         self._start(replica, samples, reason)
 
     def _shift(self, gear: int, now_ns: int) -> None:
-        before, self.gear = self.gear, gear
+        before, self.gear, self._eased_ticks = self.gear, gear, 0
         self._share_turns()
         self._write(now_ns, Decision.SHIFT, before, gear, 0)
         if self._shifted is not None:

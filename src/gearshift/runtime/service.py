@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
-from gearshift.errors import NotReady, QueueFull
+from gearshift.errors import NotReady, QueueFull, require
 from gearshift.model import Arrays
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics, NoMetrics
@@ -24,6 +24,7 @@ from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.fine_timer import FineTimer
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.router import Router
+from gearshift.runtime.status import ServedPlan, State, Status, shift_facts, status_of
 
 STOPPED = "the server stopped before this request was answered; send it again"
 
@@ -95,7 +96,7 @@ class Service:
         self._tick_timer, self._wake_timer = FineTimer(loop, self._tick), FineTimer(loop, self._wake)
         self._tick_timer.start()
         self._wake_timer.start()
-        self._metrics.watch(self.router, self, last_gear=self._tables.gears - 1)
+        self._watch()
         self._accepting = True
         self._arm_tick()
         self._journal.write("ready", replicas=len(self._tables.replica_ids))
@@ -106,8 +107,7 @@ class Service:
 
     async def drain(self, longest_s: float) -> bool:
         """Refuse new requests and answer the accepted ones; after `longest_s` the rest fail, and it returns False."""
-        self.stop_accepting()
-        self._journal.write("drain", unanswered=len(self._open))
+        self.drain_for_good()
         try:
             async with asyncio.timeout(longest_s):
                 await self._idle.wait()
@@ -136,6 +136,47 @@ class Service:
         """Whether requests are let in and every model has a replica."""
         models = {int(self._tables.replica_model[replica]) for replica in self._ready_replicas}
         return self._accepting and len(models) == len(self._tables.models)
+
+    # Operators -------------------------------------------------------------------------------------------------------
+
+    def status(self, plan: ServedPlan) -> Status:
+        """What it is doing; it serves `plan`."""
+        stopped: State = "starting" if self._tick_timer is None else "draining"
+        return status_of(
+            plan,
+            self._tables,
+            self.router,
+            state="serving" if self._accepting else stopped,
+            uptime_s=self._clock.now_ns() / NS_PER_S,
+            ready=self._ready_replicas,
+            open_requests=len(self._open),
+            held_bytes=self._held_bytes,
+        )
+
+    def pin_gear(self, gear: int) -> None:
+        """Keep `gear` in force until it is freed; raises `InvalidInput` where the plan has no such gear."""
+        last = self._tables.gears - 1
+        require(0 <= gear <= last, f"there is no gear {gear}", remedy=f"pin one from 0 to {last}")
+        self._journal.write("pin", gear=gear)
+        self.router.pin(gear, self._clock.now_ns())
+        self._arm_wake()
+
+    def free_gear(self) -> None:
+        """Let the load choose the gear again."""
+        self._journal.write("free", gear=self.router.gear)
+        self.router.free()
+
+    def drain_for_good(self) -> None:
+        """Refuse new requests from now on; those accepted are answered, however long that takes."""
+        self._journal.write("drain", unanswered=len(self._open))
+        self.stop_accepting()
+
+    def take_over_from(self, before: "Service") -> None:
+        """Count in the metrics of `before`, and begin with the gear of its metered load; both need the same clock."""
+        self._metrics = before._metrics
+        self._watch()
+        self.router.take_meter(before.router, self._clock.now_ns())
+        self._arm_wake()
 
     # Requests --------------------------------------------------------------------------------------------------------
 
@@ -285,10 +326,6 @@ class Service:
         self._metrics.batch_started(model, len(samples), reason)
         self._backend.run(Batch(next(self._batch_ids), replica, samples))
 
-    def _devices_of(self, replica: int) -> list[str]:
-        begin, end = self._tables.spans_begin[replica], self._tables.spans_begin[replica + 1]
-        return [self._tables.device_ids[device] for device in self._tables.spans[begin:end]]
-
     def _answered(self, sample: Sample) -> None:
         opened = self._open.get(sample.request.id)
         if opened is None:
@@ -301,9 +338,7 @@ class Service:
             self.router.withdraw(opened.samples)
 
     def _shifted(self, before: int, after: int) -> None:
-        self._journal.write(
-            "shift", before=before, after=after, rate_qps=round(self.router.rate_qps, 3), waiting=self.router.waiting
-        )
+        self._journal.write("shift", **shift_facts(self.router, before, after))
 
     # What the backend reports ----------------------------------------------------------------------------------------
 
@@ -331,7 +366,7 @@ class Service:
         now_ns = self._clock.now_ns()
         model = self._tables.models[self._tables.replica_model[batch.replica]]
         run_ns = now_ns - self._started_ns.pop(batch.replica, now_ns)
-        self._metrics.batch_finished(model, self._devices_of(batch.replica), run_ns / NS_PER_S)
+        self._metrics.batch_finished(model, self._tables.devices_of(batch.replica), run_ns / NS_PER_S)
         self.router.batch_finished(batch.replica, now_ns)
         self._arm_wake()
 
@@ -355,6 +390,12 @@ class Service:
         self._journal.write("replica_ready", replica=self._tables.replica_ids[replica])
         self.router.replica_ready(replica, self._clock.now_ns())
         self._arm_wake()
+
+    def _watch(self) -> None:
+        """Have the metrics tell of this service."""
+        self._metrics.watch(self.router, self, last_gear=self._tables.gears - 1)
+        for replica in range(len(self._tables.replica_ids)):
+            self._tell_replicas(replica)
 
     def _tell_replicas(self, replica: int) -> None:
         model = self._tables.replica_model[replica]

@@ -29,8 +29,9 @@ from gearshift.runtime.measure import FrontEndTime
 from gearshift.runtime.service import Service
 from gearshift.serving.http import Application
 from gearshift.serving.http_client import HttpClient
-from gearshift.serving.serve import bound_socket, http_server
+from gearshift.serving.serve import http_server
 from gearshift.serving.settings import ServerSettings
+from gearshift.serving.sockets import bound_socket
 from gearshift.serving.sources import inputs_body
 
 OPERATOR = "beside"

@@ -19,6 +19,7 @@ from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service import Service
 from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.serving import v2
+from gearshift.serving.control import Control
 from gearshift.serving.exchange import REQUEST_ID, Exchange
 from gearshift.serving.grpc_tensors import encode_answer, parse_request
 from gearshift.serving.keys import Keys
@@ -54,7 +55,7 @@ class GrpcServer:
 
     def __init__(
         self,
-        service: Service,
+        control: Control,
         operator: str,
         *,
         inputs: Sequence[TensorSpec],
@@ -65,13 +66,17 @@ class GrpcServer:
         keys: Keys | None,
         tracing: Tracing | None = None,
     ) -> None:
-        self._service, self._operator = service, operator
+        self._control, self._operator = control, operator
         self._inputs, self._outputs = inputs, outputs
         self._specs = {spec.name: spec for spec in inputs}
         self._output_names = tuple(spec.name for spec in outputs)
         self._settings, self._limits, self._metrics, self._keys = settings, limits, metrics, keys
         self._tracing = tracing
         self._server: Any = None
+
+    @property
+    def _service(self) -> Service:
+        return self._control.service
 
     async def start(self) -> int:
         """Listen, and answer on which port; raises `InvalidInput` where that cannot be used."""
@@ -146,7 +151,7 @@ class GrpcServer:
             self._check_model(message.model_name, message.model_version)
             exchange.offer(message.id)
             request = parse_request(message, self._specs, self._output_names, self._limits)
-        answer = await self._service.infer(
+        answer = await self._control.infer(
             request.inputs,
             priority=request.priority,
             deadline_ns=self._deadline_ns(context, request.timeout_us),

@@ -11,10 +11,13 @@ from gearshift.observability.metrics import CONTENT_TYPE, Metrics, NoMetrics
 from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service import Service
+from gearshift.runtime.status import ServedPlan
 from gearshift.serving import compression, openapi, v2, v2_json
+from gearshift.serving import control as operators
 from gearshift.serving.connection import CONNECTION, Connection
 from gearshift.serving.exchange import REQUEST_ID, Exchange
 from gearshift.serving.keys import Keys
+from gearshift.serving.swap import SwapBody, Swaps
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -59,8 +62,11 @@ class Application:
         metrics: Metrics | NoMetrics | None = None,
         keys: Keys | None = None,
         tracing: Tracing | None = None,
+        control: operators.Control | None = None,
+        swaps: Swaps | None = None,
     ) -> None:
-        self._service, self._operator = service, operator
+        self._control = control or operators.Control(service, ServedPlan(path="", sha256=""))
+        self._operator, self._swaps = operator, swaps
         self._inputs = {spec.name: spec for spec in inputs}
         self._output_names = tuple(spec.name for spec in outputs)
         self._largest_body_bytes = largest_body_bytes
@@ -73,6 +79,9 @@ class Application:
         self._description = v2_json.encode(openapi.describe(operator, inputs, outputs, locked=keys is not None))
         self._posts: dict[str, Callable[[Message, Receive, Send], Awaitable[None]]] = {
             "/v2/repository/index": self._post_index,
+            operators.GEAR_PATH: self._post_gear,
+            operators.DRAIN_PATH: self._post_drain,
+            operators.SWAP_PATH: self._post_swap,
         }
         self._gets: dict[str, Callable[[Send], Awaitable[None]]] = {
             "/v2": self._get_server,
@@ -83,6 +92,7 @@ class Application:
             "/metrics": self._get_metrics,
             "/openapi.json": self._get_description,
             "/v2/models/stats": self._get_statistics,
+            operators.STATUS_PATH: self._get_status,
         }
         model = f"/v2/models/{operator}"
         for path in (model, f"{model}/versions/{v2.MODEL_VERSION}"):
@@ -93,6 +103,10 @@ class Application:
                 f"{path}/config": self._get_config,
                 f"{path}/stats": self._get_statistics,
             }
+
+    @property
+    def _service(self) -> Service:
+        return self._control.service
 
     @property
     def paths(self) -> dict[str, str]:
@@ -140,7 +154,9 @@ class Application:
 
     async def _route(self, scope: Message, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
-        if self._keys is not None and path not in OPEN_PATHS:
+        if path in operators.ADMINISTRATION:
+            operators.require_operator(self._keys, scope, dict(scope["headers"]))
+        elif self._keys is not None and path not in OPEN_PATHS:
             self._require_key(self._keys, path, scope["headers"])
         post = self._posts.get(path)
         if post is not None:
@@ -197,7 +213,7 @@ class Application:
         if connection is not None:
             connection.on_gone = asyncio.current_task()
         try:
-            answer = await self._service.infer(
+            answer = await self._control.infer(
                 request.inputs,
                 priority=request.priority,
                 deadline_ns=deadline_ns,
@@ -247,6 +263,23 @@ class Application:
         ready_only = v2_json.wants_ready_only(await _read_body(receive, LARGEST_INDEX_BODY_BYTES, None))
         index = v2.repository_index(self._operator, self._service.ready, ready_only=ready_only)
         await _respond(send, 200, v2_json.encode(index))
+
+    async def _get_status(self, send: Send) -> None:
+        await _respond(send, 200, v2_json.encode(self._control.status()))
+
+    async def _post_gear(self, scope: Message, receive: Receive, send: Send) -> None:
+        body = await _read_body(receive, operators.LARGEST_BODY_BYTES, None)
+        await _respond(send, 200, v2_json.encode(self._control.pin_or_free(body)))
+
+    async def _post_drain(self, scope: Message, receive: Receive, send: Send) -> None:
+        await _read_body(receive, operators.LARGEST_BODY_BYTES, None)
+        await _respond(send, 200, v2_json.encode(self._control.drain()))
+
+    async def _post_swap(self, scope: Message, receive: Receive, send: Send) -> None:
+        asked = operators.decode(await _read_body(receive, operators.LARGEST_BODY_BYTES, None), SwapBody)
+        if self._swaps is None:
+            raise InvalidInput("this server cannot change its plan", remedy="use `gearshift serve`")
+        await _respond(send, 200, v2_json.encode(await self._swaps.swap(asked)))
 
     async def _get_description(self, send: Send) -> None:
         await _respond(send, 200, self._description)

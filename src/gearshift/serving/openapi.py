@@ -8,6 +8,9 @@ from msgspec import UNSET, UnsetType
 
 from gearshift import __version__
 from gearshift.model import DATATYPES, TensorSpec
+from gearshift.runtime.status import Status
+from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, GearBody
+from gearshift.serving.swap import SwapBody, SwapResult
 from gearshift.serving.v2 import MODEL_VERSION, ROW_FACTS
 from gearshift.serving.v2_json import IndexBody, InferBody
 
@@ -161,7 +164,7 @@ class InferAnswer(msgspec.Struct):
 
 BODIES = (
     InferBody, InferAnswer, IndexBody, IndexEntry, Error, Live, Ready, ServerMetadata, ModelMetadata,
-    ModelConfiguration, Statistics,
+    ModelConfiguration, Statistics, Status, GearBody, SwapBody, SwapResult,
 )  # fmt: skip
 
 
@@ -212,6 +215,10 @@ def _paths(operator: str, locked: bool) -> Schema:
         "/openapi.json": _get("This description", None, content_type="application/json"),
         "/v2/models/stats": statistics,
         "/v2/repository/index": _post("The operators and their state", IndexBody, array_of=IndexEntry),
+        STATUS_PATH: _get("What the server is doing", Status),
+        GEAR_PATH: _administration("Keep a gear, or let the load choose again", GearBody, locked=locked),
+        DRAIN_PATH: _administration("Refuse new requests for good, and answer those accepted", None, locked=locked),
+        SWAP_PATH: _swap(locked),
     }
     model = f"/v2/models/{operator}"
     for path in (model, f"{model}/versions/{MODEL_VERSION}"):
@@ -256,6 +263,31 @@ def _post(summary: str, body: type[msgspec.Struct], *, array_of: type[msgspec.St
     }
     content = {"application/json": {"schema": _reference(body)}}
     return {"post": {"summary": summary, "requestBody": {"content": content}, "responses": responses}}
+
+
+def _swap(locked: bool) -> Schema:
+    swap = _administration("Put another plan in force", SwapBody, answer=SwapResult, locked=locked)
+    swap["post"]["responses"] |= {
+        "409": _response("The plan before goes on, or another swap is under way", Error),
+        "503": _response("The server is starting or ending", Error, headers=RETRY_AFTER),
+    }
+    return swap
+
+
+def _administration(
+    summary: str, body: type[msgspec.Struct] | None, *, answer: type[msgspec.Struct] = Status, locked: bool
+) -> Schema:
+    """What operators alone may do."""
+    operation: Schema = {
+        "summary": summary,
+        "responses": {"200": _response(summary, answer), "413": _response("The body is too large", Error)},
+    }
+    if body is not None:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _reference(body)}}}
+        operation["responses"]["400"] = _response("The body makes no sense", Error)
+    if not locked:
+        operation["responses"]["403"] = _response("Without keys, only from the server's own machine", Error)
+    return {"post": operation}
 
 
 def _refused(summary: str) -> Schema:

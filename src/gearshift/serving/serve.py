@@ -1,25 +1,26 @@
 """`serve`: a plan is read, its models are loaded, requests are answered, and the end is orderly."""
 
 import asyncio
-import errno
 import gc
-import ipaddress
 import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 
-from gearshift.clock import to_ns
+from gearshift.clock import Clock, WallClock, to_ns
 from gearshift.config import Project, project_file, read_project
 from gearshift.errors import InvalidInput, require
 from gearshift.extras import load_extra
+from gearshift.files import read_bytes
 from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
 from gearshift.observability.journal import Journal, NoJournal
@@ -33,14 +34,18 @@ from gearshift.profiles.run_times import run_times_ns
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
-from gearshift.runtime.backends.local import LocalBackend, assign_cores, router_cores
+from gearshift.runtime.backends.local import LocalBackend, assign_cores, available_cores, router_cores
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import Service
+from gearshift.runtime.status import ServedPlan
 from gearshift.serving.connection import connection_class
+from gearshift.serving.control import Control
 from gearshift.serving.http import Application
 from gearshift.serving.keys import Keys, read_keys
 from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.settings import ServerSettings
+from gearshift.serving.sockets import BACKLOG, bound_socket, is_loopback
+from gearshift.serving.swap import Swaps
 from gearshift.serving.tls import require_certificate
 from gearshift.serving.v2 import Limits
 
@@ -50,7 +55,6 @@ if TYPE_CHECKING:
 BackendKind = Literal["local", "emulated"]
 Say = Callable[[str], None]
 
-BACKLOG = 2048
 LONGEST_END_S = 5
 """For what is left of HTTP when all accepted requests are answered or have failed."""
 
@@ -80,7 +84,12 @@ def serve(
     a profile, a port, keys or a certificate that cannot be used, `ModelFailed` for a model that cannot be loaded;
     nothing is left running.
     """
-    task = read_task(plan_path, backend, profile_path=profile_path, project_path=project_path)
+    read = partial(
+        read_task, backend=backend, profile_path=profile_path, project_path=project_path, available=available_cores()
+    )
+    task = read(plan_path)
+    if settings.plans is not None:
+        require(Path(settings.plans).is_dir(), "no such folder", where=settings.plans, remedy="make it, for plans")
     keys = read_keys(settings.api_keys, settings.admin_keys)
     if settings.tls_certificate is not None and settings.tls_key is not None:
         require_certificate(settings.tls_certificate, settings.tls_key)
@@ -93,7 +102,7 @@ def serve(
             journal.write("start", plan=str(plan_path), backend=backend)
             if settings.api_keys is None and not is_loopback(sock):
                 log.warning(OPEN_TO_ALL)
-            return _run(_main(task, settings, keys, journal, sock, say, tracing))
+            return _run(_main(task, read, settings, keys, journal, sock, say, tracing))
         finally:
             journal.close()
 
@@ -105,9 +114,11 @@ def serve(
 class ServingTask:
     """A plan and all that serving it needs.
 
-    `device_cores` are the devices' processors, `router_cores` those left to this process.
+    `served` names the plan's file; `device_cores` are the devices' processors, `router_cores` those left to this
+    process.
     """
 
+    served: ServedPlan
     plan: GearPlan
     tables: PlanTables
     profile: Profile
@@ -151,6 +162,9 @@ class ServingTask:
         return run_ns
 
 
+Read = Callable[[Path], ServingTask]
+
+
 def longest_remote_s(project: Project) -> float:
     """How long a worker may wait for endpoints, in which their samples fail and it lives on: twice the longest."""
     waits_s = [2 * model.remote.longest_s for model in project.models.values() if model.remote is not None]
@@ -158,10 +172,19 @@ def longest_remote_s(project: Project) -> float:
 
 
 def read_task(
-    plan_path: Path, backend: BackendKind, *, profile_path: Path | None = None, project_path: Path | None = None
+    plan_path: Path,
+    backend: BackendKind,
+    *,
+    profile_path: Path | None = None,
+    project_path: Path | None = None,
+    available: Sequence[int] | None = None,
 ) -> ServingTask:
-    """The plan with its profile and project; raises `InvalidInput` where one is missing or does not fit."""
+    """The plan with its profile and project, on the `available` processors (by default all of this process).
+
+    Raises `InvalidInput` where one is missing or does not fit.
+    """
     plan = read_plan(plan_path)
+    served = ServedPlan(path=str(plan_path), sha256=sha256(read_bytes(plan_path)).hexdigest())
     tables = plan_tables(plan, only_operator(plan))
     folder = profile_path or plan_path.parent / plan.profile.path
     profile = read_profile(folder, remedy=NAME_IT)
@@ -173,6 +196,7 @@ def read_task(
     )
     if backend == "emulated":
         return ServingTask(
+            served=served,
             plan=plan,
             tables=tables,
             profile=profile,
@@ -184,6 +208,7 @@ def read_task(
             router_cores=None,
         )
     return ServingTask(
+        served=served,
         plan=plan,
         tables=tables,
         profile=profile,
@@ -191,8 +216,8 @@ def read_task(
         project=_project(folder, profile, project_path),
         inputs=profile.inputs,
         outputs=profile.outputs,
-        device_cores=assign_cores(plan.hardware),
-        router_cores=router_cores(plan.hardware),
+        device_cores=assign_cores(plan.hardware, available),
+        router_cores=router_cores(plan.hardware, available),
     )
 
 
@@ -209,33 +234,6 @@ def _project(folder: Path, profile: Profile, given: Path | None) -> Path:
 
 
 # The process ---------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens nowhere yet but holds its port; raises `InvalidInput` where it is in use."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise InvalidInput(f"host {host!r} cannot be used ({error.strerror})", remedy="choose another") from None
-    with sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind(address)
-            sock.listen(BACKLOG)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise InvalidInput(f"port {port} of {host} is in use", remedy="choose another with --port") from None
-            raise InvalidInput(
-                f"port {port} of {host} cannot be used ({error.strerror})", remedy="choose another with --port"
-            ) from None
-        yield sock
-
-
-def is_loopback(sock: socket.socket) -> bool:
-    """Whether a bound socket is reached from this machine alone."""
-    return ipaddress.ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback
 
 
 @contextmanager
@@ -261,6 +259,7 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
 
 async def _main(
     task: ServingTask,
+    read: Read,
     settings: ServerSettings,
     keys: Keys | None,
     journal: Journal | NoJournal,
@@ -268,7 +267,7 @@ async def _main(
     say: Say,
     tracing: Tracing | None,
 ) -> int:
-    return await ServerProcess(task, settings, keys, journal, sock, say, tracing).main()
+    return await ServerProcess(task, read, settings, keys, journal, sock, say, tracing).main()
 
 
 class _HttpServer(uvicorn.Server):
@@ -283,8 +282,9 @@ class _HttpServer(uvicorn.Server):
 def make_service(
     task: ServingTask,
     settings: ServerSettings,
-    metrics: Metrics,
+    metrics: Metrics | None,
     journal: Journal | NoJournal,
+    clock: Clock | None = None,
 ) -> Service:
     """The service of a plan with its backend, not started."""
     operator = task.plan.operators[task.tables.operator]
@@ -296,6 +296,7 @@ def make_service(
         default_priority=operator.default_priority,
         default_deadline_s=operator.objective.latency_s,
         recovery=task.make_recovery(settings),
+        clock=clock,
         metrics=metrics,
         journal=journal,
     )
@@ -307,6 +308,7 @@ class ServerProcess:
     def __init__(
         self,
         task: ServingTask,
+        read: Read,
         settings: ServerSettings,
         keys: Keys | None,
         journal: Journal | NoJournal,
@@ -315,8 +317,22 @@ class ServerProcess:
         tracing: Tracing | None = None,
     ) -> None:
         self._task, self._settings, self._sock, self._say = task, settings, sock, say
-        metrics = Metrics()
-        self._service = make_service(task, settings, metrics, journal)
+        clock, metrics = WallClock(), Metrics()
+
+        def make(task: ServingTask, journal: Journal | NoJournal) -> Service:
+            return make_service(task, settings, None, journal, clock)
+
+        self._service = make_service(task, settings, metrics, journal, clock)
+        control = Control(self._service, task.served)
+        self._swaps = Swaps(
+            control,
+            plans=None if settings.plans is None else Path(settings.plans),
+            task=task,
+            read=read,
+            make=make,
+            metrics=metrics,
+            journal=journal,
+        )
         application = Application(
             self._service,
             task.tables.operator,
@@ -327,10 +343,12 @@ class ServerProcess:
             metrics=metrics,
             keys=keys,
             tracing=tracing,
+            control=control,
+            swaps=self._swaps,
         )
         self._http = http_server(application, settings)
         self._grpc = (
-            None if settings.grpc_port is None else grpc_server(self._service, task, settings, metrics, keys, tracing)
+            None if settings.grpc_port is None else grpc_server(control, task, settings, metrics, keys, tracing)
         )
         self._grpc_port = 0
         self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
@@ -352,10 +370,10 @@ class ServerProcess:
             await self._first_signal.wait()
             for server in self._http.servers:
                 server.close()
-            drained = await _done_before(self._service.drain(self._settings.drain_s), self._second_signal)
+            drained = await _done_before(self._swaps.drain(self._settings.drain_s), self._second_signal)
             return 0 if drained else 1
         finally:
-            await self._service.stop()
+            await self._swaps.stop()
             self._http.should_exit = True
             self._http.force_exit = self._second_signal.is_set()
             if self._grpc is not None:
@@ -424,7 +442,7 @@ def http_server(application: Application, settings: ServerSettings) -> uvicorn.S
 
 
 def grpc_server(
-    service: Service,
+    control: Control,
     task: ServingTask,
     settings: ServerSettings,
     metrics: Metrics,
@@ -436,7 +454,7 @@ def grpc_server(
     from gearshift.serving.grpc_server import GrpcServer
 
     return GrpcServer(
-        service,
+        control,
         task.tables.operator,
         inputs=task.inputs,
         outputs=task.outputs,

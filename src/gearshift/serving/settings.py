@@ -58,6 +58,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     api_keys: Annotated[str | None, _help("A file of API keys, one per line; requests without one are refused.")] = None
     admin_keys: Annotated[str | None, _help("A file of keys that administration needs in place of API keys.")] = None
+    plans: Annotated[str | None, _help("A folder of plans that may be swapped in while serving.")] = None
     tls_certificate: Annotated[str | None, _help("A PEM file of the certificate chain, to serve HTTPS.")] = None
     tls_key: Annotated[str | None, _help("A PEM file of the certificate's key.")] = None
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gearshift.errors import (
     DeadlinePassed,
+    Forbidden,
     GearshiftError,
     InvalidInput,
     NoAccess,
@@ -21,6 +22,7 @@ from gearshift.errors import (
     NotReady,
     QueueFull,
     RequestFailed,
+    SwapFailed,
     TooLarge,
     UnknownModel,
     require,
@@ -32,7 +34,10 @@ from gearshift.serving.sources import json_tensor
 BINARY_EXTENSION = "binary_tensor_data"
 ERRORS: dict[int, type[GearshiftError]] = {
     error.http_status: error
-    for error in (InvalidInput, NoAccess, UnknownModel, TooLarge, QueueFull, NotReady, DeadlinePassed)
+    for error in (
+        *(InvalidInput, NoAccess, Forbidden, UnknownModel, SwapFailed),
+        *(TooLarge, QueueFull, NotReady, DeadlinePassed),
+    )
 }
 """What a status other than 200 raises; all others raise `RequestFailed`."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
@@ -76,7 +81,7 @@ class ClientProtocol:
         )
         self.url = url
         self.address = address_of(url)
-        self.tls = _tls(ca_file) if self.address.secure else None
+        self.tls = tls_context(ca_file) if self.address.secure else None
         self.longest_s, self.most_attempts = longest_s, most_attempts
         self._path = f"/v2/models/{quote(operator, safe='')}/infer"
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
@@ -121,7 +126,8 @@ class ClientProtocol:
         return HttpRequest("POST", self._path, b"".join([head, *buffers]), headers)
 
 
-def _tls(ca_file: Path | str | None) -> ssl.SSLContext:
+def tls_context(ca_file: Path | str | None) -> ssl.SSLContext:
+    """Whom to trust; raises `InvalidInput` where `ca_file` holds no certificates."""
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:  # an SSLError too

@@ -6,7 +6,8 @@ Read `runtime/router.py` first; each function here stands for the one of the sam
 from typing import Any, NamedTuple
 
 from gearshift import decisions
-from gearshift.policies import admission, batching, forwarding, gear_shift, load, order, routing
+from gearshift.policies import admission, batching, forwarding, gear_shift, order, routing
+from gearshift.policies import load as load_module
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
 from gearshift.simulator import queues as queues_module
 from gearshift.simulator.compiled import compiled, inlined
@@ -21,7 +22,9 @@ NOT_YET = batching.NOT_YET
 ROUTE, REFUSE, START = int(decisions.Decision.ROUTE), int(decisions.Decision.REFUSE), int(decisions.Decision.START)
 TAKE, ANSWERED, SHIFT = int(decisions.Decision.TAKE), int(decisions.Decision.ANSWER), int(decisions.Decision.SHIFT)
 
-arrival_rate_qps = inlined(load.arrival_rate_qps)
+arrival_rate_qps = inlined(load_module.arrival_rate_qps)
+metered_load = inlined(gear_shift.metered_load)
+gear_asked_for = inlined(gear_shift.gear_asked_for)
 gear_in_force = inlined(gear_shift.gear_in_force)
 choose_replica = inlined(routing.choose_replica)
 carry_turns = inlined(routing.carry_turns)
@@ -34,7 +37,8 @@ is_starving = queues_module.is_starving
 add, head, take = queues_module.add, queues_module.head, queues_module.take
 
 # Places in `State.numbers`.
-GEAR, WAITING, LOGGED, SHIFTS, NEXT_END_NS, NEXT_WAKE_NS, TOUCHED, DONE = range(8)
+NUMBERS = 9
+GEAR, WAITING, LOGGED, SHIFTS, NEXT_END_NS, NEXT_WAKE_NS, TOUCHED, DONE, EASED_TICKS = range(NUMBERS)
 
 
 class Plan(NamedTuple):
@@ -67,6 +71,7 @@ class Settings(NamedTuple):
     most_stages: int
     meter: int
     alpha: float
+    upshift_margin: float
     starvation_ns: int
     most_waiting: int
 
@@ -389,15 +394,23 @@ def run(
             rate_qps = arrival_rate_qps(metered - metered_at_tick, METER_WINDOW_NS, kept, oldest_ns, now_ns)
             metered_at_tick = metered
             longest = longest_first_stage_queue(plan, settings, state, q)
-            gear = gear_in_force(
+            load = metered_load(settings.meter, rate_qps, state.numbers[WAITING], settings.alpha)
+            asked = gear_asked_for(
                 settings.meter,
                 state.numbers[GEAR],
-                rate_qps,
-                state.numbers[WAITING],
+                load,
                 longest,
                 settings.alpha,
                 plan.range_starts,
                 plan.range_starts.shape[0],
+            )
+            gear, state.numbers[EASED_TICKS] = gear_in_force(
+                state.numbers[GEAR],
+                asked,
+                state.numbers[EASED_TICKS],
+                load,
+                plan.range_starts,
+                settings.upshift_margin,
             )
             out.arrived_in_gear[state.numbers[GEAR]] += arrived - arrived_at_tick
             arrived_at_tick = arrived

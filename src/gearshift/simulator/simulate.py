@@ -146,11 +146,12 @@ def simulate_tables(
         most_stages=tables.most_stages,
         meter=tables.meter,
         alpha=tables.alpha,
+        upshift_margin=tables.upshift_margin,
         starvation_ns=tables.starvation_ns,
         most_waiting=most_waiting,
     )
     blocks = -(-devices // kernel.BLOCK)
-    numbers = np.zeros(8, dtype=np.int64)
+    numbers = np.zeros(kernel.NUMBERS, dtype=np.int64)
     numbers[kernel.NEXT_END_NS] = numbers[kernel.NEXT_WAKE_NS] = kernel.NEVER_NS
     state = kernel.State(
         numbers=numbers,

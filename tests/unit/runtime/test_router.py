@@ -602,3 +602,84 @@ def test_queue_and_run_times_add_up_over_the_stages() -> None:
     bench.finish("a0", 10, certainty=0.0)
     bench.finish("b0", 17)
     assert (sample.queue_ns, sample.run_ns, sample.stage) == (3 * MS, 13 * MS, 1)
+
+
+# Pinned gears ---------------------------------------------------------------------------------------------------------
+
+PINNED = {"a0": "d0", "b0": "d0"}
+
+
+def a_then_b() -> GearPlan:
+    """`a b` up to 20 requests per second, `b` from there."""
+    gears = small_gear(PINNED, "a b", (0.5,), load=(0.0, 20.0)), small_gear(PINNED, "b", load=(20.0, None))
+    return small_plan(PINNED, *gears, upshift_margin=0.1)
+
+
+def test_a_pinned_gear_stays_whatever_the_load() -> None:
+    bench = Bench(a_then_b())
+    bench.router.pin(1, 0)
+    bench.router.tick(100 * MS)
+    assert bench.router.gear == 1
+    bench.router.pin(0, 150 * MS)
+    for i in range(40):
+        bench.arrive(i, ms=160)
+    bench.router.tick(200 * MS)
+    assert (bench.router.gear, bench.router.load > 20) == (0, True)
+
+
+def test_a_gear_that_is_freed_gives_way_at_the_next_tick() -> None:
+    bench = Bench(a_then_b())
+    bench.router.pin(1, 0)
+    bench.router.free()
+    assert bench.router.gear == 1
+    bench.router.tick(100 * MS)
+    assert bench.router.gear == 0
+
+
+def test_arrivals_begin_at_the_first_model_of_the_pinned_gear() -> None:
+    bench = Bench(a_then_b())
+    bench.router.pin(1, 0)
+    bench.arrive(0, ms=1)
+    assert bench.started == [("b0", [0])]
+
+
+def test_a_pin_to_another_gear_starts_what_may_start_there() -> None:
+    gears = (
+        small_gear(PINNED, "a", minimum=2, wait_ms=500, load=(0.0, 20.0)),
+        small_gear(PINNED, "a", load=(20.0, None)),
+    )
+    bench = Bench(small_plan(PINNED, *gears))
+    bench.arrive(0, ms=1)
+    assert bench.started == []
+    bench.router.pin(1, 2 * MS)
+    assert bench.started == [("a0", [0])]
+
+
+def test_the_router_tells_how_many_samples_run() -> None:
+    bench = Bench(a_then_b())
+    bench.arrive(0, 1, 2)
+    assert bench.router.running_lengths() == [3, 0]
+    bench.finish("a0", 5)
+    assert bench.router.running_lengths() == [0, 0]
+
+
+def test_a_router_that_takes_a_meter_over_begins_in_the_gear_of_its_arrivals() -> None:
+    before, after = Bench(a_then_b()), Bench(a_then_b())
+    for i in range(40):
+        before.arrive(i, ms=60 + i)
+    before.router.tick(100 * MS)
+    assert before.router.gear == 1
+    after.router.take_meter(before.router, 150 * MS)
+    assert (after.router.gear, after.router.rate_qps) == (1, before.router.rate_qps)
+    after.router.tick(200 * MS)
+    before.router.tick(200 * MS)
+    assert after.router.rate_qps == before.router.rate_qps > 0
+
+
+def test_what_waits_at_the_router_before_does_not_choose_the_gear_of_the_next() -> None:
+    before, after = Bench(a_then_b()), Bench(a_then_b())
+    before.arrive(*range(10), ms=10)
+    before.router.tick(10_000 * MS)
+    assert before.router.gear == 1
+    after.router.take_meter(before.router, 10_000 * MS)
+    assert after.router.gear == 0

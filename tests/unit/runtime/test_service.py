@@ -1,13 +1,16 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import uvloop
 
-from gearshift.errors import NotReady, QueueFull
+from gearshift.clock import NS_PER_S
+from gearshift.errors import InvalidInput, NotReady, QueueFull
+from gearshift.gear import GearPlan, LoadRange
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_tables import plan_tables
@@ -16,7 +19,8 @@ from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import STOPPED, Service
-from tests.little_task import little_plan, little_profile
+from gearshift.runtime.status import ServedPlan, Status
+from tests.little_task import little_plan, little_profile, two_gear_plan
 
 LONGEST_S = 20.0
 
@@ -25,14 +29,15 @@ def serve(
     use: Callable[[Service, Any], Awaitable[Any]],
     *,
     backend_class: type[EmulatedBackend] = EmulatedBackend,
+    plan: GearPlan | None = None,
     **options: Any,
 ) -> Any:
     """What `use` answers; the service is stopped afterwards."""
 
     async def main() -> Any:
-        plan = little_plan("")
-        tables = plan_tables(plan, "sums")
-        backend = backend_class(tables, plan, little_profile())
+        served = plan or little_plan("")
+        tables = plan_tables(served, "sums")
+        backend = backend_class(tables, served, little_profile())
         service = Service(tables, backend, **options)
         await service.start()
         try:
@@ -294,3 +299,110 @@ def test_the_journal_and_the_metrics_tell_what_happened(tmp_path):
     events = [json.loads(line)["event"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
     assert events == ["replica_ready", "replica_ready", "ready", "replica_lost", "stop"]
     assert '"how":"was lost on purpose"' in (tmp_path / "journal.jsonl").read_text()
+
+
+# Operators -----------------------------------------------------------------------------------------------------------
+
+PLAN = ServedPlan(path="plan.json", sha256="0" * 64)
+
+
+def shifts_in(journal: Journal, path: Path) -> list[dict[str, Any]]:
+    journal.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [line for line in lines if line["event"] == "shift"]
+
+
+def test_the_journal_says_why_each_shift_was_made(tmp_path):
+    journal = Journal(tmp_path / "journal.jsonl")
+
+    async def use(service: Service, _: EmulatedBackend) -> None:
+        for _ in range(40):
+            await service.infer(samples(0))
+        service.router.tick(service.now_ns() + NS_PER_S // 10)
+        service.router.tick(service.now_ns() + 100 * NS_PER_S)
+        service.pin_gear(1)
+        service.free_gear()
+        service.router.tick(service.now_ns() + 200 * NS_PER_S)
+
+    serve(use, journal=journal, plan=two_gear_plan(""))
+    shifts = [
+        (s["before"], s["after"], s["direction"], s["reason"]) for s in shifts_in(journal, tmp_path / "journal.jsonl")
+    ]
+    assert shifts == [
+        (0, 1, "downshift", "rate"),
+        (1, 0, "upshift", "rate"),
+        (0, 1, "downshift", "pin"),
+        (1, 0, "upshift", "rate"),
+    ]
+
+
+def test_the_journal_tells_a_backlog_from_a_rate(tmp_path):
+    journal = Journal(tmp_path / "journal.jsonl")
+
+    async def use(service: Service, _: EmulatedBackend) -> None:
+        requests = [asyncio.create_task(service.infer(samples(0))) for _ in range(50)]
+        await asyncio.sleep(0)
+        service.router.tick(service.now_ns())
+        await asyncio.gather(*requests)
+
+    serve(use, journal=journal, plan=two_gear_plan("", alpha=1000.0))
+    first = shifts_in(journal, tmp_path / "journal.jsonl")[0]
+    assert (first["before"], first["after"], first["reason"]) == (0, 1, "backlog")
+    assert first["load"] == 1000.0 * first["waiting"] > first["rate_qps"]
+
+
+def test_the_status_says_what_runs_and_what_waits():
+    async def use(service: Service, backend: EmulatedBackend) -> tuple[Status, Status, Status]:
+        idle = service.status(PLAN)
+        requests = [asyncio.create_task(service.infer(samples(0, 2, 4, 6), payload_bytes=100)) for _ in range(3)]
+        await asyncio.sleep(0)
+        busy = service.status(PLAN)
+        await asyncio.gather(*requests)
+        backend.lose(0)
+        service.drain_for_good()
+        return idle, busy, service.status(PLAN)
+
+    idle, busy, ended = serve(use)
+    assert (idle.state, idle.waiting, idle.open_requests, idle.held_bytes) == ("serving", 0, 0, 0)
+    assert (idle.plan, idle.operator, idle.gear, idle.pinned) == (PLAN, "sums", 0, False)
+    assert (idle.load_range, idle.cascade.models) == (LoadRange(from_=0), ("small", "large"))
+    assert [(r.id, r.model, r.devices, r.ready) for r in idle.replicas] == [
+        ("large-0", "large", ["cpu-0"], True),
+        ("small-0", "small", ["cpu-0"], True),
+    ]
+    assert [(r.waiting, r.running) for r in busy.replicas] == [(0, 0), (8, 4)]
+    assert (busy.waiting, busy.open_requests, busy.held_bytes) == (8, 3, 300)
+    assert busy.uptime_s >= idle.uptime_s > 0
+    assert (ended.state, [r.ready for r in ended.replicas]) == ("draining", [False, True])
+
+
+def test_a_service_that_loads_its_models_is_starting():
+    plan = little_plan("")
+    tables = plan_tables(plan, "sums")
+    service = Service(tables, EmulatedBackend(tables, plan, little_profile()))
+    assert service.status(PLAN).state == "starting"
+
+
+def test_a_gear_that_the_plan_lacks_cannot_be_pinned(tmp_path):
+    journal = Journal(tmp_path / "journal.jsonl")
+
+    async def use(service: Service, _: EmulatedBackend) -> None:
+        for gear in (-1, 2, 1 << 70):
+            with pytest.raises(InvalidInput, match=f"there is no gear {gear}; pin one from 0 to 1"):
+                service.pin_gear(gear)
+        assert not service.status(PLAN).pinned
+
+    serve(use, journal=journal, plan=two_gear_plan(""))
+    journal.close()
+    assert '"pin"' not in (tmp_path / "journal.jsonl").read_text()
+
+
+def test_what_waits_is_answered_in_a_pinned_gear():
+    async def use(service: Service, _: EmulatedBackend) -> Answer:
+        request = asyncio.create_task(service.infer(samples(1)))
+        await asyncio.sleep(0)
+        service.pin_gear(1)
+        return await request
+
+    answer: Answer = serve(use, plan=two_gear_plan(""))
+    assert (answer.gear, answer.rows[0].model) == (1, "small")

@@ -54,6 +54,7 @@ class Server:
 
     def __init__(self, application: Application, service: Service, backend: RememberingBackend) -> None:
         self.application, self.service, self.backend = application, service, backend
+        self.client = "127.0.0.1"
 
     async def ask(
         self, method: str, path: str, body: bytes | list[bytes] = b"", headers: dict[str, str] | None = None
@@ -72,7 +73,8 @@ class Server:
 
         given = {"content-length": str(len(body))} if isinstance(body, bytes) else {}
         pairs = [(name.encode(), value.encode()) for name, value in (given | (headers or {})).items()]
-        await self.application({"type": "http", "method": method, "path": path, "headers": pairs}, receive, send)
+        scope = {"type": "http", "method": method, "path": path, "headers": pairs, "client": (self.client, 1)}
+        await self.application(scope, receive, send)
         answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return Response(sent[0]["status"], answered, b"".join(message["body"] for message in sent[1:]))
 

@@ -1,0 +1,20 @@
+"""`gearshift drain`."""
+
+from typing import Any
+
+import click
+
+from gearshift.cli.operating import server_options, show_status
+from gearshift.cli.output import Output, verb
+from gearshift.serving.control_client import Operator
+
+
+@click.command("drain", short_help="Have a server refuse new requests.")
+@server_options
+@verb
+def command(output: Output, url: str, **access: Any) -> None:
+    """Have the server at --url refuse new requests for good, and answer those it has accepted.
+
+    Its process goes on, not ready, until a signal ends it.  `gearshift status` tells how many requests are open.
+    """
+    show_status(output, url, Operator(url, **access).drain())

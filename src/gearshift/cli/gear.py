@@ -1,0 +1,24 @@
+"""`gearshift gear`."""
+
+from typing import Any
+
+import click
+
+from gearshift.cli.operating import server_options, show_status
+from gearshift.cli.output import Output, verb
+from gearshift.errors import require
+from gearshift.serving.control_client import Operator
+
+
+@click.command("gear", short_help="Keep a server in a gear, or let the load choose again.")
+@click.argument("what", type=click.Choice(["pin", "free"]))
+@click.argument("number", type=int, required=False)
+@server_options
+@verb
+def command(output: Output, what: str, number: int | None, url: str, **access: Any) -> None:
+    """Keep the server at --url in gear NUMBER (`pin NUMBER`), or let the load choose again (`free`).
+
+    Gear 0 is that of the lowest loads.  A pinned gear stays whatever the load, until it is freed or the server ends.
+    """
+    require((what == "pin") == (number is not None), "pin needs the number of a gear, and free none", where="gear")
+    show_status(output, url, Operator(url, **access).pin(number))

@@ -1,0 +1,47 @@
+"""What the verbs share that steer a running server."""
+
+from collections.abc import Callable
+
+import click
+
+from gearshift.cli.options import PATH
+from gearshift.cli.output import Output, table
+from gearshift.runtime.status import Status
+
+URL = "http://127.0.0.1:8000"
+
+Command = Callable[..., None]
+
+
+def server_options(function: Command) -> Command:
+    """`--url`, `--key-file` and `--ca-file`."""
+    for option in (
+        click.option("--ca-file", type=PATH, help="A PEM file of certificates to trust, beside the system's."),
+        click.option(
+            "--key-file",
+            type=PATH,
+            envvar="GEARSHIFT_KEY_FILE",
+            help="A file whose first key is sent.",
+        ),
+        click.option("--url", default=URL, envvar="GEARSHIFT_URL", show_default=True, help="The server."),
+    ):
+        function = option(function)
+    return function
+
+
+def show_status(output: Output, url: str, status: Status) -> None:
+    """The status as JSON and for people."""
+    output.json(status)
+    pinned = " (pinned)" if status.pinned else ""
+    output.say(f"{status.operator} at {url}: {status.state} for {status.uptime_s:.0f} s")
+    output.say(f"plan {status.plan.path} ({status.plan.sha256[:12]})")
+    output.say(f"gear {status.gear}{pinned} for load {status.load_range}: {status.cascade}")
+    output.say(
+        f"load {status.load:.4g}/s ({status.rate_qps:.4g}/s arrive), {status.waiting} samples wait, "
+        f"{status.open_requests} requests are open and hold {status.held_bytes} bytes"
+    )
+    rows = table("replicas", "replica", "model", "devices", "ready", "waiting", "running")
+    for one in status.replicas:
+        ready = "yes" if one.ready else "NO"
+        rows.add_row(one.id, one.model, " ".join(one.devices), ready, str(one.waiting), str(one.running))
+    output.show(rows)

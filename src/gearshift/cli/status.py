@@ -1,0 +1,17 @@
+"""`gearshift status`."""
+
+from typing import Any
+
+import click
+
+from gearshift.cli.operating import server_options, show_status
+from gearshift.cli.output import Output, verb
+from gearshift.serving.control_client import Operator
+
+
+@click.command("status", short_help="Say what a server is doing.")
+@server_options
+@verb
+def command(output: Output, url: str, **access: Any) -> None:
+    """Say what the server at --url is doing: load, gear, plan, replicas, and what it holds."""
+    show_status(output, url, Operator(url, **access).status())

@@ -1,0 +1,96 @@
+"""What operators ask of a server: what it is doing, a gear to keep, an end to new requests."""
+
+import ipaddress
+from collections.abc import Mapping, MutableMapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from gearshift.errors import Forbidden, InvalidInput
+from gearshift.model import Arrays
+from gearshift.request import Answer
+from gearshift.runtime.service import Service
+from gearshift.runtime.status import ServedPlan, Status
+from gearshift.serving.keys import Keys
+from gearshift.serving.shadow import Shadow
+
+STATUS_PATH = "/v2/gearshift/status"
+GEAR_PATH = "/v2/gearshift/gear"
+DRAIN_PATH = "/v2/gearshift/drain"
+SWAP_PATH = "/v2/gearshift/swap"
+ADMINISTRATION = frozenset({GEAR_PATH, DRAIN_PATH, SWAP_PATH})
+"""What needs a key of administration; without any keys, a client on this machine."""
+LARGEST_BODY_BYTES = 4096
+
+Body = TypeVar("Body")
+
+
+class GearBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The gear to keep whatever the load, or null to let the load choose again."""
+
+    pin: int | None
+
+
+class Control:
+    """The service in force and its plan, as operators see and steer them."""
+
+    def __init__(self, service: Service, plan: ServedPlan) -> None:
+        self.service, self.plan = service, plan
+        self.shadow: Shadow | None = None
+
+    async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
+        """As `Service.infer`, by the service in force; a shadow is offered a copy of what was answered."""
+        service = self.service
+        began_ns = service.now_ns()
+        answer = await service.infer(inputs, **asked)
+        if self.shadow is not None:
+            self.shadow.offer(inputs, answer, service.now_ns() - began_ns, asked.get("payload_bytes", 0))
+        return answer
+
+    def status(self) -> Status:
+        """What the service in force is doing."""
+        return self.service.status(self.plan)
+
+    def pin_or_free(self, body: bytes) -> Status:
+        """Pin or free the gear as `body`, a `GearBody`, says; raises `InvalidInput` where it makes no sense."""
+        asked = decode(body, GearBody)
+        if asked.pin is None:
+            self.service.free_gear()
+        else:
+            self.service.pin_gear(asked.pin)
+        return self.status()
+
+    def drain(self) -> Status:
+        """Refuse new requests for good; those accepted are answered."""
+        self.service.drain_for_good()
+        return self.status()
+
+
+def decode(body: bytes, kind: type[Body]) -> Body:
+    """The JSON `body` of an operator; raises `InvalidInput` where it is none of `kind`."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"the body does not fit: {error}", remedy="see /openapi.json") from None
+
+
+def require_operator(keys: Keys | None, scope: MutableMapping[str, Any], headers: Mapping[bytes, bytes]) -> None:
+    """Raise unless the request may steer the server: `NoAccess` without the key, `Forbidden` without keys from afar.
+
+    Without keys a page in a browser on this machine may not either; browsers say with `Origin` who sends.
+    """
+    if keys is not None:
+        keys.require_admin(headers)
+    elif not _is_local(scope.get("client")) or b"origin" in headers:
+        raise Forbidden(
+            "without keys only programs on the server's own machine may do this",
+            remedy="do it there, or serve with --admin-keys",
+        )
+
+
+def _is_local(client: tuple[str, int] | None) -> bool:
+    if client is None:
+        return False
+    address = ipaddress.ip_address(client[0].partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback

@@ -1,0 +1,110 @@
+"""A shadow: a plan that answers a copy of some requests beside the plan in force, whose answers alone are returned."""
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S
+from gearshift.errors import GearshiftError, QueueFull
+from gearshift.model import Arrays
+from gearshift.request import Answer
+from gearshift.result import LatencySummary, latency_summary
+from gearshift.runtime.service import Service
+
+MOST_OPEN = 64
+"""Copies that the shadow has at a time; further ones are left out, so that a slow shadow holds no memory."""
+MOST_COMPARED = 100_000
+GOLDEN_RATIO = (5**0.5 - 1) / 2
+"""Multiples of it fall evenly into every part of [0, 1) and never repeat, so that no rhythm of traffic is met."""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What a shadow answered beside the plan in force.
+
+    `agreement` is, by output, the share of the `rows` of both on which they agree; numbers that are not whole agree
+    within 1e-5 of each other.  `failed` copies had no answer; `skipped` ones were left out, as the shadow was behind.
+    Latencies, in seconds, are of the same requests; None without any.
+    """
+
+    requests: int
+    rows: int
+    agreement: dict[str, float]
+    failed: int
+    skipped: int
+    latency_in_force_s: LatencySummary | None
+    latency_shadow_s: LatencySummary | None
+
+
+class Shadow:
+    """Sends `service` a copy of the `share` of the requests that it is offered, evenly among them."""
+
+    def __init__(self, service: Service, share: float) -> None:
+        self._service, self._share = service, share
+        self._turn = 0.0
+        self._copies: set[asyncio.Task[None]] = set()
+        self._agreed: dict[str, int] = defaultdict(int)
+        self._rows = self._failed = self._skipped = 0
+        self._latencies_ns: list[tuple[int, int]] = []
+
+    def offer(self, inputs: Arrays, answer: Answer, took_ns: int, payload_bytes: int) -> None:
+        """A request that was answered within `took_ns`; failed ones are not copied."""
+        if answer.outcome == "failed" or len(self._latencies_ns) >= MOST_COMPARED:
+            return
+        self._turn = (self._turn + GOLDEN_RATIO) % 1
+        if self._turn >= self._share:
+            return
+        if len(self._copies) >= MOST_OPEN:
+            self._skipped += 1
+            return
+        copy = asyncio.get_running_loop().create_task(self._ask(inputs, answer, took_ns, payload_bytes))
+        self._copies.add(copy)
+        copy.add_done_callback(self._copies.discard)
+
+    async def finished(self) -> Comparison:
+        """How both compare, when all copies are answered."""
+        while self._copies:
+            await asyncio.wait(set(self._copies))
+        in_force_s, shadow_s = (np.array(self._latencies_ns, dtype=np.float64).reshape(-1, 2) / NS_PER_S).T
+        compared = len(self._latencies_ns)
+        return Comparison(
+            requests=compared,
+            rows=self._rows,
+            agreement={name: agreed / self._rows for name, agreed in self._agreed.items()},
+            failed=self._failed,
+            skipped=self._skipped,
+            latency_in_force_s=latency_summary(in_force_s) if compared else None,
+            latency_shadow_s=latency_summary(shadow_s) if compared else None,
+        )
+
+    async def _ask(self, inputs: Arrays, expected: Answer, took_ns: int, payload_bytes: int) -> None:
+        began_ns = self._service.now_ns()
+        try:
+            answer = await self._service.infer(inputs, payload_bytes=payload_bytes)
+        except QueueFull:
+            self._skipped += 1
+            return
+        except GearshiftError:
+            self._failed += 1
+            return
+        if answer.outcome == "failed":
+            self._failed += 1
+            return
+        self._latencies_ns.append((took_ns, self._service.now_ns() - began_ns))
+        self._rows += len(answer.rows)
+        ours: Any = answer.outputs
+        theirs: Any = expected.outputs
+        for name in {*ours, *theirs}:
+            self._agreed[name] += rows_agreed(theirs.get(name), ours.get(name))
+
+
+def rows_agreed(a: NDArray[Any] | None, b: NDArray[Any] | None) -> int:
+    """Rows on which two outputs agree; none where one is missing or their shapes differ."""
+    if a is None or b is None or a.shape != b.shape:
+        return 0
+    floating = a.dtype.kind == b.dtype.kind == "f"
+    same = np.isclose(a, b, rtol=1e-5, atol=1e-5, equal_nan=True) if floating else a == b
+    return int(np.count_nonzero(same.reshape(len(a), -1).all(axis=1)))
