@@ -49,8 +49,9 @@ def replay(
     """
     from gearshift.serving.in_process import InProcessTarget
     from gearshift.serving.replay import run_replay
-    from gearshift.serving.serve import pinned, read_task
+    from gearshift.serving.serve import pinned
     from gearshift.serving.targets import Sending
+    from gearshift.serving.task import read_task
 
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
     how = Sending(**sending)

@@ -21,10 +21,10 @@ from gearshift.model import Predicted, TensorSpec, spec_of
 from gearshift.profiles.measure import curve_from_timings, fit_overheads, records_from_answers, strongest_model
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.request import Request, Sample
+from gearshift.runtime.answers import rows_of, stack_results
 from gearshift.runtime.backends.local import assemble, assign_cores, router_cores, settle
 from gearshift.runtime.messages import Done, Load, ReplicaToLoad, Run
 from gearshift.runtime.remote.models import is_remote_model
-from gearshift.runtime.service import rows_of, stack_results
 from gearshift.runtime.worker_process import WorkerProcess
 
 LONGEST_LOAD_S = 600.0

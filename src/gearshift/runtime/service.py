@@ -2,13 +2,10 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NoReturn
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import NotReady, QueueFull, require
@@ -19,7 +16,8 @@ from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.admission import admits
 from gearshift.policies.load import METER_WINDOW_NS
-from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Outcome, Request, RowFacts, Sample
+from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, Sample
+from gearshift.runtime.answers import answer_of, rows_of
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.fine_timer import FineTimer
 from gearshift.runtime.recovery import Recovery
@@ -429,47 +427,3 @@ class Service:
         if self._armed_ns is None or due_ns < self._armed_ns:
             self._armed_ns = due_ns
             self._wake_timer.set(due_ns - self._clock.now_ns())
-
-
-# Rows and answers ----------------------------------------------------------------------------------------------------
-
-
-def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:
-    """Each row of `inputs` as arrays of one row."""
-    if rows == 1:
-        return [dict(inputs)]
-    return [{name: array[row : row + 1] for name, array in inputs.items()} for row in range(rows)]
-
-
-def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> Answer:
-    """The answer to a request all of whose samples are finished."""
-    queue_s = max(sample.queue_ns for sample in samples) / NS_PER_S
-    run_s = max(sample.run_ns for sample in samples) / NS_PER_S
-    errors = tuple(sample.error for sample in samples if sample.error)
-    if errors:
-        outcome: Outcome = "refused" if all(s.refused for s in samples if s.error) else "failed"
-        return Answer(outcome=outcome, reason=errors[0], errors=errors, gear=gear, queue_s=queue_s, run_s=run_s)
-    try:
-        outputs = stack_results(samples)
-    except (KeyError, ValueError):
-        reason = "the models of this cascade answer outputs of different names or shapes"
-        return Answer(outcome="failed", reason=reason, errors=(reason,), gear=gear, queue_s=queue_s, run_s=run_s)
-    rows = tuple(RowFacts(model=models[s.model], stage=s.stage, certainty=s.certainty) for s in samples)
-    reason = next((sample.degraded_by for sample in samples if sample.degraded_by), "")
-    return Answer(
-        outcome="degraded" if reason else "answered",
-        reason=reason,
-        rows=rows,
-        outputs=outputs,
-        gear=gear,
-        queue_s=queue_s,
-        run_s=run_s,
-    )
-
-
-def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:
-    """Results of one row each as outputs of n rows; raises where their names or shapes differ."""
-    results: list[dict[str, NDArray[Any]]] = [sample.result for sample in samples]  # type: ignore[misc]
-    if len(results) == 1:
-        return results[0]
-    return {name: np.concatenate([result[name] for result in results]) for name in results[0]}

@@ -10,9 +10,9 @@ from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.serving.counters import Counters, counters_in
-from gearshift.serving.serve import ServingTask, make_service
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.targets import MODEL, STAGE, Reply, Sending, answered_with
+from gearshift.serving.task import ServingTask, make_service
 
 
 class InProcessTarget:

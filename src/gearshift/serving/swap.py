@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,9 +17,7 @@ from gearshift.runtime.status import ServedPlan
 from gearshift.runtime.worker import zeros
 from gearshift.serving.control import Control
 from gearshift.serving.shadow import Comparison, Shadow
-
-if TYPE_CHECKING:
-    from gearshift.serving.serve import ServingTask
+from gearshift.serving.task import ServingTask
 
 PLAN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 LONGEST_TRIAL_S = 60.0
@@ -67,9 +64,9 @@ class Swaps:
         control: Control,
         *,
         plans: Path | None,
-        task: "ServingTask",
-        read: Callable[[Path], "ServingTask"],
-        make: Callable[["ServingTask", Journal | NoJournal], Service],
+        task: ServingTask,
+        read: Callable[[Path], ServingTask],
+        make: Callable[[ServingTask, Journal | NoJournal], Service],
         metrics: Metrics,
         journal: Journal | NoJournal,
     ) -> None:
@@ -152,7 +149,7 @@ class Swaps:
         self._journal.write("shadow", plan=asked.plan, **msgspec.to_builtins(comparison))
         return comparison
 
-    def _take_over(self, service: Service, task: "ServingTask") -> None:
+    def _take_over(self, service: Service, task: ServingTask) -> None:
         """From here on every request goes to the new service; nothing runs in between."""
         service.take_over_from(self._control.service)
         self._leaving = self._control.service
@@ -184,7 +181,7 @@ def plan_in(folder: Path, name: str) -> Path:
     return path
 
 
-def require_same_task(task: "ServingTask", served: "ServingTask", path: Path) -> None:
+def require_same_task(task: ServingTask, served: ServingTask, path: Path) -> None:
     """Raise `InvalidInput` unless both plans serve the same operator with the same tensors."""
     for what, new, old in (
         ("operator", task.tables.operator, served.tables.operator),
@@ -194,7 +191,7 @@ def require_same_task(task: "ServingTask", served: "ServingTask", path: Path) ->
         require(new == old, f"the plan serves other {what} than the one in force", where=path.name)
 
 
-async def _try(service: Service, task: "ServingTask") -> None:
+async def _try(service: Service, task: ServingTask) -> None:
     """Have the new service answer a request of zeros, with all replicas ready before it and after.
 
     A model may refuse zeros, as at the start of a server.
@@ -208,7 +205,7 @@ async def _try(service: Service, task: "ServingTask") -> None:
     _require_ready(service, task)
 
 
-def _require_ready(service: Service, task: "ServingTask") -> None:
+def _require_ready(service: Service, task: ServingTask) -> None:
     lacking = [replica.id for replica in service.status(task.served).replicas if not replica.ready]
     if lacking:
         raise ModelFailed(f"its replicas {lacking} have no worker")

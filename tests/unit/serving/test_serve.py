@@ -7,9 +7,9 @@ from gearshift.cli.main import main_group
 from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput
 from gearshift.remote_settings import RemoteSettings
-from gearshift.serving.serve import longest_remote_s
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import is_loopback
+from gearshift.serving.task import longest_remote_s
 from gearshift.serving.tls import require_certificate
 from tests.certificates import ANOTHER_KEY, CERTIFICATE, KEY_WITH_PASSWORD, write_certificate
 

@@ -19,9 +19,9 @@ from gearshift.plan_file import write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.runtime.service import Service
 from gearshift.serving.control import Control
-from gearshift.serving.serve import ServingTask, read_task
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.swap import SwapBody, Swaps, plan_in
+from gearshift.serving.task import ServingTask, read_task
 from tests.little_task import little_profile, two_gear_plan
 
 LONGEST_S = 20.0

@@ -1,0 +1,52 @@
+"""A request's rows on their way in, and the answer that they add up to on their way out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S
+from gearshift.model import Arrays
+from gearshift.request import Answer, Outcome, RowFacts, Sample
+
+
+def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:
+    """Each row of `inputs` as arrays of one row."""
+    if rows == 1:
+        return [dict(inputs)]
+    return [{name: array[row : row + 1] for name, array in inputs.items()} for row in range(rows)]
+
+
+def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> Answer:
+    """The answer to a request all of whose samples are finished."""
+    queue_s = max(sample.queue_ns for sample in samples) / NS_PER_S
+    run_s = max(sample.run_ns for sample in samples) / NS_PER_S
+    errors = tuple(sample.error for sample in samples if sample.error)
+    if errors:
+        outcome: Outcome = "refused" if all(s.refused for s in samples if s.error) else "failed"
+        return Answer(outcome=outcome, reason=errors[0], errors=errors, gear=gear, queue_s=queue_s, run_s=run_s)
+    try:
+        outputs = stack_results(samples)
+    except (KeyError, ValueError):
+        reason = "the models of this cascade answer outputs of different names or shapes"
+        return Answer(outcome="failed", reason=reason, errors=(reason,), gear=gear, queue_s=queue_s, run_s=run_s)
+    rows = tuple(RowFacts(model=models[s.model], stage=s.stage, certainty=s.certainty) for s in samples)
+    reason = next((sample.degraded_by for sample in samples if sample.degraded_by), "")
+    return Answer(
+        outcome="degraded" if reason else "answered",
+        reason=reason,
+        rows=rows,
+        outputs=outputs,
+        gear=gear,
+        queue_s=queue_s,
+        run_s=run_s,
+    )
+
+
+def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:
+    """Results of one row each as outputs of n rows; raises where their names or shapes differ."""
+    results: list[dict[str, NDArray[Any]]] = [sample.result for sample in samples]  # type: ignore[misc]
+    if len(results) == 1:
+        return results[0]
+    return {name: np.concatenate([result[name] for result in results]) for name in results[0]}

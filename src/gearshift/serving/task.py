@@ -1,0 +1,180 @@
+"""What is served: a plan with its tables, profile and project, and the service that they make."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from gearshift.clock import Clock, to_ns
+from gearshift.config import Project, project_file, read_project
+from gearshift.errors import InvalidInput, require
+from gearshift.files import read_bytes
+from gearshift.gear import GearPlan
+from gearshift.model import TensorSpec
+from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.metrics import Metrics
+from gearshift.plan_file import read_plan
+from gearshift.plan_tables import PlanTables, only_operator, plan_tables
+from gearshift.profiles.profile import Profile
+from gearshift.profiles.run_times import run_times_ns
+from gearshift.profiles.store import NAME_IT, read_profile
+from gearshift.runtime.backends.base import Backend
+from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
+from gearshift.runtime.backends.local import LocalBackend, assign_cores, router_cores
+from gearshift.runtime.recovery import Recovery
+from gearshift.runtime.service import Service
+from gearshift.runtime.status import ServedPlan
+from gearshift.serving.settings import ServerSettings
+
+BackendKind = Literal["local", "emulated"]
+Say = Callable[[str], None]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingTask:
+    """A plan and all that serving it needs.
+
+    `served` names the plan's file; `device_cores` are the devices' processors, `router_cores` those left to this
+    process.
+    """
+
+    served: ServedPlan
+    plan: GearPlan
+    tables: PlanTables
+    profile: Profile
+    backend: BackendKind
+    project: Path | None
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    device_cores: dict[str, frozenset[int]] | None
+    router_cores: frozenset[int] | None
+
+    def make_backend(self, settings: ServerSettings, say: Say) -> Backend:
+        """The backend, not started."""
+        if self.project is None:
+            return EmulatedBackend(self.tables, self.plan, self.profile)
+        return LocalBackend(
+            self.tables,
+            self.plan,
+            project=self.project,
+            inputs=self.inputs,
+            cores=self.device_cores,
+            longest_start_s=settings.longest_start_s,
+            run_ns=self.run_ns,
+            shortest_hang_s=max(settings.shortest_hang_s, longest_remote_s(read_project(self.project))),
+            probe_s=settings.probe_s,
+            say=say,
+        )
+
+    def make_recovery(self, settings: ServerSettings) -> Recovery:
+        """What becomes of samples that lose their worker."""
+        return Recovery(
+            self.tables.models,
+            run_ns=self.run_ns,
+            longest_retry_ns=to_ns(settings.longest_retry_s),
+            refuse_lost_stage=settings.lost_stage == "refuse",
+        )
+
+    @property
+    def run_ns(self) -> list[list[int]]:
+        """Profiled nanoseconds (replicas, sizes); raises `InvalidInput` for batches larger than profiled."""
+        run_ns: list[list[int]] = run_times_ns(self.plan, self.tables, self.profile).tolist()
+        return run_ns
+
+
+Read = Callable[[Path], ServingTask]
+
+
+def longest_remote_s(project: Project) -> float:
+    """How long a worker may wait for endpoints, in which their samples fail and it lives on: twice the longest."""
+    waits_s = [2 * model.remote.longest_s for model in project.models.values() if model.remote is not None]
+    return max(waits_s, default=0.0)
+
+
+def read_task(
+    plan_path: Path,
+    backend: BackendKind,
+    *,
+    profile_path: Path | None = None,
+    project_path: Path | None = None,
+    available: Sequence[int] | None = None,
+) -> ServingTask:
+    """The plan with its profile and project, on the `available` processors (by default all of this process).
+
+    Raises `InvalidInput` where one is missing or does not fit.
+    """
+    plan = read_plan(plan_path)
+    served = ServedPlan(path=str(plan_path), sha256=sha256(read_bytes(plan_path)).hexdigest())
+    tables = plan_tables(plan, only_operator(plan))
+    folder = profile_path or plan_path.parent / plan.profile.path
+    profile = read_profile(folder, remedy=NAME_IT)
+    require(
+        profile.sha256 == plan.profile.sha256,
+        f"the plan was made from another profile than the one in {folder}",
+        where=str(plan_path),
+        remedy="make the plan anew with `gearshift plan`, or name its profile",
+    )
+    if backend == "emulated":
+        return ServingTask(
+            served=served,
+            plan=plan,
+            tables=tables,
+            profile=profile,
+            backend=backend,
+            project=None,
+            inputs=EMULATED_INPUTS,
+            outputs=emulated_outputs(profile),
+            device_cores=None,
+            router_cores=None,
+        )
+    return ServingTask(
+        served=served,
+        plan=plan,
+        tables=tables,
+        profile=profile,
+        backend=backend,
+        project=_project(folder, profile, project_path),
+        inputs=profile.inputs,
+        outputs=profile.outputs,
+        device_cores=assign_cores(plan.hardware, available),
+        router_cores=router_cores(plan.hardware, available),
+    )
+
+
+def _project(folder: Path, profile: Profile, given: Path | None) -> Path:
+    if given is None and profile.project is None:
+        raise InvalidInput(
+            "the profile was imported and names no project whose models could be loaded",
+            where=str(folder),
+            remedy="serve with --backend emulated, or name a project",
+        )
+    path = project_file(given or folder / str(profile.project)).resolve()
+    require(path.is_file(), "no such file", where=str(path), remedy="name the project whose models were profiled")
+    return path
+
+
+def make_service(
+    task: ServingTask,
+    settings: ServerSettings,
+    metrics: Metrics | None,
+    journal: Journal | NoJournal,
+    clock: Clock | None = None,
+) -> Service:
+    """The service of a plan with its backend, not started."""
+    operator = task.plan.operators[task.tables.operator]
+    return Service(
+        task.tables,
+        task.make_backend(settings, log.warning),
+        most_waiting_requests=settings.most_waiting_requests,
+        most_waiting_bytes=settings.most_waiting_bytes,
+        default_priority=operator.default_priority,
+        default_deadline_s=operator.objective.latency_s,
+        recovery=task.make_recovery(settings),
+        clock=clock,
+        metrics=metrics,
+        journal=journal,
+    )
