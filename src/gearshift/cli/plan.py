@@ -166,10 +166,12 @@ def command(
 
 def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
     """A plan under the agreed names."""
+    operator = plan.operators[only_operator(plan)]
     return {
         "planner": plan.planner,
         "planning_s": planning_s,
-        "objective": plan.operators[only_operator(plan)].objective,
+        "asked": operator.asked.objective if operator.asked else operator.objective,
+        "objective": operator.objective,
         "devices": len(plan.hardware.devices),
         "predicted": result_of(plan),
         "unfinished": plan.unfinished,

@@ -138,13 +138,28 @@ def test_explain_answers_per_range(made: Path) -> None:
     assert done.exit_code == 0, done.output
     explained = json.loads((made / "e.json").read_text())
     assert explained.keys() == {
-        *("planner", "objective", "limit_s", "ranges", "replayed", "same_trace", "neighbours"),
+        *("planner", "asked", "objective", "limit_s", "ranges", "replayed", "same_trace", "neighbours"),
     }
     assert explained["same_trace"]
     assert len(explained["ranges"]) == len(read_plan(made / "plan.json").operators["task"].gears)
-    assert explained["ranges"][0].keys() == {"load_range", "cascade", "predicted", "next"}
+    assert explained["ranges"][0].keys() == {"load_range", "cascade", "predicted", "next", "unplaced"}
     assert "At the upper end of each range" in done.stdout
     assert "devices busy: cpu-0" in done.stdout
+
+
+def test_explain_says_which_models_a_better_cascade_lacks_and_what_was_asked(made: Path, tmp_path: Path) -> None:
+    asked = ("plan", made / "profile", "--trace", made / "t.csv", "--planner", "single", "--ranges", 2)
+    assert run(*asked, "--p95-ms", 100, "--out", tmp_path / "p.json").exit_code == 0
+    told = run("explain", tmp_path / "p.json").stdout
+    assert "no cascade is more accurate" not in told
+    assert "which are on no device: there is room for" in told
+    assert "asked for" not in told
+    accurate = (*asked[:4], "--ranges", 2, "--accuracy", 0.75, "--out", tmp_path / "a.json", "--json", "-")
+    planned = json.loads(run(*accurate).stdout)
+    assert (planned["asked"]["latency_s"], planned["asked"]["accuracy"]) == (None, 0.75)
+    found_ms = planned["objective"]["latency_s"] * 1e3
+    told = run("explain", tmp_path / "a.json").stdout
+    assert told.startswith(f"asked for accuracy of at least 75.0 %, and made for p95 within {found_ms:.3g}")
 
 
 def test_explain_takes_another_trace_and_a_moved_profile(made: Path, tmp_path: Path) -> None:
