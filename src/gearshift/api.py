@@ -293,8 +293,9 @@ def compare(
     trace: Trace | PathLike,
     *,
     planners: Sequence[str],
-    devices: Sequence[int],
+    devices: Sequence[int | Hardware | PathLike],
     latencies_s: Sequence[float],
+    memory_bytes: int | None = None,
     accuracies: Sequence[float] | None = None,
     baselines: Sequence[str] | None = None,
     processes: int | None = None,
@@ -303,6 +304,8 @@ def compare(
 ) -> "Comparison":
     """Every planner on every number of devices for every latency objective, in processes side by side.
 
+    `devices` are as in `plan_request`, each of another number; `memory_bytes` is that of each device where only a
+    number is given.
     `accuracies` are the rows of the grid of fewest devices, `baselines` the planners that savings are counted against,
     `processes` how many plan at a time (by default one per core); other options are those of `plan_request`.  A run
     that fails is a row with its `error`.  Among `planners` may be `cocktail+`, which needs recorded predictions and is
@@ -325,10 +328,15 @@ def compare(
     plan_with = [name for name in dict.fromkeys(planners) if name != COCKTAIL]
     require(bool(plan_with and devices and latencies_s), "nothing to compare", remedy="name planners, devices and SLOs")
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    hardware: dict[int, Hardware] = {}
+    for each in devices:
+        on = hardware_of(each, measured, memory_bytes=memory_bytes)
+        count = len(on.devices)
+        require(hardware.setdefault(count, on) == on, f"two hardwares of {count} devices", remedy="compare them apart")
     jobs = [
-        (name, plan_request(measured, arrivals, devices=count, latency_s=latency_s, **asked))
+        (name, plan_request(measured, arrivals, devices=hardware[count], latency_s=latency_s, **asked))
         for name in plan_with
-        for count in sorted(set(devices))
+        for count in sorted(hardware)
         for latency_s in sorted(set(latencies_s))
     ]
     count = processes or len(os.sched_getaffinity(0))

@@ -13,6 +13,7 @@ from gearshift.cli.options import (
     PATH,
     TRACE_OPTIONS,
     command_line,
+    require_one_latency,
     require_positive,
     the_trace,
     trace_options,
@@ -102,12 +103,7 @@ def command(
         "no objective is given",
         remedy="give --p95-ms, --accuracy or --frontier",
     )
-    require(p95_ms is None or latency_ms is None, "--p95-ms and --latency-ms are both given", remedy="give one of them")
-    require(
-        p95_ms is None or percentile is None,
-        "--p95-ms and --percentile are both given",
-        remedy="give --latency-ms instead",
-    )
+    require_one_latency(p95_ms, latency_ms, percentile)
     require(
         options["confidence"] is None or options["accuracy"] is not None,
         "--confidence is given without --accuracy",

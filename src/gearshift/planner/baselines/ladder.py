@@ -19,7 +19,6 @@ LATENCY_PRECISION = 0.05
 LONGEST_IN_BATCHES = 8.0
 """The ladder's top, in batches of the slowest model: beyond it more latency gains hardly anything."""
 SAME_ACCURACY = 1e-4
-RECORDED = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
 
 BestWithin = Callable[[PlanRequest], GearPlan]
 """The best accuracy within the request's latency objective, the only one it has; raises `Infeasible`."""
@@ -74,8 +73,7 @@ def undominated_plans(made: list[GearPlan], request: PlanRequest) -> list[GearPl
 def predicted_point(made: GearPlan, request: PlanRequest) -> tuple[float, float]:
     """Latency in seconds at the objective's percentile (at the next higher one recorded), and accuracy."""
     result = made.predictions[request.profile.operator]
-    recorded = next((name for p, name in RECORDED.items() if request.objective.percentile <= p), "p99")
-    return float(getattr(result.latency_s, recorded)), result.accuracy
+    return result.latency_s.at(request.objective.percentile), result.accuracy
 
 
 def accuracy_on_part_a(made: GearPlan, request: PlanRequest) -> float:
