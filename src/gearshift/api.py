@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gearshift.config import PROJECT_FILE, project_file, read_project
 from gearshift.doctor import Machine, examine
-from gearshift.errors import Infeasible, InvalidInput, require
+from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import Hardware, identical_devices
 from gearshift.hardware_file import read_hardware
@@ -84,13 +84,15 @@ def plan(
     """The plan of a planner for an objective, confirmed by replaying the whole trace; `out` is written if given.
 
     With `fewest` it is on as few devices, like the first of `devices`, as meet both a latency and an accuracy.
-    Objectives and the other options are those of `plan_request`.  Raises `Infeasible`, with the nearest feasible
-    objective, when there is no plan.
+    Objectives and the other options are those of `plan_request`.  Raises `Infeasible` when there is no plan, with the
+    nearest feasible objectives, each of which was planned for: that takes time, too, within `budget_s`.
     """
     from gearshift.planner import planners
+    from gearshift.planner.nearest import feasible_or_nearest
 
     find = planners.fewest if fewest else planners.plan
-    made = find(planner, plan_request(profile, trace, out=out, **asked), progress=progress)
+    request = plan_request(profile, trace, out=out, **asked)
+    made = feasible_or_nearest(find, planner, request, progress=progress)
     if out is not None:
         write_plan(made, Path(out))
     return made
@@ -110,13 +112,13 @@ def plan_frontier(
     Options are those of `plan_request`, no objective needed.  Raises `Infeasible` when there is no plan.
     """
     from gearshift.planner import planners
+    from gearshift.planner.nearest import feasible_or_nearest
 
     if out is not None:
         require_plans_replaceable(Path(out))
     beside = None if out is None else Path(out) / plan_name(0)
-    made = planners.frontier(planner, plan_request(profile, trace, out=beside, **asked), progress=progress)
-    if not made:
-        raise Infeasible(f"planner {planner!r} found no plan")
+    request = plan_request(profile, trace, out=beside, **asked)
+    made = feasible_or_nearest(planners.frontier, planner, request, progress=progress)
     if out is not None:
         write_plans(made, Path(out))
     return made

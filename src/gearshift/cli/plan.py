@@ -140,7 +140,8 @@ def command(
                 **options,
             )
     except Infeasible as error:
-        for line in nearest_commands(error, limit="p95_ms" if latency_ms is None else "latency_ms"):
+        limit = "p95_ms" if latency_ms is None else "latency_ms"
+        for line in nearest_commands(error, limit=limit, counted=not isinstance(devices, Path)):
             error.add_note(line)
         raise
     planning_s = time.perf_counter() - began
@@ -180,11 +181,19 @@ def result_of(plan: GearPlan) -> ServingResult:
     return plan.predictions[only_operator(plan)]
 
 
-def nearest_commands(error: Infeasible, *, limit: str) -> Iterator[str]:
-    """The user's command line with each nearest feasible objective, rounded to the feasible side."""
+def nearest_commands(error: Infeasible, *, limit: str, counted: bool) -> Iterator[str]:
+    """The user's command line with each nearest feasible objective, rounded to the feasible side.
+
+    A number of devices only where devices were `counted`, and not listed in a file.
+    """
+    changed: list[dict[str, object]] = []
     if error.nearest_latency_s is not None:
-        yield command_line(**{limit: math.ceil(error.nearest_latency_s * 1e6 - 1e-6) / 1e3})
+        changed.append({limit: math.ceil(error.nearest_latency_s * 1e6 - 1e-6) / 1e3})
     if error.nearest_accuracy is not None:
-        yield command_line(accuracy=math.floor(error.nearest_accuracy * 1e4 + 1e-9) / 1e4)
-    if error.nearest_devices is not None:
-        yield command_line(devices=error.nearest_devices)
+        changed.append({"accuracy": math.floor(error.nearest_accuracy * 1e4 + 1e-9) / 1e4})
+    if error.together:
+        changed = [{name: value for each in changed for name, value in each.items()}]
+    if error.nearest_devices is not None and counted:
+        changed.append({"devices": error.nearest_devices})
+    for options in changed:
+        yield command_line(**options)

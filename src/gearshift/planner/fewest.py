@@ -10,6 +10,7 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.planner import planners
 from gearshift.planner.baselines.ladder import accuracy_on_part_a, for_accuracy, within
+from gearshift.planner.bottleneck import busiest_device
 from gearshift.planner.cascade_search import most_accurate_model
 from gearshift.planner.request import PlanRequest, Progress, load_ranges, silent
 from gearshift.planner.ways import narrowest_ways
@@ -60,6 +61,7 @@ def fewest_devices(
                 f"{most} device{'s' * (most > 1)}: {reason}",
                 load_range=refused.load_range if refused else str(load_ranges(request.upper_ends())[-1]),
                 bottleneck=refused.bottleneck if refused else most_accurate_model(request.profile),
+                device=refused.device if refused else busiest_device(request, most_accurate_model(request.profile)),
                 nearest_latency_s=refused.nearest_latency_s if refused and not best else None,
                 nearest_accuracy=math.floor(best * 1e4) / 1e4 if best else None,
             )

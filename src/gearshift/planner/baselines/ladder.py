@@ -9,6 +9,7 @@ from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner.assemble import replay
+from gearshift.planner.bottleneck import refusal
 from gearshift.planner.pareto import undominated
 from gearshift.planner.request import PlanRequest, Progress
 from gearshift.profiles.profile import PART_A
@@ -33,12 +34,13 @@ def plan_by_ladder(request: PlanRequest, best_within: BestWithin, *, highest_acc
     accuracy, latency_s = request.objective.accuracy, request.objective.latency_s
     if accuracy is None:
         return best_within(request)
-    require_accuracy_within_reach(accuracy, highest_accuracy)
+    require_accuracy_within_reach(request, accuracy, highest_accuracy)
     if latency_s is None:
         return for_accuracy(_lowest_latency(request, accuracy, best_within), accuracy)
     made = best_within(within(request, latency_s))
     if (best := accuracy_on_part_a(made, request)) < accuracy:
-        raise Infeasible(f"within {latency_s * 1e3:.4g} ms the best accuracy is {best:.4f}, not {accuracy:.4g}")
+        reason = f"within {latency_s * 1e3:.4g} ms the best accuracy is {best:.4f}, not {accuracy:.4g}"
+        raise refusal(request, reason, nearest_accuracy=best)
     return for_accuracy(made, accuracy)
 
 
@@ -112,10 +114,10 @@ def require_objective(objective: Objective) -> None:
     )
 
 
-def require_accuracy_within_reach(accuracy: float, highest: float) -> None:
+def require_accuracy_within_reach(request: PlanRequest, accuracy: float, highest: float) -> None:
     """Raise `Infeasible` when no candidate is so accurate."""
     if highest < accuracy:
-        raise Infeasible(f"no candidate has an accuracy of {accuracy:.4g}; the best has {highest:.4f}")
+        raise refusal(request, f"no candidate has an accuracy of {accuracy:.4g}; the best has {highest:.4f}")
 
 
 def _lowest_latency(request: PlanRequest, accuracy: float, best_within: BestWithin) -> GearPlan:
@@ -127,7 +129,7 @@ def _lowest_latency(request: PlanRequest, accuracy: float, best_within: BestWith
 
     low, top_s = _ladder(request)
     high, found = low, None
-    why = Infeasible(f"no plan within {top_s * 1e3:.4g} ms has an accuracy of {accuracy:.4g}")
+    why = refusal(request, f"no plan within {top_s * 1e3:.4g} ms has an accuracy of {accuracy:.4g}")
     while found is None:
         if high >= top_s * ACCURACY_STEP:
             raise why

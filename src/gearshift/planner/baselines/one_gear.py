@@ -15,6 +15,7 @@ from gearshift.planner.baselines.ladder import (
     undominated_plans,
     within,
 )
+from gearshift.planner.bottleneck import busiest_device, refusal
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.confirm import SEEDS, Confirmation
 from gearshift.planner.pareto import undominated
@@ -46,7 +47,7 @@ def best_one_gear(
     objective = request.objective
     require_objective(objective)
     if objective.accuracy is not None:
-        require_accuracy_within_reach(objective.accuracy, max(c.accuracy for c in candidates))
+        require_accuracy_within_reach(request, objective.accuracy, max(c.accuracy for c in candidates))
         candidates = [c for c in candidates if c.accuracy >= objective.accuracy]
     gears = _gears(request, candidates, planner)
     if objective.latency_s is None:
@@ -80,7 +81,7 @@ def _gears(request: PlanRequest, candidates: Sequence[CandidateCascade], planner
     made = [_one_gear(request, candidate, planner) for candidate in candidates]
     gears = [gear for gear in made if gear is not None]
     if not gears:
-        raise Infeasible("the devices have too little memory for the models of any candidate")
+        raise refusal(request, "the devices have too little memory for the models of any candidate")
     return gears
 
 
@@ -155,12 +156,16 @@ def _infeasible(request: PlanRequest, cheapest: _OneGear) -> Infeasible:
     models = " > ".join(candidate.cascade.models)
     count = len(request.hardware.devices)
     devices = f"{count} device{'s' * (count > 1)}"
+    device = busiest_device(
+        request, candidate.cascade.models[-1], placement=cheapest.plan.placement, cascade=candidate.cascade
+    )
     if request.objective.scope == "every-range" and not cell.stable:
         needed = max(count + 1, math.ceil(candidate.work_s * top_qps / 0.9))
         return Infeasible(
             f"{devices} cannot carry {top_qps:.4g} requests/s with {models} alone, about {needed} could",
             load_range=str(LoadRange(from_=0.0)),
             bottleneck=candidate.cascade.models[-1],
+            device=device,
         )
     replays = [replay(cheapest.plan, request, part=part) for part in (PART_A, PART_B)]
     simulated_s = [float(r.latency_s.max() + r.latency_s.std()) for r in replays]
@@ -171,5 +176,6 @@ def _infeasible(request: PlanRequest, cheapest: _OneGear) -> Infeasible:
         f"{request.latency_s * 1e3:.4g} ms on {devices}",
         load_range=str(LoadRange(from_=0.0)),
         bottleneck=candidate.cascade.models[-1],
+        device=device,
         nearest_latency_s=SLACK * max(*simulated_s, request.latency_s),
     )
