@@ -3,6 +3,7 @@
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,21 +26,23 @@ KINDS: dict[str, tuple[str, dict[str, float], set[str]]] = {
 TAKES_ONE_OBJECTIVE = "coordinate"
 KNOWS_THE_TRACE = "static-cascade"
 """Without a latency objective a load that ends is never too much."""
+SLOW = ("frontier", "optimal", "model-switching", "placement-heuristic")
+"""Where an accuracy is asked for."""
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two models, of which a device carries 400 and 130 requests/s alone, and three seconds of 40, 250 and 1,500/s."""
     folder = tmp_path_factory.mktemp("world")
-    write_profile(synthetic_profile(models=2, samples=300, fastest_s=0.002), folder / "profile")
+    write_profile(synthetic_profile(models=2, samples=1000, fastest_s=0.002), folder / "profile")
     for name, qps in (("calm", 40), ("busy", 450), ("crowd", 1500)):
         write_trace(steady(qps, 3, seed=1), folder / f"{name}.csv")
     return folder
 
 
-def cases() -> list[tuple[str, str]]:
+def cases() -> list[Any]:
     return [
-        (planner, kind)
+        pytest.param(planner, kind, marks=[pytest.mark.long] * (planner in SLOW and ACCURACY in asked))
         for planner in planners.MODULES
         for kind, (_, asked, _) in KINDS.items()
         if not (planner == TAKES_ONE_OBJECTIVE and len(asked) > 1)
