@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gearshift.config import PROJECT_FILE, project_file
 from gearshift.doctor import Machine, examine
-from gearshift.errors import Infeasible, InvalidInput, require
+from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import Hardware, identical_devices
 from gearshift.hardware_file import read_hardware
@@ -83,13 +83,15 @@ def plan(
     """The plan of a planner for an objective, confirmed by replaying the whole trace; `out` is written if given.
 
     With `fewest` it is on as few devices, like the first of `devices`, as meet both a latency and an accuracy.
-    Objectives and the other options are those of `plan_request`.  Raises `Infeasible`, with the nearest feasible
-    objective, when there is no plan.
+    Objectives and the other options are those of `plan_request`.  Raises `Infeasible` when there is no plan, with the
+    nearest feasible objectives, each of which was planned for: that takes time, too, within `budget_s`.
     """
     from gearshift.planner import planners
+    from gearshift.planner.nearest import feasible_or_nearest
 
     find = planners.fewest if fewest else planners.plan
-    made = find(planner, plan_request(profile, trace, out=out, **asked), progress=progress)
+    request = plan_request(profile, trace, out=out, **asked)
+    made = feasible_or_nearest(find, planner, request, progress=progress)
     if out is not None:
         write_plan(made, Path(out))
     return made
@@ -109,13 +111,13 @@ def plan_frontier(
     Options are those of `plan_request`, no objective needed.  Raises `Infeasible` when there is no plan.
     """
     from gearshift.planner import planners
+    from gearshift.planner.nearest import feasible_or_nearest
 
     if out is not None:
         require_plans_replaceable(Path(out))
     beside = None if out is None else Path(out) / plan_name(0)
-    made = planners.frontier(planner, plan_request(profile, trace, out=beside, **asked), progress=progress)
-    if not made:
-        raise Infeasible(f"planner {planner!r} found no plan")
+    request = plan_request(profile, trace, out=beside, **asked)
+    made = feasible_or_nearest(planners.frontier, planner, request, progress=progress)
     if out is not None:
         write_plans(made, Path(out))
     return made
@@ -292,8 +294,9 @@ def compare(
     trace: Trace | PathLike,
     *,
     planners: Sequence[str],
-    devices: Sequence[int],
+    devices: Sequence[int | Hardware | PathLike],
     latencies_s: Sequence[float],
+    memory_bytes: int | None = None,
     accuracies: Sequence[float] | None = None,
     baselines: Sequence[str] | None = None,
     processes: int | None = None,
@@ -302,6 +305,8 @@ def compare(
 ) -> "Comparison":
     """Every planner on every number of devices for every latency objective, in processes side by side.
 
+    `devices` are as in `plan_request`, each of another number; `memory_bytes` is that of each device where only a
+    number is given.
     `accuracies` are the rows of the grid of fewest devices, `baselines` the planners that savings are counted against,
     `processes` how many plan at a time (by default one per core); other options are those of `plan_request`.  A run
     that fails is a row with its `error`.  Among `planners` may be `cocktail+`, which needs recorded predictions and is
@@ -324,10 +329,15 @@ def compare(
     plan_with = [name for name in dict.fromkeys(planners) if name != COCKTAIL]
     require(bool(plan_with and devices and latencies_s), "nothing to compare", remedy="name planners, devices and SLOs")
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    hardware: dict[int, Hardware] = {}
+    for each in devices:
+        on = hardware_of(each, measured, memory_bytes=memory_bytes)
+        count = len(on.devices)
+        require(hardware.setdefault(count, on) == on, f"two hardwares of {count} devices", remedy="compare them apart")
     jobs = [
-        (name, plan_request(measured, arrivals, devices=count, latency_s=latency_s, **asked))
+        (name, plan_request(measured, arrivals, devices=hardware[count], latency_s=latency_s, **asked))
         for name in plan_with
-        for count in sorted(set(devices))
+        for count in sorted(hardware)
         for latency_s in sorted(set(latencies_s))
     ]
     count = processes or len(os.sched_getaffinity(0))

@@ -123,7 +123,11 @@ class RequestFailed(GearshiftError):
 
 
 class Infeasible(GearshiftError):
-    """No candidate plan meets the objective; names the load range, the bottleneck and the nearest objectives."""
+    """No candidate plan meets the objective; names the load range, the bottleneck and the nearest objectives.
+
+    `bottleneck` is a model, on `device`.  Each nearest objective is feasible with the others as they were asked for;
+    with `together` only when the latency and the accuracy are both taken.
+    """
 
     kind = "infeasible"
     exit_code = 3
@@ -134,22 +138,27 @@ class Infeasible(GearshiftError):
         *,
         load_range: str = "",
         bottleneck: str = "",
+        device: str = "",
         nearest_latency_s: float | None = None,
         nearest_accuracy: float | None = None,
         nearest_devices: int | None = None,
+        together: bool = False,
     ) -> None:
-        self.reason, self.load_range, self.bottleneck = reason, load_range, bottleneck
+        self.reason, self.load_range, self.bottleneck, self.device = reason, load_range, bottleneck, device
         self.nearest_latency_s, self.nearest_accuracy = nearest_latency_s, nearest_accuracy
-        self.nearest_devices = nearest_devices
+        self.nearest_devices, self.together = nearest_devices, together
         parts = [reason]
         if load_range:
             parts.append(f"the load range that fails is {load_range}")
         if bottleneck:
-            parts.append(f"the bottleneck is model {bottleneck!r}")
+            parts.append(f"the bottleneck is model {bottleneck!r}" + f" on device {device!r}" * bool(device))
         if nearest_latency_s is not None:
             parts.append(f"the nearest feasible objective is --p95-ms {nearest_latency_s * 1e3:.4g}")
         if nearest_accuracy is not None:
-            parts.append(f"the nearest feasible accuracy is --accuracy {nearest_accuracy:.4g}")
+            with_it = " with it" * together
+            parts.append(f"the nearest feasible accuracy{with_it} is --accuracy {nearest_accuracy:.4g}")
+        if nearest_devices is not None:
+            parts.append(f"the nearest feasible number of devices is --devices {nearest_devices}")
         super().__init__("; ".join(parts))
 
     def facts(self) -> dict[str, object]:
@@ -157,9 +166,11 @@ class Infeasible(GearshiftError):
         return super().facts() | {
             "load_range": self.load_range,
             "bottleneck": self.bottleneck,
+            "device": self.device,
             "nearest_latency_s": self.nearest_latency_s,
             "nearest_accuracy": self.nearest_accuracy,
             "nearest_devices": self.nearest_devices,
+            "together": self.together,
         }
 
 

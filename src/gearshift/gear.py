@@ -8,7 +8,7 @@ import msgspec
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput, require
 from gearshift.hardware import Hardware
-from gearshift.objective import Objective
+from gearshift.objective import Asked, Objective
 from gearshift.placement import Placement
 from gearshift.request import LEAST_URGENT, MOST_URGENT
 from gearshift.result import ServingResult
@@ -99,11 +99,14 @@ class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The gears of one operator, and how its load is metered.
 
+    `objective` is what the plan keeps, `asked` what its planner was asked for; None where nobody recorded it.
+
     `upshift_margin` is the share by which load must fall below a gear's range for an upshift at once; less waits for
     a second.  0, which is what a plan does that does not say, waits for nothing.
     """
 
     objective: Objective
+    asked: Asked | None = None
     gears: tuple[Gear, ...]
     load_unit: LoadUnit = "requests_per_s"
     meter: Meter = "backlog"

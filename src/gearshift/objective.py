@@ -33,3 +33,18 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             require(0 <= self.accuracy <= 1, f"accuracy is {self.accuracy}", remedy="give a number from 0 to 1")
         if self.confidence is not None:
             require(0 < self.confidence < 1, f"confidence is {self.confidence}", remedy="give a number between 0 and 1")
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a planner was asked for; the objective of the plan itself says what was found beside, such as a latency.
+
+    `ranges`, `max_qps`, `least_margin`, `most_candidates`, `load` and `budget_s` are as in the request for a plan.
+    """
+
+    objective: Objective
+    ranges: int
+    most_candidates: int
+    max_qps: float | None = None
+    least_margin: float | None = None
+    load: Literal["trace", "zipf"] | None = None
+    budget_s: float | None = None

@@ -18,6 +18,11 @@ class LatencySummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     p95: float
     p99: float
 
+    def at(self, percentile: float) -> float:
+        """Seconds at this percentile, or at the next higher one that is recorded (p99 beyond it)."""
+        recorded = (0.5, self.p50), (0.95, self.p95)
+        return next((seconds for share, seconds in recorded if percentile <= share), self.p99)
+
 
 class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Figures of one run: simulated (predicted) or replayed (measured).

@@ -2,28 +2,31 @@
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from gearshift import api
-from gearshift.cli.options import PATH, require_positive, the_trace, trace_options
+from gearshift.cli.options import PATH, require_one_latency, require_positive, the_trace, trace_options
+from gearshift.cli.options import devices as devices_of
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import NO_LABELS, milliseconds, percent
 from gearshift.errors import require
 from gearshift.files import require_writable, write_atomically
+from gearshift.hardware import GIB
+from gearshift.objective import Scope
 from gearshift.planner import planners as registry
 from gearshift.planner.compare import COCKTAIL, Comparison, Run, comparable
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.comparison import cell_text, comparison_page
 
 COLUMNS = (
-    *("planner", "devices", "latency_objective_s", "accuracy", "accuracy_low", "accuracy_high"),
+    *("planner", "devices", "latency_objective_s", "percentile", "accuracy", "accuracy_low", "accuracy_high"),
     *("latency_p50_s", "latency_p95_s", "latency_p99_s", "share_late", "goodput_qps", "planning_s", "error"),
 )
-
+GRID_COLUMNS = ("planner", "accuracy", "latency_s", "devices", "saving", "saving_at_least")
 
 T = TypeVar("T", int, float)
 
@@ -43,8 +46,25 @@ def listed(value: str) -> list[str]:
     help=f"Planners, between commas, of {', '.join(registry.MODULES)}, {COCKTAIL} [default: all; {COCKTAIL} where"
     " predictions are recorded].",
 )
-@click.option("--devices", type=listed, metavar="NUMBERS", default="1", show_default=True, help="Numbers of devices.")
-@click.option("--p95-ms", type=listed, metavar="NUMBERS", required=True, help="Latency objectives in milliseconds.")
+@click.option(
+    "--devices",
+    type=listed,
+    metavar="NUMBERS|FILES",
+    default="1",
+    show_default=True,
+    help="Numbers of devices like the profiled one, or JSON or TOML files that list devices.",
+)
+@click.option("--p95-ms", type=listed, metavar="NUMBERS", help="Latency objectives in milliseconds.")
+@click.option("--latency-ms", type=listed, metavar="NUMBERS", help="As --p95-ms, for another --percentile.")
+@click.option("--percentile", type=float, help="The share of requests that must be within --latency-ms.")
+@click.option(
+    "--scope",
+    type=click.Choice(["every-range", "trace"]),
+    default="every-range",
+    show_default=True,
+    help="Where the objective must hold: in every load range and on the trace, or on the trace alone.",
+)
+@click.option("--memory-gib", type=float, help="Memory of each device; by default enough for every model.")
 @click.option("--accuracies", type=listed, metavar="NUMBERS", help="Rows of the grid [default: five even steps].")
 @click.option(
     "--baselines", type=listed, metavar="NAMES", help="Planners that savings are counted against [default: the simple]."
@@ -53,6 +73,7 @@ def listed(value: str) -> list[str]:
 @click.option("--budget-s", type=float, help="End each search after about so many seconds.")
 @click.option("--jobs", type=click.IntRange(min=1), help="How many plan at a time [default: one per core].")
 @click.option("--csv", "csv_path", type=PATH, help="Also write the runs as CSV.")
+@click.option("--grid-csv", type=PATH, help="Also write the grid of fewest devices as CSV.")
 @click.option("--out", type=PATH, help="Also write a page with charts.")
 @verb
 def command(
@@ -60,13 +81,18 @@ def command(
     profile: Path,
     planners: list[str] | None,
     devices: list[str],
-    p95_ms: list[str],
+    p95_ms: list[str] | None,
+    latency_ms: list[str] | None,
+    percentile: float | None,
+    scope: Scope,
+    memory_gib: float | None,
     accuracies: list[str] | None,
     baselines: list[str] | None,
     ranges: int,
     budget_s: float | None,
     jobs: int | None,
     csv_path: Path | None,
+    grid_csv: Path | None,
     out: Path | None,
     seed: int,
     **trace_arguments: Any,
@@ -75,13 +101,17 @@ def command(
 
     A run that fails is a row that says why.
     """
+    require_one_latency(p95_ms, latency_ms, percentile)
+    flag, given = ("--latency-ms", latency_ms) if p95_ms is None else ("--p95-ms", p95_ms)
+    require(given is not None, "no latency is given", remedy="give --p95-ms")
+    latencies_ms = numbers(flag, given or [], float)
+    for ms in latencies_ms:
+        require_positive(flag, ms, "milliseconds")
+    require_positive("--budget-s", budget_s, "seconds")
+    require_positive("--memory-gib", memory_gib, "GiB")
     measured = read_profile(profile)
     arrivals = the_trace(seed=seed, **trace_arguments)
-    latencies_ms = numbers("--p95-ms", p95_ms, float)
-    for ms in latencies_ms:
-        require_positive("--p95-ms", ms, "milliseconds")
-    require_positive("--budget-s", budget_s, "seconds")
-    for path in (csv_path, out):
+    for path in (csv_path, grid_csv, out):
         if path is not None:
             require_writable(path)
     with output.progress() as tell:
@@ -89,8 +119,11 @@ def command(
             measured,
             arrivals,
             planners=comparable(measured) if planners is None else planners,
-            devices=numbers("--devices", devices, int),
+            devices=[devices_of(each) for each in devices],
             latencies_s=[ms / 1e3 for ms in latencies_ms],
+            percentile=0.95 if percentile is None else percentile,
+            scope=scope,
+            memory_bytes=None if memory_gib is None else int(memory_gib * GIB),
             accuracies=None if accuracies is None else numbers("--accuracies", accuracies, float),
             baselines=baselines,
             processes=jobs,
@@ -101,6 +134,8 @@ def command(
         )
     if csv_path is not None:
         write_atomically(csv_path, as_csv(found).encode())
+    if grid_csv is not None:
+        write_atomically(grid_csv, grid_as_csv(found).encode())
     if out is not None:
         note = f"Profile {profile}, trace {trace_arguments['trace']}."
         if not measured.predictions.labelled:
@@ -110,7 +145,7 @@ def command(
     show(output, found)
     if not measured.predictions.labelled:
         output.say(NO_LABELS)
-    for path in (csv_path, out):
+    for path in (csv_path, grid_csv, out):
         if path is not None:
             output.say(f"wrote {path}")
 
@@ -137,7 +172,8 @@ def show(output: Output, found: Comparison) -> None:
             what = f"{run.planner}, {run.devices}, {milliseconds(run.latency_objective_s)}"
             output.say(f"{what}: {run.error.get('message', '')}")
     output.say("")
-    grid = table("Fewest devices" + " (saving)" * bool(found.baselines), "accuracy", "p95", *found.columns)
+    slo = f"p{found.percentile * 100:g}"
+    grid = table("Fewest devices" + " (saving)" * bool(found.baselines), "accuracy", slo, *found.columns)
     for start in range(0, len(found.grid), len(found.columns)):
         cells = found.grid[start : start + len(found.columns)]
         grid.add_row(percent(cells[0].accuracy), milliseconds(cells[0].latency_s), *map(cell_text, cells))
@@ -151,16 +187,28 @@ def show(output: Output, found: Comparison) -> None:
 
 def as_csv(found: Comparison) -> str:
     """The runs, one a row."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows: list[Sequence[object]] = []
     for run in found.runs:
         figures: list[object] = [""] * 8
         if (p := run.predicted) is not None:
             latency = p.latency_s.p50, p.latency_s.p95, p.latency_s.p99
             figures = [p.accuracy, *p.accuracy_interval, *latency, p.share_late, p.goodput_qps]
         why = "" if run.error is None else run.error.get("message", "")
-        writer.writerow([run.planner, run.devices, run.latency_objective_s, *figures, run.planning_s, why])
+        asked = run.planner, run.devices, run.latency_objective_s, run.percentile
+        rows.append([*asked, *figures, run.planning_s, why])
+    return _csv(COLUMNS, rows)
+
+
+def grid_as_csv(found: Comparison) -> str:
+    """The grid of fewest devices, a cell a row; what there is none of is empty."""
+    return _csv(GRID_COLUMNS, [[getattr(cell, name) for name in GRID_COLUMNS] for cell in found.grid])
+
+
+def _csv(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
     return file.getvalue()
 
 

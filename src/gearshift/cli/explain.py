@@ -9,7 +9,8 @@ from gearshift import api
 from gearshift.cli.options import PATH, other_trace_options, the_trace
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import NO_LABELS, milliseconds, percent, results_table
-from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation
+from gearshift.objective import Objective
+from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation, Unplaced
 
 
 @click.command("explain", short_help="Say why a plan is as it is, and what would break.")
@@ -34,6 +35,8 @@ def command(
 
 def show(output: Output, explained: Explanation) -> None:
     """The explanation as tables and sentences."""
+    if explained.asked != explained.objective:
+        output.say(f"asked for {_wanted(explained.asked)}, and made for {_wanted(explained.objective)}")
     rows = table("At the upper end of each range", "cascade", "load to", "accuracy", "p95", "late", "busy")
     for found in explained.ranges:
         predicted = found.predicted
@@ -48,7 +51,7 @@ def show(output: Output, explained: Explanation) -> None:
     output.show(rows)
     output.say("")
     for found in explained.ranges:
-        output.say(f"{_load(found)}: {sentence(found.next, explained.limit_s)}")
+        output.say(f"{_load(found)}: {sentence(found, explained.limit_s)}")
     output.say("")
     output.show(results_table("The trace", [("gear plan", explained.replayed)]))
     busy = ", ".join(f"{device} {100 * share:.0f} %" for device, share in explained.replayed.utilisation.items())
@@ -59,10 +62,28 @@ def show(output: Output, explained: Explanation) -> None:
         output.say(_neighbour(neighbour))
 
 
-def sentence(following: NextCascade | None, limit_s: float) -> str:
-    """What the next more accurate cascade would break."""
-    if following is None:
-        return "no cascade is more accurate"
+def sentence(found: RangeExplanation, limit_s: float) -> str:
+    """What the next more accurate cascade would break, and which models it lacks where they are on no device."""
+    parts = []
+    if found.next is not None:
+        parts.append(_broken(found.next, limit_s))
+    if found.unplaced is not None:
+        parts.append(_lacking(found.unplaced))
+    return "; ".join(parts) or "no cascade is more accurate"
+
+
+def _lacking(unplaced: Unplaced) -> str:
+    room = [
+        f"there is room for {model} on {' and '.join(devices)}" if devices else f"no device has room for {model}"
+        for model, devices in unplaced.room.items()
+    ]
+    needed = f"model{'s' * (len(unplaced.room) > 1)} {' and '.join(unplaced.room)}"
+    accuracy = percent(unplaced.accuracy)
+    are = "are" if len(unplaced.room) > 1 else "is"
+    return f"{unplaced.cascade} ({accuracy}) needs {needed}, which {are} on no device: {', '.join(room)}"
+
+
+def _broken(following: NextCascade, limit_s: float) -> str:
     p95, late = milliseconds(following.predicted.latency_p95_s), following.share_late_on_trace or 0.0
     capacity_qps = following.capacity_qps or 0.0
     where = f"model {following.model} on device {following.device}"
@@ -75,6 +96,12 @@ def sentence(following: NextCascade | None, limit_s: float) -> str:
         "nothing": f"would hold, to {capacity_qps:.4g}/s and more: nothing that is simulated rules it out",
     }[following.breaks]
     return f"{following.cascade} ({percent(following.predicted.accuracy)}) {broken}"
+
+
+def _wanted(objective: Objective) -> str:
+    limit_s, accuracy = objective.latency_s, objective.accuracy
+    parts = [] if limit_s is None else [f"p{objective.percentile * 100:g} within {milliseconds(limit_s)}"]
+    return " and ".join([*parts, *([] if accuracy is None else [f"accuracy of at least {percent(accuracy)}"])])
 
 
 def _load(found: RangeExplanation) -> str:

@@ -130,6 +130,16 @@ def require_positive(option: str, value: float | None, unit: str) -> None:
         require(0 < value < math.inf, f"{option} is {value:g}", remedy=f"give a positive number of {unit}")
 
 
+def require_one_latency(p95_ms: object, latency_ms: object, percentile: float | None) -> None:
+    """Raise `InvalidInput` for latencies given twice, or for a percentile beside the one that --p95-ms says."""
+    require(p95_ms is None or latency_ms is None, "--p95-ms and --latency-ms are both given", remedy="give one of them")
+    require(
+        p95_ms is None or percentile is None,
+        "--p95-ms and --percentile are both given",
+        remedy="give --latency-ms instead",
+    )
+
+
 def settings_options(settings: type[msgspec.Struct]) -> Callable[[Command], Command]:
     """One option per field of a settings struct, with its default and its description as help."""
 

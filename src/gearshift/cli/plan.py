@@ -13,6 +13,7 @@ from gearshift.cli.options import (
     PATH,
     TRACE_OPTIONS,
     command_line,
+    require_one_latency,
     require_positive,
     the_trace,
     trace_options,
@@ -102,12 +103,7 @@ def command(
         "no objective is given",
         remedy="give --p95-ms, --accuracy or --frontier",
     )
-    require(p95_ms is None or latency_ms is None, "--p95-ms and --latency-ms are both given", remedy="give one of them")
-    require(
-        p95_ms is None or percentile is None,
-        "--p95-ms and --percentile are both given",
-        remedy="give --latency-ms instead",
-    )
+    require_one_latency(p95_ms, latency_ms, percentile)
     require(
         options["confidence"] is None or options["accuracy"] is not None,
         "--confidence is given without --accuracy",
@@ -144,7 +140,8 @@ def command(
                 **options,
             )
     except Infeasible as error:
-        for line in nearest_commands(error, limit="p95_ms" if latency_ms is None else "latency_ms"):
+        limit = "p95_ms" if latency_ms is None else "latency_ms"
+        for line in nearest_commands(error, limit=limit, counted=not isinstance(devices, Path)):
             error.add_note(line)
         raise
     planning_s = time.perf_counter() - began
@@ -166,10 +163,12 @@ def command(
 
 def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
     """A plan under the agreed names."""
+    operator = plan.operators[only_operator(plan)]
     return {
         "planner": plan.planner,
         "planning_s": planning_s,
-        "objective": plan.operators[only_operator(plan)].objective,
+        "asked": operator.asked.objective if operator.asked else operator.objective,
+        "objective": operator.objective,
         "devices": len(plan.hardware.devices),
         "predicted": result_of(plan),
         "unfinished": plan.unfinished,
@@ -182,11 +181,19 @@ def result_of(plan: GearPlan) -> ServingResult:
     return plan.predictions[only_operator(plan)]
 
 
-def nearest_commands(error: Infeasible, *, limit: str) -> Iterator[str]:
-    """The user's command line with each nearest feasible objective, rounded to the feasible side."""
+def nearest_commands(error: Infeasible, *, limit: str, counted: bool) -> Iterator[str]:
+    """The user's command line with each nearest feasible objective, rounded to the feasible side.
+
+    A number of devices only where devices were `counted`, and not listed in a file.
+    """
+    changed: list[dict[str, object]] = []
     if error.nearest_latency_s is not None:
-        yield command_line(**{limit: math.ceil(error.nearest_latency_s * 1e6 - 1e-6) / 1e3})
+        changed.append({limit: math.ceil(error.nearest_latency_s * 1e6 - 1e-6) / 1e3})
     if error.nearest_accuracy is not None:
-        yield command_line(accuracy=math.floor(error.nearest_accuracy * 1e4 + 1e-9) / 1e4)
-    if error.nearest_devices is not None:
-        yield command_line(devices=error.nearest_devices)
+        changed.append({"accuracy": math.floor(error.nearest_accuracy * 1e4 + 1e-9) / 1e4})
+    if error.together:
+        changed = [{name: value for each in changed for name, value in each.items()}]
+    if error.nearest_devices is not None and counted:
+        changed.append({"devices": error.nearest_devices})
+    for options in changed:
+        yield command_line(**options)

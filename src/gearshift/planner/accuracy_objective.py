@@ -10,9 +10,8 @@ import msgspec
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware
-from gearshift.planner.cascade_search import most_accurate_model
+from gearshift.planner.bottleneck import refusal
 from gearshift.planner.plan_search import MOST_LESS, PlanSearch
-from gearshift.planner.request import load_ranges
 from gearshift.profiles.profile import PART_B
 from gearshift.result import lower_confidence_bound
 
@@ -120,12 +119,11 @@ class AccuracyObjective:
         devices = len(self._request.hardware.devices)
         within = "" if objective.latency_s is None else f" within {objective.latency_s * 1e3:.4g} ms"
         certain = "" if objective.confidence is None else f" with confidence {objective.confidence:g}"
-        return Infeasible(
+        return refusal(
+            self._request,
             f"no plan on {devices} device{'s' * (devices > 1)} has an accuracy of {objective.accuracy:g}{certain}"
             f"{within}; the best that was found has {best:.4f}",
-            load_range=str(load_ranges(self._request.upper_ends())[-1]),
-            bottleneck=most_accurate_model(self._request.profile),
-            nearest_accuracy=math.floor(best * 1e4) / 1e4 if best > 0 else None,
+            nearest_accuracy=best,
         )
 
 

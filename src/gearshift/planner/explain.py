@@ -10,9 +10,9 @@ import numpy as np
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import Infeasible, InvalidInput
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, OperatorPlan
 from gearshift.hardware import Hardware
-from gearshift.objective import Objective
+from gearshift.objective import Asked, Objective
 from gearshift.plan_tables import only_operator
 from gearshift.planner import planners
 from gearshift.planner.cascade_search import (
@@ -24,6 +24,7 @@ from gearshift.planner.cascade_search import (
 from gearshift.planner.confirm import workload_of
 from gearshift.planner.request import LARGEST_MARGIN, MOST_CANDIDATES, RANGES, PlanRequest, Progress, silent
 from gearshift.planner.steady_state import Cell, SteadyState
+from gearshift.planner.ways import room_for
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.result import ServingResult
@@ -55,13 +56,30 @@ class NextCascade(msgspec.Struct, frozen=True, kw_only=True):
     device: str
 
 
+class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
+    """A cascade that needs models which are on no device, with its accuracy on part A.
+
+    `room` names for each of these models the devices whose memory has room for it beside all that is there; none where
+    it fits on no device.
+    """
+
+    cascade: str
+    accuracy: float
+    room: dict[str, tuple[str, ...]]
+
+
 class RangeExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """A range's cascade with what is predicted at the upper end; `next` is None for the most accurate of all."""
+    """A range's cascade with what is predicted at the upper end.
+
+    `next` is the next more accurate cascade of those whose models are placed; `unplaced` the next more accurate of all
+    where it needs other models.  Where both are None no cascade is more accurate.
+    """
 
     load_range: LoadRange
     cascade: str
     predicted: GearPrediction
     next: NextCascade | None = None
+    unplaced: Unplaced | None = None
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,11 +93,13 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """A plan explained.
 
+    `asked` is the objective that was asked for, `objective` what the plan keeps: also a latency that was found.
     `limit_s` is the latency objective, or without one the p95 that the plan predicts.  `replayed` is the trace under
     the plan, with the utilisation of every device.  `same_trace` tells whether it is the trace the plan was made from.
     """
 
     planner: str
+    asked: Objective
     objective: Objective
     limit_s: float
     ranges: tuple[RangeExplanation, ...]
@@ -106,6 +126,7 @@ def explain(
             progress("trying the next cascade of each range", share)
     return Explanation(
         planner=plan.planner,
+        asked=operator.objective if operator.asked is None else operator.asked.objective,
         objective=operator.objective,
         limit_s=limit_s,
         ranges=tuple(ranges),
@@ -116,24 +137,35 @@ def explain(
 
 
 def neighbours(plan: GearPlan, profile: Profile, trace: Trace, *, progress: Progress = silent) -> tuple[Neighbour, ...]:
-    """What the plan's planner gives for its objective on one device fewer (the last) and one more (like the last)."""
+    """What the plan's planner gives for the same request on one device fewer (the last) and one more (like the last).
+
+    Of a plan on the fewest devices for a latency and an accuracy, one device more is planned for the latency alone.
+    """
     operator = plan.operators[only_operator(plan)]
-    ranges, max_qps = _asked_for(operator.gears)
+    asked = operator.asked or _as_made(operator)
     request = PlanRequest(
         profile=profile,
         trace=trace,
         hardware=plan.hardware,
-        objective=operator.objective,
-        ranges=ranges,
-        max_qps=max_qps,
         seed=plan.seed,
+        **{name: getattr(asked, name) for name in asked.__struct_fields__},
     )
+    more = request
+    if asked.objective.latency_s is not None:
+        for_latency = msgspec.structs.replace(asked.objective, accuracy=None, confidence=None)
+        more = dataclasses.replace(request, objective=for_latency)
     found: list[Neighbour] = []
-    for hardware in (_one_fewer(plan.hardware), _one_more(plan.hardware)):
+    for on, hardware in ((request, _one_fewer(plan.hardware)), (more, _one_more(plan.hardware))):
         if hardware is not None:
             progress(f"planning for {len(hardware.devices)} devices", 0.3 if not found else 0.65)
-            found.append(_neighbour(plan.planner, dataclasses.replace(request, hardware=hardware)))
+            found.append(_neighbour(plan.planner, dataclasses.replace(on, hardware=hardware)))
     return tuple(found)
+
+
+def _as_made(operator: OperatorPlan) -> Asked:
+    """What a plan was probably asked for that does not say so."""
+    ranges, max_qps = _asked_for(operator.gears)
+    return Asked(objective=operator.objective, ranges=ranges, most_candidates=MOST_CANDIDATES, max_qps=max_qps)
 
 
 def _neighbour(planner: str, request: PlanRequest) -> Neighbour:
@@ -173,9 +205,11 @@ class _Search:
     def __init__(self, plan: GearPlan, profile: Profile, trace: Trace, limit_s: float) -> None:
         self.plan, self.profile, self.limit_s = plan, profile, limit_s
         self.operator = plan.operators[only_operator(plan)]
-        work_s = work_per_request_s(profile, plan.hardware.devices[0])
-        self.work_s = {model: work_s[model] for model in plan.placement.models}
-        self.front = pareto_cascades(profile, self.work_s, most=MOST_CANDIDATES)
+        self.work_s = work_per_request_s(profile, plan.hardware.devices[0])
+        self.placed = frozenset(plan.placement.models)
+        placed_s = {model: self.work_s[model] for model in plan.placement.models}
+        self.front = pareto_cascades(profile, placed_s, most=MOST_CANDIDATES)
+        self.front_of_all = pareto_cascades(profile, self.work_s, most=MOST_CANDIDATES)
         limited = msgspec.structs.replace(self.operator.objective, latency_s=limit_s)
         self.steady = SteadyState(profile, plan.hardware, plan.placement, limited, seed=plan.seed)
         self.workload = workload_of(trace, profile, part=PART_A, seed=plan.seed)
@@ -185,12 +219,23 @@ class _Search:
         gear = self.operator.gears[k]
         used = evaluate_cascade(gear.cascade, self.profile.predictions, self.work_s, part=PART_A)
         predicted = gear.predicted or self.predicted(used, self.load_qps(k))[0]
-        better = [candidate for candidate in self.front if candidate.accuracy > used.accuracy]
+        better = next((c for c in self.front if c.accuracy > used.accuracy), None)
+        best = next((c for c in self.front_of_all if c.accuracy > used.accuracy), None)
         return RangeExplanation(
             load_range=gear.load_range,
             cascade=str(gear.cascade),
             predicted=predicted,
-            next=self.next(k, better[0], predicted.load_qps) if better else None,
+            next=None if better is None else self.next(k, better, predicted.load_qps),
+            unplaced=None if best is None or self.placed.issuperset(best.cascade.models) else self.unplaced(best),
+        )
+
+    def unplaced(self, candidate: CandidateCascade) -> Unplaced:
+        """A cascade of which not all models are placed, and where there would be room for those."""
+        missing = [model for model in candidate.cascade.models if model not in self.placed]
+        return Unplaced(
+            cascade=str(candidate.cascade),
+            accuracy=candidate.accuracy,
+            room=room_for(missing, self.plan.placement, self.plan.hardware, self.profile),
         )
 
     def load_qps(self, k: int) -> float:

@@ -11,6 +11,7 @@ from gearshift.hardware import Hardware
 from gearshift.planner import planners
 from gearshift.planner.assemble import replay
 from gearshift.planner.baselines.ladder import for_accuracy, within
+from gearshift.planner.bottleneck import busiest_device
 from gearshift.planner.cascade_search import most_accurate_model
 from gearshift.planner.request import PlanRequest, Progress, load_ranges, silent
 from gearshift.planner.so_far import OutOfTime, SoFar
@@ -76,6 +77,7 @@ def _fewest(name: str, so_far: SoFar, *, accuracy: float, latency_s: float, most
                 f"{most} device{'s' * (most > 1)}: {reason}",
                 load_range=refused.load_range if refused else str(load_ranges(request.upper_ends())[-1]),
                 bottleneck=refused.bottleneck if refused else most_accurate_model(request.profile),
+                device=refused.device if refused else busiest_device(request, most_accurate_model(request.profile)),
                 nearest_latency_s=refused.nearest_latency_s if refused and not best else None,
                 nearest_accuracy=math.floor(best * 1e4) / 1e4 if best else None,
             )

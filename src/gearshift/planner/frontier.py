@@ -16,6 +16,7 @@ import msgspec
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.planner.assemble import replay, rounded_up_s
+from gearshift.planner.bottleneck import refusal
 from gearshift.planner.candidate_plans import Candidate, Tried
 from gearshift.planner.confirm import Confirmation
 from gearshift.planner.pareto import undominated
@@ -192,22 +193,29 @@ class _Choice:
             best = max(self.walk.visited, key=lambda t: t.accuracy)
             dearest = len(plans.cascades) - 1
             k = next((k for k, c in enumerate(best.candidate.assignment) if c < dearest), len(plans.ranges) - 1)
-            return Infeasible(
+            return refusal(
+                self.walk.request,
                 f"no plan reaches an accuracy of {objective.accuracy:.4g} {on_devices}; "
                 f"the most accurate one has {best.accuracy:.4g}",
-                load_range=str(plans.ranges[k]),
-                bottleneck=self.walk.bottleneck(dearest),
+                k=k,
+                model=self.walk.bottleneck(dearest),
+                placement=best.candidate.placement,
+                cascade=plans.cascades[best.candidate.assignment[k]].cascade,
+                nearest_accuracy=best.accuracy,
             )
         nearest_s = min(self._needed_s(tried.candidate) for tried in accurate[:MOST_NEAREST])
         fastest = accurate[0].candidate
         late = self._late_range(fastest)
         k = len(plans.ranges) - 1 if late is None else late
         as_accurate = "" if objective.accuracy is None else f" with an accuracy of {objective.accuracy:.4g}"
-        return Infeasible(
+        return refusal(
+            self.walk.request,
             f"no plan keeps {objective.percentile:.4g} of requests within {self.walk.request.latency_s * 1e3:.4g} ms"
             f"{as_accurate} {on_devices}",
-            load_range=str(plans.ranges[k]),
-            bottleneck=self.walk.bottleneck(fastest.assignment[k]),
+            k=k,
+            model=self.walk.bottleneck(fastest.assignment[k]),
+            placement=fastest.placement,
+            cascade=plans.cascades[fastest.assignment[k]].cascade,
             nearest_latency_s=nearest_s if nearest_s < math.inf else None,
         )
 

@@ -41,6 +41,7 @@ def nothing_holds(
     _, cell = steady.best(cheapest.cascade, top)
     last = LoadRange(from_=float(upper_ends[-2]) if len(upper_ends) > 1 else 0.0)
     bottleneck = max(cheapest.cascade.models, key=lambda m: work_share(cheapest, request.profile, m))
+    device = steady.busiest_device(cheapest.cascade, bottleneck)
     devices = len(request.hardware.devices)
     if not cell.stable:
         needed = max(math.ceil(cheapest.work_s * top / 0.9), devices + 1)
@@ -49,7 +50,8 @@ def nothing_holds(
             f"about {needed} could",
             load_range=str(last),
             bottleneck=bottleneck,
-            nearest_devices=_enough_devices(request, cheapest, top, needed),
+            device=device,
+            nearest_devices=enough_devices(request, cheapest, top, needed),
         )
     nearest_s = None
     if nearest:
@@ -64,6 +66,7 @@ def nothing_holds(
         f"{request.latency_s * 1e3:.4g} ms on {devices} device{'s' * (devices > 1)}",
         load_range=str(last),
         bottleneck=bottleneck,
+        device=device,
         nearest_latency_s=nearest_s,
     )
 
@@ -74,7 +77,7 @@ def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> flo
     return candidate.reach[candidate.cascade.models.index(model)] * curve.seconds(curve.batch_sizes[0])
 
 
-def _enough_devices(request: PlanRequest, candidate: CandidateCascade, load_qps: float, needed: int) -> int | None:
+def enough_devices(request: PlanRequest, candidate: CandidateCascade, load_qps: float, needed: int) -> int | None:
     """How many devices, like the first that suits its models, hold the cascade at a load; None where more do not."""
     models = set(candidate.cascade.models)
     first = next((d for d in request.hardware.devices if models <= narrowest_ways(request.profile, d).keys()), None)

@@ -15,11 +15,12 @@ from collections.abc import Sequence
 import msgspec
 
 from gearshift.cascade import Cascade
-from gearshift.errors import Infeasible, require
+from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.placement import Placement
 from gearshift.planner.accuracy_objective import AccuracyObjective
 from gearshift.planner.assemble import DEFAULT_ALPHA, with_predictions
+from gearshift.planner.bottleneck import refusal
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.choices import Choice
 from gearshift.planner.front import frontier_plans
@@ -73,7 +74,7 @@ def plan_with(
         if unfinished is None:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            raise Infeasible(f"no plan was found within the budget of {request.budget_s:g} s") from None
+            raise refusal(request, f"no plan was found within the budget of {request.budget_s:g} s") from None
         made = unfinished
     progress("planned", 1.0)
     return msgspec.structs.replace(made, planner=planner)

@@ -20,6 +20,7 @@ from gearshift.placement import Placement
 from gearshift.planner.assemble import replay, with_predictions
 from gearshift.planner.baselines.candidates import single_models
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
+from gearshift.planner.bottleneck import refusal
 from gearshift.planner.cascade_search import (
     CandidateCascade,
     evaluate_cascade,
@@ -167,7 +168,7 @@ class PlanSearch:
             if (made := search.constant(above)) is not None and (found := accuracy_on_part_a(made, request)) > above:
                 best, above = made, found
         if best is None:
-            raise refused or Infeasible("no cascade holds on the devices")
+            raise refused or refusal(request, "no cascade holds on the devices")
         return best
 
     def _of_single_models(self, request: PlanRequest, above: float) -> GearPlan | None:
@@ -261,7 +262,7 @@ class PlanSearch:
                 if placed
             ]
         if not searches:
-            raise Infeasible("none of the cascades has all its models on the devices")
+            raise refusal(request, "none of the cascades has all its models on the devices")
         return searches
 
     def candidates(self, request: PlanRequest, models: tuple[str, ...]) -> list[CandidateCascade]:

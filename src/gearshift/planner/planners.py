@@ -10,8 +10,11 @@ import dataclasses
 from importlib import import_module
 from typing import Any
 
+import msgspec
+
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
+from gearshift.objective import Asked, Objective
 from gearshift.planner.request import PlanRequest, Progress, silent
 
 DEFAULT = "optimal"
@@ -29,13 +32,13 @@ MODULES = {
 def plan(name: str, request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     """A plan by the planner `name`; raises `InvalidInput` for an unknown one and `Infeasible` when there is no plan."""
     made: GearPlan = _module(name).plan(request, progress=progress)
-    return made
+    return _asked(made, request)
 
 
 def frontier(name: str, request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
     """All undominated plans that the planner `name` finds, by rising latency."""
     made: list[GearPlan] = _module(name).frontier(request, progress=progress)
-    return made
+    return [_asked(each, request, each.operators[request.profile.operator].objective) for each in made]
 
 
 def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
@@ -50,13 +53,28 @@ def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> G
     made: GearPlan = search.fewest_devices(
         name, request, accuracy=objective.accuracy, latency_s=objective.latency_s, progress=progress
     )
-    return made
+    return _asked(made, request)
 
 
 def require_planner(name: str) -> None:
     """Raise `InvalidInput` unless there is such a planner."""
     if name not in MODULES:
         raise InvalidInput(f"there is no planner {name!r}", remedy=f"name one of {', '.join(sorted(MODULES))}")
+
+
+def _asked(made: GearPlan, request: PlanRequest, objective: Objective | None = None) -> GearPlan:
+    """The plan, with what was asked for; each plan of a frontier is one for the `objective` that it was made for."""
+    name = request.profile.operator
+    asked = Asked(
+        objective=objective or request.objective,
+        ranges=request.ranges,
+        most_candidates=request.most_candidates,
+        max_qps=request.max_qps,
+        least_margin=request.least_margin,
+        load=request.load,
+        budget_s=request.budget_s,
+    )
+    return msgspec.structs.replace(made, operators={name: msgspec.structs.replace(made.operators[name], asked=asked)})
 
 
 def _module(name: str) -> Any:

@@ -161,12 +161,29 @@ class SteadyState:
     def balance(self, cascade: Cascade) -> Balance:
         """Load shares in a gear with this cascade, each replica at its most efficient batch."""
         if cascade not in self._balances:
-            work_s = {id_: float((t / np.arange(1, len(t) + 1)).min()) for id_, t in self._work_s.items()}
-            by_model = {r.model: work_s[r.id] for r in self.placement.replicas}
-            known = evaluate_cascade(cascade, self.profile.predictions, by_model, part=PART_A)
-            reach = dict(zip(cascade.models, known.reach, strict=True))
-            self._balances[cascade] = balanced(self.placement, work_s, reach)
+            self._balances[cascade] = balanced(self.placement, self._least_work_s(), self._reach(cascade))
         return self._balances[cascade]
+
+    def _least_work_s(self) -> dict[str, float]:
+        """Seconds per request by replica id, at its most efficient batch."""
+        return {id_: float((t / np.arange(1, len(t) + 1)).min()) for id_, t in self._work_s.items()}
+
+    def _reach(self, cascade: Cascade) -> dict[str, float]:
+        """The share of requests that reaches each of the cascade's models."""
+        work_s = self._least_work_s()
+        by_model = {r.model: work_s[r.id] for r in self.placement.replicas}
+        known = evaluate_cascade(cascade, self.profile.predictions, by_model, part=PART_A)
+        return dict(zip(cascade.models, known.reach, strict=True))
+
+    def busiest_device(self, cascade: Cascade, model: str) -> str:
+        """Of the devices that hold a model of the cascade, the one that balanced load keeps busiest."""
+        shares, reach, work_s = self.balance(cascade).shares, self._reach(cascade), self._least_work_s()
+        level_s = dict.fromkeys((d.id for d in self.hardware.devices), 0.0)
+        for replica in self.placement.replicas:
+            for id_ in replica.device_ids:
+                level_s[id_] += reach.get(replica.model, 0.0) * shares.get(replica.id, 0.0) * work_s[replica.id]
+        holding = {id_ for replica in self.placement.replicas if replica.model == model for id_ in replica.device_ids}
+        return max((id_ for id_ in level_s if id_ in holding), key=lambda id_: level_s[id_])
 
     def settings(self, cascade: Cascade, largest_batch_size: int) -> tuple[ReplicaSettings, ...]:
         """How every replica works in a gear with this cascade."""

@@ -12,6 +12,7 @@ from gearshift.gear import GearPlan
 from gearshift.placement import Placement
 from gearshift.planner.assemble import with_predictions
 from gearshift.planner.beam_search import WIDTH, Cost, Placer, Site, beam_search, sites
+from gearshift.planner.bottleneck import refusal
 from gearshift.planner.candidate_plans import Assignment, Candidate, CandidatePlans, Tried
 from gearshift.planner.cascade_search import pareto_cascades
 from gearshift.planner.request import PlanRequest, Progress
@@ -114,7 +115,7 @@ class Walk:
     def out_of_time(self) -> Infeasible:
         """No plan, for want of time."""
         within = "" if self.request.budget_s is None else f" within {self.request.budget_s:.4g} s"
-        return Infeasible(f"no plan that meets the objective was found{within}")
+        return refusal(self.request, f"no plan that meets the objective was found{within}")
 
     # Steps (section 4.3.1) --------------------------------------------------------------------------------------------
 
@@ -223,11 +224,11 @@ class Walk:
         cheapest, top_qps = self.plans.cascades[0], self.plans.upper_ends[-1]
         devices = len(self.request.hardware.devices)
         needed = math.ceil(cheapest.work_s * top_qps / 0.9)
-        return Infeasible(
+        return refusal(
+            self.request,
             f"{devices} device{'s' * (devices > 1)} cannot carry {top_qps:.4g} requests/s with the cheapest cascade, "
             f"about {max(needed, devices + 1)} could",
-            load_range=str(self.plans.ranges[-1]),
-            bottleneck=self.bottleneck(0),
+            model=self.bottleneck(0),
         )
 
     def bottleneck(self, c: int) -> str:

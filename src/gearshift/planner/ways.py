@@ -7,7 +7,7 @@ import numpy as np
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput
 from gearshift.hardware import Device, Hardware
-from gearshift.placement import Replica
+from gearshift.placement import Placement, Replica
 from gearshift.profiles.profile import Profile, RunTimeCurve
 
 DEGREES = (1, 2, 4, 8)
@@ -77,3 +77,42 @@ def nowhere(profile: Profile, hardware: Hardware) -> InvalidInput:
         where="hardware",
         remedy="plan for devices with more memory, or for more of them on a node, or profile smaller models",
     )
+
+
+def room_for(
+    models: Sequence[str], placement: Placement, hardware: Hardware, profile: Profile
+) -> dict[str, tuple[str, ...]]:
+    """By model the devices that can take it beside all that is placed, and beside the models before it; else none."""
+    free_bytes = {device.id: device.memory_bytes for device in hardware.devices}
+    for replica in placement.replicas:
+        curve = profile.curve(
+            replica.model,
+            device_kind=next(d.kind for d in hardware.devices if d.id == replica.device_ids[0]),
+            tensor_parallel=replica.tensor_parallel,
+            cores=replica.cores,
+        )
+        for id_ in replica.device_ids:
+            free_bytes[id_] -= bytes_per_device(curve)
+    room: dict[str, tuple[str, ...]] = {}
+    for model in models:
+        room[model] = _first_room(model, free_bytes, hardware, profile)
+    return room
+
+
+def _first_room(model: str, free_bytes: dict[str, int], hardware: Hardware, profile: Profile) -> tuple[str, ...]:
+    """Devices alike, of one node, with room for the narrowest way to run the model there; the room is taken."""
+    for first in hardware.devices:
+        for curve in ways(profile, kind=first.kind, cores=first.cores):
+            needs_bytes = bytes_per_device(curve)
+            alike = [
+                d.id
+                for d in hardware.devices
+                if (d.node, d.kind, d.cores) == (first.node, first.kind, first.cores)
+                and free_bytes[d.id] >= needs_bytes
+            ]
+            if curve.model == model and len(alike) >= curve.tensor_parallel:
+                taken = tuple(alike[: curve.tensor_parallel])
+                for id_ in taken:
+                    free_bytes[id_] -= needs_bytes
+                return taken
+    return ()

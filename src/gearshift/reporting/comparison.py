@@ -20,7 +20,7 @@ def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
         [
             section(
                 "Hypervolume",
-                "How much of latency (logarithmic) and accuracy a planner's plans cover on so many devices, up to "
+                "How much of latency (logarithmic) and accuracy a planner's plans promise on so many devices, up to "
                 f"{milliseconds(found.reference[0])} and {found.reference[1]:.1%}; more is better.",
                 _volumes(found),
             ),
@@ -47,7 +47,7 @@ def frontier_chart(found: Comparison, devices: int) -> Chart | None:
                     "name": escaped(name),
                     "x": rounded(1e3 * np.array([latency_s for latency_s, _ in front])),
                     "y": rounded(100 * np.array([accuracy for _, accuracy in front])),
-                    "line": {"color": colour, "width": 2, "dash": dash},
+                    "line": {"color": colour, "width": 2, "dash": dash, "shape": "hv"},
                     "marker": {"color": colour, "size": 7},
                     "hovertemplate": f"{escaped(name)}<br>%{{y:.2f}} % at %{{x:.4g}} ms<extra></extra>",
                 }
@@ -55,14 +55,15 @@ def frontier_chart(found: Comparison, devices: int) -> Chart | None:
     if not traces:
         return None
     layout = plain_layout(
-        xaxis=scaled_axis("p95 (ms)", [x for trace in traces for x in trace["x"]]),
+        xaxis=scaled_axis(f"{_slo(found)} promised (ms)", [x for trace in traces for x in trace["x"]]),
         yaxis=axis("accuracy (%)"),
         hovermode="closest",
     )
     return Chart(
         f"frontier-{devices}",
         f"Frontier on {devices} device{'s' * (devices > 1)}",
-        "Each point is a plan that no other of its planner beats in both; up and to the left is better.",
+        "Each point is a plan that no other of its planner beats in both, at the latency that it was made for; up and "
+        "to the left is better.",
         {"data": traces, "layout": layout},
     )
 
@@ -80,7 +81,13 @@ def _grid_sentence(found: Comparison) -> str:
         found.baselines
     )
     cocktail = " Those of Cocktail+ come and go with load; theirs is the average." * (COCKTAIL in found.columns)
-    return f"How many devices a planner needs for an accuracy (rows) within a p95 (columns){saving}.{cocktail}"
+    return (
+        f"How many devices a planner needs for an accuracy (rows) within a {_slo(found)} (columns){saving}.{cocktail}"
+    )
+
+
+def _slo(found: Comparison) -> str:
+    return f"p{found.percentile * 100:g}"
 
 
 def _grid(found: Comparison, planner: str) -> str:

@@ -120,9 +120,9 @@ def test_what_is_infeasible_comes_with_command_lines_that_are_feasible(place: Pa
     assert [line.removeprefix("try: ") for line in done.stderr.splitlines() if line.startswith("try: ")] == commands
     rest = "--out 'a plan.json' --json e.json"
     assert commands == [
-        f"gearshift plan profile --trace t.csv --devices 1 --p95-ms 12.346 --accuracy 0.9 {rest}",
-        f"gearshift plan profile --trace t.csv --devices 1 --p95-ms 5 --accuracy 0.8765 {rest}",
+        f"gearshift plan profile --trace t.csv --devices 1 --p95-ms 12.35 --accuracy 0.8765 {rest}",
     ]
+    assert run(*shlex.split(commands[0])[1:]).exit_code == 0
 
 
 def test_a_suggested_command_line_works(place: Path) -> None:
@@ -138,13 +138,28 @@ def test_explain_answers_per_range(made: Path) -> None:
     assert done.exit_code == 0, done.output
     explained = json.loads((made / "e.json").read_text())
     assert explained.keys() == {
-        *("planner", "objective", "limit_s", "ranges", "replayed", "same_trace", "neighbours"),
+        *("planner", "asked", "objective", "limit_s", "ranges", "replayed", "same_trace", "neighbours"),
     }
     assert explained["same_trace"]
     assert len(explained["ranges"]) == len(read_plan(made / "plan.json").operators["task"].gears)
-    assert explained["ranges"][0].keys() == {"load_range", "cascade", "predicted", "next"}
+    assert explained["ranges"][0].keys() == {"load_range", "cascade", "predicted", "next", "unplaced"}
     assert "At the upper end of each range" in done.stdout
     assert "devices busy: cpu-0" in done.stdout
+
+
+def test_explain_says_which_models_a_better_cascade_lacks_and_what_was_asked(made: Path, tmp_path: Path) -> None:
+    asked = ("plan", made / "profile", "--trace", made / "t.csv", "--planner", "single", "--ranges", 2)
+    assert run(*asked, "--p95-ms", 5, "--out", tmp_path / "p.json").exit_code == 0
+    told = run("explain", tmp_path / "p.json").stdout
+    assert "no cascade is more accurate" not in told
+    assert "which are on no device: there is room for" in told
+    assert "asked for" not in told
+    accurate = (*asked[:4], "--ranges", 2, "--accuracy", 0.75, "--out", tmp_path / "a.json", "--json", "-")
+    planned = json.loads(run(*accurate).stdout)
+    assert (planned["asked"]["latency_s"], planned["asked"]["accuracy"]) == (None, 0.75)
+    found_ms = planned["objective"]["latency_s"] * 1e3
+    told = run("explain", tmp_path / "a.json").stdout
+    assert told.startswith(f"asked for accuracy of at least 75.0 %, and made for p95 within {found_ms:.3g}")
 
 
 def test_explain_takes_another_trace_and_a_moved_profile(made: Path, tmp_path: Path) -> None:
@@ -229,6 +244,30 @@ def test_compare_writes_all_runs_and_a_failed_one_is_a_row(made: Path, tmp_path:
     assert "optimal, 1, 0.01 ms: no cascade keeps" in done.stdout
 
 
+def test_compare_takes_hardware_files_memory_scope_and_percentile_and_writes_its_grid(
+    made: Path, tmp_path: Path
+) -> None:
+    asked = ("compare", made / "profile", "--trace", made / "t.csv", "--planners", "optimal,single", "--ranges", 2)
+    (tmp_path / "two.toml").write_text('[[devices]]\nid = "a"\n[[devices]]\nid = "b"\n')
+    done = run(
+        *asked, "--devices", f"1,{tmp_path / 'two.toml'}", "--latency-ms", "6,20", "--percentile", 0.9,
+        "--scope", "trace", "--accuracies", "0.8,0.99",
+        "--grid-csv", tmp_path / "grid.csv", "--json", tmp_path / "c.json",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert (found["percentile"], found["device_counts"]) == (0.9, [1, 2])
+    assert all(run["predicted"]["devices"] == run["devices"] for run in found["runs"] if run.get("predicted"))
+    cells = list(csv.DictReader((tmp_path / "grid.csv").read_text().splitlines()))
+    assert [(c["planner"], float(c["accuracy"])) for c in cells[:2]] == [("optimal", 0.8), ("single", 0.8)]
+    assert [c["devices"] for c in cells] == [str(c["devices"] or "") for c in found["grid"]]
+    assert {c["devices"] for c in cells if c["accuracy"] == "0.99"} == {""}
+    small = run(*asked, "--p95-ms", "50", "--memory-gib", 0.1)
+    assert "optimal, 1, 50 ms: hardware: no model fits the memory of any device" in small.stdout
+    twice = run(*asked, "--p95-ms", "50", "--devices", f"2,{tmp_path / 'two.toml'}")
+    assert "two hardwares of 2 devices; compare them apart" in twice.stderr
+
+
 def test_compare_has_a_column_for_cocktail_where_the_profile_has_predictions(made: Path, tmp_path: Path) -> None:
     write_profile(independent_profile(), tmp_path / "profile")
     done = run(
@@ -250,7 +289,12 @@ def test_compare_has_a_column_for_cocktail_where_the_profile_has_predictions(mad
     ("arguments", "told"),
     [
         (("--p95-ms", "a,b"), "--p95-ms is 'a,b'; give numbers between commas"),
-        (("--p95-ms", "50", "--devices", "1.5"), "--devices is '1.5'; give numbers between commas"),
+        (("--p95-ms", "50", "--devices", "1.5"), "1.5: no such file"),
+        ((), "no latency is given; give --p95-ms"),
+        (("--p95-ms", "50", "--latency-ms", "50"), "--p95-ms and --latency-ms are both given; give one of them"),
+        (("--p95-ms", "50", "--percentile", "0.9"), "--p95-ms and --percentile are both given"),
+        (("--latency-ms", "50", "--percentile", "2"), "percentile is 2.0; give a number between 0 and 1"),
+        (("--p95-ms", "50", "--memory-gib", "-1"), "--memory-gib is -1; give a positive number of GiB"),
         (("--p95-ms", "50", "--planners", "optimal,nobody"), "there is no planner 'nobody'; name one of"),
         (("--p95-ms", "50", "--devices", "0"), "0 devices asked for"),
         (("--p95-ms", "50,-50"), "--p95-ms is -50; give a positive number of milliseconds"),

@@ -4,6 +4,7 @@ import signal
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 
 from gearshift.errors import InvalidInput
@@ -97,6 +98,25 @@ def test_hypervolumes_grow_with_better_plans() -> None:
     assert volumes["ours", 1] < volumes["ours", 2] < volumes["ours", 4]
     assert volumes["single", 4] < volumes["ours", 4]
     assert found.reference[0] == 1.0
+
+
+def test_using_all_of_an_objective_costs_a_planner_nothing() -> None:
+    """Both promise 100 ms; that one needs 20 of them only is no merit where the other is more accurate."""
+    tight, loose = run("tight", 1, 100, (99, 0.90)), run("loose", 1, 100, (20, 0.85))
+    volumes = {v.planner: v.hypervolume for v in compared([tight, loose], PROFILE).hypervolumes}
+    assert (tight.point, loose.point) == ((0.1, 0.90), (0.1, 0.85))
+    assert volumes["tight"] > volumes["loose"]
+
+
+def test_a_plan_that_is_late_on_the_trace_counts_at_the_latency_it_needs_there() -> None:
+    late = run("a", 1, 50, (60, 0.90))
+    assert late.predicted is not None
+    late = msgspec.structs.replace(late, predicted=msgspec.structs.replace(late.predicted, share_late=0.08))
+    assert late.point == (0.06, 0.90)
+    assert msgspec.structs.replace(late, percentile=0.9).point == (0.05, 0.90)
+    assert msgspec.structs.replace(late, percentile=0.98).point == (0.12, 0.90)  # its p99
+    assert fewest([late], "a", 0.9, 0.05) is None
+    assert fewest([late], "a", 0.9, 0.06) == 1
 
 
 def test_cocktail_is_a_column_of_the_grid_but_no_planner() -> None:

@@ -1,11 +1,15 @@
+import dataclasses
 import functools
+import json
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from gearshift.gear import GearPlan
-from gearshift.hardware import Device, Hardware
+from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
+from gearshift.plan_file import encode_plan, read_plan
 from gearshift.planner import planners
 from gearshift.planner.explain import Explanation, explain, neighbours
 from gearshift.planner.optimal import plan, single_model_plan
@@ -125,3 +129,84 @@ def test_a_plan_of_one_cascade_at_all_loads_is_planned_for_again_up_to_what_it_w
     neighbours(constant, PROFILE, little_trace())
     assert fake.asked[0].ranges == 20
     assert fake.asked[0].upper_ends()[-1] == pytest.approx(little_request().upper_ends()[-1])
+
+
+# What was asked -------------------------------------------------------------------------------------------------------
+
+
+def test_a_neighbour_is_asked_for_what_the_plan_was_asked_for_and_not_for_what_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    accurate = dataclasses.replace(
+        little_request(hardware=identical_devices(2), objective=Objective(accuracy=0.8)),
+        least_margin=1.3,
+        load="zipf",
+        most_candidates=5,
+        budget_s=60.0,
+    )
+    made = planners.plan("optimal", accurate)
+    kept = made.operators["task"].objective
+    assert kept.latency_s is not None
+    monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
+    fake.asked.clear()
+    neighbours(made, PROFILE, accurate.trace)
+    fewer, more = fake.asked
+    for request, devices in ((fewer, 1), (more, 3)):
+        assert len(request.hardware.devices) == devices
+        assert dataclasses.replace(request, hardware=accurate.hardware) == accurate
+
+
+def test_more_devices_give_less_latency_at_the_same_accuracy_and_too_few_break_the_accuracy_alone() -> None:
+    made = planners.plan(
+        "optimal", little_request(trace=little_trace(high_qps=900), devices=2, objective=Objective(accuracy=0.78))
+    )
+    fewer, more = neighbours(made, PROFILE, little_trace(high_qps=900))
+    assert more.predicted is not None
+    assert more.predicted.accuracy >= 0.78
+    assert more.predicted.latency_s.p95 < made.predictions["task"].latency_s.p95
+    assert "accuracy of 0.78" in fewer.reason
+    assert " ms" not in fewer.reason
+
+
+def test_one_device_more_than_the_fewest_is_planned_for_the_latency_alone() -> None:
+    both = Objective(latency_s=0.02, accuracy=0.84)
+    made = planners.fewest("optimal", little_request(objective=both))
+    (fewer, more) = neighbours(made, PROFILE, little_trace())
+    assert made.operators["task"].asked is not None
+    assert made.operators["task"].asked.objective == both
+    assert (fewer.predicted, more.devices) == (None, len(made.hardware.devices) + 1)
+    assert more.predicted is not None
+    assert more.predicted.devices == more.devices
+    assert more.predicted.accuracy > made.predictions["task"].accuracy
+
+
+def test_a_plan_file_that_does_not_say_what_was_asked_is_still_read(tmp_path: Path) -> None:
+    made = planners.plan("single", little_request())
+    old = json.loads(encode_plan(made))
+    assert old["operators"]["task"].pop("asked")["objective"]["latency_s"] == 0.03
+    (tmp_path / "plan.json").write_text(json.dumps(old))
+    operator = msgspec.structs.replace(made.operators["task"], asked=None)
+    assert read_plan(tmp_path / "plan.json") == msgspec.structs.replace(made, operators={"task": operator})
+
+
+# Models on no device --------------------------------------------------------------------------------------------------
+
+
+def test_a_better_cascade_of_models_on_no_device_is_told_with_where_they_would_fit() -> None:
+    made = planners.plan("single", little_request())
+    (found,) = explain(made, PROFILE, little_trace()).ranges
+    assert len(made.placement.models) == 1
+    assert found.next is None
+    assert found.unplaced is not None
+    assert found.unplaced.accuracy > found.predicted.accuracy
+    assert set(found.unplaced.room.values()) == {("cpu-0",)}
+    assert made.placement.models[0] not in found.unplaced.room
+
+
+def test_a_model_that_no_memory_holds_is_told() -> None:
+    needs_bytes = PROFILE.curves[0].memory_bytes
+    small = identical_devices(1, memory_bytes=needs_bytes)
+    made = planners.plan("single", little_request(hardware=small))
+    (found,) = explain(made, PROFILE, little_trace()).ranges
+    assert found.unplaced is not None
+    assert set(found.unplaced.room.values()) == {()}

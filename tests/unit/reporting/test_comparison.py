@@ -15,12 +15,12 @@ def test_there_is_a_frontier_per_device_count_with_a_line_per_planner() -> None:
     drawn = figures(page(RUNS))
     assert list(drawn) == ["frontier-1", "frontier-2", "frontier-4"]
     lines = {str(t["name"]): (t["x"], t["y"]) for t in drawn["frontier-1"]["data"]}
-    assert lines == {"ours": ([40.0, 90.0], [80.0, 85.0]), "single": ([80.0], [70.0])}
+    assert lines == {"ours": ([50.0, 100.0], [80.0, 85.0]), "single": ([100.0], [70.0])}
 
 
 def test_a_dominated_plan_is_not_on_the_line() -> None:
     (ours, _) = figures(page(RUNS))["frontier-4"]["data"]
-    assert (ours["x"], ours["y"]) == ([45.0], [95.0])
+    assert (ours["x"], ours["y"]) == ([50.0], [95.0])
 
 
 def test_the_grid_shows_devices_and_savings() -> None:

@@ -9,6 +9,7 @@ from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner.assemble import replay
+from gearshift.planner.bottleneck import refusal
 from gearshift.planner.pareto import undominated
 from gearshift.planner.request import PlanRequest, Progress, silent
 from gearshift.planner.so_far import OutOfTime, SoFar, all_so_far
@@ -20,7 +21,6 @@ LATENCY_PRECISION = 0.05
 LONGEST_IN_BATCHES = 8.0
 """The ladder's top, in batches of the slowest model: beyond it more latency gains hardly anything."""
 SAME_ACCURACY = 1e-4
-RECORDED = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
 
 BestWithin = Callable[[PlanRequest, Progress], GearPlan]
 """The best accuracy within the request's latency objective, the only one it has; raises `Infeasible`."""
@@ -37,13 +37,14 @@ def plan_by_ladder(
     accuracy, latency_s = request.objective.accuracy, request.objective.latency_s
     if accuracy is None:
         return best_within(request, progress)
-    require_accuracy_within_reach(accuracy, highest_accuracy)
+    require_accuracy_within_reach(request, accuracy, highest_accuracy)
     if latency_s is None:
         so_far = SoFar(request, progress)
         return so_far.run(lambda: for_accuracy(_lowest_latency(request, accuracy, best_within, so_far), accuracy))
     made = best_within(within(request, latency_s), progress)
     if not made.unfinished and (best := accuracy_on_part_a(made, request)) < accuracy:
-        raise Infeasible(f"within {latency_s * 1e3:.4g} ms the best accuracy is {best:.4f}, not {accuracy:.4g}")
+        reason = f"within {latency_s * 1e3:.4g} ms the best accuracy is {best:.4f}, not {accuracy:.4g}"
+        raise refusal(request, reason, nearest_accuracy=best)
     return for_accuracy(made, accuracy)
 
 
@@ -92,8 +93,7 @@ def undominated_plans(made: list[GearPlan], request: PlanRequest) -> list[GearPl
 def predicted_point(made: GearPlan, request: PlanRequest) -> tuple[float, float]:
     """Latency in seconds at the objective's percentile (at the next higher one recorded), and accuracy."""
     result = made.predictions[request.profile.operator]
-    recorded = next((name for p, name in RECORDED.items() if request.objective.percentile <= p), "p99")
-    return float(getattr(result.latency_s, recorded)), result.accuracy
+    return result.latency_s.at(request.objective.percentile), result.accuracy
 
 
 def accuracy_on_part_a(made: GearPlan, request: PlanRequest) -> float:
@@ -132,10 +132,10 @@ def require_objective(objective: Objective) -> None:
     )
 
 
-def require_accuracy_within_reach(accuracy: float, highest: float) -> None:
+def require_accuracy_within_reach(request: PlanRequest, accuracy: float, highest: float) -> None:
     """Raise `Infeasible` when no candidate is so accurate."""
     if highest < accuracy:
-        raise Infeasible(f"no candidate has an accuracy of {accuracy:.4g}; the best has {highest:.4f}")
+        raise refusal(request, f"no candidate has an accuracy of {accuracy:.4g}; the best has {highest:.4f}")
 
 
 def _lowest_latency(request: PlanRequest, accuracy: float, best_within: BestWithin, so_far: SoFar) -> GearPlan:
@@ -156,7 +156,7 @@ def _lowest_latency(request: PlanRequest, accuracy: float, best_within: BestWith
 
     low, top_s = _ladder(request)
     high, found = low, None
-    why = Infeasible(f"no plan within {top_s * 1e3:.4g} ms has an accuracy of {accuracy:.4g}")
+    why = refusal(request, f"no plan within {top_s * 1e3:.4g} ms has an accuracy of {accuracy:.4g}")
     while found is None:
         if high >= top_s * ACCURACY_STEP:
             raise why

@@ -16,6 +16,7 @@ from gearshift.planner.baselines.ladder import (
     undominated_plans,
     within,
 )
+from gearshift.planner.bottleneck import busiest_device, refusal
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.confirm import Confirmation
 from gearshift.planner.pareto import undominated
@@ -48,7 +49,7 @@ def best_one_gear(
     objective = request.objective
     require_objective(objective)
     if objective.accuracy is not None:
-        require_accuracy_within_reach(objective.accuracy, max(c.accuracy for c in candidates))
+        require_accuracy_within_reach(request, objective.accuracy, max(c.accuracy for c in candidates))
         candidates = [c for c in candidates if c.accuracy >= objective.accuracy]
     so_far = SoFar(request, progress)
     find = _fastest if objective.latency_s is None else _most_accurate
@@ -130,7 +131,7 @@ def _gears(request: PlanRequest, candidates: Sequence[CandidateCascade], planner
             nothing = False
             yield gear
     if nothing:
-        raise Infeasible("the devices have too little memory for the models of any candidate")
+        raise refusal(request, "the devices have too little memory for the models of any candidate")
 
 
 def _one_gear(request: PlanRequest, candidate: CandidateCascade, planner: str) -> _OneGear | None:
@@ -200,12 +201,16 @@ def _infeasible(request: PlanRequest, cheapest: _OneGear, so_far: SoFar) -> Infe
     models = " > ".join(candidate.cascade.models)
     count = len(request.hardware.devices)
     devices = f"{count} device{'s' * (count > 1)}"
+    device = busiest_device(
+        request, candidate.cascade.models[-1], placement=cheapest.plan.placement, cascade=candidate.cascade
+    )
     if request.objective.scope == "every-range" and not cell.stable:
         needed = max(count + 1, math.ceil(candidate.work_s * top_qps / 0.9))
         return Infeasible(
             f"{devices} cannot carry {top_qps:.4g} requests/s with {models} alone, about {needed} could",
             load_range=str(LoadRange(from_=0.0)),
             bottleneck=candidate.cascade.models[-1],
+            device=device,
         )
     nearest_s = None
     with suppress(OutOfTime):
@@ -219,5 +224,6 @@ def _infeasible(request: PlanRequest, cheapest: _OneGear, so_far: SoFar) -> Infe
         f"{request.latency_s * 1e3:.4g} ms on {devices}",
         load_range=str(LoadRange(from_=0.0)),
         bottleneck=candidate.cascade.models[-1],
+        device=device,
         nearest_latency_s=nearest_s,
     )

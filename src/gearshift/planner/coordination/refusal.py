@@ -6,9 +6,10 @@ import numpy as np
 
 from gearshift.errors import Infeasible
 from gearshift.planner.assemble import rounded_up_s
+from gearshift.planner.bottleneck import refusal
 from gearshift.planner.coordination.problem import Draft, Problem
 from gearshift.planner.downgrading import Failure, TooSlow
-from gearshift.planner.request import load_ranges
+from gearshift.planner.hosts import placement_of
 
 STABLE_UTILISATION = 0.9
 
@@ -23,7 +24,9 @@ def infeasible(problem: Problem, failure: Failure | None, draft: Draft) -> Infea
         return _refusal(
             problem,
             f"no plan on {_devices(problem)} has a time-weighted accuracy of {asked:.4g}{known}",
+            draft,
             *_worst_range(problem, draft),
+            nearest_accuracy=reached if known else None,
         )
     k, model = max(failure.bottlenecks.items())
     if draft.gears and all(tuned.cell.stable for tuned in draft.gears):
@@ -31,9 +34,10 @@ def infeasible(problem: Problem, failure: Failure | None, draft: Draft) -> Infea
             problem,
             f"no cascade keeps {objective.percentile:.4g} of requests within "
             f"{problem.request.latency_s * 1e3:.4g} ms on {_devices(problem)}",
+            draft,
             k,
             model,
-            nearest_s=rounded_up_s(max(tuned.cell.latency_s for tuned in draft.gears), digits=3),
+            nearest_latency_s=rounded_up_s(max(tuned.cell.latency_s for tuned in draft.gears), digits=3),
         )
     count = len(problem.request.hardware.devices)
     needed = math.ceil(problem.utilisation(k, draft) * count / STABLE_UTILISATION)
@@ -41,6 +45,7 @@ def infeasible(problem: Problem, failure: Failure | None, draft: Draft) -> Infea
         problem,
         f"{_devices(problem)} cannot carry {problem.loads_qps[k]:.4g} requests/s with the cheapest cascade, "
         f"about {max(needed, count + 1)} could",
+        draft,
         k,
         model,
     )
@@ -49,12 +54,14 @@ def infeasible(problem: Problem, failure: Failure | None, draft: Draft) -> Infea
 def out_of_time(problem: Problem, draft: Draft | None = None) -> Infeasible:
     """That the budget was too small."""
     reason = f"no plan was found within {problem.request.budget_s:g} s"
-    return _refusal(problem, reason, *_worst_range(problem, draft or problem.initial))
+    draft = draft or problem.initial
+    return _refusal(problem, reason, draft, *_worst_range(problem, draft))
 
 
-def _refusal(problem: Problem, reason: str, k: int, model: str, nearest_s: float | None = None) -> Infeasible:
-    load_range = load_ranges(problem.request.upper_ends())[k]
-    return Infeasible(reason, load_range=str(load_range), bottleneck=model, nearest_latency_s=nearest_s)
+def _refusal(problem: Problem, reason: str, draft: Draft, k: int, model: str, **nearest: float | None) -> Infeasible:
+    placement = placement_of(problem.hosts, draft.placed)
+    cascade = draft.assigned[k].cascade if draft.assigned and model in draft.assigned[k].cascade.models else None
+    return refusal(problem.request, reason, k=k, model=model, placement=placement, cascade=cascade, **nearest)
 
 
 def _devices(problem: Problem) -> str:

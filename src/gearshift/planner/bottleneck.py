@@ -1,0 +1,54 @@
+"""Where a request fails: the load range, the model and the device that an infeasible objective names."""
+
+import math
+
+from gearshift.cascade import Cascade
+from gearshift.errors import Infeasible, InvalidInput
+from gearshift.placement import Placement
+from gearshift.planner.cascade_search import most_accurate_model
+from gearshift.planner.placement_everywhere import place_everywhere
+from gearshift.planner.request import PlanRequest, load_ranges
+from gearshift.planner.steady_state import SteadyState
+
+
+def refusal(
+    request: PlanRequest,
+    reason: str,
+    *,
+    k: int = -1,
+    model: str | None = None,
+    placement: Placement | None = None,
+    cascade: Cascade | None = None,
+    nearest_accuracy: float | None = None,
+    nearest_latency_s: float | None = None,
+) -> Infeasible:
+    """The error that names range `k` (the last) and a model (the most accurate), with the device that is full first.
+
+    `cascade` is what is served on `placement`; an accuracy that is known to be feasible is rounded down.
+    """
+    model = model or most_accurate_model(request.profile)
+    return Infeasible(
+        reason,
+        load_range=str(load_ranges(request.upper_ends())[k]),
+        bottleneck=model,
+        device=busiest_device(request, model, placement=placement, cascade=cascade),
+        nearest_accuracy=math.floor(nearest_accuracy * 1e4) / 1e4 if nearest_accuracy else None,
+        nearest_latency_s=nearest_latency_s,
+    )
+
+
+def busiest_device(
+    request: PlanRequest, model: str, *, placement: Placement | None = None, cascade: Cascade | None = None
+) -> str:
+    """Of the devices that hold the model, the busiest when the cascade's load is balanced.
+
+    Without a placement the model is alone, wherever it fits.  Where it fits nowhere: the device with the most memory.
+    """
+    if placement is None or cascade is None or not {model} <= set(cascade.models) <= set(placement.models):
+        cascade = Cascade(models=(model,))
+        try:
+            placement = place_everywhere(request.profile, request.hardware, models=(model,))
+        except InvalidInput:
+            return max(request.hardware.devices, key=lambda device: device.memory_bytes).id
+    steady = SteadyState(request.profile, request.hardware, placement, request.objective, seed=request.seed)
+    return steady.busiest_device(cascade, model)

@@ -1,0 +1,226 @@
+"""What is feasible near a request that is not: each offer has been planned for by the same planner."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from gearshift.errors import Infeasible, InvalidInput
+from gearshift.gear import GearPlan
+from gearshift.objective import Objective
+from gearshift.planner import planners
+from gearshift.planner.baselines.candidates import cascade_front, single_models
+from gearshift.planner.baselines.ladder import accuracy_on_part_a
+from gearshift.planner.bottleneck import refusal
+from gearshift.planner.cascade_search import CandidateCascade
+from gearshift.planner.fewest import MOST_DEVICES, devices_like
+from gearshift.planner.infeasible import enough_devices
+from gearshift.planner.request import PlanRequest, Progress, silent
+
+LATENCY_STEPS = (1.0, 1.1, 1.3, 1.6, 2.0)
+"""Times the latency that should do; the first that does is offered."""
+ACCURACY_STEPS = (0.0, 0.003, 0.01, 0.03)
+"""Less than the accuracy that should do."""
+DEVICE_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0)
+HIGHEST_UTILISATION = 0.9
+ANY_LATENCY_S = 1e4
+FAR = 10.0
+"""A latency so many times the one asked for is no offer where more devices do."""
+
+T = TypeVar("T", GearPlan, list[GearPlan])
+Find = Callable[..., T]
+
+
+def feasible_or_nearest(find: Find[T], planner: str, request: PlanRequest, *, progress: Progress = silent) -> T:
+    """What `find`, a function of `planners`, makes; raises `Infeasible` with what is feasible nearby."""
+    began_s = time.monotonic()
+    try:
+        made = find(planner, request, progress=progress)
+        if not made:
+            raise refusal(request, f"planner {planner!r} found no plan")
+    except Infeasible as error:
+        ends_s = math.inf if request.budget_s is None else began_s + request.budget_s
+        raise _Nearest(find, planner, request, error, ends_s, progress).offered() from None
+    return made
+
+
+class _OutOfTime(Exception):
+    """Nothing more can be looked for."""
+
+
+class _Nearest:
+    """The search around one request, which ended in `error`."""
+
+    def __init__(
+        self, find: Find[Any], planner: str, request: PlanRequest, error: Infeasible, ends_s: float, progress: Progress
+    ) -> None:
+        self.find, self.planner, self.request, self.error = find, planner, request, error
+        self.ends_s, self.progress = ends_s, progress
+        self.objective = request.objective
+
+    def offered(self) -> Infeasible:
+        """The error with all that it lacked, and offers that are sure; fewer when time is over, or at Ctrl-C."""
+        known = refusal(self.request, self.error.reason, model=self.error.bottleneck or None)
+        offers: dict[str, Any] = {}
+        try:
+            for name, look in (("accuracy", self.accuracy), ("devices", self.devices), ("latency_s", self.latency_s)):
+                self.progress(f"looking for the nearest feasible {name.removesuffix('_s')}", 0.99)
+                offers[f"nearest_{name}"] = look()
+            if not any(offers.values()):
+                offers |= self.both()
+        except (_OutOfTime, KeyboardInterrupt):
+            pass
+        if offers.get("nearest_devices") and (offers.get("nearest_latency_s") or 0.0) > FAR * self.request.latency_s:
+            del offers["nearest_latency_s"]
+        return Infeasible(
+            self.error.reason,
+            load_range=self.error.load_range or known.load_range,
+            bottleneck=known.bottleneck,
+            device=self.error.device or known.device,
+            **offers,
+        )
+
+    def accuracy(self) -> float | None:
+        """The highest accuracy found that is feasible with the rest of what is asked."""
+        if self.objective.accuracy is None:
+            return None
+        if (near := self._accuracy_near([self.error.nearest_accuracy])) is not None:
+            return near
+        latency_s = self.objective.latency_s or ANY_LATENCY_S
+        made = self._on_most(self._objective(latency_s=latency_s, accuracy=None, confidence=None))
+        return None if made is None else self._accuracy_near(self._accuracies(made))
+
+    def latency_s(self) -> float | None:
+        """The lowest latency found that is feasible with the rest of what is asked."""
+        if self.objective.latency_s is None:
+            return None
+        near = self._latency_near(self.error.nearest_latency_s)
+        if near is not None or self.objective.accuracy is None:
+            return near
+        made = self._on_most(self._objective(latency_s=None))
+        return None if made is None else self._latency_near(_latency_s(made, self.objective))
+
+    def both(self) -> dict[str, Any]:
+        """A latency and an accuracy that are feasible together, where neither is alone."""
+        if self.objective.latency_s is None or self.objective.accuracy is None:
+            return {}
+        hinted_s, hinted = self.error.nearest_latency_s, self.error.nearest_accuracy
+        if hinted_s and hinted and (found := self._latency_near(hinted_s, _rounded_down(hinted))):
+            return {"nearest_latency_s": found, "nearest_accuracy": _rounded_down(hinted), "together": True}
+        free = self._on_most(self._objective(latency_s=ANY_LATENCY_S, accuracy=None, confidence=None))
+        for most in () if free is None else self._accuracies(free):
+            for less in ACCURACY_STEPS:
+                accuracy = _rounded_down(most - less)
+                made = self._on_most(self._objective(latency_s=None, accuracy=accuracy))
+                if made is not None and (found := self._latency_near(_latency_s(made, self.objective), accuracy)):
+                    return {"nearest_latency_s": found, "nearest_accuracy": accuracy, "together": True}
+        return {}
+
+    def devices(self) -> int | None:
+        """The fewest devices found, all like the first, that are enough."""
+        fastest = self._cheapest_fast_enough()
+        if fastest is None:
+            return None
+        now, top_qps = len(self.request.hardware.devices), float(self.request.upper_ends()[-1])
+        needed = math.ceil(fastest.work_s * top_qps / HIGHEST_UTILISATION)
+        if self.find is planners.fewest and needed <= MOST_DEVICES:
+            return None  # so many were tried
+        needed = max(now + 1, needed)
+        counted = enough_devices(self.request, fastest, top_qps, needed)
+        if counted is None:
+            return None
+        for step in DEVICE_STEPS:
+            count = math.ceil(step * counted)
+            request = dataclasses.replace(self.request, hardware=devices_like(self.request.hardware, count))
+            if self._found(request, planners.plan if self.find is planners.fewest else self.find) is not None:
+                return count
+        return None
+
+    def _cheapest_fast_enough(self) -> CandidateCascade | None:
+        """Of the planner's candidates the one of least work that nothing but load keeps from the objectives."""
+        request, wanted = self.request, self.objective.accuracy or 0.0
+        singles = single_models(request)
+        offered = singles if self.planner in ("single", "model-switching") else [*singles, *cascade_front(request)]
+        return min(
+            (c for c in offered if c.accuracy >= wanted and self._alone_s(c) <= request.latency_s),
+            key=lambda c: c.work_s,
+            default=None,
+        )
+
+    def _alone_s(self, candidate: CandidateCascade) -> float:
+        """The least seconds that the first model of a cascade takes anywhere for one request that nothing delays."""
+        profile, first = self.request.profile, candidate.cascade.models[0]
+        return profile.front_end_s + min(c.seconds(c.batch_sizes[0]) for c in profile.curves if c.model == first)
+
+    def _accuracy_near(self, guesses: Iterable[float | None]) -> float | None:
+        for guess in guesses:
+            for less in () if guess is None else ACCURACY_STEPS:
+                accuracy = _rounded_down((guess or 0.0) - less)
+                if 0 < accuracy < (self.objective.accuracy or 0.0) and self._holds(accuracy=accuracy):
+                    return accuracy
+        return None
+
+    def _latency_near(self, guess_s: float | None, accuracy: float | None = None) -> float | None:
+        for factor in () if guess_s is None else LATENCY_STEPS:
+            latency_s = _rounded_up((guess_s or 0.0) * factor)
+            kept = {} if accuracy is None else {"accuracy": accuracy}
+            if latency_s > self.request.latency_s and self._holds(latency_s=latency_s, **kept):
+                return latency_s
+        return None
+
+    def _accuracies(self, made: GearPlan) -> list[float]:
+        """What a plan's accuracy may be judged by, the highest first."""
+        predicted = made.predictions[self.request.profile.operator].accuracy
+        return sorted({accuracy_on_part_a(made, self.request), predicted}, reverse=True)
+
+    def _on_most(self, objective: Objective) -> GearPlan | None:
+        """The plan for another objective, on as many devices as there may be."""
+        hardware = self.request.hardware
+        if self.find is planners.fewest:
+            hardware = devices_like(hardware, MOST_DEVICES)
+        request = dataclasses.replace(self.request, objective=objective, hardware=hardware)
+        made: GearPlan | None = self._found(request, planners.plan)
+        return made
+
+    def _holds(self, **changed: float) -> bool:
+        return (
+            self._found(dataclasses.replace(self.request, objective=self._objective(**changed)), self.find) is not None
+        )
+
+    def _objective(self, **changed: float | None) -> Objective:
+        return msgspec.structs.replace(self.objective, **changed)
+
+    def _found(self, request: PlanRequest, find: Find[Any]) -> Any:
+        """What is found for the request within the time that is left; None where it is infeasible."""
+        left_s = None if self.request.budget_s is None else self.ends_s - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            raise _OutOfTime
+        try:
+            made = find(self.planner, dataclasses.replace(request, budget_s=left_s))
+        except (Infeasible, InvalidInput):
+            return None
+        if isinstance(made, GearPlan) and made.unfinished:
+            raise _OutOfTime
+        return made or None
+
+
+def _latency_s(made: GearPlan, objective: Objective) -> float:
+    """The latency objective that a plan for an accuracy was made for, else the most that is predicted of it."""
+    name, operator = next(iter(made.operators.items()))
+    in_ranges_s = [gear.predicted.latency_p95_s for gear in operator.gears if gear.predicted is not None]
+    on_trace_s = made.predictions[name].latency_s.at(objective.percentile)
+    return operator.objective.latency_s or max([on_trace_s, *in_ranges_s])
+
+
+def _rounded_up(seconds: float) -> float:
+    """To four digits of milliseconds and no finer than a microsecond, as a command line says it."""
+    ms = seconds * 1e3
+    digits = min(3, 3 - math.floor(math.log10(ms)))
+    return float(f"{math.ceil(ms * 10.0**digits * (1 - 1e-9)) / 10.0**digits:.10g}") / 1e3
+
+
+def _rounded_down(accuracy: float) -> float:
+    return math.floor(accuracy * 1e4 + 1e-6) / 1e4

@@ -1,0 +1,80 @@
+"""Each command line that is printed for an infeasible request is run, and must succeed."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gearshift.planner import planners
+from gearshift.profiles.store import write_profile
+from gearshift.traces.generate import steady
+from gearshift.traces.read import write_trace
+from tests.unit.cli.little import run
+from tests.worlds import synthetic_profile
+
+LATENCY, ACCURACY, DEVICES = "--p95-ms", "--accuracy", "--devices"
+KINDS: dict[str, tuple[str, dict[str, float], set[str]]] = {
+    "too little latency": ("calm.csv", {LATENCY: 0.3}, {LATENCY}),
+    "too much load within a latency": ("crowd.csv", {LATENCY: 20}, {DEVICES}),
+    "too much load for an accuracy": ("crowd.csv", {ACCURACY: 0.75}, {DEVICES}),
+    "too much accuracy": ("calm.csv", {ACCURACY: 0.99}, {ACCURACY}),
+    "too much accuracy for the devices": ("busy.csv", {LATENCY: 20, ACCURACY: 0.75}, {ACCURACY, DEVICES}),
+    "too much of both": ("calm.csv", {LATENCY: 0.3, ACCURACY: 0.99}, {LATENCY, ACCURACY}),
+}
+TAKES_ONE_OBJECTIVE = "coordinate"
+KNOWS_THE_TRACE = "static-cascade"
+"""Without a latency objective a load that ends is never too much."""
+SLOW = ("frontier", "optimal", "model-switching", "placement-heuristic")
+"""Where an accuracy is asked for."""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models, of which a device carries 400 and 130 requests/s alone, and three seconds of 40, 250 and 1,500/s."""
+    folder = tmp_path_factory.mktemp("world")
+    write_profile(synthetic_profile(models=2, samples=1000, fastest_s=0.002), folder / "profile")
+    for name, qps in (("calm", 40), ("busy", 450), ("crowd", 1500)):
+        write_trace(steady(qps, 3, seed=1), folder / f"{name}.csv")
+    return folder
+
+
+def cases() -> list[Any]:
+    return [
+        pytest.param(planner, kind, marks=[pytest.mark.long] * (planner in SLOW and ACCURACY in asked))
+        for planner in planners.MODULES
+        for kind, (_, asked, _) in KINDS.items()
+        if not (planner == TAKES_ONE_OBJECTIVE and len(asked) > 1)
+        and not (planner == KNOWS_THE_TRACE and "load for an accuracy" in kind)
+    ]
+
+
+@pytest.mark.parametrize(("planner", "kind"), cases())
+def test_every_line_that_is_printed_succeeds(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planner: str, kind: str
+) -> None:
+    monkeypatch.chdir(world)
+    trace, asked, offered = KINDS[kind]
+    out = tmp_path / "plan.json"
+    options = [str(word) for pair in asked.items() for word in pair]
+    done = run(
+        "plan", "profile", "--trace", trace, "--planner", planner, "--devices", 1, "--ranges", 2, *options,
+        "--out", out, "--json", tmp_path / "e.json",
+    )  # fmt: skip
+    assert done.exit_code == 3, done.output
+    error = json.loads((tmp_path / "e.json").read_text())["error"]
+    assert (error["load_range"][0], error["bottleneck"] in ("m0", "m1"), error["device"]) == ("[", True, "cpu-0")
+    assert f"model {error['bottleneck']!r} on device 'cpu-0'" in done.stderr
+    lines = [line.removeprefix("try: ") for line in done.stderr.splitlines() if line.startswith("try: ")]
+    assert lines == error["commands"]
+    changed: set[str] = set()
+    for line in lines:
+        words = shlex.split(line)
+        changed |= {flag for flag in (LATENCY, ACCURACY, DEVICES) if _value(words, flag) != asked.get(flag, 1.0)}
+        assert run(*words[1:]).exit_code == 0, line
+    assert changed >= offered
+
+
+def _value(words: list[str], flag: str) -> float:
+    return float(words[words.index(flag) + 1]) if flag in words else 1.0

@@ -1,0 +1,162 @@
+from typing import Any
+
+import pytest
+
+from gearshift.cascade import Cascade
+from gearshift.errors import Infeasible
+from gearshift.gear import GearPlan
+from gearshift.hardware import Device, Hardware, identical_devices
+from gearshift.objective import Objective
+from gearshift.planner import planners
+from gearshift.planner.baselines.ladder import plan_by_ladder
+from gearshift.planner.nearest import feasible_or_nearest
+from gearshift.planner.optimal import plan_with
+from gearshift.planner.plan_search import evaluated
+from gearshift.planner.request import PlanRequest
+from tests.unit.planner import fake
+from tests.unit.planner.little import little_request, little_trace, single_plan
+
+
+@pytest.fixture(autouse=True)
+def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planner that answers at once, infeasible under 12.3451 ms or over an accuracy of 0.87659."""
+    monkeypatch.setitem(planners.MODULES, "fake", "tests.unit.planner.fake")
+    fake.asked.clear()
+
+
+def refused(request: PlanRequest, planner: str = "fake", find: Any = planners.plan) -> Infeasible:
+    with pytest.raises(Infeasible) as caught:
+        feasible_or_nearest(find, planner, request)
+    return caught.value
+
+
+def asked(**objective: float) -> PlanRequest:
+    return little_request(objective=Objective(**objective))
+
+
+def test_what_is_feasible_is_answered_as_it_is() -> None:
+    assert feasible_or_nearest(planners.plan, "fake", asked(latency_s=0.02)).planner == "fake"
+    assert len(fake.asked) == 1
+
+
+def test_a_latency_is_offered_that_was_planned_for_and_reads_as_a_command_line_says_it() -> None:
+    error = refused(asked(latency_s=0.005))
+    assert error.nearest_latency_s == 0.01235
+    assert fake.asked[-1].objective == Objective(latency_s=0.01235)
+    assert (error.nearest_accuracy, error.together) == (None, False)
+
+
+def test_where_neither_objective_alone_is_feasible_both_are_offered_together() -> None:
+    error = refused(asked(latency_s=0.005, accuracy=0.9))
+    assert (error.nearest_latency_s, error.nearest_accuracy, error.together) == (0.01235, 0.8765, True)
+    assert "the nearest feasible accuracy with it is --accuracy 0.8765" in str(error)
+
+
+def test_what_the_planner_hints_at_is_not_offered_when_planning_for_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hopeful(request: PlanRequest, **_: object) -> GearPlan:
+        raise Infeasible("no", nearest_latency_s=0.02, nearest_accuracy=0.8, nearest_devices=3)
+
+    monkeypatch.setattr(fake, "plan", hopeful)
+    error = refused(asked(latency_s=0.005, accuracy=0.85))
+    assert (error.nearest_latency_s, error.nearest_accuracy, error.nearest_devices) == (None, None, None)
+
+
+def test_range_model_and_device_are_named_where_the_planner_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(request: PlanRequest, **_: object) -> GearPlan:
+        raise Infeasible("no")
+
+    monkeypatch.setattr(fake, "plan", silent)
+    error = refused(asked(latency_s=0.005))
+    assert (error.load_range[0], error.bottleneck, error.device) == ("[", "m2", "cpu-0")
+
+
+def test_a_spent_budget_leaves_the_error_without_offers(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = refused(little_request(objective=Objective(latency_s=0.005), budget_s=1e-9))
+    assert len(fake.asked) == 1
+    assert error.nearest_latency_s is None
+
+
+def test_ctrl_c_while_looking_keeps_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(request: PlanRequest, **_: object) -> GearPlan:
+        if request.latency_s == 0.005:
+            raise Infeasible("no", load_range="[0, inf)", bottleneck="m0", nearest_latency_s=0.02)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fake, "plan", interrupted)
+    error = refused(asked(latency_s=0.005))
+    assert (error.reason, error.device, error.nearest_latency_s) == ("no", "cpu-0", None)
+
+
+def test_overload_is_met_with_devices_and_not_with_a_latency_of_ages() -> None:
+    crowd = little_trace(low_qps=1500, high_qps=3000)
+    error = refused(little_request(trace=crowd, ranges=2), "static-cascade")
+    assert error.nearest_latency_s is None
+    assert error.nearest_devices
+    enough = little_request(trace=crowd, ranges=2, devices=error.nearest_devices)
+    assert planners.plan("static-cascade", enough)
+
+
+def test_a_frontier_of_too_few_devices_says_how_many_do() -> None:
+    crowd = little_trace(low_qps=1500, high_qps=3000)
+    request = little_request(trace=crowd, ranges=2, objective=Objective())
+    error = refused(request, "single", planners.frontier)
+    assert (error.nearest_devices or 0) > 1
+    assert planners.frontier(
+        "single", little_request(trace=crowd, ranges=2, objective=Objective(), devices=error.nearest_devices or 0)
+    )
+
+
+def test_latency_accuracy_and_devices_are_all_offered_where_each_would_do() -> None:
+    request = little_request(objective=Objective(latency_s=0.02, accuracy=0.8), ranges=2)
+    error = refused(request, "static-cascade")
+    assert error.nearest_accuracy is not None
+    assert error.nearest_latency_s is not None
+    assert error.nearest_devices is not None
+    for objective, devices in (
+        (Objective(latency_s=0.02, accuracy=error.nearest_accuracy), 1),
+        (Objective(latency_s=error.nearest_latency_s, accuracy=0.8), 1),
+        (Objective(latency_s=0.02, accuracy=0.8), error.nearest_devices),
+    ):
+        assert planners.plan("static-cascade", little_request(objective=objective, ranges=2, devices=devices))
+
+
+def test_the_fewest_devices_of_an_accuracy_out_of_reach_name_the_nearest() -> None:
+    error = refused(asked(latency_s=0.05, accuracy=0.95), "single", planners.fewest)
+    assert error.nearest_accuracy is not None
+    assert error.nearest_devices is None
+    assert planners.fewest("single", asked(latency_s=0.05, accuracy=error.nearest_accuracy))
+
+
+# Where the errors begin -----------------------------------------------------------------------------------------------
+
+
+def test_errors_name_range_model_and_device_where_they_are_raised() -> None:
+    made = single_plan("m0")
+    both = asked(latency_s=0.02, accuracy=0.85)
+    unplaced = evaluated(both, Cascade(models=("m2",)))
+    ends = [
+        lambda: plan_by_ladder(both, lambda _: made, highest_accuracy=0.9),
+        lambda: plan_by_ladder(both, lambda _: made, highest_accuracy=0.8),
+        lambda: plan_by_ladder(asked(accuracy=0.85), lambda _: made, highest_accuracy=0.9),
+        lambda: plan_with(asked(latency_s=0.02), candidates=[unplaced], placement=made.placement),
+        lambda: planners.plan("single", asked(latency_s=0.0005)),
+        lambda: planners.plan("coordinate", asked(latency_s=0.0005)),
+        lambda: planners.plan("frontier", asked(latency_s=0.0005)),
+        lambda: planners.plan("optimal", asked(latency_s=0.0005)),
+    ]
+    for end in ends:
+        with pytest.raises(Infeasible) as caught:
+            end()
+        error = caught.value
+        assert (error.load_range[0], error.bottleneck[0], error.device) == ("[", "m", "cpu-0"), error
+
+
+def test_the_device_is_the_one_that_holds_the_bottleneck() -> None:
+    """Only the second has room for the model that is too slow."""
+    little = Device(id="little", memory_bytes=1)
+    room = Device(id="room", memory_bytes=1 << 30)
+    with pytest.raises(Infeasible) as caught:
+        planners.plan("single", little_request(hardware=Hardware(devices=(little, room)), latency_s=0.0005))
+    assert caught.value.device == "room"
+    assert caught.value.facts()["device"] == "room"
+    assert identical_devices(1).devices[0].id not in str(caught.value)
