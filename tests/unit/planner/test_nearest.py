@@ -135,9 +135,9 @@ def test_errors_name_range_model_and_device_where_they_are_raised() -> None:
     both = asked(latency_s=0.02, accuracy=0.85)
     unplaced = evaluated(both, Cascade(models=("m2",)))
     ends = [
-        lambda: plan_by_ladder(both, lambda _: made, highest_accuracy=0.9),
-        lambda: plan_by_ladder(both, lambda _: made, highest_accuracy=0.8),
-        lambda: plan_by_ladder(asked(accuracy=0.85), lambda _: made, highest_accuracy=0.9),
+        lambda: plan_by_ladder(both, lambda *_: made, highest_accuracy=0.9),
+        lambda: plan_by_ladder(both, lambda *_: made, highest_accuracy=0.8),
+        lambda: plan_by_ladder(asked(accuracy=0.85), lambda *_: made, highest_accuracy=0.9),
         lambda: plan_with(asked(latency_s=0.02), candidates=[unplaced], placement=made.placement),
         lambda: planners.plan("single", asked(latency_s=0.0005)),
         lambda: planners.plan("coordinate", asked(latency_s=0.0005)),
