@@ -9,10 +9,10 @@ demo: .venv/installed-demo
 	"$(BIN)/python" -m gearshift demo
 
 test: .venv/installed-test lint
-	"$(BIN)/python" -m pytest -n 2 -m "not long"
+	"$(BIN)/python" -m pytest -n 3 -m "not long"
 
 test-long: .venv/installed-test lint
-	"$(BIN)/python" -m pytest -n 2
+	"$(BIN)/python" -m pytest -n 3
 
 lint: .venv/installed-test
 	"$(BIN)/python" -m ruff format --check .

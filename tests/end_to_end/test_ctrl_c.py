@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gearshift.plan_file import read_plan
+from gearshift.planner import planners
 from gearshift.planner.so_far import BEST
 from gearshift.profiles.store import write_profile
 from gearshift.traces.read import write_trace
@@ -31,8 +32,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "planner",
     [
-        *("coordinate", "frontier", "model-switching", "static-cascade"),
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("optimal", "single", "placement-heuristic")),
+        pytest.param(name, marks=[pytest.mark.long] * (name not in ("coordinate", "frontier")))
+        for name in planners.MODULES
     ],
 )
 @pytest.mark.parametrize("frontier", [False, pytest.param(True, marks=pytest.mark.long)])

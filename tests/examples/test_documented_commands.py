@@ -14,6 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^<!-- (?:run|file: (\S+)) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LONGEST_S = 120.0
+SHORT = ("README", "your-own-models", "serve")
+"""Pages that `make test` runs too; the others take ten seconds to half a minute each."""
 NOT_VALID = 4
 MEASURING = ("gearshift replay", "gearshift validate")
 PORTS = ("8000", "8001")
@@ -96,7 +98,10 @@ def free_port() -> str:
         return str(sock.getsockname()[1])
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.long] * (page.stem not in SHORT), id=page.stem) for page in pages()],
+)
 def test_commands_of_a_page_work_in_the_order_in_which_they_stand(page: Path, tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     for name, text in files_of(page).items():

@@ -28,6 +28,8 @@ KNOWS_THE_TRACE = "static-cascade"
 """Without a latency objective a load that ends is never too much."""
 SLOW = ("frontier", "optimal", "model-switching", "placement-heuristic")
 """Where an accuracy is asked for."""
+SHORT = ("coordinate", "optimal", "single")
+"""Planners that `make test` asks; the others take as long again."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def cases() -> list[Any]:
     return [
-        pytest.param(planner, kind, marks=[pytest.mark.long] * (planner in SLOW and ACCURACY in asked))
+        pytest.param(
+            planner, kind, marks=[pytest.mark.long] * (planner not in SHORT or (planner in SLOW and ACCURACY in asked))
+        )
         for planner in planners.MODULES
         for kind, (_, asked, _) in KINDS.items()
         if not (planner == TAKES_ONE_OBJECTIVE and len(asked) > 1)

@@ -244,6 +244,7 @@ def test_compare_writes_all_runs_and_a_failed_one_is_a_row(made: Path, tmp_path:
     assert "optimal, 1, 0.01 ms: no cascade keeps" in done.stdout
 
 
+@pytest.mark.long
 def test_compare_takes_hardware_files_memory_scope_and_percentile_and_writes_its_grid(
     made: Path, tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ def test_of_scope_every_range_each_gear_holds_the_objective_in_steady_state() ->
             assert gear.predicted.latency_p95_s <= operator.objective.latency_s
 
 
+@pytest.mark.long
 def test_searching_around_the_front_covers_more(monkeypatch: pytest.MonkeyPatch) -> None:
     request = asked("trace")
     more = on_part_a(frontier(request), request)

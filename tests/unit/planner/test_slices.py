@@ -36,6 +36,7 @@ def test_few_devices_or_unlike_ones_are_planned_for_whole() -> None:
     assert slices_of(request(70, hardware=unlike)) == 1
 
 
+@pytest.mark.long
 def test_a_wide_plan_uses_all_devices_and_holds_on_the_whole_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "LARGEST_SLICE", 3)
     made = plan(request(7))
