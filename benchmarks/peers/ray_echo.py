@@ -1,0 +1,28 @@
+"""Ray Serve: one replica."""
+
+import sys
+import time
+
+import numpy as np
+import ray
+from ray import serve
+from starlette.requests import Request
+
+
+@serve.deployment(num_replicas=1, max_ongoing_requests=1000)
+class Echo:
+    @serve.batch(max_batch_size=32, batch_wait_timeout_s=0.0)
+    async def run(self, rows: list[np.ndarray]) -> list[np.ndarray]:
+        return list(np.stack(rows))
+
+    async def __call__(self, request: Request) -> dict[str, list[float]]:
+        x = np.array((await request.json())["data"], dtype=np.float32)
+        return {"data": (await self.run(x)).tolist()}
+
+
+if __name__ == "__main__":
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    serve.start(http_options={"host": "127.0.0.1", "port": int(sys.argv[1]), "access_log": False})
+    serve.run(Echo.bind(), route_prefix="/predict")
+    while True:
+        time.sleep(1)
