@@ -119,7 +119,7 @@ def test_the_unit_does_not_start_again_what_cannot_be_served():
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
 def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
-    text = (DEPLOY / "gearshift.service").read_text().replace("/opt/gearshift/bin/gearshift", sys.executable)
+    text = (DEPLOY / "gearshift.service").read_text().replace("/opt/gearshift/bin/gearshift", "/bin/true")
     (tmp_path / "gearshift.service").write_text(text)
     command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / "gearshift.service")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
