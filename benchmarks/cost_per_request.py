@@ -80,9 +80,10 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What `wrk` and the kernel saw."""
+    """What `wrk` and the kernel saw: requests answered per second, and the share that was not answered with 200."""
 
     qps: float
+    refused: float
     p50_ms: float
     p99_ms: float
     cpu_us: float
@@ -225,13 +226,15 @@ def loaded(url: str, body: str, root: psutil.Process, *, connections: int, secon
         before_s = cpu_s(root)
         said = wrk(seconds)
         used_s = cpu_s(root) - before_s
-    if "Non-2xx" in said or "Socket errors" in said:
+    if "Socket errors" in said:
         raise SystemExit(f"{url} failed under load:\n{said}")
     requests = int(found(r"(\d+) requests in", said))
+    refused = int(found(r"Non-2xx or 3xx responses: (\d+)", said)) if "Non-2xx" in said else 0
     return Load(
-        qps=float(found(r"Requests/sec:\s+([\d.]+)", said)),
-        p50_ms=milliseconds(found(r"50%\s+(\S+)", said)),
-        p99_ms=milliseconds(found(r"99%\s+(\S+)", said)),
+        qps=float(found(r"Requests/sec:\s+([\d.]+)", said)) * (1 - refused / requests),
+        refused=refused / requests,
+        p50_ms=milliseconds(found(r"\n +50%\s+(\S+)", said)),
+        p99_ms=milliseconds(found(r"\n +99%\s+(\S+)", said)),
         cpu_us=used_s / requests * 1e6,
     )
 
@@ -244,7 +247,10 @@ def found(pattern: str, text: str) -> str:
 
 
 def milliseconds(text: str) -> float:
-    number, unit = re.fullmatch(r"([\d.]+)(us|ms|s)", text).groups()  # type: ignore[union-attr]
+    match = re.fullmatch(r"([\d.]+)(us|ms|s)", text)
+    if match is None:
+        raise SystemExit(f"wrk gives a latency of {text}")
+    number, unit = match.groups()
     return float(number) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[unit]
 
 
@@ -295,10 +301,14 @@ def print_loads(compared: dict[str, Server], measured: dict[tuple[str, int], lis
                 spread([load.p50_ms for load in loads], ".2f"),
                 spread([load.p99_ms for load in loads], ".2f"),
                 spread([load.cpu_us for load in loads]),
+                f"{median(load.refused for load in loads):.0%}",
                 spread(ratios, ".2f") if ratios else "-",
             )
         )
-    print_table((f"{connections} connections", "requests/s", "p50, ms", "p99, ms", "CPU us/request", "ours/its"), rows)
+    print_table(
+        (f"{connections} connections", "requests/s", "p50, ms", "p99, ms", "CPU us/request", "refused", "ours/its"),
+        rows,
+    )
 
 
 def print_bars(measured: dict[tuple[str, int], list[Load]]) -> None:

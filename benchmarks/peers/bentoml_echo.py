@@ -6,7 +6,7 @@ import numpy as np
 
 @bentoml.service(workers=1)
 class Model:
-    @bentoml.api(batchable=True, max_batch_size=32)
+    @bentoml.api(batchable=True, max_batch_size=32, max_latency_ms=60_000)
     def echo(self, x: np.ndarray) -> np.ndarray:
         return x
 
