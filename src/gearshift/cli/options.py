@@ -57,6 +57,24 @@ def _trace_options(**trace: Any) -> Callable[[Command], Command]:
     return decorate
 
 
+def served_options(function: Command) -> Command:
+    """What a plan is served with: `--backend`, and where its profile and its project are now."""
+    options = (
+        click.option(
+            "--backend",
+            type=click.Choice(["local", "emulated"]),
+            default="local",
+            show_default=True,
+            help="Real models in worker processes, or devices that sleep for the profiled time.",
+        ),
+        click.option("--profile", type=PATH, help="The plan's profile, where it has moved."),
+        click.option("--project", type=PATH, help="The gearshift.toml with the models, where it has moved."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 def generator_options(function: Command) -> Command:
     """Options of the load generator, by the names that `gearshift.replay` takes, but for milliseconds."""
     options = (

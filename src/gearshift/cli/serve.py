@@ -6,22 +6,14 @@ from typing import Any
 import click
 
 from gearshift import api
-from gearshift.cli.options import PATH, require_positive, settings_options
+from gearshift.cli.options import PATH, require_positive, served_options, settings_options
 from gearshift.cli.output import Output, verb
 from gearshift.serving.settings import ServerSettings
 
 
 @click.command("serve", short_help="Serve a plan over HTTP.")
 @click.argument("plan", type=PATH)
-@click.option(
-    "--backend",
-    type=click.Choice(["local", "emulated"]),
-    default="local",
-    show_default=True,
-    help="Real models in worker processes, or devices that sleep for the profiled time.",
-)
-@click.option("--profile", type=PATH, help="The plan's profile, where it has moved.")
-@click.option("--project", type=PATH, help="The gearshift.toml with the models, where it has moved.")
+@served_options
 @click.option("--journal", type=PATH, help="Write gear shifts and faults as JSON lines.")
 @click.option(
     "--p95-ms", type=float, help="Of a folder of plans, serve the most accurate that is predicted within this."

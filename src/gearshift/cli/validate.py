@@ -5,7 +5,14 @@ from typing import Any
 import click
 
 from gearshift import served
-from gearshift.cli.options import PATH, generator_options, seconds_of, take_trace, trace_options
+from gearshift.cli.options import (
+    PATH,
+    generator_options,
+    seconds_of,
+    served_options,
+    take_trace,
+    trace_options,
+)
 from gearshift.cli.output import EXIT_NOT_WITHIN, Output, verb
 from gearshift.cli.tables import runs_table, tell_generator, validation_table
 from gearshift.errors import require
@@ -14,15 +21,7 @@ from gearshift.errors import require
 @click.command("validate", short_help="Serve and simulate the same trace, and compare.")
 @click.argument("plan", type=PATH)
 @trace_options
-@click.option(
-    "--backend",
-    type=click.Choice(["local", "emulated"]),
-    default="local",
-    show_default=True,
-    help="Real models in worker processes, or devices that sleep for the profiled time.",
-)
-@click.option("--profile", type=PATH, help="The plan's profile, where it has moved.")
-@click.option("--project", type=PATH, help="The gearshift.toml with the models, where it has moved.")
+@served_options
 @generator_options
 @click.option("--within", help="Exit with 5 where the predicted p95 is off by more than this, such as 5%.")
 @click.option("--within-points", type=float, help="... where the share late, or accuracy, is off by more than this.")

@@ -118,30 +118,18 @@ def read_task(
         where=str(plan_path),
         remedy="make the plan anew with `gearshift plan`, or name its profile",
     )
-    if backend == "emulated":
-        return ServingTask(
-            served=served,
-            plan=plan,
-            tables=tables,
-            profile=profile,
-            backend=backend,
-            project=None,
-            inputs=EMULATED_INPUTS,
-            outputs=emulated_outputs(profile),
-            device_cores=None,
-            router_cores=None,
-        )
+    emulated = backend == "emulated"
     return ServingTask(
         served=served,
         plan=plan,
         tables=tables,
         profile=profile,
         backend=backend,
-        project=_project(folder, profile, project_path),
-        inputs=profile.inputs,
-        outputs=profile.outputs,
-        device_cores=assign_cores(plan.hardware, available),
-        router_cores=router_cores(plan.hardware, available),
+        project=None if emulated else _project(folder, profile, project_path),
+        inputs=EMULATED_INPUTS if emulated else profile.inputs,
+        outputs=emulated_outputs(profile) if emulated else profile.outputs,
+        device_cores=None if emulated else assign_cores(plan.hardware, available),
+        router_cores=None if emulated else router_cores(plan.hardware, available),
     )
 
 

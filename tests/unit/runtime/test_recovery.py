@@ -7,11 +7,11 @@ import pytest
 
 from gearshift.gear import GearPlan
 from gearshift.plan_tables import plan_tables
-from gearshift.request import NO_DEADLINE_NS, Request, Sample
+from gearshift.request import NO_DEADLINE_NS, Sample
 from gearshift.runtime.recovery import Recovery
-from gearshift.runtime.router import Router
 from tests.conformance.plans import MS
 from tests.conformance.small import small_gear, small_plan
+from tests.unit.runtime.driven import Driven
 
 ONE = {"a0": "d0"}
 PAIR = {"a0": "d0", "a1": "d1"}
@@ -19,60 +19,26 @@ CASCADE = {"a0": "d0", "b0": "d1"}
 LONGEST_RETRY_MS = 1000
 
 
-class Bench:
-    """A router driven event by event, whose batches take 10 ms by the profile; `killers` end every worker that runs
-    them.
-    """
+class Bench(Driven):
+    """Batches take 10 ms by the profile; `killers` end every worker that runs them."""
 
     def __init__(self, plan: GearPlan, *, killers: Sequence[int] = (), refuse: bool = False) -> None:
-        self.tables = plan_tables(plan, "task")
-        self.started: list[tuple[str, list[int]]] = []
-        self.answered: list[int] = []
-        self.samples: dict[int, Sample] = {}
+        tables = plan_tables(plan, "task")
         recovery = Recovery(
-            self.tables.models,
-            run_ns=[[10 * MS] * 40] * len(self.tables.replica_ids),
+            tables.models,
+            run_ns=[[10 * MS] * 40] * len(tables.replica_ids),
             longest_retry_ns=LONGEST_RETRY_MS * MS,
             refuse_lost_stage=refuse,
         )
-        self.router = Router(self.tables, start=self._start, answered=self._take, recovery=recovery)
-        self.running: dict[str, list[Sample]] = {}
+        super().__init__(plan, recovery)
+        self.samples: dict[int, Sample] = {}
         self.killers = set(killers)
         self.deaths = 0
 
-    def _start(self, replica: int, samples: list[Sample], reason: int) -> None:
-        name = self.tables.replica_ids[replica]
-        self.started.append((name, [one.sequence for one in samples]))
-        self.running[name] = samples
-
-    def _take(self, sample: Sample) -> None:
-        self.answered.append(sample.sequence)
-
-    def index(self, replica: str) -> int:
-        return self.tables.replica_ids.index(replica)
-
     def arrive(self, *sequences: int, ms: float = 0, **request: Any) -> list[Sample]:
-        """One request."""
-        of = Request(id=sequences[0], operator="task", arrived_ns=int(ms * MS), rows=len(sequences), **request)
-        samples = [Sample(of, row, sequence) for row, sequence in enumerate(sequences)]
+        samples = super().arrive(*sequences, ms=ms, **request)
         self.samples |= {sample.sequence: sample for sample in samples}
-        self.router.arrive(samples, int(ms * MS))
         return samples
-
-    def finish(self, replica: str, ms: float, certainty: float = 1.0) -> None:
-        samples = self.running.pop(replica)
-        for one in samples:
-            one.certainty = certainty
-        self.router.samples_finished(self.index(replica), samples, int(ms * MS))
-        self.router.batch_finished(self.index(replica), int(ms * MS))
-
-    def lose(self, *replicas: str, ms: float) -> None:
-        for replica in replicas:
-            self.running.pop(replica, None)
-        self.router.replicas_lost([self.index(replica) for replica in replicas], int(ms * MS))
-
-    def ready(self, replica: str, ms: float) -> None:
-        self.router.replica_ready(self.index(replica), int(ms * MS))
 
     def wake(self, ms: float) -> None:
         self.router.wake(int(ms * MS))

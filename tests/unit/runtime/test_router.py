@@ -10,12 +10,12 @@ from gearshift.decisions import Decision
 from gearshift.gear import GearPlan
 from gearshift.plan_tables import plan_tables
 from gearshift.policies.batching import FULL, LONGEST_WAIT
-from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Request, Sample
-from gearshift.runtime.router import Router
+from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS
 from gearshift.runtime.virtual import run_virtually
 from gearshift.workload import Workload
 from tests.conformance.plans import MS
 from tests.conformance.small import small_gear, small_plan, small_workload
+from tests.unit.runtime.driven import Driven
 
 Row = tuple[Any, ...]
 
@@ -58,49 +58,6 @@ def run(
     for model, values in certainty.items():
         sure[tables.models.index(model)] = values
     return Log(plan, run_virtually(tables, run_ns, sure, workload).log)
-
-
-class Bench:
-    """A router driven event by event."""
-
-    def __init__(self, plan: GearPlan) -> None:
-        self.tables = plan_tables(plan, "task")
-        self.started: list[tuple[str, list[int]]] = []
-        self.answered: list[int] = []
-        self.router = Router(self.tables, start=self._start, answered=self._take)
-        self.running: dict[str, list[Sample]] = {}
-
-    def _start(self, replica: int, samples: list[Sample], reason: int) -> None:
-        name = self.tables.replica_ids[replica]
-        self.started.append((name, [one.sequence for one in samples]))
-        self.running[name] = samples
-
-    def _take(self, sample: Sample) -> None:
-        self.answered.append(sample.sequence)
-
-    def index(self, replica: str) -> int:
-        return self.tables.replica_ids.index(replica)
-
-    def arrive(self, *sequences: int, ms: float = 0) -> list[Sample]:
-        """One request."""
-        request = Request(id=sequences[0], operator="task", arrived_ns=int(ms * MS), rows=len(sequences))
-        samples = [Sample(request, row, sequence) for row, sequence in enumerate(sequences)]
-        self.router.arrive(samples, int(ms * MS))
-        return samples
-
-    def finish(self, replica: str, ms: float, certainty: float = 1.0) -> None:
-        samples = self.running.pop(replica)
-        for one in samples:
-            one.certainty = certainty
-        self.router.samples_finished(self.index(replica), samples, int(ms * MS))
-        self.router.batch_finished(self.index(replica), int(ms * MS))
-
-    def lose(self, replica: str, ms: float) -> None:
-        self.running.pop(replica, None)
-        self.router.replicas_lost([self.index(replica)], int(ms * MS))
-
-    def ready(self, replica: str, ms: float) -> None:
-        self.router.replica_ready(self.index(replica), int(ms * MS))
 
 
 # Batches --------------------------------------------------------------------------------------------------------------
@@ -291,7 +248,7 @@ def test_a_replica_that_spans_two_devices_occupies_both() -> None:
 
 
 def test_when_a_held_devices_starving_replica_is_lost_the_device_goes_on_with_others() -> None:
-    bench = Bench(small_plan(SPANNING, small_gear(SPANNING, "a b", (0.5,)), starvation_s=0.010))
+    bench = Driven(small_plan(SPANNING, small_gear(SPANNING, "a b", (0.5,)), starvation_s=0.010))
     bench.arrive(0, ms=0)
     bench.arrive(1, ms=1)
     bench.finish("a0", 5, certainty=0.0)  # sample 0 waits for b0
@@ -301,7 +258,7 @@ def test_when_a_held_devices_starving_replica_is_lost_the_device_goes_on_with_ot
     bench.finish("a0", 15)  # b0 starves: d0 is held
     bench.arrive(4, ms=16)
     assert bench.started[-1] == ("a1", [3])
-    bench.lose("b0", 17)
+    bench.lose("b0", ms=17)
     assert bench.started[-1] == ("a0", [4])
 
 
@@ -382,7 +339,7 @@ def test_the_meter_reaches_back_to_the_last_thirty_arrivals() -> None:
     plan = small_plan(
         placed, small_gear(placed, "a", load=(0, 100)), small_gear(placed, "a", load=(100, None)), alpha=0.0
     )
-    bench = Bench(plan)
+    bench = Driven(plan)
     for arrival in range(30):
         bench.arrive(arrival, ms=10 + arrival * 10)
     bench.router.tick(300 * MS)
@@ -395,7 +352,7 @@ def test_the_meter_reaches_back_to_the_last_thirty_arrivals() -> None:
 
 def test_before_thirty_arrivals_the_meter_reaches_back_to_the_beginning() -> None:
     placed = {"a0": "d0"}
-    bench = Bench(small_plan(placed, small_gear(placed, "a")))
+    bench = Driven(small_plan(placed, small_gear(placed, "a")))
     bench.arrive(0, ms=250)
     bench.router.tick(300 * MS)
     assert bench.router.rate_qps == pytest.approx(1 / 0.3)
@@ -403,7 +360,7 @@ def test_before_thirty_arrivals_the_meter_reaches_back_to_the_beginning() -> Non
 
 def test_a_tick_that_comes_late_meters_the_last_100_ms_alone() -> None:
     placed = {"a0": "d0"}
-    bench = Bench(small_plan(placed, small_gear(placed, "a")))
+    bench = Driven(small_plan(placed, small_gear(placed, "a")))
     bench.router.tick(100 * MS)
     for arrival in range(75):  # 500 per second
         bench.arrive(arrival, ms=100 + 2 * arrival)
@@ -413,7 +370,7 @@ def test_a_tick_that_comes_late_meters_the_last_100_ms_alone() -> None:
 
 def test_each_row_of_a_request_is_metered() -> None:
     placed = {"a0": "d0"}
-    bench = Bench(small_plan(placed, small_gear(placed, "a")))
+    bench = Driven(small_plan(placed, small_gear(placed, "a")))
     bench.arrive(0, 1, 2, ms=50)
     bench.router.tick(100 * MS)
     assert bench.router.rate_qps == 30.0
@@ -480,8 +437,8 @@ PAIR = {"a0": "d0", "a1": "d1"}
 
 
 def test_the_others_of_its_model_take_a_lost_replicas_share() -> None:
-    bench = Bench(small_plan(PAIR, small_gear(PAIR, "a", largest=1)))
-    bench.lose("a0", 0)
+    bench = Driven(small_plan(PAIR, small_gear(PAIR, "a", largest=1)))
+    bench.lose("a0", ms=0)
     for sequence in range(4):
         bench.arrive(sequence, ms=1)
     assert bench.router.queue_lengths() == [0, 3]
@@ -490,16 +447,16 @@ def test_the_others_of_its_model_take_a_lost_replicas_share() -> None:
 
 def test_others_without_a_planned_share_take_a_lost_replicas_share_evenly() -> None:
     placed = {"a0": "d0", "a1": "d1", "a2": "d2"}
-    bench = Bench(small_plan(placed, small_gear(placed, "a", largest=1, shares={"a0": 1.0, "a1": 0.0, "a2": 0.0})))
-    bench.lose("a0", 0)
+    bench = Driven(small_plan(placed, small_gear(placed, "a", largest=1, shares={"a0": 1.0, "a1": 0.0, "a2": 0.0})))
+    bench.lose("a0", ms=0)
     for sequence in range(6):
         bench.arrive(sequence, ms=1)
     assert bench.router.queue_lengths() == [0, 2, 2]
 
 
 def test_a_replica_that_is_ready_again_takes_its_planned_share() -> None:
-    bench = Bench(small_plan(PAIR, small_gear(PAIR, "a", largest=1)))
-    bench.lose("a0", 0)
+    bench = Driven(small_plan(PAIR, small_gear(PAIR, "a", largest=1)))
+    bench.lose("a0", ms=0)
     bench.ready("a0", 1)
     for sequence in range(6):
         bench.arrive(sequence, ms=2)
@@ -508,17 +465,17 @@ def test_a_replica_that_is_ready_again_takes_its_planned_share() -> None:
 
 def test_the_device_of_a_lost_replica_goes_on_with_the_others_on_it() -> None:
     placed = {"a0": "d0", "b0": "d0"}
-    bench = Bench(small_plan(placed, small_gear(placed, "a b", (0.5,), largest=1)))
+    bench = Driven(small_plan(placed, small_gear(placed, "a b", (0.5,), largest=1)))
     bench.arrive(0)
     bench.finish("a0", 1, certainty=0.0)  # b0 runs sample 0
     bench.arrive(1, ms=2)
-    bench.lose("b0", 3)
+    bench.lose("b0", ms=3)
     assert bench.started[-1] == ("a0", [1])
 
 
 def test_a_sample_that_failed_is_answered_and_not_forwarded() -> None:
     placed = {"a0": "d0", "b0": "d1"}
-    bench = Bench(small_plan(placed, small_gear(placed, "a b", (0.5,))))
+    bench = Driven(small_plan(placed, small_gear(placed, "a b", (0.5,))))
     (sample,) = bench.arrive(0)
     sample.error = "the model raised"
     bench.finish("a0", 1, certainty=0.0)
@@ -527,7 +484,7 @@ def test_a_sample_that_failed_is_answered_and_not_forwarded() -> None:
 
 def test_a_cancelled_sample_leaves_its_queue_and_never_runs() -> None:
     placed = {"a0": "d0"}
-    bench = Bench(small_plan(placed, small_gear(placed, "a", largest=1)))
+    bench = Driven(small_plan(placed, small_gear(placed, "a", largest=1)))
     bench.arrive(0)
     cancelled = bench.arrive(1, ms=1)
     bench.arrive(2, ms=2)
@@ -539,7 +496,7 @@ def test_a_cancelled_sample_leaves_its_queue_and_never_runs() -> None:
 
 def test_cancelling_a_sample_that_runs_does_not_stop_it() -> None:
     placed = {"a0": "d0"}
-    bench = Bench(small_plan(placed, small_gear(placed, "a")))
+    bench = Driven(small_plan(placed, small_gear(placed, "a")))
     running = bench.arrive(0)
     bench.router.cancel(running, 20 * MS)
     assert bench.router.waiting == 0
@@ -549,16 +506,16 @@ def test_cancelling_a_sample_that_runs_does_not_stop_it() -> None:
 
 def test_the_longest_wait_of_a_cancelled_request_is_forgotten() -> None:
     placed = {"a0": "d0"}
-    bench = Bench(small_plan(placed, small_gear(placed, "a", minimum=2, wait_ms=5)))
+    bench = Driven(small_plan(placed, small_gear(placed, "a", minimum=2, wait_ms=5)))
     cancelled = bench.arrive(0, ms=1)
     assert bench.router.next_wake_ns() == 6 * MS
     bench.router.cancel(cancelled, 2 * MS)
     assert (bench.started, bench.router.next_wake_ns()) == ([], None)
 
 
-def hold_of_a_cancelled_request() -> Bench:
+def hold_of_a_cancelled_request() -> Driven:
     """d0 stands idle for b0, which starves until its only sample is cancelled; sample 4 waits for a0 on d0."""
-    bench = Bench(small_plan(SPANNING, small_gear(SPANNING, "a b", (0.5,)), starvation_s=0.010))
+    bench = Driven(small_plan(SPANNING, small_gear(SPANNING, "a b", (0.5,)), starvation_s=0.010))
     first = bench.arrive(0, ms=0)
     bench.arrive(1, ms=1)
     bench.finish("a0", 5, certainty=0.0)
@@ -580,11 +537,11 @@ def test_a_device_held_for_a_cancelled_request_goes_on_before_long() -> None:
 
 def test_a_sample_that_left_its_batch_early_does_not_run_again_when_the_replica_is_lost() -> None:
     placed = {"a0": "d0"}
-    bench = Bench(small_plan(placed, small_gear(placed, "a")))
+    bench = Driven(small_plan(placed, small_gear(placed, "a")))
     early, _ = bench.arrive(0, 1)
     early.certainty = 1.0
     bench.router.samples_finished(0, [early], 1 * MS)
-    bench.lose("a0", 2)
+    bench.lose("a0", ms=2)
     bench.ready("a0", 3)
     assert bench.started == [("a0", [0, 1]), ("a0", [1])]
     assert (bench.answered, early.error) == ([0], "")
@@ -595,7 +552,7 @@ def test_a_sample_that_left_its_batch_early_does_not_run_again_when_the_replica_
 
 def test_queue_and_run_times_add_up_over_the_stages() -> None:
     placed = {"a0": "d0", "b0": "d1"}
-    bench = Bench(small_plan(placed, small_gear(placed, "a b", (0.5,), largest=1)))
+    bench = Driven(small_plan(placed, small_gear(placed, "a b", (0.5,), largest=1)))
     bench.arrive(0, ms=0)
     (sample,) = bench.arrive(1, ms=1)
     bench.finish("a0", 4)
@@ -616,7 +573,7 @@ def a_then_b() -> GearPlan:
 
 
 def test_a_pinned_gear_stays_whatever_the_load() -> None:
-    bench = Bench(a_then_b())
+    bench = Driven(a_then_b())
     bench.router.pin(1, 0)
     bench.router.tick(100 * MS)
     assert bench.router.gear == 1
@@ -628,7 +585,7 @@ def test_a_pinned_gear_stays_whatever_the_load() -> None:
 
 
 def test_a_gear_that_is_freed_gives_way_at_the_next_tick() -> None:
-    bench = Bench(a_then_b())
+    bench = Driven(a_then_b())
     bench.router.pin(1, 0)
     bench.router.free()
     assert bench.router.gear == 1
@@ -637,7 +594,7 @@ def test_a_gear_that_is_freed_gives_way_at_the_next_tick() -> None:
 
 
 def test_arrivals_begin_at_the_first_model_of_the_pinned_gear() -> None:
-    bench = Bench(a_then_b())
+    bench = Driven(a_then_b())
     bench.router.pin(1, 0)
     bench.arrive(0, ms=1)
     assert bench.started == [("b0", [0])]
@@ -648,7 +605,7 @@ def test_a_pin_to_another_gear_starts_what_may_start_there() -> None:
         small_gear(PINNED, "a", minimum=2, wait_ms=500, load=(0.0, 20.0)),
         small_gear(PINNED, "a", load=(20.0, None)),
     )
-    bench = Bench(small_plan(PINNED, *gears))
+    bench = Driven(small_plan(PINNED, *gears))
     bench.arrive(0, ms=1)
     assert bench.started == []
     bench.router.pin(1, 2 * MS)
@@ -656,7 +613,7 @@ def test_a_pin_to_another_gear_starts_what_may_start_there() -> None:
 
 
 def test_the_router_tells_how_many_samples_run() -> None:
-    bench = Bench(a_then_b())
+    bench = Driven(a_then_b())
     bench.arrive(0, 1, 2)
     assert bench.router.running_lengths() == [3, 0]
     bench.finish("a0", 5)
@@ -664,7 +621,7 @@ def test_the_router_tells_how_many_samples_run() -> None:
 
 
 def test_a_router_that_takes_a_meter_over_begins_in_the_gear_of_its_arrivals() -> None:
-    before, after = Bench(a_then_b()), Bench(a_then_b())
+    before, after = Driven(a_then_b()), Driven(a_then_b())
     for i in range(40):
         before.arrive(i, ms=60 + i)
     before.router.tick(100 * MS)
@@ -677,7 +634,7 @@ def test_a_router_that_takes_a_meter_over_begins_in_the_gear_of_its_arrivals() -
 
 
 def test_what_waits_at_the_router_before_does_not_choose_the_gear_of_the_next() -> None:
-    before, after = Bench(a_then_b()), Bench(a_then_b())
+    before, after = Driven(a_then_b()), Driven(a_then_b())
     before.arrive(*range(10), ms=10)
     before.router.tick(10_000 * MS)
     assert before.router.gear == 1
