@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from gearshift.decisions import Decision, LogRow
-from gearshift.plan_tables import PlanTables, whole_shares
+from gearshift.plan_tables import PlanTables, rows_of, whole_shares
 from gearshift.policies.batching import NOT_YET, RETRY, batch_size, start_reason
 from gearshift.policies.forwarding import ANSWER, next_model
 from gearshift.policies.gear_shift import gear_asked_for, gear_in_force, metered_load
@@ -19,6 +19,7 @@ from gearshift.policies.order import replica_key
 from gearshift.policies.routing import carry_turns, choose_replica
 from gearshift.request import Sample
 from gearshift.runtime.queue import WaitingQueue
+from gearshift.runtime.load_scaling import LoadScaling
 from gearshift.runtime.recovery import Recovery
 
 Start = Callable[[int, list[Sample], int], None]
@@ -54,8 +55,8 @@ class Router:
         self._replicas, self._models = len(tables.replica_ids), len(tables.models)
         self._model_of: list[int] = tables.replica_model.tolist()
         self._model_begin: list[int] = tables.model_begin.tolist()
-        self._on_device = _rows(tables.on_device.tolist(), tables.on_device_begin.tolist())
-        self._spans = _rows(tables.spans.tolist(), tables.spans_begin.tolist())
+        self._on_device = rows_of(tables.on_device.tolist(), tables.on_device_begin.tolist())
+        self._spans = rows_of(tables.spans.tolist(), tables.spans_begin.tolist())
         self._stage_count: list[int] = tables.stage_count.tolist()
         self._stage_models: list[int] = tables.stage_models.tolist()
         self._thresholds: list[float] = tables.thresholds.tolist()
@@ -70,6 +71,7 @@ class Router:
         self.gear = 0
         self.rate_qps = self.load = 0.0
         self.pinned = False
+        self.scaling = LoadScaling(tables)
         self._eased_ticks = 0
         self._queued = 0
         self._queues = [WaitingQueue(tables.starvation_ns) for _ in range(self._replicas)]
@@ -141,7 +143,7 @@ class Router:
         self._arrived_since_tick = 0
         self._ticked_ns = now_ns
         tables = self._tables
-        self.load = metered_load(tables.meter, self.rate_qps, self.waiting, tables.alpha)
+        self.load = metered_load(tables.meter, self.rate_qps, self.scaling.factor, self.waiting, tables.alpha)
         asked = gear_asked_for(
             tables.meter,
             self.gear,
@@ -156,6 +158,7 @@ class Router:
         )
         if gear != self.gear and not self.pinned:
             self._shift(gear, now_ns)
+        self.scaling.ticked(self.rate_qps)
 
     def pin(self, gear: int, now_ns: int) -> None:
         """Keep `gear` in force, whatever the load."""
@@ -438,7 +441,3 @@ class Router:
     def _write(self, now_ns: int, kind: Decision, a: int, b: int, c: int) -> None:
         if self._log is not None:
             self._log((now_ns, kind.value, a, b, c))
-
-
-def _rows(flat: list[int], begins: list[int]) -> list[list[int]]:
-    return [flat[begin:end] for begin, end in pairwise(begins)]
