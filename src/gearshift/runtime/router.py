@@ -18,8 +18,8 @@ from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arriv
 from gearshift.policies.order import replica_key
 from gearshift.policies.routing import carry_turns, choose_replica
 from gearshift.request import Sample
-from gearshift.runtime.queue import WaitingQueue
 from gearshift.runtime.load_scaling import LoadScaling
+from gearshift.runtime.queue import WaitingQueue
 from gearshift.runtime.recovery import Recovery
 
 Start = Callable[[int, list[Sample], int], None]
@@ -144,17 +144,10 @@ class Router:
         self._ticked_ns = now_ns
         tables = self._tables
         self.load = metered_load(tables.meter, self.rate_qps, self.scaling.factor, self.waiting, tables.alpha)
-        asked = gear_asked_for(
-            tables.meter,
-            self.gear,
-            self.load,
-            self._longest_first_stage_queue(),
-            tables.alpha,
-            self._range_starts,
-            tables.gears,
-        )
+        longest, starts = self._longest_first_stage_queue(), self._range_starts
+        asked = gear_asked_for(tables.meter, self.gear, self.load, longest, tables.alpha, starts, tables.gears)
         gear, self._eased_ticks = gear_in_force(
-            self.gear, asked, self._eased_ticks, self.load, self._range_starts, tables.upshift_margin
+            self.gear, asked, self._eased_ticks, self.load, starts, tables.upshift_margin
         )
         if gear != self.gear and not self.pinned:
             self._shift(gear, now_ns)
@@ -259,6 +252,14 @@ class Router:
         base = self.gear * self._replicas
         living = any(self._shares[base + self._model_begin[model] : base + self._model_begin[model + 1]])
         return None if living else self._tables.models[model]
+
+    def run_if_idle(self, replica: int, sample: Sample, reason: int, now_ns: int) -> bool:
+        """Run a sample that is neither metered nor queued, where nothing runs or waits on the replica's devices."""
+        others = [other for device in self._spans[replica] for other in self._on_device[device]]
+        if self._lost[replica] or self._spans_busy_device(replica) or any(len(self._queues[r]) for r in others):
+            return False
+        self._run(replica, [sample], reason, now_ns)
+        return True
 
     def queue_lengths(self) -> list[int]:
         """Samples that wait for each replica."""

@@ -12,6 +12,8 @@ from gearshift.simulator.compiled import inlined
 load_bin = inlined(load_scaling.load_bin)
 load_factor = inlined(load_scaling.load_factor)
 
+_EDGES: Any
+_FACTORS: Any
 _EDGES, _FACTORS = np.array(LOAD_EDGES), np.array(FACTORS)
 
 
