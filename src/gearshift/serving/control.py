@@ -10,7 +10,7 @@ from gearshift.errors import Forbidden, InvalidInput
 from gearshift.model import Arrays
 from gearshift.request import Answer
 from gearshift.runtime.service import Service
-from gearshift.runtime.status import ServedPlan, Status
+from gearshift.runtime.status import ReplanStatus, ServedPlan, Status
 from gearshift.serving.keys import Keys
 from gearshift.serving.shadow import Shadow
 
@@ -37,6 +37,7 @@ class Control:
     def __init__(self, service: Service, plan: ServedPlan) -> None:
         self.service, self.plan = service, plan
         self.shadow: Shadow | None = None
+        self.replan: ReplanStatus | None = None
 
     async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
         """As `Service.infer`, by the service in force; a shadow is offered a copy of what was answered."""
@@ -49,7 +50,7 @@ class Control:
 
     def status(self) -> Status:
         """What the service in force is doing."""
-        return self.service.status(self.plan)
+        return msgspec.structs.replace(self.service.status(self.plan), replan=self.replan)
 
     def pin_or_free(self, body: bytes) -> Status:
         """Pin or free the gear as `body`, a `GearBody`, says; raises `InvalidInput` where it makes no sense."""
