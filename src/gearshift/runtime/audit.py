@@ -178,7 +178,7 @@ def planned_disagreement(tables: PlanTables, profile: Profile, strongest: int) -
             answered = int(np.count_nonzero(sure))
             if model != strongest and answered:
                 differs = records.prediction[rows[model]] != records.prediction[rows[strongest]]
-                planned[gear, stage] = wilson_interval(np.count_nonzero(differs & sure) / answered, answered)
+                planned[gear, stage] = wilson_interval(int(np.count_nonzero(differs & sure)) / answered, answered)
             left = left & ~sure
     return planned
 
