@@ -20,6 +20,10 @@ PROFILE_AGAIN = "run times are not as profiled: run `gearshift profile` and `gea
 log = logging.getLogger(__name__)
 
 
+def _nobody() -> None:
+    pass
+
+
 class Adapting:
     """Tells metrics and journal of load drift, profile drift and disagreement; moved by the service's own events.
 
@@ -35,7 +39,7 @@ class Adapting:
         run_ns: Sequence[Sequence[int]] = (),
         audit: Audit | None = None,
         journal: Journal | NoJournal | None = None,
-        drifts: Callable[[], None] = lambda: None,
+        drifts: Callable[[], None] = _nobody,
     ) -> None:
         self._tables, self._audit, self._drifts = tables, audit, drifts
         self._journal = journal or NoJournal()
@@ -53,9 +57,13 @@ class Adapting:
         self._metrics = metrics
 
     def take_over_from(self, before: "Adapting") -> None:
-        """Go on with its metrics and its arrivals; what was judged by its plan is forgotten."""
-        self._metrics, self.trace = before._metrics, before.trace
+        """Go on with its metrics, its arrivals and whom it told; what was judged by its plan is forgotten.
+
+        `before` may still be moved, by a service that answers what it has accepted, and is heard no more.
+        """
+        self._metrics, self.trace, self._drifts = before._metrics, before.trace, before._drifts
         self._metrics.forget_plan()
+        before._metrics, before.trace, before._drifts = AdaptingMetrics(), LiveTrace(), _nobody
 
     # Events ----------------------------------------------------------------------------------------------------------
 
@@ -102,8 +110,7 @@ class Adapting:
             self._journal.write("load_drift", drifting=load.drifting, **facts)
             if load.drifting:
                 log.warning(
-                    "load has drifted: %.0f %% of the time it is on the other side of some load range than planned; "
-                    "make the plan anew from a trace of now",
+                    "load has drifted: %.0f %% of the time it is elsewhere than planned; plan anew from a trace of now",
                     100 * load.distance,
                 )
         if load.drifting:

@@ -155,7 +155,7 @@ class ServerProcess:
         clock, metrics = WallClock(), Metrics()
 
         def make(task: ServingTask, journal: Journal | NoJournal) -> Service:
-            return make_service(task, settings, None, journal, clock, self._drifted)
+            return make_service(task, settings, None, journal, clock)
 
         self._service = make_service(task, settings, metrics, journal, clock, self._drifted)
         control = Control(self._service, task.served)

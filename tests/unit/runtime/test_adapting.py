@@ -362,6 +362,12 @@ def test_a_plan_that_takes_over_goes_on_with_the_arrivals_and_forgets_what_was_j
         after = World(planned_for((1.0, 0.0)), 0.0, 60.0, lambda _: None)
         after.adapting.take_over_from(world.adapting)
         assert world.value("gearshift_load_drift") == 0
-        assert after.adapting.trace is world.adapting.trace
+        assert sum(after.adapting.trace.latest(60.0)) > 1000
+        told, events = world.drifts, len(world.journal.lines)
+        world.idle(60_000)  # the service before is still there
+        assert (world.drifts, len(world.journal.lines)) == (told, events)
+        assert world.value("gearshift_load_drift") == 0
+        after.adapting._drifts()
+        assert world.drifts == told + 1
 
     in_world(use, plan=planned_for((0.0, 1.0)), window_s=60.0)

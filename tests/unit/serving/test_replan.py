@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -12,8 +13,10 @@ import msgspec
 import pytest
 import uvloop
 
+from gearshift.errors import InvalidInput
+from gearshift.gear import PlannedLoad
 from gearshift.objective import Asked, Objective
-from gearshift.observability.journal import Journal
+from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
@@ -203,3 +206,32 @@ def test_a_better_plan_is_offered_with_its_trace_beside_it(tmp_path: Path) -> No
         assert (tmp_path / "replanned-a.csv").read_text().splitlines()[1:] == [f"{s},40" for s in range(6)]
 
     in_world(tmp_path, use, arrivals=40, longest_s=300.0)
+
+
+@pytest.mark.parametrize(("flag", "minutes"), [("on", 10), ("off", 0)])
+def test_a_flag_turns_scaling_off(tmp_path: Path, flag: Any, minutes: int) -> None:
+    profile = write_profile(little_profile(), tmp_path / "profile")
+    plan = two_gear_plan(profile.sha256)
+    planned = PlannedLoad(shares=(0.5, 0.5), over_s=600.0)
+    operator = msgspec.structs.replace(plan.operators["sums"], objective=ACCURACY, planned_load=planned)
+    write_plan(msgspec.structs.replace(plan, operators={"sums": operator}), tmp_path / "plan.json")
+    task = read_task(tmp_path / "plan.json", "emulated")
+    service = make_service(task, ServerSettings(load_scaling=flag), None, NoJournal())
+    assert service.router.scaling._minutes == minutes
+    assert service.adapting.window_s == 600.0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"audit_share": 1.1}, "audit_share is 1.1, needs 0 to 1"),
+        ({"load_window_s": 5.0}, "load_window_s is 5.0, needs 6 to 86400"),
+        ({"replan": "offer"}, "there is no folder for the plan that is made; give --plans"),
+        ({"replan": "now", "plans": "."}, "replan is 'now'; use one of off, offer, swap"),
+        ({"replan_longest_s": 0}, "replan_longest_s is 0, needs 0 to 86400"),
+        ({"load_scaling": "yes"}, "load_scaling is 'yes'; use one of on, off"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        ServerSettings(**given)
