@@ -150,6 +150,7 @@ class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         require(
             self.planned_load is None or len(self.planned_load.shares) == len(self.gears),
             f"planned_load has other than {len(self.gears)} shares, needs one per gear",
+            remedy="set planned_load to null where gears were changed by hand",
         )
         require(self.gears[0].load_range.from_ == 0, "the first gear's load range must begin at 0")
         for lower, upper in zip(self.gears, self.gears[1:], strict=False):
