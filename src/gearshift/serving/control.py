@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -50,7 +51,10 @@ class Control:
 
     def status(self) -> Status:
         """What the service in force is doing."""
-        return msgspec.structs.replace(self.service.status(self.plan), replan=self.replan)
+        replan = self.replan
+        if replan is not None and replan.offered == Path(self.plan.path).name:  # it was taken
+            replan = msgspec.structs.replace(replan, offered=None)
+        return msgspec.structs.replace(self.service.status(self.plan), replan=replan)
 
     def pin_or_free(self, body: bytes) -> Status:
         """Pin or free the gear as `body`, a `GearBody`, says; raises `InvalidInput` where it makes no sense."""

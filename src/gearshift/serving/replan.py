@@ -91,11 +91,11 @@ class Replans:
         try:
             async with asyncio.timeout(self._longest_s):
                 name, reason = await self._made(window_s)
-            outcome = "not_better" if name is None else "offered"
-            offered = name or offered
             if name is not None and self._swap is not None:
                 await self._swap(SwapBody(plan=name, shadow=SHADOW_SHARE, shadow_s=SHADOW_S))
                 outcome, offered = "swapped", None
+            else:
+                outcome, offered = ("not_better", offered) if name is None else ("offered", name)
         except TimeoutError:
             reason = f"it took longer than {self._longest_s:g} s"
         except (Failed, GearshiftError, OSError, msgspec.MsgspecError) as error:
@@ -123,6 +123,7 @@ class Replans:
         taken = {Path(self._control.plan.path).stem, Path((self._control.replan or ReplanStatus()).offered or "").stem}
         stem = next(name for name in NAMES if name not in taken)
         trace, hardware, new = self._plans / f"{stem}.csv", self._plans / HARDWARE, self._plans / NEW_PLAN
+        (self._plans / f"{stem}.json").unlink(missing_ok=True)  # of an earlier turn, with another trace
         await asyncio.to_thread(_write_counts, counts, trace)
         write_atomically(hardware, msgspec.json.encode(task.plan.hardware))
         try:

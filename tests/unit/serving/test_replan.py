@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import uvloop
 
-from gearshift.errors import InvalidInput
+from gearshift.errors import InvalidInput, SwapFailed
 from gearshift.gear import PlannedLoad
 from gearshift.objective import Asked, Objective
 from gearshift.observability.journal import Journal, NoJournal
@@ -26,6 +26,7 @@ from gearshift.runtime.status import ReplanStatus
 from gearshift.serving.control import Control
 from gearshift.serving.replan import Replans, is_better, plan_options
 from gearshift.serving.settings import ServerSettings
+from gearshift.serving.swap import SwapBody
 from gearshift.serving.task import ServingTask, make_service, read_task
 from tests.little_task import little_plan, little_profile, two_gear_plan
 
@@ -135,7 +136,8 @@ def in_world(
     with closing(journal), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
     assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
-    return [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    path = folder / "journal.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def children() -> list[str]:
@@ -206,6 +208,28 @@ def test_a_better_plan_is_offered_with_its_trace_beside_it(tmp_path: Path) -> No
         assert (tmp_path / "replanned-a.csv").read_text().splitlines()[1:] == [f"{s},40" for s in range(6)]
 
     in_world(tmp_path, use, arrivals=40, longest_s=300.0)
+
+
+@pytest.mark.long
+def test_a_better_plan_that_cannot_take_over_has_failed_and_is_not_offered(tmp_path: Path) -> None:
+    async def refuse(asked: SwapBody) -> Any:
+        assert (asked.plan, asked.take_over, asked.shadow > 0) == ("replanned-a.json", True, True)
+        raise SwapFailed("no memory is left")
+
+    async def use(world: World) -> None:
+        world.replans._swap = refuse
+        assert await world.replanned() == ReplanStatus(last="failed", reason="no memory is left")
+
+    in_world(tmp_path, use, arrivals=40, longest_s=300.0)
+
+
+def test_an_offer_that_is_taken_is_none_any_more(tmp_path: Path) -> None:
+    async def use(world: World) -> None:
+        for offered, left in (("replanned-a.json", "replanned-a.json"), ("plan.json", None)):
+            world.control.replan = ReplanStatus(last="offered", offered=offered)
+            assert world.control.status().replan == ReplanStatus(last="offered", offered=left)
+
+    in_world(tmp_path, use)
 
 
 @pytest.mark.parametrize(("flag", "minutes"), [("on", 10), ("off", 0)])
