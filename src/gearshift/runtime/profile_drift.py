@@ -43,8 +43,8 @@ class ProfileDrift:
         self._ticks = 0
 
     def batch_finished(self, replica: int, size: int, took_ns: int) -> None:
-        """Count a batch."""
-        if not self._run_ns or size >= len(self._run_ns[replica]):
+        """Count a batch; not one whose start nobody knows, or of a size that was not profiled."""
+        if took_ns <= 0 or not self._run_ns or size >= len(self._run_ns[replica]):
             return
         sums = self._sums[self._model_of[replica]]
         one = sums.get(size)
