@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.policies.order import Urgency, queue_key
+from gearshift.policies.sacrifice import sacrificed
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS
 from gearshift.workload import Workload
 
@@ -111,15 +112,18 @@ def simulate_vertical(
     first: Setting,
     period_s: float = 1.0,
     effect_s: float = 0.0,
+    sacrifices: bool = False,
 ) -> VerticalRun:
     """Serve `workload` (requests of one row) in virtual time by earliest deadline first; nothing is drawn.
 
     `run_ns` is the true time of a batch, by cores and by size.  Every `period_s` the scaler is asked; its setting
     holds `effect_s` later, for batches that start from then on.
     A request that cannot be done in time alone is refused when it would run, and a batch is never larger than its most
-    urgent request allows.  At one instant: batches done, then the scaler, then arrivals, as everywhere.
+    urgent request allows; with `sacrifices` those are refused too whom `policies.sacrifice` gives up.  At one instant:
+    batches done, then the scaler, then arrivals, as everywhere.
     """
-    return _Run(workload, run_ns, scaler, first, round(period_s * NS_PER_S), round(effect_s * NS_PER_S)).serve()
+    run = _Run(workload, run_ns, scaler, first, round(period_s * NS_PER_S), round(effect_s * NS_PER_S), sacrifices)
+    return run.serve()
 
 
 def _deadlines(workload: Workload) -> NDArray[np.int64]:
@@ -131,10 +135,17 @@ class _Run:
     """The state of one simulation."""
 
     def __init__(
-        self, workload: Workload, run_ns: RunTimes, scaler: Scaler, first: Setting, period_ns: int, effect_ns: int
+        self,
+        workload: Workload,
+        run_ns: RunTimes,
+        scaler: Scaler,
+        first: Setting,
+        period_ns: int,
+        effect_ns: int,
+        sacrifices: bool,
     ) -> None:
         self._workload, self._run_ns, self._scaler = workload, run_ns, scaler
-        self._period_ns, self._effect_ns = period_ns, effect_ns
+        self._period_ns, self._effect_ns, self._sacrifices = period_ns, effect_ns, sacrifices
         self._deadlines = _deadlines(workload)
         self._deadline_list: list[int] = self._deadlines.tolist()
         self._setting = first
@@ -181,19 +192,27 @@ class _Run:
         heapq.heappush(self._queue, (queue_key(LEAST_URGENT, self._deadline_list[request], now_ns, request), request))
 
     def _start(self, worker: _Worker, now_ns: int) -> None:
-        run_ns = self._run_ns[worker.cores]
+        run_ns, largest = self._run_ns[worker.cores], self._setting.largest_batch
         while self._queue and not can_finish(now_ns, run_ns[1], self._queue[0][0][1]):
             heapq.heappop(self._queue)
+        if self._sacrifices and self._under_pressure(now_ns, run_ns, largest):
+            waiting_ns = [key[1] for key, _ in sorted(self._queue)]
+            for _ in range(sacrificed(waiting_ns, len(waiting_ns), now_ns, run_ns, largest)):
+                heapq.heappop(self._queue)
         if not self._queue:
             return
-        deadline_ns = self._queue[0][0][1]
-        size = min(len(self._queue), self._setting.largest_batch)
-        while size > 1 and not can_finish(now_ns, run_ns[size], deadline_ns):
+        size = min(len(self._queue), largest)
+        while not can_finish(now_ns, run_ns[size], self._queue[0][0][1]):
             size -= 1
         worker.batch = [heapq.heappop(self._queue)[1] for _ in range(size)]
         worker.done_ns = now_ns + run_ns[size]
         self._busy_core_ns += worker.cores * run_ns[size]
         self._batches[size] += 1
+
+    def _under_pressure(self, now_ns: int, run_ns: Sequence[int], largest: int) -> bool:
+        if not self._queue:
+            return False
+        return not can_finish(now_ns, run_ns[min(len(self._queue), largest)], self._queue[0][0][1])
 
     def _finish(self, worker: _Worker) -> None:
         self._finished[worker.batch] = worker.done_ns
