@@ -39,9 +39,16 @@ def _silent(what: str, share: float) -> None:
 
 
 def profile(
-    project: PathLike = PROJECT_FILE, *, out: PathLike | None = None, seed: int = 0, progress: Progress = _silent
+    project: PathLike = PROJECT_FILE,
+    *,
+    out: PathLike | None = None,
+    cores: Sequence[int] = (1,),
+    seed: int = 0,
+    progress: Progress = _silent,
 ) -> Profile:
     """Measure the models of a project through the real path; writes the profile into the folder `out` if given.
+
+    On several counts of `cores`, run times are fitted by batch size and cores (`Profile.performance`).
 
     `project` is a `gearshift.toml` or its folder.  Raises `InvalidInput` before measuring where `out` holds anything
     else than a profile.
@@ -53,7 +60,12 @@ def profile(
     if folder is not None:
         require_replaceable(folder)
     made = profile_project(
-        project_file(Path(project)), progress=progress, seed=seed, folder=folder, front_end=front_end_beside
+        project_file(Path(project)),
+        progress=progress,
+        seed=seed,
+        folder=folder,
+        front_end=front_end_beside,
+        cores=cores,
     )
     return made if folder is None else write_profile(made, folder)
 

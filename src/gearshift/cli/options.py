@@ -99,6 +99,11 @@ def seconds_of(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1e3
 
 
+def numbers(value: str) -> tuple[int, ...]:
+    """Whole numbers with commas between them."""
+    return tuple(int(word) for word in value.split(","))
+
+
 def devices(value: str) -> int | Path:
     """A number of devices like the profiled one, or the path of a hardware file."""
     try:
