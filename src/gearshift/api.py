@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from gearshift.planner.explain import Explanation
     from gearshift.planner.request import LoadDistribution, PlanRequest
     from gearshift.simulator.simulate import Simulation
+    from gearshift.traces.network import Uplink
 
 Progress = Callable[[str, float], None]
 PathLike = Path | str
@@ -221,9 +223,17 @@ def workload_of(profile: Profile, trace: Trace, *, seed: int = 0) -> Workload:
 
 
 def simulate(
-    plan: GearPlan | PathLike, trace: Trace | PathLike, *, profile: Profile | PathLike | None = None, seed: int = 0
+    plan: GearPlan | PathLike,
+    trace: Trace | PathLike,
+    *,
+    profile: Profile | PathLike | None = None,
+    seed: int = 0,
+    uplink: "Uplink | None" = None,
 ) -> "Simulation":
     """What serving `trace` by `plan` would come to: a `Simulation`, whose `result(...)` holds the figures.
+
+    With an `uplink`, the trace says when requests are sent: they arrive later, with the deadlines that it gives them,
+    and latencies count from sending.
 
     A plan file names its profile; `profile` says where it is now.  Raises `InvalidInput` for another profile than the
     one that the plan was made from.
@@ -232,7 +242,11 @@ def simulate(
 
     made, measured = plan_and_profile(plan, profile)
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
-    return run(made, measured, workload_of(measured, arrivals, seed=seed))
+    workload = workload_of(measured, arrivals, seed=seed)
+    if uplink is None:
+        return run(made, measured, workload)
+    arrived = uplink.carry(workload)
+    return replace(run(made, measured, arrived.workload), communication_s=arrived.communication_s)
 
 
 def plan_and_profile(plan: GearPlan | PathLike, profile: Profile | PathLike | None) -> tuple[GearPlan, Profile]:

@@ -66,6 +66,24 @@ class OverNetwork:
     workload: Workload
     sent_ns: NDArray[np.int64]
 
+    @property
+    def communication_s(self) -> NDArray[np.float64]:
+        """Seconds (n,) under way, in order of arrival."""
+        return (self.workload.arrivals_ns - self.sent_ns) / NS_PER_S
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Uplink:
+    """How requests come: over which network, how large they are, and by when after sending they want an answer."""
+
+    network: NetworkTrace
+    request_bytes: float
+    slo_s: float | None = None
+
+    def carry(self, workload: Workload) -> OverNetwork:
+        """The workload as it arrives; see `over_network`."""
+        return over_network(workload, self.network, request_bytes=self.request_bytes, slo_s=self.slo_s)
+
 
 def over_network(
     workload: Workload, network: NetworkTrace, *, request_bytes: float, slo_s: float | None = None
