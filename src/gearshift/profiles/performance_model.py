@@ -99,6 +99,13 @@ class PerformanceModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return table
 
 
+def planned_ns(table_ns: NDArray[np.int64], margin: float) -> list[int]:
+    """A table of `table_ns` row by row, every run longer by the share `margin`: what scaling policies plan with."""
+    planned = np.minimum(table_ns * (1 + margin), float(NEVER_NS))
+    flat: list[int] = np.rint(planned).astype(np.int64).ravel().tolist()
+    return flat
+
+
 def fit_performance_model(
     batch_sizes: Sequence[int],
     cores: Sequence[int],

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S
 from gearshift.policies.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, cores_ahead
 from gearshift.policies.scaling import NO_CHOICE, printed_algorithm_1
+from gearshift.profiles.performance_model import planned_ns
 from gearshift.simulator.vertical import Seen, Setting
 
 COLD_START_S = 10.0
@@ -23,8 +24,7 @@ class _Bounded:
 
     def __init__(self, table_ns: Table, margin: float, period_s: float) -> None:
         self._most, self._largest = (size - 1 for size in table_ns.shape)
-        planned = np.minimum(table_ns * (1 + margin), float(1 << 61))
-        self._run_ns: list[int] = np.rint(planned).astype(np.int64).ravel().tolist()
+        self._run_ns = planned_ns(table_ns, margin)
         self._period_ns = round(period_s * NS_PER_S)
 
     @property
