@@ -48,7 +48,8 @@ class Scaling:
 class Scaler:
     """Chooses the cores of one replica, and has an actuator give them.
 
-    `table_ns` (cores + 1, sizes + 1) is how long batches take.  `cores` are those in force.
+    `table_ns` (cores + 1, sizes + 1) is how long batches take.  `cores` are those in force, which somebody else may
+    change: that is seen at the next call of `give`.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Scaler:
         self._run_ns = planned_ns(table_ns, scaling.margin)
         self._actuator, self._clock, self._journal, self._scaling = actuator, clock, journal, scaling
         self._period_ns = to_ns(scaling.period_s)
+        self._written: tuple[float, float, str] | None = None
         self._came: deque[Waiting] = deque(maxlen=MOST_REMEMBERED)
 
     def arrived(self, deadline_ns: int) -> None:
@@ -85,20 +87,28 @@ class Scaler:
         return self._printed(waiting) if self._scaling.scaler == "paper" else self._exact(now_ns, waiting, free_ns)
 
     def give(self, cores: int) -> Effect | None:
-        """Have the actuator give so many cores; None where that many are in force."""
-        if cores == self.cores:
+        """Have the actuator give so many cores; None where that many are in force.
+
+        What could not be had is asked for again, and stands in the journal once.
+        """
+        before = self._actuator.in_force()
+        if cores == before:
+            self.cores = before
             return None
-        before, effect = self.cores, self._actuator.apply(cores)
+        effect = self._actuator.apply(cores)
         self.cores = effect.cores
-        self._journal.write(
-            "cores",
-            replica=self.replica,
-            before=before,
-            asked=cores,
-            cores=effect.cores,
-            took_s=round(effect.took_s, 6),
-            problem=effect.problem,
-        )
+        change = cores, effect.cores, effect.problem
+        if not effect.problem or change != self._written:
+            self._written = change
+            self._journal.write(
+                "cores",
+                replica=self.replica,
+                before=before,
+                asked=cores,
+                cores=effect.cores,
+                took_s=round(effect.took_s, 6),
+                problem=effect.problem,
+            )
         return effect
 
     def misses(self, waiting: Sequence[Waiting], free_ns: int) -> list[int]:

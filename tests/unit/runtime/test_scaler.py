@@ -27,7 +27,7 @@ def scaler(
     **how: object,
 ) -> Scaler:
     scaling = Scaling(**how)  # type: ignore[arg-type]
-    actuator = EmulatedActuator(most=most, now=clock.now_ns)
+    actuator = EmulatedActuator(cores=cores, most=most, now=clock.now_ns)
     return Scaler("m-0", TABLE, actuator, cores=cores, clock=clock, journal=journal or NoJournal(), scaling=scaling)
 
 
@@ -75,6 +75,7 @@ def test_changes_are_made_once_and_stand_in_the_journal(tmp_path: Path) -> None:
     assert one.give(1) is None
     effect = one.give(6)
     assert effect is not None
+    assert one.give(6) is not None
     assert one.cores == 4
     journal.close()
     (line,) = (tmp_path / "journal.jsonl").read_text().splitlines()
@@ -83,6 +84,16 @@ def test_changes_are_made_once_and_stand_in_the_journal(tmp_path: Path) -> None:
         "event": "cores", "replica": "m-0", "before": 1, "asked": 6, "cores": 4,
     }  # fmt: skip
     assert "there are 4" in event["problem"]
+
+
+def test_cores_that_somebody_else_takes_away_are_asked_for_again() -> None:
+    clock = ManualClock()
+    actuator = EmulatedActuator(cores=4, now=clock.now_ns)
+    one = Scaler("m-0", TABLE, actuator, cores=4, clock=clock, journal=NoJournal(), scaling=Scaling())
+    assert one.give(4) is None
+    actuator.cores = 2
+    assert one.give(4) is not None
+    assert actuator.cores == one.cores == 4
 
 
 def test_before_anything_came_and_when_static_cores_stay() -> None:
@@ -152,7 +163,7 @@ def test_who_shrinks_goes_first() -> None:
             return super().apply(cores)
 
     scalers = [
-        Scaler(name, TABLE, Noting(), cores=cores, clock=clock, journal=NoJournal(), scaling=Scaling())
+        Scaler(name, TABLE, Noting(cores=cores), cores=cores, clock=clock, journal=NoJournal(), scaling=Scaling())
         for name, cores in (("grows", 1), ("shrinks", 7))
     ]
     give_all(scalers, [6, 2])

@@ -18,6 +18,7 @@ class AffinityActuator:
 
     def __init__(self, pid: int, pool: Sequence[int], *, now: Now = time.monotonic_ns) -> None:
         self._pid, self._pool, self._now = pid, tuple(pool), now
+        self._asked = 0.0, 0
 
     def apply(self, cores: float) -> Effect:
         """Pin every thread, and look whether the kernel did so."""
@@ -31,8 +32,17 @@ class AffinityActuator:
         except OSError as error:
             held = self._held()
             problem = f"process {self._pid} cannot be pinned to processors {sorted(processors)} ({error.strerror})"
-        in_force = cores if len(held) == wanted else float(len(held))
-        return Effect(cores=in_force, asked_ns=asked_ns, effective_ns=self._now(), problem=problem)
+        self._asked = cores, wanted
+        return Effect(cores=self._of(held), asked_ns=asked_ns, effective_ns=self._now(), problem=problem)
+
+    def in_force(self) -> float:
+        """Processors of its pool that the process may use."""
+        return self._of(self._held())
+
+    def _of(self, held: set[int]) -> float:
+        """Cores that so many processors stand for: what was asked for, where they are as many as it rounds up to."""
+        cores, wanted = self._asked
+        return cores if len(held) == wanted else float(len(held))
 
     def _pin(self, processors: set[int]) -> None:
         """Every thread; again while new ones appear that an unpinned one may have made."""

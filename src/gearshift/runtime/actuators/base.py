@@ -40,14 +40,18 @@ class Actuator(Protocol):
         """Give so many cores from now on; actuators of whole cores round up."""
         ...
 
+    def in_force(self) -> float:
+        """Cores as they are now, also where somebody else has changed them; as last known, where nobody can tell."""
+        ...
+
 
 class EmulatedActuator:
     """Cores that are only a number; as many as `most`."""
 
     name = "emulated"
 
-    def __init__(self, *, most: float = math.inf, now: Now = time.monotonic_ns) -> None:
-        self.cores, self._most, self._now = 0.0, most, now
+    def __init__(self, *, cores: float = 1.0, most: float = math.inf, now: Now = time.monotonic_ns) -> None:
+        self.cores, self._most, self._now = cores, most, now
 
     def apply(self, cores: float) -> Effect:
         """Take note of the number."""
@@ -55,6 +59,10 @@ class EmulatedActuator:
         self.cores = min(cores, self._most)
         problem = "" if self.cores == cores else f"{cores:g} cores were asked for, there are {self._most:g}"
         return Effect(cores=self.cores, asked_ns=asked_ns, effective_ns=self._now(), problem=problem)
+
+    def in_force(self) -> float:
+        """The number."""
+        return self.cores
 
 
 class ActuatorChain:
@@ -88,6 +96,10 @@ class ActuatorChain:
             effective_ns=effects[-1].effective_ns,
             problem="; ".join(filter(None, (effect.problem for effect in effects))),
         )
+
+    def in_force(self) -> float:
+        """The fewest of any."""
+        return min(actuator.in_force() for actuator in self._actuators)
 
     def _tell(self, name: str, problem: str) -> None:
         if problem and self._problems.get(name) != problem:

@@ -1,5 +1,6 @@
 """The share of processor time that the kernel gives a control group, version 1 or 2."""
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -41,7 +42,7 @@ class CgroupActuator:
             self._known = self._cores()
         except OSError as error:
             problem = f"the quota in {self._folder} cannot be changed ({error.strerror})"
-            self._known = self._still_in_force()
+            self.in_force()
         return Effect(cores=self._known, asked_ns=asked_ns, effective_ns=self._now(), problem=problem)
 
     def _write(self, quota_us: int) -> None:
@@ -56,11 +57,11 @@ class CgroupActuator:
     def _cores(self) -> float:
         return cores_of_group(self._folder, self.version)
 
-    def _still_in_force(self) -> float:
-        try:
-            return self._cores()
-        except OSError:
-            return self._known
+    def in_force(self) -> float:
+        """By the quota, as it stands in the group."""
+        with contextlib.suppress(OSError, ValueError):
+            self._known = self._cores()
+        return self._known
 
 
 def cgroup_version(folder: Path) -> int:

@@ -86,7 +86,7 @@ class KubernetesActuator:
         try:
             answer = self._ask("PATCH", "/resize", {"spec": {"containers": [change]}}, until_ns)
             problem = refusal(answer)
-            while not problem and abs(self._in_force() - millicores / 1000) > 5e-3:
+            while not problem and abs(self.in_force() - millicores / 1000) > 5e-3:
                 if self._now() >= until_ns - round(SHARE_FOR_WHY * self._longest_s * 1e9):
                     status = refusal(self._ask("GET", "", None, until_ns))
                     problem = status or f"{millicores}m of processor were accepted, but are not in force"
@@ -94,9 +94,10 @@ class KubernetesActuator:
                 self._sleep(LOOK_EVERY_S)
         except (OSError, http.client.HTTPException, InvalidInput, ValueError) as error:
             problem = f"the API server at {self._container.server} did not resize the pod ({_why(error)})"
-        return Effect(cores=self._in_force(), asked_ns=asked_ns, effective_ns=self._now(), problem=problem)
+        return Effect(cores=self.in_force(), asked_ns=asked_ns, effective_ns=self._now(), problem=problem)
 
-    def _in_force(self) -> float:
+    def in_force(self) -> float:
+        """By the quota, as it stands in the container's own group."""
         with contextlib.suppress(OSError, ValueError):
             self._known = cores_of_group(self._group, self._version)
         return self._known

@@ -24,6 +24,7 @@ class ThreadsActuator:
 
     def __init__(self, set_threads: SetThreads, *, now: Now = time.monotonic_ns) -> None:
         self._set_threads, self._now = set_threads, now
+        self._cores = 1.0
 
     def apply(self, cores: float) -> Effect:
         """As many threads as cores, rounded up, and as cores are there."""
@@ -34,12 +35,12 @@ class ThreadsActuator:
         problem = (
             "" if threads == wanted else f"{wanted} threads were asked for, and this process may use {there} cores"
         )
-        return Effect(
-            cores=cores if threads == wanted else float(threads),
-            asked_ns=asked_ns,
-            effective_ns=self._now(),
-            problem=problem,
-        )
+        self._cores = cores if threads == wanted else float(threads)
+        return Effect(cores=self._cores, asked_ns=asked_ns, effective_ns=self._now(), problem=problem)
+
+    def in_force(self) -> float:
+        """As many as were set, and as cores are there now."""
+        return min(self._cores, float(len(os.sched_getaffinity(0))))
 
 
 class SessionsByThreads(Generic[S]):

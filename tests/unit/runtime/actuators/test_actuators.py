@@ -75,6 +75,15 @@ def test_a_group_without_a_bound_has_infinitely_many_cores(tmp_path: Path) -> No
     assert cores_of_group(group, 2) == float("inf")
 
 
+def test_what_somebody_else_changes_is_in_force_and_what_cannot_be_read_stays_as_known(tmp_path: Path) -> None:
+    group = group_v2(tmp_path / "group", cores=2)
+    actuator = CgroupActuator(group)
+    (group / "cpu.max").write_text("5000 10000\n")
+    assert actuator.in_force() == 0.5
+    (group / "cpu.max").unlink()
+    assert actuator.in_force() == 0.5
+
+
 def test_a_folder_that_is_no_group_and_a_long_period_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="neither cpu"):
         CgroupActuator(tmp_path)
@@ -104,9 +113,11 @@ def test_threads_of_a_session_never_exceed_what_is_asked_for() -> None:
 def test_processors_that_are_not_there_are_not_counted() -> None:
     mine = sorted(os.sched_getaffinity(0))
     try:
-        effect = AffinityActuator(os.getpid(), [mine[0], 4095]).apply(2)
+        actuator = AffinityActuator(os.getpid(), [mine[0], 4095])
+        effect = actuator.apply(2)
         assert effect.cores == 1
         assert "someone else took the others away" in effect.problem
+        assert actuator.in_force() == 1
         assert os.sched_getaffinity(0) == {mine[0]}
     finally:
         os.sched_setaffinity(0, mine)

@@ -160,6 +160,7 @@ def test_a_change_holds_when_it_is_reported_and_others_see_it(tmp_path: Path, ma
             effect = case.actuator.apply(cores)
             assert case.seen() == pytest.approx(cores)
             assert (effect.cores, effect.problem) == (pytest.approx(cores), "")
+            assert case.actuator.in_force() == pytest.approx(cores)
             assert before_ns <= effect.asked_ns <= effect.effective_ns <= time.monotonic_ns()
 
 
