@@ -22,10 +22,7 @@ def compose_jointly(
     second is 0 where no choice is better, and more where `most_nodes` branches did not suffice to show that.
     """
     search = _Search(problem)
-    feasible = [choice for choice in ((), *known) if search.allows(choice)]
-    if not feasible:
-        return (), 0.0
-    best = search.improved(min(feasible, key=search.latency_s))
+    best = search.improved(min(filter(search.allows, ((), *known)), key=search.latency_s))
     best_s = search.latency_s(best)
     waiting: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     for _ in range(most_nodes):

@@ -128,8 +128,10 @@ def _edges(graph: Graph, path: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def _hope(graph: Graph, bound: _Bound, node: int, losts: Array, memories: Array) -> Array:
-    hope = bound.to_go[node] + bound.lost_price * (graph.lost_budget - losts)
-    return hope if bound.memory_price == 0 else hope + bound.memory_price * (graph.memory_budget - memories)
+    hope: Array = bound.to_go[node] + bound.lost_price * (graph.lost_budget - losts)
+    if bound.memory_price > 0:
+        hope = hope + bound.memory_price * (graph.memory_budget - memories)
+    return hope
 
 
 def _priced(graph: Graph) -> list[tuple[_Bound, tuple[int, ...]]]:

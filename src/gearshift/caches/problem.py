@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import require
-from gearshift.result import lower_confidence_bound
 
 ROUNDING = 1e-9
 
@@ -21,7 +20,6 @@ class Problem:
     counted from 0, `hit_rate`, `accuracy` of its hits relative to the base model, `lookup_s`, `memory_bytes`.
     With `beside` one lookup at a time runs beside the base model, else every lookup delays those that miss.
     `hits` and `right` (variants, samples) tell which validation samples each variant hits, and answers as the base.
-    With a `confidence`, accuracy counts as its lower bound on those samples.
     """
 
     layer_s: NDArray[np.float64]
@@ -33,7 +31,6 @@ class Problem:
     target: float = 0.97
     memory_budget_bytes: float = np.inf
     beside: bool = False
-    confidence: float | None = None
     hits: NDArray[np.bool_] | None = None
     right: NDArray[np.bool_] | None = None
 
@@ -64,14 +61,8 @@ class Problem:
 
     @property
     def most_wrong(self) -> int:
-        """How many validation samples may be answered unlike the base model; -1 where even none were too few."""
-        samples = self.samples
-        wrong = int((1 - self.target) * samples + ROUNDING)
-        if self.confidence is None:
-            return wrong
-        while wrong >= 0 and lower_confidence_bound(1 - wrong / samples, samples, self.confidence) < self.target:
-            wrong -= 1
-        return wrong
+        """How many validation samples may be answered unlike the base model."""
+        return int(self.largest_loss * self.samples)
 
     @property
     def samples(self) -> int:

@@ -125,13 +125,6 @@ def test_variants_below_the_target_are_left_out_of_the_relaxation_but_not_of_the
     assert 1 in compose.exact(problem).chosen  # three tenths beyond the first cache, of which a seventh is wrong
 
 
-def test_a_confidence_allows_fewer_wrong_answers() -> None:
-    plain = instance(1, 2, 1, samples=400)
-    assert plain.most_wrong == 12
-    assert 0 <= replace(plain, confidence=0.95).most_wrong < 12
-    assert replace(instance(1, 2, 1, samples=50), confidence=0.95).most_wrong == -1
-
-
 def test_hundred_layers_of_six_variants_are_composed_exactly() -> None:
     problem = instance(0, 100, 6)
     found = compose.exact(problem)
