@@ -99,7 +99,7 @@ def build(
         )  # fmt: skip
     progress("timing lookups", 0.92)
     segment_s = measure_segments(chain, inputs[split.check][:64])
-    entries, problem, origins = _problem(chain, segment_s, explored, accuracy, memory_budget_bytes)
+    entries, problem, origins = _problem(chain, segment_s, explored, how, accuracy, memory_budget_bytes)
     progress("composing", 0.96)
     choices, judged, bound = choose(problem, confidence, seed)
     chosen = choices[-1].chosen
@@ -201,7 +201,12 @@ def _key(weights: str, inputs: NDArray[Any], labels: NDArray[np.int64] | None, b
 
 
 def _problem(
-    chain: Chain, segment_s: NDArray[np.float64], explored: Sequence[Explored], target: float, memory: float
+    chain: Chain,
+    segment_s: NDArray[np.float64],
+    explored: Sequence[Explored],
+    how: Training,
+    target: float,
+    memory: float,
 ) -> tuple[list[Variant], Problem, list[int]]:
     """Every variant at every level of strictness, what composition needs of them, and which was explored for each."""
     entries: list[Variant] = []
@@ -209,9 +214,8 @@ def _problem(
     for i, one in enumerate(explored):
         cache = one.trained.cache.to(chain.device)
         lookup_s = measure_lookup(cache, one.shape, chain.device)
-        for level, hit in zip(one.trained.levels, one.trained.hits, strict=True):
-            if not hit.any():
-                continue
+        nowhere = (min(how.levels), np.zeros_like(one.trained.right))
+        for level, hit in list(zip(one.trained.levels, one.trained.hits, strict=True)) or [nowhere]:
             entries.append(
                 Variant(
                     layer=one.layer,
@@ -220,7 +224,7 @@ def _problem(
                     level=level,
                     shape=one.shape,
                     hit_rate=float(hit.mean()),
-                    accuracy=float(one.trained.right[hit].mean()),
+                    accuracy=float(one.trained.right[hit].mean()) if hit.any() else 1.0,
                     lookup_s=lookup_s,
                     memory_bytes=cache.memory_bytes,
                 )
@@ -266,7 +270,9 @@ def _explained(entries: Sequence[Variant], problem: Problem, chosen: tuple[int, 
         else:
             changed = tuple(sorted((*others, v)))
             then = joint_outcome(problem, changed)
-            if not problem.fits(changed):
+            if entry.hit_rate == 0:
+                why = "it never hits"
+            elif not problem.fits(changed):
                 why = "does not fit beside the chosen ones"
             elif wrong_of(problem, changed) > problem.most_wrong:
                 why = f"with it accuracy {then.accuracy:.2%}"

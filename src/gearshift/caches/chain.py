@@ -62,6 +62,9 @@ def chain_of(module: nn.Module, blocks: Sequence[str] | None = None) -> Chain:
     given = _only_input(module, nodes)
     cuts = _cuts(nodes, given)
     ends = {name: nodes.index(node) for name, node in tracer.outputs.items() if node in cuts}
+    output = nodes[-1].args[0]
+    if not isinstance(output, fx.Node):
+        raise _refused(module, f"answers a {type(output).__name__}, no class scores")
     if blocks is None:
         found = sorted(_found(module, "", set(ends)), key=ends.__getitem__)
         require_once(module, [name for name in found if _has_weights(module.get_submodule(name))], tracer.calls)
@@ -74,10 +77,8 @@ def chain_of(module: nn.Module, blocks: Sequence[str] | None = None) -> Chain:
             if name not in ends:
                 why = "is not called" if name not in tracer.outputs else "is not all that later blocks depend on"
                 raise _refused(module, f"has a block {name!r} that {why}")
-        wanted = dict(sorted(((name, ends[name]) for name in blocks), key=lambda pair: pair[1]))
-    output = nodes[-1].args[0]
-    if not isinstance(output, fx.Node):
-        raise _refused(module, f"answers a {type(output).__name__}, no class scores")
+        inside = [(name, ends[name]) for name in blocks if nodes[ends[name]] is not output]
+        wanted = dict(sorted(inside, key=lambda pair: pair[1]))
     places = [given, *(nodes[at] for at in wanted.values()), output]
     bodies = [_segment(module, nodes, a, b) for a, b in pairwise(places)]
     return Chain(module, (*wanted, HEAD), tuple(bodies))
