@@ -1,6 +1,7 @@
-"""Residual networks for scikit-learn's digits (8 x 8 pixels, ten classes), trained in seconds.
+"""Residual networks for scikit-learn's digits (8 x 8 pixels, ten classes), and loaders for a folder with their files.
 
-`python networks.py` trains the larger one and writes its weights, and the samples that it has not seen.
+`python networks.py` trains one in seconds and writes its weights, the samples to build learned caches from, and those
+to judge them by, beside this file.
 """
 
 from pathlib import Path
@@ -13,9 +14,9 @@ from torch import nn
 from torch.nn import functional
 
 import gearshift
+from gearshift import caches
 
 FOLDER = Path(__file__).parent
-WEIGHTS = FOLDER / "digits.safetensors"
 TRAINED, BUILT = 700, 1400
 """Images before the first teach the network; up to the second they build caches; the others judge."""
 
@@ -25,12 +26,11 @@ class Block(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.first = nn.Sequential(
-            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width, momentum=0.3)
-        )
-        self.second = nn.Sequential(
-            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width, momentum=0.3)
-        )
+        self.first, self.second = self.layer(width), self.layer(width)
+
+    @staticmethod
+    def layer(width: int) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width, momentum=0.3))
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         return torch.relu(hidden + self.second(torch.relu(self.first(hidden))))
@@ -71,22 +71,34 @@ def trained(network: Network, images: np.ndarray, labels: np.ndarray, *, epochs:
     return network.eval()
 
 
-def load_network() -> Network:
-    """The network as trained by `python networks.py`."""
-    return gearshift.load_weights(Network(blocks=8, width=16), WEIGHTS)
-
-
-def main() -> None:
+def make_files(folder: Path = FOLDER) -> float:
+    """Train a network, write all files to `folder`; the share of unseen images that it gets right."""
     torch.manual_seed(0)
     images, labels = digits()
     network = trained(Network(blocks=8, width=16), images[:TRAINED], labels[:TRAINED], epochs=6)
-    save_file(network.state_dict(), WEIGHTS)
-    np.savez(FOLDER / "build.npz", inputs=images[TRAINED:BUILT], labels=labels[TRAINED:BUILT])
-    np.savez(FOLDER / "test.npz", inputs=images[BUILT:], labels=labels[BUILT:])
+    save_file(network.state_dict(), folder / "digits.safetensors")
+    np.savez(folder / "build.npz", inputs=images[TRAINED:BUILT], labels=labels[TRAINED:BUILT])
+    np.savez(folder / "test.npz", inputs=images[BUILT:], labels=labels[BUILT:])
     with torch.inference_mode():
         right = network(torch.from_numpy(images[BUILT:])).argmax(dim=1).numpy() == labels[BUILT:]
-    print(f"trained: {right.mean():.1%} of {len(right)} unseen images are right")
+    return float(right.mean())
+
+
+def load_network() -> Network:
+    """The network as it was trained."""
+    return gearshift.load_weights(Network(blocks=8, width=16), FOLDER / "digits.safetensors")
+
+
+def load_cached() -> caches.CachedModel:
+    """The same with the learned caches that were built for it."""
+    return caches.load(FOLDER / "caches", load_network())
+
+
+def load_samples() -> gearshift.Samples:
+    """Images that neither the network nor its caches have seen."""
+    with np.load(FOLDER / "test.npz") as arrays:
+        return gearshift.Samples({"images": arrays["inputs"]}, labels=arrays["labels"])
 
 
 if __name__ == "__main__":
-    main()
+    print(f"{make_files():.1%} of unseen images are right")

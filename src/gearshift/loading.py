@@ -289,12 +289,25 @@ def load_model(project: Project, directory: Path, name: str, *, device_kind: str
 def load_certainty(project: Project, directory: Path) -> CertaintyFunction:
     """The project's certainty function: built in, or the user's."""
     if ":" in project.certainty:
-        return _function(project.certainty, directory, field="certainty")
+        where = f"{PROJECT_FILE}, field certainty"
+        return _function(project.certainty, directory, field="certainty", where=where)
     return BUILT_IN[project.certainty]
 
 
-def _call_reference(reference: str, directory: Path, *, field: str) -> Any:
-    function = _function(reference, directory, field=field)
+def call_reference(reference: str, *, where: str) -> Any:
+    """What the function named by `file.py:function` answers; `where` tells what names it.
+
+    Raises `InvalidInput` where it is not there or refuses, `ModelFailed` where it raises.
+    """
+    file, colon, name = reference.rpartition(":")
+    usable = bool(colon) and file.endswith(".py") and name.isidentifier()
+    require(usable, f"is {reference!r}", where=where, remedy="write it as file.py:function")
+    path = Path(file)
+    return _call_reference(f"{path.name}:{name}", path.parent, field=where, where=where)
+
+
+def _call_reference(reference: str, directory: Path, *, field: str, where: str = "") -> Any:
+    function = _function(reference, directory, field=field, where=where or f"{PROJECT_FILE}, field {field}")
     try:
         return function()
     except InvalidInput as error:
@@ -306,10 +319,9 @@ def _call_reference(reference: str, directory: Path, *, field: str) -> Any:
         raise ModelFailed(f"{reference} raised {_told(error)}") from error
 
 
-def _function(reference: str, directory: Path, *, field: str) -> Callable[..., Any]:
+def _function(reference: str, directory: Path, *, field: str, where: str) -> Callable[..., Any]:
     file, _, name = reference.rpartition(":")
     path = directory / file
-    where = f"{PROJECT_FILE}, field {field}"
     require(path.is_file(), f"there is no file {path}", where=where, remedy="write it as file.py:function")
     try:
         module = _module(path.resolve(), directory.resolve())

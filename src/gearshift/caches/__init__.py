@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 from gearshift.extras import load_extra
 
 if TYPE_CHECKING:
-    from gearshift.caches.build import Built, build
+    from gearshift.caches.building import Built, build
     from gearshift.caches.cached_model import CachedModel
-    from gearshift.caches.evaluate import Evaluation, evaluate
+    from gearshift.caches.evaluation import Evaluation, evaluate
     from gearshift.caches.store import load_caches as load
     from gearshift.caches.train import Training
 
 _HOMES = {
-    "Built": ("build", "Built"),
-    "build": ("build", "build"),
+    "Built": ("building", "Built"),
+    "build": ("building", "build"),
     "CachedModel": ("cached_model", "CachedModel"),
-    "Evaluation": ("evaluate", "Evaluation"),
-    "evaluate": ("evaluate", "evaluate"),
+    "Evaluation": ("evaluation", "Evaluation"),
+    "evaluate": ("evaluation", "evaluate"),
     "load": ("store", "load_caches"),
     "Training": ("train", "Training"),
 }

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from gearshift.caches.problem import Problem, joint_outcome, wrong_of
 
 MOST_NODES = 4000
+SAME = 1e-12
 PRICES = (0.0, 0.25, 1.0, 4.0)
 """What a wrong answer costs in the bounds, in runs of the base model."""
 
@@ -26,15 +27,15 @@ def compose_jointly(
     best_s = search.latency_s(best)
     waiting: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     for _ in range(most_nodes):
-        if not waiting or waiting[0][0] >= best_s * (1 - 1e-12):
-            return best, 0.0
+        if not waiting or waiting[0][0] >= best_s * (1 - SAME):
+            return search.without_idle(best), 0.0
         _, choice = heapq.heappop(waiting)
         for hope_s, child, latency_s in search.children(choice):
             if latency_s < best_s:
                 best, best_s = child, latency_s
-            if hope_s < best_s * (1 - 1e-12):
+            if hope_s < best_s * (1 - SAME):
                 heapq.heappush(waiting, (hope_s, child))
-    return best, max(0.0, best_s - waiting[0][0]) if waiting else 0.0
+    return search.without_idle(best), max(0.0, best_s - waiting[0][0]) if waiting else 0.0
 
 
 class _Search:
@@ -72,7 +73,7 @@ class _Search:
         return joint_outcome(self.problem, choice).latency_s
 
     def improved(self, choice: tuple[int, ...]) -> tuple[int, ...]:
-        """`choice` after single additions, removals and exchanges, as long as one helps."""
+        """`choice` after single additions, removals and exchanges, as long as one helps, and without idle ones."""
         best_s = self.latency_s(choice)
         while True:
             layers = self.problem.layer[list(choice)]
@@ -81,9 +82,18 @@ class _Search:
                 rest = tuple(u for u, layer in zip(choice, layers, strict=True) if layer != self.problem.layer[v])
                 tries.append(tuple(sorted((*rest, v))))
             timed = [(self.latency_s(one), one) for one in tries if one != choice and self.allows(one)]
-            if not timed or min(timed)[0] >= best_s * (1 - 1e-12):
-                return choice
+            if not timed or min(timed)[0] >= best_s * (1 - SAME):
+                return self.without_idle(choice)
             best_s, choice = min(timed)
+
+    def without_idle(self, choice: tuple[int, ...]) -> tuple[int, ...]:
+        """`choice` without caches that make nothing faster, as when every sample has left before them."""
+        best_s = self.latency_s(choice)
+        for v in reversed(choice):
+            rest = tuple(u for u in choice if u != v)
+            if self.allows(rest) and self.latency_s(rest) <= best_s * (1 + SAME):
+                choice = rest
+        return choice
 
     def children(self, choice: tuple[int, ...]) -> list[tuple[float, tuple[int, ...], float]]:
         """Each choice with one more cache behind the last: the least latency it may lead to, and its own."""

@@ -94,6 +94,11 @@ def generator_options(function: Command) -> Command:
     return function
 
 
+def listed(value: str) -> list[str]:
+    """The parts between commas."""
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
 def seconds_of(milliseconds: float | None) -> float | None:
     """Seconds, where milliseconds are given."""
     return None if milliseconds is None else milliseconds / 1e3

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gearshift.caches.build import Built, build
+from gearshift.caches.building import Built, build
 from gearshift.caches.train import Training
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "learned_caches" / "networks.py"
@@ -19,6 +19,7 @@ VARIANTS = ("FC(16)", "Pool(32,16)")
 
 @cache
 def example() -> ModuleType:
+    """A module of its own, not in `sys.modules`."""
     spec = importlib.util.spec_from_file_location("example_networks", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None

@@ -113,6 +113,12 @@ def test_a_search_that_is_cut_short_says_how_much_better_a_choice_might_be() -> 
     assert cut.measured.latency_s - cut.gap_s <= whole.measured.latency_s - whole.gap_s + 1e-12
 
 
+def test_caches_that_no_sample_reaches_are_left_out() -> None:
+    every, problem = np.ones(10, dtype=np.bool_), two_layers()
+    problem = replace(problem, hits=np.array([every, every]), right=np.array([every, every]))
+    assert compose.joint(problem, [(0, 1)]).chosen == (0,)
+
+
 def test_memory_bounds_every_method() -> None:
     problem = replace(instance(2, 6, 3, samples=50), memory_budget_bytes=30.0)
     for found in compose.compose_all(problem):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gearshift.caches.build import class_numbers
+from gearshift.caches.building import class_numbers
 from gearshift.caches.cached_model import EXIT_SEGMENT, SCORES, CachedModel
 from gearshift.caches.collect import as_tensor
 from gearshift.errors import require

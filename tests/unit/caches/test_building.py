@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from gearshift.caches.build import build, choose, class_numbers
-from gearshift.caches.evaluate import evaluate
+from gearshift.caches.building import build, class_numbers
+from gearshift.caches.choosing import choose
+from gearshift.caches.evaluation import evaluate
 from gearshift.caches.explore import groups_of, split_rows
 from gearshift.caches.problem import wrong_of
 from gearshift.errors import InvalidInput

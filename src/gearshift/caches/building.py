@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,32 +14,28 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gearshift.caches.cached_model import CachedModel
-from gearshift.caches.chain import Chain, chain_of, check_chain, weights_sha256
+from gearshift.caches.chain import chain_of, check_chain, weights_sha256
+from gearshift.caches.choosing import as_choice, choose, explained, problem_of
 from gearshift.caches.collect import as_tensor
-from gearshift.caches.compose import Composition, compose_all
 from gearshift.caches.explore import (
     TRAINED_SHARE,
     Explored,
     Progress,
     explore,
-    measure_lookup,
     measure_segments,
     split_rows,
 )
-from gearshift.caches.manifest import Choice, Manifest, Variant
+from gearshift.caches.manifest import Manifest
 from gearshift.caches.networks import Factory, LearnedCache
-from gearshift.caches.problem import Problem, exits_of, joint_outcome, wrong_of
+from gearshift.caches.problem import exits_of, joint_outcome
 from gearshift.caches.store import save_caches
 from gearshift.caches.train import Training
 from gearshift.errors import require
-from gearshift.result import lower_confidence_bound
 
 WHERE = "learned caches"
 LEAST_SAMPLES = 100
 CHECKED_ROWS = 8
 MOST_BYTES = 8 << 30
-SHARES = (0.25, 0.5, 0.75, 1.0)
-"""Of the loss allowed: the compositions that are tested one after another, where a confidence is asked for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +95,7 @@ def build(
         )  # fmt: skip
     progress("timing lookups", 0.92)
     segment_s = measure_segments(chain, inputs[split.check][:64])
-    entries, problem, origins = _problem(chain, segment_s, explored, how, accuracy, memory_budget_bytes)
+    entries, problem, origins = problem_of(chain, segment_s, explored, how, accuracy, memory_budget_bytes)
     progress("composing", 0.96)
     choices, judged, bound = choose(problem, confidence, seed)
     chosen = choices[-1].chosen
@@ -123,44 +119,11 @@ def build(
         latency_s=outcome.latency_s,
         accuracy=outcome.accuracy,
         exits=tuple((np.append(exits, np.zeros(len(chain) - len(exits))) / judged.samples).tolist()),
-        variants=_explained(entries, problem, chosen),
-        choices=tuple(_choice(one) for one in choices),
+        variants=explained(entries, problem, chosen),
+        choices=tuple(as_choice(one) for one in choices),
     )
     built = Built(CachedModel(chain, caches, logits=answers.logits), manifest)
     return built if out is None else Built(built.model, built.save(out))
-
-
-def choose(
-    problem: Problem, confidence: float | None, seed: int
-) -> tuple[tuple[Composition, ...], Problem, float | None]:
-    """Every method's choice, the last to be used; the samples that judge it; and the lower bound of its accuracy.
-
-    With a confidence, choices are made on half of the validation samples, for rising shares of the loss allowed, and
-    tested on the other half in that order until one fails: each test may then use the whole level (fixed sequence).
-    Raises `InvalidInput` where the first one fails.
-    """
-    if confidence is None:
-        return compose_all(problem), problem, None
-    order = np.random.default_rng([seed, 2]).permutation(problem.samples)
-    choosing, testing = (_of_samples(problem, half) for half in np.array_split(order, 2))
-    kept: tuple[tuple[Composition, ...], float] | None = None
-    for share in SHARES:
-        choices = compose_all(replace(choosing, target=1 - (1 - problem.target) * share))
-        right = 1 - wrong_of(testing, choices[-1].chosen) / testing.samples
-        bound = lower_confidence_bound(right, testing.samples, confidence)
-        if bound < problem.target:
-            break
-        kept = choices, bound
-    if kept is None:
-        require(
-            False,
-            f"accuracy {problem.target:g} cannot be shown with confidence {confidence:g}: the most careful choice "
-            f"agrees on {right:.2%} of {testing.samples} samples",
-            where=WHERE,
-            remedy="give more samples, or ask for less",
-        )
-        raise AssertionError
-    return kept[0], testing, kept[1]
 
 
 def class_numbers(module: nn.Module, labels: NDArray[Any], n: int, classes: int) -> NDArray[np.int64]:
@@ -198,105 +161,6 @@ def _key(weights: str, inputs: NDArray[Any], labels: NDArray[np.int64] | None, b
     digest.update(np.ascontiguousarray(inputs).tobytes())
     digest.update(b"" if labels is None else labels.tobytes())
     return digest.hexdigest()
-
-
-def _problem(
-    chain: Chain,
-    segment_s: NDArray[np.float64],
-    explored: Sequence[Explored],
-    how: Training,
-    target: float,
-    memory: float,
-) -> tuple[list[Variant], Problem, list[int]]:
-    """Every variant at every level of strictness, what composition needs of them, and which was explored for each."""
-    entries: list[Variant] = []
-    origins, hits, right = [], [], []
-    for i, one in enumerate(explored):
-        cache = one.trained.cache.to(chain.device)
-        lookup_s = measure_lookup(cache, one.shape, chain.device)
-        nowhere = (min(how.levels), np.zeros_like(one.trained.right))
-        for level, hit in list(zip(one.trained.levels, one.trained.hits, strict=True)) or [nowhere]:
-            entries.append(
-                Variant(
-                    layer=one.layer,
-                    block=chain.names[one.layer],
-                    variant=one.variant,
-                    level=level,
-                    shape=one.shape,
-                    hit_rate=float(hit.mean()),
-                    accuracy=float(one.trained.right[hit].mean()) if hit.any() else 1.0,
-                    lookup_s=lookup_s,
-                    memory_bytes=cache.memory_bytes,
-                )
-            )
-            origins.append(i)
-            hits.append(hit)
-            right.append(one.trained.right)
-    samples = len(explored[0].trained.right)
-    problem = Problem(
-        layer_s=segment_s,
-        layer=np.array([entry.layer for entry in entries], dtype=np.int64),
-        hit_rate=np.array([entry.hit_rate for entry in entries]),
-        accuracy=np.array([entry.accuracy for entry in entries]),
-        lookup_s=np.array([entry.lookup_s for entry in entries]),
-        memory_bytes=np.array([entry.memory_bytes for entry in entries], dtype=np.float64),
-        target=target,
-        memory_budget_bytes=memory,
-        hits=np.array(hits, dtype=np.bool_).reshape(-1, samples),
-        right=np.array(right, dtype=np.bool_).reshape(-1, samples),
-    )
-    return entries, problem, origins
-
-
-def _of_samples(problem: Problem, rows: NDArray[np.int64]) -> Problem:
-    """The same variants, judged on some of the validation samples."""
-    assert problem.hits is not None
-    assert problem.right is not None
-    hits, right = problem.hits[:, rows], problem.right[:, rows]
-    counts = hits.sum(axis=1)
-    accuracy = np.where(counts > 0, (hits & right).sum(axis=1) / np.maximum(1, counts), 1.0)
-    return replace(problem, hits=hits, right=right, hit_rate=hits.mean(axis=1), accuracy=accuracy)
-
-
-def _explained(entries: Sequence[Variant], problem: Problem, chosen: tuple[int, ...]) -> tuple[Variant, ...]:
-    """The variants with why each was chosen or not: what adding it, or leaving it out, would come to."""
-    now = joint_outcome(problem, chosen)
-    told = []
-    for v, entry in enumerate(entries):
-        others = tuple(u for u in chosen if problem.layer[u] != problem.layer[v])
-        if v in chosen:
-            without = joint_outcome(problem, tuple(u for u in chosen if u != v))
-            why = f"without it {1e3 * (without.latency_s - now.latency_s):+.3f} ms"
-        else:
-            changed = tuple(sorted((*others, v)))
-            then = joint_outcome(problem, changed)
-            if entry.hit_rate == 0:
-                why = "it never hits"
-            elif not problem.fits(changed):
-                why = "does not fit beside the chosen ones"
-            elif wrong_of(problem, changed) > problem.most_wrong:
-                why = f"with it accuracy {then.accuracy:.2%}"
-            else:
-                why = f"with it {1e3 * (then.latency_s - now.latency_s):+.3f} ms"
-        told.append(Variant(**{**_fields(entry), "chosen": v in chosen, "why": why}))
-    return tuple(told)
-
-
-def _fields(entry: Variant) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in entry.__struct_fields__}
-
-
-def _choice(one: Composition) -> Choice:
-    assert one.measured is not None
-    return Choice(
-        method=one.method,
-        chosen=one.chosen,
-        expected_latency_s=one.expected.latency_s,
-        latency_s=one.measured.latency_s,
-        accuracy=one.measured.accuracy,
-        memory_bytes=one.memory_bytes,
-        gap_s=one.gap_s,
-    )
 
 
 def _threshold_of(one: Explored, level: float) -> float:
