@@ -32,7 +32,7 @@ class Composition:
 
 def relaxation(problem: Problem) -> Composition:
     """Gati's relaxation (Eq. 1-3 under 8, 9 and 11), with the alpha of least expected latency (Eq. 10)."""
-    allowed = problem.accuracy >= problem.target
+    allowed = _filtered(problem)
     gain = problem.base_s / (problem.reached_s + problem.lookup_s)
     found = []
     for alpha in ALPHAS:
@@ -46,11 +46,11 @@ def greedy(problem: Problem, by: str) -> Composition:
     """The greedy choices that Gati compares with (A.2.1): by `latency gain` or by `hit rate`, while all fits."""
     gain = problem.base_s / (problem.reached_s + problem.lookup_s)
     order = np.argsort(-(problem.hit_rate if by == "hit rate" else gain), kind="stable")
-    chosen: tuple[int, ...] = ()
+    allowed, chosen = _filtered(problem), tuple[int, ...]()
     for v in order.tolist():
         more = tuple(sorted((*chosen, v)))
         once = len(set(problem.layer[list(more)].tolist())) == len(more)
-        if problem.accuracy[v] >= problem.target and once and problem.fits(more):
+        if allowed[v] and once and problem.fits(more):
             chosen = more
     return _composed(f"greedy by {by}", problem, chosen)
 
@@ -84,6 +84,11 @@ def compose_all(problem: Problem, *, most_nodes: int = MOST_NODES) -> tuple[Comp
     if problem.hits is None:
         return found
     return (*found, joint(problem, [one.chosen for one in found], most_nodes=most_nodes))
+
+
+def _filtered(problem: Problem) -> NDArray[np.bool_]:
+    """Variants whose hits are accurate enough (Eq. 11), and that hit at all."""
+    return np.asarray((problem.accuracy >= problem.target) & (problem.hit_rate > 0))
 
 
 def _graph(problem: Problem, gain: NDArray[np.float64], *, lost: NDArray[np.float64] | None) -> Graph:
