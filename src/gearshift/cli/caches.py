@@ -185,6 +185,8 @@ def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> 
             milliseconds(choice.gap_s) if choice.gap_s else "",
         )
     output.show(methods)
+    if not manifest.chosen:
+        output.say("no learned cache makes this model faster within the target")
     bound = "" if manifest.lower_bound is None else f" (at least {percent(manifest.lower_bound)}, with confidence)"
     output.say(
         f"{milliseconds(manifest.latency_s)} instead of {milliseconds(manifest.base_s)} a row, agreeing on "
