@@ -106,7 +106,7 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--work", type=Path, default=Path("caches-cifar"))
-    parser.add_argument("--margin", type=float, default=0.005, help="ask composition for so much more than the target")
+    parser.add_argument("--margin", type=float, default=0.0, help="ask composition for so much more than the target")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     data = data_folder()

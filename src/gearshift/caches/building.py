@@ -70,11 +70,11 @@ def build(
 ) -> Built:
     """Learned caches for `module`, made from `inputs` (n, ...) that it was not trained on, and `labels` (n,) if known.
 
-    `accuracy` is the share of samples that must be answered as the module answers them; with a `confidence`, its lower
-    bound on samples that chose nothing.  `blocks` names the blocks to look after, else they are found; `variants` the
-    predictors to try, of which `own` makes the user's; `training` how they are trained.  With `out`, everything is
-    written there, and a run that was broken off goes on where it ended.  With several `processes`, call it under
-    `if __name__ == "__main__":`.
+    `accuracy` is the share of samples that must be answered as the module answers them, on average on samples that did
+    not choose the caches; with a `confidence`, its lower bound on them.  `blocks` names the blocks to look after, else
+    they are found; `variants` the predictors to try, of which `own` makes the user's; `training` how they are trained.
+    With `out`, everything is written there, and a run that was broken off goes on where it ended.  With several
+    `processes`, call it under `if __name__ == "__main__":`.
 
     Raises `InvalidInput` for a module that is no chain of blocks or answers no class scores, for hidden outputs that
     are unusable, and for samples that are too few, naming how many it needs.
@@ -97,13 +97,12 @@ def build(
     segment_s = measure_segments(chain, inputs[split.check][:64])
     entries, problem, origins = problem_of(chain, segment_s, explored, how, accuracy, memory_budget_bytes)
     progress("composing", 0.96)
-    choices, judged, bound = choose(problem, confidence, seed)
-    chosen = choices[-1].chosen
+    found = choose(problem, confidence, seed)
+    chosen, judged = found.variants, found.judged
     caches = {}
     for v in chosen:
         cache = explored[origins[v]].trained.cache.requires_grad_(False)
         caches[entries[v].layer] = _at_threshold(cache, _threshold_of(explored[origins[v]], entries[v].level))
-    outcome = joint_outcome(judged, chosen)
     exits = np.bincount(np.array([*problem.layer[list(chosen)], len(chain) - 1])[exits_of(judged, chosen)])
     manifest = Manifest(
         weights_sha256=weights,
@@ -113,14 +112,14 @@ def build(
         classes=classes,
         target=accuracy,
         confidence=confidence,
-        lower_bound=bound,
+        lower_bound=found.lower_bound,
         samples=judged.samples,
         segment_s=tuple(segment_s.tolist()),
-        latency_s=outcome.latency_s,
-        accuracy=outcome.accuracy,
+        latency_s=joint_outcome(judged, chosen).latency_s,
+        accuracy=found.accuracy,
         exits=tuple((np.append(exits, np.zeros(len(chain) - len(exits))) / judged.samples).tolist()),
-        variants=explained(entries, problem, chosen),
-        choices=tuple(as_choice(one) for one in choices),
+        variants=explained(entries, found.problem, chosen),
+        choices=tuple(as_choice(one) for one in found.choices),
     )
     built = Built(CachedModel(chain, caches, logits=answers.logits), manifest)
     return built if out is None else Built(built.model, built.save(out))

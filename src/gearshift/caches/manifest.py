@@ -54,8 +54,9 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of `manifest.json`.
 
-    `blocks` names the segments, `segment_s` is how long each takes for one row.  `latency_s`, `accuracy` (relative to
-    the base model) and `exits` (share of samples that leave after each segment) are of `samples` validation samples.
+    `blocks` names the segments, `segment_s` is how long each takes for one row.  `latency_s` and `exits` (share of
+    samples that leave after each segment) are of `samples` validation samples, `accuracy` (relative to the base model)
+    of those that did not make the choice.
     """
 
     schema_version: int = SCHEMA_VERSION

@@ -8,6 +8,7 @@ import torch
 
 from gearshift.caches.building import build, class_numbers
 from gearshift.caches.choosing import choose
+from gearshift.caches.compose import joint
 from gearshift.caches.evaluation import evaluate
 from gearshift.caches.explore import groups_of, split_rows
 from gearshift.caches.problem import wrong_of
@@ -99,13 +100,30 @@ def test_samples_that_cannot_show_the_confidence_are_refused_saying_how_many_do(
 
 def test_with_a_confidence_the_choice_is_shown_on_samples_that_did_not_make_it() -> None:
     problem = replace(instance(4, 5, 2, samples=1200, memory=False), target=0.9)
-    choices, judged, bound = choose(problem, 0.95, seed=0)
-    assert judged.samples == 600
-    assert bound is not None
-    assert bound >= 0.9
-    assert 1 - wrong_of(judged, choices[-1].chosen) / 600 > bound
+    found = choose(problem, 0.95, seed=0)
+    assert found.judged.samples == 600
+    assert found.lower_bound is not None
+    assert 0.9 <= found.lower_bound < found.accuracy
+    assert found.accuracy == 1 - wrong_of(found.judged, found.variants) / 600
     with pytest.raises(InvalidInput, match=r"accuracy 0\.9 cannot be shown with confidence 0\.95: .* of 10 samples"):
         choose(replace(problem, hits=problem.hits[:, :20], right=problem.right[:, :20]), 0.95, seed=0)  # type: ignore[index]
+
+
+def test_less_is_lost_where_choices_do_not_keep_the_target_on_samples_left_out() -> None:
+    """Variants that are right by luck alone: on few samples the best-looking of many is not what it seems."""
+    generator = np.random.default_rng(1)
+    hits, right = np.ones((60, 100), dtype=np.bool_), generator.random((60, 100)) < 0.9
+    lucky = replace(
+        instance(0, 10, 6, samples=100, memory=False),
+        hits=hits, right=right, hit_rate=np.ones(60), accuracy=right.mean(axis=1), target=0.95,
+    )  # fmt: skip
+    assert right.mean(axis=1).max() >= 0.95
+    found = choose(lucky, None, seed=0)
+    assert found.variants == ()
+    assert found.accuracy == 1
+    assert joint(lucky).chosen != ()
+    honest = replace(lucky, target=0.8)
+    assert choose(honest, None, seed=0).accuracy == pytest.approx(0.9, abs=0.05)
 
 
 def test_labels_are_numbers_of_classes_or_their_names() -> None:
