@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from gearshift.caches.evaluation import Evaluation
     from gearshift.caches.manifest import Manifest
 
+THREADS = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Threads to time with: as many as the serving device has cores.",
+)
 INPUTS, LABELS = "inputs", "labels"
 SHOWN = 30
 """Variants in the terminal's table, unless all are asked for."""
@@ -43,6 +50,7 @@ def command() -> None:
 @click.option("--memory-mib", type=float, help="Memory of all learned caches together, at most.")
 @click.option("--epochs", type=click.IntRange(1, 1000), default=20, show_default=True, help="Training, at most.")
 @click.option("--jobs", type=click.IntRange(min=1), help="How many train at a time [default: one per core].")
+@THREADS
 @click.option("--disk-gib", type=float, default=8.0, show_default=True, help="Hidden outputs on disk at a time.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the split and of training.")
 @verb
@@ -58,6 +66,7 @@ def build(
     memory_mib: float | None,
     epochs: int,
     jobs: int | None,
+    threads: int,
     disk_gib: float,
     seed: int,
 ) -> None:
@@ -67,7 +76,7 @@ def build(
     """
     inputs, labels = read_data(data)
     require_writable(out / "manifest.json")
-    module = load_module(model)
+    module = load_module(model, threads)
     with output.progress() as tell:
         built = caches.build(
             module,
@@ -115,12 +124,13 @@ def show(output: Output, folder: Path, everything: bool, chart: Path | None) -> 
 @click.argument("model")
 @click.option("--data", type=PATH, required=True, help="A .npz file with `inputs` and, if known, `labels`.")
 @click.option("--caches", "folder", type=PATH, default="caches", show_default=True, help="The folder that was built.")
+@THREADS
 @click.option("--timed-rows", type=click.IntRange(min=1), default=200, show_default=True, help="Rows run one by one.")
 @verb
-def evaluate(output: Output, model: str, data: Path, folder: Path, timed_rows: int) -> None:
+def evaluate(output: Output, model: str, data: Path, folder: Path, threads: int, timed_rows: int) -> None:
     """Compare the module that MODEL (file.py:function) answers, with and without its learned caches, on new samples."""
     inputs, labels = read_data(data)
-    module = load_module(model)
+    module = load_module(model, threads)
     found = caches.evaluate(caches.load(folder, module), inputs, labels, timed_rows=timed_rows)
     output.json(found)
     show_evaluation(output, found)
@@ -143,9 +153,10 @@ def read_data(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
         raise InvalidInput(f"holds no arrays ({error})", where=str(path), remedy=remedy) from error
 
 
-def load_module(reference: str) -> Any:
-    """The PyTorch module that a function answers."""
+def load_module(reference: str, threads: int) -> Any:
+    """The PyTorch module that a function answers; PyTorch then runs on so many threads."""
     torch = load_extra("torch", extra="torch", where="learned caches")
+    torch.set_num_threads(threads)
     module = call_reference(reference, where="MODEL")
     told = f"answered {type(module).__name__}, no PyTorch module"
     require(isinstance(module, torch.nn.Module), told, where=reference, remedy="answer a torch.nn.Module")

@@ -131,6 +131,16 @@ def test_caches_come_back_as_they_were_saved(tmp_path: Path) -> None:
     assert np.allclose(one["scores"], other["scores"])
 
 
+def test_the_users_own_predictors_are_needed_to_load_what_they_were_chosen_in(tmp_path: Path) -> None:
+    written = saved(tmp_path)
+    written["variants"][0]["variant"] = "mine"
+    (tmp_path / MANIFEST).write_bytes(msgspec.json.encode(written))
+    with pytest.raises(InvalidInput, match="variant 'mine' is unknown"):
+        load_caches(tmp_path, network())
+    own = {"mine": lambda shape, classes: make_predictor("FC(16)", shape, classes)}
+    assert list(load_caches(tmp_path, network(), own=own).caches) == [1]
+
+
 def test_saving_again_leaves_one_version(tmp_path: Path) -> None:
     saved(tmp_path)
     built().save(tmp_path)
