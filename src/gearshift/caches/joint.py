@@ -2,11 +2,12 @@
 
 import heapq
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.caches.problem import Problem, joint_outcome, wrong_of
+from gearshift.caches.problem import ROUNDING, Problem, joint_outcome, wrong_of
 
 MOST_NODES = 4000
 SAME = 1e-12
@@ -49,7 +50,8 @@ class _Search:
         self.wrong = problem.hits & ~problem.right
         self.most_wrong = problem.most_wrong
         self.follow, self.end = problem.may_follow(), problem.may_end()
-        self.saved_s = problem.base_s - problem.reached_s - (problem.lookup_s if problem.beside else 0)
+        self.base_s = problem.base_s
+        self.saved_s = self.base_s - problem.reached_s - (problem.lookup_s if problem.beside else 0)
         self.prices = [price * problem.base_s for price in PRICES]
         self.best_after = [self._best_after(price) for price in self.prices]
 
@@ -67,7 +69,13 @@ class _Search:
         return np.asarray(np.maximum(np.vstack([down[1:], np.zeros((1, p.samples))]), 0.0))
 
     def allows(self, choice: tuple[int, ...]) -> bool:
-        return self.problem.fits(choice) and wrong_of(self.problem, choice) <= self.most_wrong
+        memory = self.problem.memory_bytes[list(choice)].sum()
+        return bool(
+            memory <= self.problem.memory_budget_bytes * (1 + ROUNDING)
+            and all(self.follow[a, b] for a, b in pairwise(choice))
+            and (not choice or self.end[choice[-1]])
+            and wrong_of(self.problem, choice) <= self.most_wrong
+        )
 
     def latency_s(self, choice: tuple[int, ...]) -> float:
         return joint_outcome(self.problem, choice).latency_s
@@ -100,21 +108,23 @@ class _Search:
         p = self.problem
         allowed = self.follow[choice[-1]] if choice else np.ones(len(p), dtype=np.bool_)
         memory = p.memory_bytes[list(choice)].sum() + p.memory_bytes
-        next_ = np.flatnonzero(allowed & (memory <= p.memory_budget_bytes * (1 + 1e-9)))
+        next_ = np.flatnonzero(allowed & (memory <= p.memory_budget_bytes * (1 + ROUNDING)))
         if len(next_) == 0:
             return []
         alive = ~self.hits[list(choice)].any(axis=0)
-        saved = (p.base_s - self.latency_s(choice)) * p.samples if choice else 0.0
+        saved = (self.base_s - self.latency_s(choice)) * p.samples if choice else 0.0
         wrong = wrong_of(p, choice)
         hits = self.hits[next_] & alive
         wrongs = wrong + (self.wrong[next_] & alive).sum(axis=1)
         saves = saved + hits.sum(axis=1) * self.saved_s[next_]
         if not p.beside:
             saves -= alive.sum() * p.lookup_s[next_]
-        rest = alive & ~hits
+        rest = (alive & ~hits).astype(np.float64)
         hopes = np.min(
             [
-                saves + (self.best_after[k][p.layer[next_]] * rest).sum(axis=1) + price * (self.most_wrong - wrongs)
+                saves
+                + np.einsum("vs,vs->v", self.best_after[k][p.layer[next_]], rest)
+                + price * (self.most_wrong - wrongs)
                 for k, price in enumerate(self.prices)
             ],
             axis=0,
@@ -122,6 +132,6 @@ class _Search:
         found = []
         for i, v in enumerate(next_.tolist()):
             if wrongs[i] <= self.most_wrong:
-                latency_s = p.base_s - saves[i] / p.samples if self.end[v] else np.inf
-                found.append((p.base_s - hopes[i] / p.samples, (*choice, v), float(latency_s)))
+                latency_s = self.base_s - saves[i] / p.samples if self.end[v] else np.inf
+                found.append((self.base_s - hopes[i] / p.samples, (*choice, v), float(latency_s)))
         return found

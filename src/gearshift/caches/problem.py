@@ -122,12 +122,9 @@ def nested_outcome(problem: Problem, chosen: Sequence[int]) -> Outcome:
 def joint_outcome(problem: Problem, chosen: Sequence[int]) -> Outcome:
     """What `chosen` comes to on the validation samples, each leaving at its first hit."""
     assert problem.hits is not None
-    exits = exits_of(problem, chosen)
-    looked_s = (
-        np.zeros(len(chosen) + 1) if problem.beside else np.append(0.0, np.cumsum(problem.lookup_s[list(chosen)]))
-    )
-    at = np.array([*(problem.reached_s[v] for v in chosen), problem.base_s])
-    at += np.append(problem.lookup_s[list(chosen)], 0.0) if problem.beside else np.append(looked_s[1:], looked_s[-1])
+    exits, lookup_s = exits_of(problem, chosen), problem.lookup_s[list(chosen)]
+    at = np.append(problem.reached_s[list(chosen)], problem.base_s)
+    at += np.append(lookup_s, 0.0) if problem.beside else np.append(np.cumsum(lookup_s), lookup_s.sum())
     return Outcome(latency_s=float(at[exits].mean()), accuracy=1 - wrong_of(problem, chosen) / problem.samples)
 
 
