@@ -86,7 +86,9 @@ def cli_page() -> str:
     for verb in VERBS:
         command = main_group.get_command(group, verb)
         assert command is not None
-        parts.append(verb_section(verb, command, click.Context(command, info_name=f"gearshift {verb}")))
+        inner = command.commands if isinstance(command, click.Group) else {}
+        for name, one in {f"{verb} {part}": one for part, one in inner.items()}.items() or [(verb, command)]:
+            parts.append(verb_section(name, one, click.Context(one, info_name=f"gearshift {name}")))
     return "".join(parts).rstrip("\n") + "\n"
 
 
@@ -107,7 +109,7 @@ def option_row(verb: str, option: click.Option, context: click.Context) -> tuple
         default = "required"
     elif not option.is_flag and isinstance(option.default, str | int | float | Path):
         default = f"`{option.default}`"
-    variable = f"`{option.envvar or f'GEARSHIFT_{verb}_{option.name}'.upper()}`"
+    variable = f"`{option.envvar or f'GEARSHIFT_{verb}_{option.name}'.upper().replace(' ', '_')}`"
     return f"`{', '.join(option.opts)}{value}`", default, variable, option.help or ""
 
 

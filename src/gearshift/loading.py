@@ -23,6 +23,7 @@ DEFAULT_INPUT = "input"
 LABEL = "label"
 SCORES = "scores"
 CERTAINTY = "certainty"
+EXIT_SEGMENT = "exit_segment"
 NAMES_OF_SCORES = (SCORES, "probabilities", "logits")
 """Outputs that exporters give for what is called scores here."""
 _USER_MODULE = "gearshift_user_"
@@ -97,14 +98,17 @@ class RunnableModel:
         batch = self._decoded(inputs)
         answer = self._call(_method_of(self.model), _function_of(self.model), batch)
         if isinstance(answer, Predicted):
-            return replace(self._checked(answer.outputs, answer.certainty, n), failure=answer.failure)
+            checked = self._checked(answer.outputs, answer.certainty, n)
+            return replace(checked, failure=answer.failure, exit_segment=self._exits(answer.exit_segment, n))
         if isinstance(answer, tuple):
             if len(answer) != 2:
                 raise self._refused(f"answered a tuple of {len(answer)}", "answer (outputs, certainty)")
             outputs, certainty = answer
             return self._checked(self._outputs(outputs, n), certainty, n)
         if isinstance(answer, Mapping):
-            return self._checked(*self._judged(dict(answer), n), n)
+            outputs = dict(answer)
+            exits = self._exits(outputs.pop(EXIT_SEGMENT, None), n)
+            return replace(self._checked(*self._judged(outputs, n), n), exit_segment=exits)
         scores = self._scores(answer, n)
         return self._checked(self._encoded(scores), self._certainty_of(scores), n)
 
@@ -127,6 +131,18 @@ class RunnableModel:
         scores = self._scores(outputs.pop(name), n)
         made = {SCORES: scores} if LABEL in outputs else self._encoded(scores)
         return {**made, **outputs}, self._certainty_of(scores)
+
+    def _exits(self, exits: Any, n: int) -> NDArray[np.int64] | None:
+        """After which segment each row left, where the model says so."""
+        if exits is None:
+            return None
+        array = self._array("an exit_segment", exits)
+        if array.shape != (n,) or array.dtype.kind not in "iu" or (array < 0).any():
+            raise self._refused(
+                f"answered an exit_segment of shape {array.shape} and type {array.dtype} for a batch of {n}",
+                "give the number of a segment per row, from 0",
+            )
+        return array.astype(np.int64)
 
     def _certainty_of(self, scores: NDArray[Any]) -> Any:
         return self._call("its certainty", self.certainty, scores)
@@ -273,12 +289,25 @@ def load_model(project: Project, directory: Path, name: str, *, device_kind: str
 def load_certainty(project: Project, directory: Path) -> CertaintyFunction:
     """The project's certainty function: built in, or the user's."""
     if ":" in project.certainty:
-        return _function(project.certainty, directory, field="certainty")
+        where = f"{PROJECT_FILE}, field certainty"
+        return _function(project.certainty, directory, field="certainty", where=where)
     return BUILT_IN[project.certainty]
 
 
-def _call_reference(reference: str, directory: Path, *, field: str) -> Any:
-    function = _function(reference, directory, field=field)
+def call_reference(reference: str, *, where: str) -> Any:
+    """What the function named by `file.py:function` answers; `where` tells what names it.
+
+    Raises `InvalidInput` where it is not there or refuses, `ModelFailed` where it raises.
+    """
+    file, colon, name = reference.rpartition(":")
+    usable = bool(colon) and file.endswith(".py") and name.isidentifier()
+    require(usable, f"is {reference!r}", where=where, remedy="write it as file.py:function")
+    path = Path(file)
+    return _call_reference(f"{path.name}:{name}", path.parent, field=where, where=where)
+
+
+def _call_reference(reference: str, directory: Path, *, field: str, where: str = "") -> Any:
+    function = _function(reference, directory, field=field, where=where or f"{PROJECT_FILE}, field {field}")
     try:
         return function()
     except InvalidInput as error:
@@ -290,10 +319,9 @@ def _call_reference(reference: str, directory: Path, *, field: str) -> Any:
         raise ModelFailed(f"{reference} raised {_told(error)}") from error
 
 
-def _function(reference: str, directory: Path, *, field: str) -> Callable[..., Any]:
+def _function(reference: str, directory: Path, *, field: str, where: str) -> Callable[..., Any]:
     file, _, name = reference.rpartition(":")
     path = directory / file
-    where = f"{PROJECT_FILE}, field {field}"
     require(path.is_file(), f"there is no file {path}", where=where, remedy="write it as file.py:function")
     try:
         module = _module(path.resolve(), directory.resolve())

@@ -55,11 +55,13 @@ class Predicted:
     """What a model says of n rows: named outputs and the certainty (n,) of each row.
 
     A row whose certainty is NaN has failed, and `failure` says why the first of them did, if the model knows.
+    `exit_segment` (n,) numbers the segment after which each row left a model with learned caches.
     """
 
     outputs: Arrays
     certainty: NDArray[np.float64]
     failure: str = ""
+    exit_segment: NDArray[np.int64] | None = None
 
 
 @runtime_checkable
@@ -68,8 +70,8 @@ class Model(Protocol):
 
     `setup()` runs once in the worker; `decode(inputs)` turns named arrays of n rows into what `predict` takes
     (default: the only input's array, or several by name); `predict(batch)` answers scores (n, classes), `Predicted`,
-    outputs by name with `certainty` or `scores` among them, or (outputs, certainty), where outputs are arrays by name,
-    labels (n,) or scores (n, classes);
+    outputs by name with `certainty` or `scores` among them, and perhaps `exit_segment`, or (outputs, certainty), where
+    outputs are arrays by name, labels (n,) or scores (n, classes);
     `encode(scores)` turns scores into named outputs of n rows (default: `label`, the best class, and `scores`).
     An estimator with `predict_proba` and `classes_`, a plain function in place of `predict`, a PyTorch module, and an
     ONNX file are models too.

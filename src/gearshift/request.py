@@ -50,6 +50,7 @@ class Sample:
     stage: int = 0
     model: int = -1
     certainty: float = 0.0
+    exit_segment: int = 0
     result: object = None
     error: str = ""
     degraded_by: str = ""

@@ -424,3 +424,23 @@ def test_a_setup_that_raises_is_told(tmp_path: Path) -> None:
     text = "class M:\n  def setup(self): raise OSError('no GPU')\n  def predict(self, b): return b\nload = M"
     with pytest.raises(ModelFailed, match=r"model 'm' raised OSError: no GPU .* in setup"):
         load_model(project(), write(tmp_path, models=text), "m")
+
+
+# Exits of learned caches
+
+
+def test_a_model_may_say_after_which_segment_each_row_left() -> None:
+    scores = np.eye(2)
+    said = RunnableModel("m", lambda x: {"scores": scores, "exit_segment": [3, 0]}, top_two_difference).run(
+        {"x": scores}
+    )
+    assert said.exit_segment is not None
+    assert said.exit_segment.tolist() == [3, 0]
+    assert sorted(said.outputs) == ["label", "scores"]
+
+
+@pytest.mark.parametrize("exits", [[1], [0.5, 1], [-1, 0], "last"])
+def test_segments_that_are_none_are_refused(exits: object) -> None:
+    model = RunnableModel("m", lambda x: {"scores": np.eye(2), "exit_segment": exits}, top_two_difference)
+    with pytest.raises(ModelFailed, match=r"answered an exit_segment of shape .* for a batch of 2; give the number"):
+        model.run({"x": np.eye(2)})

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from gearshift import api
-from gearshift.cli.options import PATH, require_one_latency, require_positive, the_trace, trace_options
+from gearshift.cli.options import PATH, listed, require_one_latency, require_positive, the_trace, trace_options
 from gearshift.cli.options import devices as devices_of
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import NO_LABELS, milliseconds, percent
@@ -29,11 +29,6 @@ COLUMNS = (
 GRID_COLUMNS = ("planner", "accuracy", "latency_s", "devices", "saving", "saving_at_least")
 
 T = TypeVar("T", int, float)
-
-
-def listed(value: str) -> list[str]:
-    """The parts between commas."""
-    return [part.strip() for part in value.split(",") if part.strip()]
 
 
 @click.command("compare", short_help="Compare planners, device counts and objectives.")

@@ -10,7 +10,7 @@ import gearshift
 
 VERBS = (
     *("demo", "init", "profile", "plan", "simulate", "inspect", "explain", "diff", "compare", "report"),
-    *("serve", "status", "gear", "swap", "drain", "replay", "validate", "doctor"),
+    *("serve", "status", "gear", "swap", "drain", "replay", "validate", "caches", "doctor"),
 )
 
 

@@ -119,6 +119,11 @@ def the_uplink(network: Path | None, request_kb: float | None, slo_s: float | No
     return Uplink(read_network(network), 1e3 * request_kb, slo_s)
 
 
+def listed(value: str) -> list[str]:
+    """The parts between commas."""
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
 def seconds_of(milliseconds: float | None) -> float | None:
     """Seconds, where milliseconds are given."""
     return None if milliseconds is None else milliseconds / 1e3

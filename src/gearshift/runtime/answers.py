@@ -31,7 +31,10 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
     except (KeyError, ValueError):
         reason = "the models of this cascade answer outputs of different names or shapes"
         return Answer(outcome="failed", reason=reason, errors=(reason,), gear=gear, queue_s=queue_s, run_s=run_s)
-    rows = tuple(RowFacts(model=models[s.model], stage=s.stage, certainty=s.certainty) for s in samples)
+    rows = tuple(
+        RowFacts(model=models[s.model], stage=s.stage, certainty=s.certainty, exit_segment=s.exit_segment)
+        for s in samples
+    )
     reason = next((sample.degraded_by for sample in samples if sample.degraded_by), "")
     return Answer(
         outcome="degraded" if reason else "answered",

@@ -96,10 +96,14 @@ class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DonePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rows that went well; the first tensor is their certainty, the others are the outputs."""
+    """Rows that went well; the first tensor is their certainty, the others are the outputs.
+
+    `exits` says after which segment each row left, where the model has learned caches.
+    """
 
     rows: tuple[int, ...]
     tensors: tuple[TensorHeader, ...]
+    exits: tuple[int, ...] = ()
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):

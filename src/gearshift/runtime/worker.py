@@ -219,7 +219,7 @@ class Attempt:
         """Run `rows`; a failing batch is split in halves until the failing samples stand alone."""
         try:
             predicted = self._timed(inputs, len(rows))
-            certainty, outputs, headers, buffers = packed(predicted)
+            certainty, headers, buffers = packed(predicted)
         except Exception as error:  # noqa: BLE001  the door to the user's code
             self.first_failure = self.first_failure or describe(self._name, error)
             self._split(inputs, rows)
@@ -227,9 +227,9 @@ class Attempt:
         unknown = np.isnan(certainty)
         if unknown.any():
             self.first_failure = self.first_failure or predicted.failure or "the certainty is not a number"
-            self._keep_known(certainty, outputs, rows, unknown)
+            self._keep_known(predicted, rows, unknown)
         else:
-            self._keep(rows, headers, buffers)
+            self._keep(rows, headers, buffers, predicted.exit_segment)
 
     def _timed(self, inputs: Arrays, rows: int) -> Predicted:
         begun = time.perf_counter()
@@ -248,16 +248,25 @@ class Attempt:
         for half in (slice(0, middle), slice(middle, len(rows))):
             self.run({name: array[half] for name, array in inputs.items()}, rows[half])
 
-    def _keep_known(self, certainty: NDArray[Any], outputs: Arrays, rows: Sequence[int], unknown: NDArray[Any]) -> None:
+    def _keep_known(self, predicted: Predicted, rows: Sequence[int], unknown: NDArray[Any]) -> None:
         self.failed += [row for row, without in zip(rows, unknown.tolist(), strict=True) if without]
         if unknown.all():
             return
-        known = Predicted({name: array[~unknown] for name, array in outputs.items()}, certainty[~unknown])
-        _, _, headers, buffers = packed(known)
-        self._keep([row for row, without in zip(rows, unknown.tolist(), strict=True) if not without], headers, buffers)
+        outputs = {name: np.asarray(array)[~unknown] for name, array in predicted.outputs.items()}
+        exits = None if predicted.exit_segment is None else predicted.exit_segment[~unknown]
+        _, headers, buffers = packed(Predicted(outputs, np.asarray(predicted.certainty)[~unknown]))
+        known = [row for row, without in zip(rows, unknown.tolist(), strict=True) if not without]
+        self._keep(known, headers, buffers, exits)
 
-    def _keep(self, rows: Sequence[int], headers: tuple[TensorHeader, ...], buffers: list[Buffer]) -> None:
-        self.parts.append(DonePart(rows=tuple(rows), tensors=headers))
+    def _keep(
+        self,
+        rows: Sequence[int],
+        headers: tuple[TensorHeader, ...],
+        buffers: list[Buffer],
+        exits: NDArray[np.int64] | None,
+    ) -> None:
+        left = () if exits is None else tuple(exits.tolist())
+        self.parts.append(DonePart(rows=tuple(rows), tensors=headers, exits=left))
         self.buffers += buffers
 
 
@@ -272,13 +281,13 @@ def check_rows(name: str, predicted: Predicted, rows: int) -> None:
         raise ModelFailed(f"model {name!r} answered a certainty of {np.ndim(predicted.certainty)} dimensions, needs 1")
 
 
-def packed(predicted: Predicted) -> tuple[NDArray[Any], Arrays, tuple[TensorHeader, ...], list[Buffer]]:
-    """Certainty and outputs as arrays, and as tensors with the certainty first."""
+def packed(predicted: Predicted) -> tuple[NDArray[Any], tuple[TensorHeader, ...], list[Buffer]]:
+    """The certainty as an array, and it and the outputs as tensors, the certainty first."""
     certainty = np.asarray(predicted.certainty, dtype=np.float64)
     outputs = {name: np.asarray(array) for name, array in predicted.outputs.items()}
     first_headers, first_buffers = pack_tensors({"certainty": certainty})
     headers, buffers = pack_tensors(outputs)
-    return certainty, outputs, first_headers + headers, first_buffers + buffers
+    return certainty, first_headers + headers, first_buffers + buffers
 
 
 def describe(name: str, error: BaseException) -> str:

@@ -3,6 +3,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import numpy as np
 import pytest
@@ -42,7 +43,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_verb_has_help_that_names_json() -> None:
     for verb in VERBS:
-        assert "--json" in run(verb, "--help").output
+        command = main_group.get_command(click.Context(main_group), verb)
+        parts = command.commands if isinstance(command, click.Group) else {"": command}
+        for part in parts:
+            assert "--json" in run(*filter(None, (verb, part)), "--help").output
 
 
 def test_plan_reports_under_the_agreed_names(made: Path) -> None:

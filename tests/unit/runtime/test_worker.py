@@ -26,14 +26,19 @@ class Doubles:
 
 
 def run(*payloads: np.ndarray) -> tuple[list[Sample], Doubles, Done]:
+    model = Doubles()
+    samples, done = run_through(model, *payloads)
+    return samples, model, done
+
+
+def run_through(model, *payloads: np.ndarray) -> tuple[list[Sample], Done]:
     request = Request(id=1, operator="o", arrived_ns=0, rows=len(payloads))
     samples = [Sample(request, row, row, {"x": payload}) for row, payload in enumerate(payloads)]
     parts, buffers = assemble(samples)
-    model = Doubles()
     body = memoryview(b"".join(bytes(buffer) for buffer in buffers))
     done, out = run_batch("m", model, Run(batch=1, replica=0, parts=parts), body)
     settle(samples, done, memoryview(b"".join(bytes(buffer) for buffer in out)), "m")
-    return samples, model, done
+    return samples, done
 
 
 def rows(*values: float) -> list[np.ndarray]:
@@ -103,3 +108,14 @@ def test_a_warm_up_fails_when_every_batch_does(fails_on, failure):
 def test_warm_up_batches_have_the_shape_and_type_of_the_input():
     assert zeros(TensorSpec(name="x", datatype="FP32", shape=(-1, 3, -1)), 2).shape == (2, 3, 1)
     assert zeros(TensorSpec(name="x", datatype="BYTES", shape=(-1,)), 2).tolist() == ["", ""]
+
+
+def test_each_sample_is_told_after_which_segment_it_left():
+    class Leaves:
+        def run(self, inputs) -> Predicted:
+            x = inputs["x"]
+            sure = np.where(x == 13, np.nan, 0.5)
+            return Predicted({"y": x}, sure, exit_segment=x.astype(np.int64))
+
+    samples, _ = run_through(Leaves(), *rows(2.0, 13.0, 0.0))
+    assert [sample.exit_segment for sample in samples if not sample.error] == [2, 0]

@@ -341,6 +341,7 @@ def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) 
         for i, (row, value) in enumerate(zip(part.rows, certainty.tolist(), strict=True)):
             sample = samples[row]
             sample.certainty = value
+            sample.exit_segment = part.exits[i] if part.exits else 0
             sample.result = {name: array[i : i + 1] for name, array in outputs.items()}
     for row in done.failed:
         samples[row].error = f"model {model!r} failed on this sample"

@@ -1,0 +1,36 @@
+"""Learned caches: small networks that answer from a model's hidden outputs, so that easy samples leave early.
+
+`build`, `load` and `evaluate` need PyTorch, which is loaded when one of them is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from gearshift.extras import load_extra
+
+if TYPE_CHECKING:
+    from gearshift.caches.building import Built, build
+    from gearshift.caches.cached_model import CachedModel
+    from gearshift.caches.evaluation import Evaluation, evaluate
+    from gearshift.caches.store import load_caches as load
+    from gearshift.caches.train import Training
+
+_HOMES = {
+    "Built": ("building", "Built"),
+    "build": ("building", "build"),
+    "CachedModel": ("cached_model", "CachedModel"),
+    "Evaluation": ("evaluation", "Evaluation"),
+    "evaluate": ("evaluation", "evaluate"),
+    "load": ("store", "load_caches"),
+    "Training": ("train", "Training"),
+}
+
+__all__ = ["Built", "CachedModel", "Evaluation", "Training", "build", "evaluate", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'gearshift.caches' has no attribute {name!r}")
+    load_extra("torch", extra="torch", where="learned caches")
+    home, inner = _HOMES[name]
+    return getattr(import_module(f"gearshift.caches.{home}"), inner)

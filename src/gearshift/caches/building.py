@@ -1,0 +1,172 @@
+"""From a PyTorch module and samples to a model with learned caches: explore, compose, wrap."""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gearshift.caches.cached_model import CachedModel
+from gearshift.caches.chain import chain_of, check_chain, weights_sha256
+from gearshift.caches.choosing import as_choice, choose, explained, problem_of
+from gearshift.caches.collect import as_tensor
+from gearshift.caches.explore import (
+    TRAINED_SHARE,
+    Explored,
+    Progress,
+    explore,
+    measure_segments,
+    split_rows,
+)
+from gearshift.caches.manifest import Manifest
+from gearshift.caches.networks import Factory, LearnedCache
+from gearshift.caches.problem import exits_of, joint_outcome
+from gearshift.caches.store import save_caches
+from gearshift.caches.train import Training
+from gearshift.errors import require
+
+WHERE = "learned caches"
+LEAST_SAMPLES = 100
+CHECKED_ROWS = 8
+MOST_BYTES = 8 << 30
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Built:
+    """A model with learned caches, and the manifest that says what was explored, chosen and expected."""
+
+    model: CachedModel
+    manifest: Manifest
+
+    def save(self, folder: Path | str) -> Manifest:
+        """Write caches and manifest to `folder`; the manifest as written.  The base model's weights stay outside."""
+        return save_caches(Path(folder), self.manifest, self.model.caches)
+
+
+def build(
+    module: nn.Module,
+    inputs: NDArray[Any],
+    labels: NDArray[Any] | None = None,
+    *,
+    accuracy: float = 0.97,
+    confidence: float | None = None,
+    blocks: Sequence[str] | None = None,
+    variants: Sequence[str] | None = None,
+    own: Mapping[str, Factory] | None = None,
+    memory_budget_bytes: float = math.inf,
+    training: Training | None = None,
+    out: Path | str | None = None,
+    processes: int = 1,
+    most_bytes: int = MOST_BYTES,
+    seed: int = 0,
+    progress: Progress = lambda what, share: None,
+) -> Built:
+    """Learned caches for `module`, made from `inputs` (n, ...) that it was not trained on, and `labels` (n,) if known.
+
+    `accuracy` is the share of samples that must be answered as the module answers them, on average on samples that did
+    not choose the caches; with a `confidence`, its lower bound on them.  `blocks` names the blocks to look after, else
+    they are found; `variants` the predictors to try, of which `own` makes the user's; `training` how they are trained.
+    With `out`, everything is written there, and a run that was broken off goes on where it ended.  With several
+    `processes`, call it under `if __name__ == "__main__":`.
+
+    Raises `InvalidInput` for a module that is no chain of blocks or answers no class scores, for hidden outputs that
+    are unusable, and for samples that are too few, naming how many it needs.
+    """
+    inputs, how = np.asarray(inputs), training or Training()
+    _require_samples(len(inputs), accuracy, confidence)
+    chain = chain_of(module, blocks)
+    classes = check_chain(chain, as_tensor(inputs[:CHECKED_ROWS]).to(chain.device))
+    known = None if labels is None else class_numbers(module, np.asarray(labels), len(inputs), classes)
+    split = split_rows(len(inputs), seed)
+    weights = weights_sha256(module)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory())) if out is None else Path(out) / "exploration"
+        answers, explored = explore(
+            chain, inputs, known, split, folder,
+            variants=variants, own=own or {}, how=how, seed=seed, processes=processes, most_bytes=most_bytes,
+            key=_key(weights, inputs, known, chain.names), progress=progress,
+        )  # fmt: skip
+    progress("timing lookups", 0.92)
+    segment_s = measure_segments(chain, inputs[split.check][:64])
+    entries, problem, origins = problem_of(chain, segment_s, explored, how, accuracy, memory_budget_bytes)
+    progress("composing", 0.96)
+    found = choose(problem, confidence, seed)
+    chosen, judged = found.variants, found.judged
+    caches = {}
+    for v in chosen:
+        cache = explored[origins[v]].trained.cache.requires_grad_(False)
+        caches[entries[v].layer] = _at_threshold(cache, _threshold_of(explored[origins[v]], entries[v].level))
+    exits = np.bincount(np.array([*problem.layer[list(chosen)], len(chain) - 1])[exits_of(judged, chosen)])
+    manifest = Manifest(
+        weights_sha256=weights,
+        blocks=chain.names,
+        blocks_named=blocks is not None,
+        logits=answers.logits,
+        classes=classes,
+        target=accuracy,
+        confidence=confidence,
+        lower_bound=found.lower_bound,
+        samples=judged.samples,
+        segment_s=tuple(segment_s.tolist()),
+        latency_s=joint_outcome(judged, chosen).latency_s,
+        accuracy=found.accuracy,
+        exits=tuple((np.append(exits, np.zeros(len(chain) - len(exits))) / judged.samples).tolist()),
+        variants=explained(entries, found.problem, chosen),
+        choices=tuple(as_choice(one) for one in found.choices),
+    )
+    built = Built(CachedModel(chain, caches, logits=answers.logits), manifest)
+    return built if out is None else Built(built.model, built.save(out))
+
+
+def class_numbers(module: nn.Module, labels: NDArray[Any], n: int, classes: int) -> NDArray[np.int64]:
+    """Labels (n,) as numbers of classes; names are looked up in the module's `classes_`."""
+    require(labels.shape == (n,), f"labels have shape {labels.shape}, needs ({n},)", where=WHERE)
+    names = getattr(module, "classes_", None)
+    if names is not None:
+        listed = np.asarray(names).astype(str).tolist()
+        place = {name: i for i, name in enumerate(listed)}
+        labels = np.array([place.get(str(label), -1) for label in labels.tolist()])
+    usable = labels.dtype.kind in "iu" and bool(((labels >= 0) & (labels < classes)).all())
+    require(
+        usable,
+        f"labels are not among the model's {classes} classes",
+        where=WHERE,
+        remedy=f"give whole numbers from 0 to {classes - 1}, or name the classes in the module's classes_",
+    )
+    return labels.astype(np.int64)
+
+
+def _require_samples(n: int, accuracy: float, confidence: float | None) -> None:
+    require(0 < accuracy <= 1, f"accuracy is {accuracy:g}", where=WHERE, remedy="give a share above 0, up to 1")
+    needed = LEAST_SAMPLES
+    if confidence is not None:
+        given = f"confidence is {confidence:g} and accuracy {accuracy:g}"
+        require(0 < confidence < 1 and accuracy < 1, given, where=WHERE, remedy="give shares below 1")
+        tested = math.ceil(math.log(1 - confidence) / math.log(accuracy))
+        needed = max(needed, math.ceil(2 * tested / (1 - TRAINED_SHARE)) + 10)
+    asked = "" if confidence is None else f" to show accuracy {accuracy:g} with confidence {confidence:g}"
+    require(n >= needed, f"{n} samples are too few{asked}", where=WHERE, remedy=f"give at least {needed}")
+
+
+def _key(weights: str, inputs: NDArray[Any], labels: NDArray[np.int64] | None, blocks: tuple[str, ...]) -> str:
+    digest = hashlib.sha256(f"{weights} {inputs.dtype} {inputs.shape} {blocks}".encode())
+    digest.update(np.ascontiguousarray(inputs).tobytes())
+    digest.update(b"" if labels is None else labels.tobytes())
+    return digest.hexdigest()
+
+
+def _threshold_of(one: Explored, level: float) -> float:
+    return one.trained.thresholds[one.trained.levels.index(level)]
+
+
+def _at_threshold(cache: LearnedCache, threshold: float) -> LearnedCache:
+    threshold_tensor: Tensor = cache.threshold
+    threshold_tensor.fill_(threshold)
+    return cache

@@ -1,0 +1,199 @@
+"""Which learned caches a model gets: composition fed with what exploration found, and why each was chosen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.caches.chain import Chain
+from gearshift.caches.compose import Composition, compose_all, exact, joint
+from gearshift.caches.explore import Explored, measure_lookup
+from gearshift.caches.manifest import Choice, Variant
+from gearshift.caches.problem import Problem, joint_outcome, wrong_of
+from gearshift.caches.train import Training
+from gearshift.errors import InvalidInput
+from gearshift.result import lower_confidence_bound
+
+WHERE = "learned caches"
+SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""Of the loss allowed."""
+QUARTERS = 4
+FEW_NODES = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chosen:
+    """Every method's choice, the last to be used, and for which problem it was made: samples, and what may be lost.
+
+    `accuracy` is of samples that did not make the choice, `judged` holds those that `lower_bound` is of, if asked for.
+    """
+
+    choices: tuple[Composition, ...]
+    problem: Problem
+    judged: Problem
+    accuracy: float
+    lower_bound: float | None = None
+
+    @property
+    def variants(self) -> tuple[int, ...]:
+        """What is used."""
+        return self.choices[-1].chosen
+
+
+def choose(problem: Problem, confidence: float | None, seed: int) -> Chosen:
+    """Which variants to use, such that samples that did not choose keep the target too.
+
+    The best of many choices looks better than it is.  So the choice is made for the largest share of the loss allowed
+    for which choices made on three quarters of the validation samples keep the target on the others, each quarter in
+    turn; for none, if there is none.  With a confidence, see `_shown`.
+    """
+    if confidence is not None:
+        return _shown(problem, confidence, seed)
+    quarters = np.array_split(np.random.default_rng([seed, 4]).permutation(problem.samples), QUARTERS)
+    for share in SHARES:
+        wrong = 0
+        for k, left_out in enumerate(quarters):
+            rest = _allowing(_of_samples(problem, np.concatenate(quarters[:k] + quarters[k + 1 :])), share)
+            choice = joint(rest, [exact(rest).chosen], most_nodes=FEW_NODES).chosen
+            wrong += wrong_of(_of_samples(problem, left_out), choice)
+        if wrong <= problem.most_wrong:
+            allowing = _allowing(problem, share)
+            accuracy = 1 - wrong / problem.samples
+            return Chosen(choices=compose_all(allowing), problem=allowing, judged=problem, accuracy=accuracy)
+    assert problem.hits is not None
+    nothing = _judged_on(problem, np.zeros_like(problem.hits), np.zeros_like(problem.hits))
+    return Chosen(choices=compose_all(nothing), problem=_allowing(problem, 0.0), judged=problem, accuracy=1.0)
+
+
+def _shown(problem: Problem, confidence: float, seed: int) -> Chosen:
+    """Choices made on half of the validation samples, for rising shares of the loss allowed, tested on the other half.
+
+    They are tested in that order until one fails, so that each test may use the whole level (fixed sequence).  Raises
+    `InvalidInput` where the first one fails.
+    """
+    order = np.random.default_rng([seed, 2]).permutation(problem.samples)
+    choosing, testing = (_of_samples(problem, half) for half in np.array_split(order, 2))
+    kept: Chosen | None = None
+    right = 0.0
+    for share in reversed(SHARES[:-1]):
+        allowing = _allowing(choosing, share)
+        choices = compose_all(allowing)
+        right = 1 - wrong_of(testing, choices[-1].chosen) / testing.samples
+        bound = lower_confidence_bound(right, testing.samples, confidence)
+        if bound < problem.target:
+            break
+        kept = Chosen(choices=choices, problem=allowing, judged=testing, accuracy=right, lower_bound=bound)
+    if kept is not None:
+        return kept
+    raise InvalidInput(
+        f"accuracy {problem.target:g} cannot be shown with confidence {confidence:g}: the most careful choice "
+        f"agrees on {right:.2%} of {testing.samples} samples",
+        where=WHERE,
+        remedy="give more samples, or ask for less",
+    )
+
+
+def problem_of(
+    chain: Chain,
+    segment_s: NDArray[np.float64],
+    explored: Sequence[Explored],
+    how: Training,
+    target: float,
+    memory: float,
+) -> tuple[list[Variant], Problem, list[int]]:
+    """Every variant at every level of strictness, what composition needs of them, and which was explored for each."""
+    entries: list[Variant] = []
+    origins, hits, right = [], [], []
+    for i, one in enumerate(explored):
+        cache = one.trained.cache.to(chain.device)
+        lookup_s = measure_lookup(cache, one.shape, chain.device)
+        nowhere = (min(how.levels), np.zeros_like(one.trained.right))
+        for level, hit in list(zip(one.trained.levels, one.trained.hits, strict=True)) or [nowhere]:
+            entries.append(
+                Variant(
+                    layer=one.layer,
+                    block=chain.names[one.layer],
+                    variant=one.variant,
+                    level=level,
+                    shape=one.shape,
+                    hit_rate=float(hit.mean()),
+                    accuracy=float(one.trained.right[hit].mean()) if hit.any() else 1.0,
+                    lookup_s=lookup_s,
+                    memory_bytes=cache.memory_bytes,
+                )
+            )
+            origins.append(i)
+            hits.append(hit)
+            right.append(one.trained.right)
+    samples = len(explored[0].trained.right)
+    problem = Problem(
+        layer_s=segment_s,
+        layer=np.array([entry.layer for entry in entries], dtype=np.int64),
+        hit_rate=np.array([entry.hit_rate for entry in entries]),
+        accuracy=np.array([entry.accuracy for entry in entries]),
+        lookup_s=np.array([entry.lookup_s for entry in entries]),
+        memory_bytes=np.array([entry.memory_bytes for entry in entries], dtype=np.float64),
+        target=target,
+        memory_budget_bytes=memory,
+        hits=np.array(hits, dtype=np.bool_).reshape(-1, samples),
+        right=np.array(right, dtype=np.bool_).reshape(-1, samples),
+    )
+    return entries, problem, origins
+
+
+def _allowing(problem: Problem, share: float) -> Problem:
+    """The same where only a share of the loss is allowed."""
+    return replace(problem, target=1 - (1 - problem.target) * share)
+
+
+def _of_samples(problem: Problem, rows: NDArray[np.int64]) -> Problem:
+    """The same variants, judged on some of the validation samples."""
+    assert problem.hits is not None
+    assert problem.right is not None
+    return _judged_on(problem, problem.hits[:, rows], problem.right[:, rows])
+
+
+def _judged_on(problem: Problem, hits: NDArray[np.bool_], right: NDArray[np.bool_]) -> Problem:
+    counts = hits.sum(axis=1)
+    accuracy = np.where(counts > 0, (hits & right).sum(axis=1) / np.maximum(1, counts), 1.0)
+    return replace(problem, hits=hits, right=right, hit_rate=hits.mean(axis=1), accuracy=accuracy)
+
+
+def explained(entries: Sequence[Variant], problem: Problem, chosen: tuple[int, ...]) -> tuple[Variant, ...]:
+    """The variants with why each was chosen or not: what adding it, or leaving it out, would come to."""
+    now = joint_outcome(problem, chosen)
+    told = []
+    for v, entry in enumerate(entries):
+        others = tuple(u for u in chosen if problem.layer[u] != problem.layer[v])
+        if v in chosen:
+            without = joint_outcome(problem, tuple(u for u in chosen if u != v))
+            why = f"without it {1e3 * (without.latency_s - now.latency_s):+.3f} ms"
+        else:
+            changed = tuple(sorted((*others, v)))
+            then = joint_outcome(problem, changed)
+            if entry.hit_rate == 0:
+                why = "it never hits"
+            elif not problem.fits(changed):
+                why = "does not fit beside the chosen ones"
+            elif wrong_of(problem, changed) > problem.most_wrong:
+                why = f"with it accuracy {then.accuracy:.2%}, below {problem.target:.2%}"
+            else:
+                why = f"with it {1e3 * (then.latency_s - now.latency_s):+.3f} ms"
+        told.append(msgspec.structs.replace(entry, chosen=v in chosen, why=why))
+    return tuple(told)
+
+
+def as_choice(one: Composition) -> Choice:
+    """A composition as the manifest has it."""
+    assert one.measured is not None
+    return Choice(
+        method=one.method,
+        chosen=one.chosen,
+        expected_latency_s=one.expected.latency_s,
+        latency_s=one.measured.latency_s,
+        accuracy=one.measured.accuracy,
+        memory_bytes=one.memory_bytes,
+        gap_s=one.gap_s,
+    )

@@ -1,0 +1,92 @@
+"""What learned caches come to on samples that neither built nor chose them."""
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gearshift.caches.building import class_numbers
+from gearshift.caches.cached_model import EXIT_SEGMENT, SCORES, CachedModel
+from gearshift.caches.collect import as_tensor
+from gearshift.errors import require
+from gearshift.result import LatencySummary, latency_summary, wilson_interval
+
+BATCH = 64
+TIMED_ROWS = 200
+WARM_UP = 5
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A cached model beside its base model.
+
+    `agreement` is the share of samples answered alike, with its 95 % Wilson interval; accuracies need labels.  `exits`
+    is the share of samples that leave after each block.  Latencies are of `timed` single rows, both models in turn;
+    `gain` is the base model's mean over the cached one's.
+    """
+
+    samples: int
+    agreement: float
+    agreement_interval: tuple[float, float]
+    accuracy: float | None
+    base_accuracy: float | None
+    exits: dict[str, float]
+    timed: int
+    base_latency_s: LatencySummary
+    latency_s: LatencySummary
+    gain: float
+
+
+def evaluate(
+    model: CachedModel, inputs: NDArray[Any], labels: NDArray[Any] | None = None, *, timed_rows: int = TIMED_ROWS
+) -> Evaluation:
+    """Run `inputs` (n, ...) through both models in batches, and `timed_rows` of them one by one."""
+    inputs = np.asarray(inputs)
+    require(len(inputs) >= 1, "there are no samples", where="learned caches", remedy="give some")
+    module, device = model.chain.module, model.chain.device
+
+    def base(rows: NDArray[Any]) -> NDArray[Any]:
+        with torch.inference_mode():
+            answer: NDArray[Any] = module(as_tensor(rows).to(device)).float().cpu().numpy()
+        return answer
+
+    parts = [inputs[begin : begin + BATCH] for begin in range(0, len(inputs), BATCH)]
+    theirs = np.concatenate([base(part) for part in parts])
+    answers = [model.predict(part) for part in parts]
+    ours = np.concatenate([answer[SCORES] for answer in answers]).argmax(axis=1)
+    exits = np.bincount(np.concatenate([answer[EXIT_SEGMENT] for answer in answers]), minlength=len(model.chain))
+    best = theirs.argmax(axis=1)
+    known = None if labels is None else class_numbers(module, np.asarray(labels), len(inputs), theirs.shape[1])
+    agreement = float((ours == best).mean())
+    base_s, cached_s = _in_turn(base, model.predict, inputs[:timed_rows])
+    return Evaluation(
+        samples=len(inputs),
+        agreement=agreement,
+        agreement_interval=wilson_interval(agreement, len(inputs)),
+        accuracy=None if known is None else float((ours == known).mean()),
+        base_accuracy=None if known is None else float((best == known).mean()),
+        exits=dict(zip(model.chain.names, (exits / len(inputs)).tolist(), strict=True)),
+        timed=len(base_s),
+        base_latency_s=latency_summary(base_s),
+        latency_s=latency_summary(cached_s),
+        gain=float(base_s.mean() / cached_s.mean()),
+    )
+
+
+def _in_turn(
+    first: Callable[[NDArray[Any]], object], second: Callable[[NDArray[Any]], object], rows: NDArray[Any]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Seconds that each takes for each row, one after the other, so that both meet the machine as it is."""
+    times = np.zeros((len(rows), 2))
+    for run in (first, second):
+        for row in rows[:WARM_UP]:
+            run(row[None])
+    for i, row in enumerate(rows):
+        for k, run in enumerate((first, second)):
+            began = perf_counter()
+            run(row[None])
+            times[i, k] = perf_counter() - began
+    return times[:, 0], times[:, 1]

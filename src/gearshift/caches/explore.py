@@ -1,0 +1,272 @@
+"""Exploration: every variant after every block, trained and judged, side by side in processes and resumable."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gearshift.caches.chain import Chain
+from gearshift.caches.collect import BaseAnswers, collect_hidden, hidden_bytes, hidden_path, write_array
+from gearshift.caches.networks import Factory, LearnedCache, default_variants, make_predictor
+from gearshift.caches.train import Material, Trained, Training, parameters_of, train_cache
+from gearshift.errors import GearshiftError, require
+from gearshift.extras import load_extra
+from gearshift.files import write_atomically
+
+TRAINED_SHARE = 0.8
+FITTED_SHARE = 0.75
+"""Of what is trained on; the rest is for selectors."""
+WARM_UP = 5
+REPEATS = 40
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """Rows by what they are for, all disjoint: predictors, selectors, and what caches are judged on."""
+
+    fit: NDArray[np.int64]
+    judge: NDArray[np.int64]
+    check: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One variant to train after one layer, with all that another process needs for it."""
+
+    layer: int
+    variant: str
+    shape: tuple[int, ...]
+    classes: int
+    how: Training
+    seed: int
+    key: str
+    folder: Path
+    device: str = "cpu"
+
+    @property
+    def path(self) -> Path:
+        """Where its result is."""
+        return self.folder / f"{self.layer:03d}-{hashlib.sha256(self.variant.encode()).hexdigest()[:12]}.safetensors"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explored:
+    """A trained variant after a layer; `shape` is that of the hidden output without rows."""
+
+    layer: int
+    variant: str
+    shape: tuple[int, ...]
+    trained: Trained
+
+
+def split_rows(n: int, seed: int) -> Split:
+    """80 % to train on, a quarter of them for selectors, and 20 % to judge by."""
+    order = np.random.default_rng([seed, 80]).permutation(n)
+    trained = int(n * TRAINED_SHARE)
+    fitted = int(trained * FITTED_SHARE)
+    return Split(*(np.sort(part) for part in (order[:fitted], order[fitted:trained], order[trained:])))
+
+
+def explore(
+    chain: Chain,
+    inputs: NDArray[Any],
+    labels: NDArray[np.int64] | None,
+    split: Split,
+    folder: Path,
+    *,
+    variants: Sequence[str] | None,
+    own: Mapping[str, Factory],
+    how: Training,
+    seed: int,
+    key: str,
+    processes: int,
+    most_bytes: int,
+    progress: Progress,
+) -> tuple[BaseAnswers, list[Explored]]:
+    """The base model's answers to `inputs` (n, ...), and every variant after every block but the last, trained.
+
+    Results that lie in `folder` under the same `key` are taken as they are.  Hidden outputs take at most `most_bytes`
+    of disk at a time.  A user's own variants are trained in this process.  Raises `InvalidInput` where a hidden output
+    is unusable, `GearshiftError` where a process ends.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes = hidden_bytes(chain, inputs[:1])
+    answers = collect_hidden(chain, inputs, (), folder, lambda share: progress("asking the model", 0.1 * share))
+    classes = answers.probabilities.shape[1]
+    write_array(folder / "probabilities.npy", answers.probabilities)
+    write_array(folder / "labels.npy", answers.best if labels is None else labels)
+    for part in ("fit", "judge", "check"):
+        write_array(folder / f"{part}.npy", getattr(split, part))
+    shapes = _shapes(chain, inputs[:1])
+    jobs = [
+        Job(
+            layer=layer, variant=variant, shape=shapes[layer], classes=classes, how=how, key=key, folder=folder,
+            seed=_seed(seed, layer, variant), device=str(chain.device),
+        )
+        for layer in range(len(chain) - 1)
+        for variant in variants or default_variants(shapes[layer], parameters_of(chain.module))
+    ]  # fmt: skip
+    for job in jobs:
+        if job.variant not in own:
+            with torch.device("meta"):
+                make_predictor(job.variant, job.shape, classes)
+    done = [job for job in jobs if _is_done(job)]
+    for layers in groups_of([size * len(inputs) for size in sizes], most_bytes, chain.names):
+        todo = [job for job in jobs if job.layer in layers and job not in done]
+        if not todo:
+            continue
+        collect_hidden(chain, inputs, sorted({job.layer for job in todo}), folder, lambda share: None)
+        try:
+            for job in _train_all(todo, own, processes):
+                done.append(job)
+                what = f"trained {job.variant} after {chain.names[job.layer]}"
+                progress(what, 0.1 + 0.8 * len(done) / len(jobs))
+        finally:
+            for layer in layers:
+                hidden_path(folder, layer).unlink(missing_ok=True)
+    return answers, [Explored(job.layer, job.variant, job.shape, read_trained(job, own)) for job in jobs]
+
+
+def groups_of(sizes: Sequence[int], most_bytes: int, names: Sequence[str]) -> list[range]:
+    """Layers in groups whose hidden outputs fit on disk together; raises `InvalidInput` where one alone does not."""
+    groups: list[range] = []
+    begin = 0
+    for layer, size in enumerate(sizes):
+        what = f"its hidden outputs take {size / 2**20:.0f} MiB, more than the {most_bytes / 2**20:.0f} allowed"
+        require(size <= most_bytes, what, where=f"block {names[layer]!r}", remedy="give fewer samples, or allow more")
+        if sum(sizes[begin : layer + 1]) > most_bytes:
+            groups.append(range(begin, layer))
+            begin = layer
+    return [*groups, range(begin, len(sizes))]
+
+
+def train_job(job: Job, own: Mapping[str, Factory] | None = None) -> Job:
+    """Train one variant on the files in the job's folder, and write its result there, whole or not at all."""
+    folder = job.folder
+
+    def read(name: str) -> Any:
+        return np.load(folder / f"{name}.npy")
+
+    material = Material(
+        np.load(hidden_path(folder, job.layer), mmap_mode="r"),
+        *(read(name) for name in ("probabilities", "labels", "fit", "judge", "check")),
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(job.seed)
+        cache = LearnedCache(make_predictor(job.variant, job.shape, job.classes, own), job.classes)
+        trained = train_cache(cache, material, job.how, job.seed, torch.device(job.device))
+    tensors = {f"cache.{name}": tensor.cpu().contiguous() for name, tensor in trained.cache.state_dict().items()}
+    tensors["thresholds"] = torch.tensor(trained.thresholds, dtype=torch.float64)
+    tensors["levels"] = torch.tensor(trained.levels, dtype=torch.float64)
+    tensors["hits"] = torch.from_numpy(trained.hits)
+    tensors["right"] = torch.from_numpy(trained.right)
+    save = load_extra("safetensors.torch", extra="torch", where=str(job.path)).save
+    write_atomically(job.path, save(tensors, metadata={"key": _key(job)}))
+    return job
+
+
+def read_trained(job: Job, own: Mapping[str, Factory] | None = None) -> Trained:
+    """The result of a job that is done."""
+    tensors = load_extra("safetensors.torch", extra="torch", where=str(job.path)).load_file(job.path)
+    cache = LearnedCache(make_predictor(job.variant, job.shape, job.classes, own), job.classes)
+    state = {name.removeprefix("cache."): tensor for name, tensor in tensors.items() if name.startswith("cache.")}
+    cache.load_state_dict(state)
+    thresholds, levels = tuple(tensors["thresholds"].tolist()), tuple(tensors["levels"].tolist())
+    return Trained(cache.eval(), levels, thresholds, tensors["hits"].numpy(), tensors["right"].numpy())
+
+
+def measure_segments(chain: Chain, rows: NDArray[Any]) -> NDArray[np.float64]:
+    """Median seconds of each segment (segments,) on one row of `rows` (n, ...) at a time, on the model's device."""
+    timed = np.zeros((WARM_UP + REPEATS, len(chain)))
+    with torch.inference_mode():
+        for i in range(len(timed)):
+            hidden = torch.from_numpy(np.array(rows[i % len(rows)][None])).to(chain.device)
+            for k, segment in enumerate(chain.segments):
+                began = perf_counter()
+                hidden = segment(hidden)
+                _finish(chain.device)
+                timed[i, k] = perf_counter() - began
+    return np.asarray(np.median(timed[WARM_UP:], axis=0))
+
+
+def measure_lookup(cache: LearnedCache, shape: tuple[int, ...], device: torch.device) -> float:
+    """Median seconds of a lookup for one row, decision included, where it will run."""
+    hidden = torch.randn((1, *shape), generator=torch.Generator().manual_seed(0)).to(device)
+    times = []
+    with torch.inference_mode():
+        for _ in range(WARM_UP + REPEATS):
+            began = perf_counter()
+            bool(cache(hidden)[1])
+            times.append(perf_counter() - began)
+    return float(np.median(times[WARM_UP:]))
+
+
+def _train_all(jobs: Sequence[Job], own: Mapping[str, Factory], processes: int) -> Iterator[Job]:
+    """Train `jobs`, at most `processes` at a time; each is answered when it is done."""
+    if processes <= 1:
+        yield from (train_job(job, own) for job in jobs)
+        return
+    try:
+        with ProcessPoolExecutor(
+            min(processes, len(jobs)), mp_context=get_context("spawn"), initializer=_one_thread
+        ) as pool:
+            running = [pool.submit(train_job, job) for job in jobs if job.variant not in own]
+            yield from (train_job(job, own) for job in jobs if job.variant in own)
+            try:
+                yield from (future.result() for future in as_completed(running))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    except BrokenProcessPool as error:
+        raise GearshiftError(
+            "a process that trained learned caches ended, perhaps for want of memory; run it again with fewer "
+            "processes, and it goes on where it ended"
+        ) from error
+
+
+def _one_thread() -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+
+
+def _shapes(chain: Chain, row: NDArray[Any]) -> list[tuple[int, ...]]:
+    with torch.inference_mode():
+        return [tuple(hidden.shape[1:]) for hidden in chain.hidden(torch.from_numpy(np.array(row)).to(chain.device))]
+
+
+def _is_done(job: Job) -> bool:
+    if not job.path.is_file():
+        return False
+    safe_open = load_extra("safetensors", extra="torch", where=str(job.path)).safe_open
+    try:
+        with safe_open(job.path, framework="pt") as file:
+            return bool((file.metadata() or {}).get("key") == _key(job))
+    except Exception:  # noqa: BLE001 - a broken file is made anew, whatever is wrong with it
+        return False
+
+
+def _key(job: Job) -> str:
+    """What a result depends on."""
+    facts = [job.key, job.variant, job.shape, job.how, job.seed]
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
+
+
+def _seed(seed: int, layer: int, variant: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed} {layer} {variant}".encode()).digest()[:6])
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,107 @@
+"""The manifest of learned caches: which were explored, which were chosen and why, and for which weights."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from gearshift.errors import InvalidInput, require
+from gearshift.files import read_bytes
+
+MANIFEST = "manifest.json"
+SCHEMA_VERSION = 1
+
+Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+Sizes = Annotated[tuple[Size, ...], msgspec.Meta(max_length=8)]
+
+
+class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A variant after a block, judged on samples that it was not trained on.
+
+    `level` is the accuracy of hits that its selector's threshold aims at; `accuracy` that of its hits, relative to the
+    base model.  `shape` is that of the hidden output without rows, `lookup_s` for one row.
+    """
+
+    layer: int
+    block: str
+    variant: str
+    level: float
+    shape: Sizes
+    hit_rate: float
+    accuracy: float
+    lookup_s: float
+    memory_bytes: int
+    chosen: bool = False
+    why: str = ""
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one method of composition chose, numbers of variants, and what it comes to on the validation samples.
+
+    `expected_latency_s` assumes that later caches hit all that earlier ones hit.  `gap_s` is how much lower the latency
+    might be that the method minimises.
+    """
+
+    method: str
+    chosen: tuple[int, ...]
+    expected_latency_s: float
+    latency_s: float
+    accuracy: float
+    memory_bytes: int
+    gap_s: float = 0.0
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of `manifest.json`.
+
+    `blocks` names the segments, `segment_s` is how long each takes for one row.  `latency_s` and `exits` (share of
+    samples that leave after each segment) are of `samples` validation samples, `accuracy` (relative to the base model)
+    of those that did not make the choice.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    weights_sha256: str
+    blocks: tuple[str, ...]
+    blocks_named: bool
+    logits: bool
+    classes: Size
+    target: float
+    confidence: float | None
+    lower_bound: float | None
+    samples: int
+    segment_s: tuple[float, ...]
+    latency_s: float
+    accuracy: float
+    exits: tuple[float, ...]
+    variants: tuple[Variant, ...]
+    choices: tuple[Choice, ...]
+    file: str = ""
+    file_sha256: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.schema_version == SCHEMA_VERSION, f"schema_version is {self.schema_version}, needs 1")
+        layers = [entry.layer for entry in self.chosen]
+        require(
+            layers == sorted(set(layers)) and all(0 <= layer < len(self.blocks) - 1 for layer in layers),
+            f"chosen caches are after layers {layers}",
+        )
+
+    @property
+    def chosen(self) -> tuple[Variant, ...]:
+        """The caches in use, in the order of layers."""
+        return tuple(entry for entry in self.variants if entry.chosen)
+
+    @property
+    def base_s(self) -> float:
+        """How long the base model takes for one row."""
+        return sum(self.segment_s)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest in `folder`; raises `InvalidInput` naming file, field and remedy."""
+    path = folder / MANIFEST
+    data = read_bytes(path, remedy="make it with `gearshift caches build`")
+    try:
+        return msgspec.json.decode(data, type=Manifest)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InvalidInput(str(error), where=str(path), remedy="build the learned caches anew") from error

@@ -1,0 +1,124 @@
+"""The small networks of learned caches: predictors (Gati Table 3), and the selector that trusts them or not."""
+
+import re
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from gearshift.errors import InvalidInput, require
+
+Factory = Callable[[tuple[int, ...], int], nn.Module]
+"""A user's own predictor: made for a hidden output of this shape, without rows, it answers logits (n, classes)."""
+
+WIDTH = 1024
+PAPER_BASE_PARAMETERS = 11_000_000
+"""Of ResNet-18, for which the paper's sizes are meant; smaller models get smaller predictors."""
+LEAST_WIDTH = 16
+MOST_WIDTH = 1 << 16
+SELECTOR_WIDTH = 32
+CONV_SIDE = 4
+MOST_CONV_CHANNELS = 32
+_NAME = re.compile(r"(FC|Pool|Conv|Token)\((\d{1,6})(?:,(\d{1,6}))?\)")
+
+
+def default_variants(shape: tuple[int, ...], base_parameters: int) -> tuple[str, ...]:
+    """The variants to explore at a hidden output of `shape` (without rows) of a model of so many parameters.
+
+    For images those of the paper, FC(1024), FC(512), Pool(8192), Pool(4096), Conv(3,1) and Conv(5,2), for sequences
+    Token(1024) and Token(512), for plain features FC alone; widths go down with the root of the model's size.
+    """
+    scale = min(1.0, (base_parameters / PAPER_BASE_PARAMETERS) ** 0.5)
+    wide, narrow, pool = (max(LEAST_WIDTH, 1 << round(size * scale).bit_length() - 1) for size in (1024, 512, 8192))
+    if len(shape) == 3:
+        pools = f"Pool({pool},{wide})", f"Pool({max(LEAST_WIDTH, pool // 2)},{wide})"
+        return tuple(dict.fromkeys((f"FC({wide})", f"FC({narrow})", *pools, "Conv(3,1)", "Conv(5,2)")))
+    kind = "Token" if len(shape) == 2 else "FC"
+    return tuple(dict.fromkeys((f"{kind}({wide})", f"{kind}({narrow})")))
+
+
+def make_predictor(
+    variant: str, shape: tuple[int, ...], classes: int, own: Mapping[str, Factory] | None = None
+) -> nn.Module:
+    """A predictor for hidden outputs of `shape`; it answers logits (n, classes).
+
+    Raises `InvalidInput` for a name that is unknown, or meant for hidden outputs of another form.
+    """
+    if own is not None and variant in own:
+        return own[variant](shape, classes)
+    match = _NAME.fullmatch(variant)
+    if match is None:
+        known = "FC(h), Pool(h), Pool(h,width), Conv(k,s), Token(h)" + "".join(f", {name}" for name in own or ())
+        raise InvalidInput(f"variant {variant!r} is unknown", where="learned caches", remedy=f"use one of {known}")
+    kind, first, second = match[1], int(match[2]), None if match[3] is None else int(match[3])
+    sizes = [first] + [second] * (second is not None)
+    require(
+        all(size is not None and 1 <= size <= MOST_WIDTH for size in sizes),
+        f"variant {variant!r} has sizes beyond 1 to {MOST_WIDTH}",
+        where="learned caches",
+    )
+    flat = int(torch.Size(shape).numel())
+    needs = {"Pool": (3,), "Conv": (3,), "Token": (2,), "FC": (1, 2, 3)}[kind]
+    require(
+        len(shape) in needs,
+        f"variant {variant!r} cannot look at hidden outputs of shape {list(shape)}",
+        where="learned caches",
+        remedy="use FC(h), for sequences Token(h), for images Pool(h) and Conv(k,s)",
+    )
+    if kind == "FC":
+        return nn.Sequential(nn.Flatten(), nn.Linear(flat, first), nn.ReLU(), nn.Linear(first, classes))
+    if kind == "Token":
+        return nn.Sequential(_Pooled(), nn.Linear(2 * shape[1], first), nn.ReLU(), nn.Linear(first, classes))
+    if kind == "Pool":
+        side = max(1, min(shape[1], shape[2], int((first / shape[0]) ** 0.5)))
+        pool = nn.AdaptiveAvgPool2d(side), nn.Flatten()
+        width = WIDTH if second is None else second
+        return nn.Sequential(*pool, nn.Linear(shape[0] * side * side, width), nn.ReLU(), nn.Linear(width, classes))
+    channels, side = min(shape[0], MOST_CONV_CHANNELS), min(CONV_SIDE, *shape[1:])
+    return nn.Sequential(
+        nn.Conv2d(shape[0], channels, first, stride=second or 1, padding=first // 2),
+        *(nn.ReLU(), nn.AdaptiveAvgPool2d(side), nn.Flatten(), nn.Linear(channels * side * side, classes)),
+    )
+
+
+class LearnedCache(nn.Module):
+    """A predictor, a selector that judges its class distribution, and how sure the selector must be for a hit.
+
+    Hidden outputs are divided by `scale` first, their size in training.
+    """
+
+    def __init__(self, predictor: nn.Module, classes: int) -> None:
+        super().__init__()
+        self.predictor = predictor
+        self.selector = nn.Sequential(nn.Linear(classes, SELECTOR_WIDTH), nn.ReLU(), nn.Linear(SELECTOR_WIDTH, 1))
+        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("threshold", torch.zeros(()))
+        self.scale: Tensor
+        self.threshold: Tensor
+
+    def predicted(self, hidden: Tensor) -> Tensor:
+        """Logits (n, classes) of the predictor."""
+        logits: Tensor = self.predictor(hidden.float() / self.scale)
+        return logits
+
+    def judged(self, probabilities: Tensor) -> Tensor:
+        """How sure the selector is (n,) that the base model will choose the same class, as a logit."""
+        sure: Tensor = self.selector(probabilities)
+        return sure[:, 0]
+
+    def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Class probabilities (n, classes), and which rows are hits (n,)."""
+        probabilities = torch.softmax(self.predicted(hidden), dim=1)
+        return probabilities, self.judged(probabilities) >= self.threshold
+
+    @property
+    def memory_bytes(self) -> int:
+        """What its weights take."""
+        return sum(tensor.nbytes for tensor in self.state_dict().values())
+
+
+class _Pooled(nn.Module):
+    """The mean of all tokens beside the first one, (n, tokens, width) to (n, 2 width)."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return torch.cat([hidden.mean(dim=1), hidden[:, 0]], dim=1)

@@ -1,0 +1,143 @@
+"""What composition chooses from, and what a choice of learned caches comes to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import require
+
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Problem:
+    """Variants of learned caches after the layers of a model, and what a choice must keep to (Gati A.1).
+
+    `layer_s` (layers,) is how long each layer takes.  Per variant, sorted by layer: `layer` after which it looks,
+    counted from 0, `hit_rate`, `accuracy` of its hits relative to the base model, `lookup_s`, `memory_bytes`.
+    With `beside` one lookup at a time runs beside the base model, else every lookup delays those that miss.
+    `hits` and `right` (variants, samples) tell which validation samples each variant hits, and answers as the base.
+    """
+
+    layer_s: NDArray[np.float64]
+    layer: NDArray[np.int64]
+    hit_rate: NDArray[np.float64]
+    accuracy: NDArray[np.float64]
+    lookup_s: NDArray[np.float64]
+    memory_bytes: NDArray[np.float64]
+    target: float = 0.97
+    memory_budget_bytes: float = np.inf
+    beside: bool = False
+    hits: NDArray[np.bool_] | None = None
+    right: NDArray[np.bool_] | None = None
+
+    def __post_init__(self) -> None:
+        require(0 < self.target <= 1, f"the accuracy target is {self.target:g}", remedy="give a share above 0, up to 1")
+        require(
+            bool(np.all(np.diff(self.layer) >= 0)) and not np.any(self.layer >= len(self.layer_s)),
+            "variants are not sorted by layers that there are",
+        )
+
+    def __len__(self) -> int:
+        return len(self.layer)
+
+    @property
+    def base_s(self) -> float:
+        """How long the whole model takes."""
+        return float(self.layer_s.sum())
+
+    @property
+    def reached_s(self) -> NDArray[np.float64]:
+        """When each variant's hidden output is there (variants,)."""
+        return np.asarray(np.cumsum(self.layer_s)[self.layer], dtype=np.float64)
+
+    @property
+    def largest_loss(self) -> float:
+        """The share of samples that may be answered unlike the base model."""
+        return 1 - self.target + ROUNDING
+
+    @property
+    def most_wrong(self) -> int:
+        """How many validation samples may be answered unlike the base model."""
+        return int(self.largest_loss * self.samples)
+
+    @property
+    def samples(self) -> int:
+        """How many validation samples there are."""
+        return 0 if self.hits is None else self.hits.shape[1]
+
+    def may_follow(self) -> NDArray[np.bool_]:
+        """Whether a lookup of one variant (rows) has ended when another's (columns) begins (Eq. 9)."""
+        later = self.layer[:, None] < self.layer[None, :]
+        if not self.beside:
+            return later
+        reached = self.reached_s
+        return np.asarray(later & ((reached + self.lookup_s)[:, None] <= reached[None, :] * (1 + ROUNDING)))
+
+    def may_end(self) -> NDArray[np.bool_]:
+        """Whether each variant's lookup has ended when the model has (Eq. 9)."""
+        if not self.beside:
+            return np.ones(len(self), dtype=np.bool_)
+        return np.asarray(self.reached_s + self.lookup_s <= self.base_s * (1 + ROUNDING))
+
+    def fits(self, chosen: Sequence[int]) -> bool:
+        """Whether memory suffices and no two lookups meet (Eq. 8 and 9); `chosen` is in the order of layers."""
+        if self.memory_bytes[list(chosen)].sum() > self.memory_budget_bytes * (1 + ROUNDING):
+            return False
+        follow = self.may_follow()
+        pairs = pairwise(chosen)
+        return all(bool(follow[a, b]) for a, b in pairs) and (not chosen or bool(self.may_end()[chosen[-1]]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Expected latency in seconds and accuracy relative to the base model."""
+
+    latency_s: float
+    accuracy: float
+
+
+def nested_outcome(problem: Problem, chosen: Sequence[int]) -> Outcome:
+    """What `chosen` comes to where later caches hit all that earlier ones hit (Eq. 7 and 10).
+
+    The effective hit rate is what a cache hits beyond the best before it (instead of Eq. 5).
+    """
+    reached, base_s = problem.reached_s, problem.base_s
+    hit = lost = latency_s = looked_s = 0.0
+    for v in chosen:
+        effective = max(0.0, float(problem.hit_rate[v]) - hit)
+        if problem.beside:
+            latency_s += effective * float(reached[v] + problem.lookup_s[v])
+        else:
+            looked_s += float(problem.lookup_s[v])
+            latency_s += effective * (float(reached[v]) + looked_s)
+        lost += effective * (1 - float(problem.accuracy[v]))
+        hit += effective
+    return Outcome(latency_s=latency_s + (1 - hit) * (base_s + looked_s), accuracy=1 - lost)
+
+
+def joint_outcome(problem: Problem, chosen: Sequence[int]) -> Outcome:
+    """What `chosen` comes to on the validation samples, each leaving at its first hit."""
+    assert problem.hits is not None
+    exits, lookup_s = exits_of(problem, chosen), problem.lookup_s[list(chosen)]
+    at = np.append(problem.reached_s[list(chosen)], problem.base_s)
+    at += np.append(lookup_s, 0.0) if problem.beside else np.append(np.cumsum(lookup_s), lookup_s.sum())
+    return Outcome(latency_s=float(at[exits].mean()), accuracy=1 - wrong_of(problem, chosen) / problem.samples)
+
+
+def exits_of(problem: Problem, chosen: Sequence[int]) -> NDArray[np.int64]:
+    """Where each validation sample leaves (samples,): the place in `chosen`, or its length at the model's end."""
+    assert problem.hits is not None
+    stacked = np.vstack([problem.hits[list(chosen)], np.ones((1, problem.samples), dtype=np.bool_)])
+    return np.asarray(stacked.argmax(axis=0))
+
+
+def wrong_of(problem: Problem, chosen: Sequence[int]) -> int:
+    """How many validation samples `chosen` answers unlike the base model."""
+    assert problem.right is not None
+    exits = exits_of(problem, chosen)
+    right = np.vstack([problem.right[list(chosen)], np.ones((1, problem.samples), dtype=np.bool_)])
+    return int(np.count_nonzero(~right[exits, np.arange(problem.samples)]))

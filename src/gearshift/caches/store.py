@@ -1,0 +1,84 @@
+"""Learned caches on disk: weights in safetensors, and a manifest that says which base model they belong to."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import torch
+from torch import nn
+
+from gearshift.caches.cached_model import CachedModel
+from gearshift.caches.chain import HEAD, chain_of, weights_sha256
+from gearshift.caches.manifest import MANIFEST, Manifest, read_manifest
+from gearshift.caches.networks import Factory, LearnedCache, make_predictor
+from gearshift.errors import InvalidInput, require
+from gearshift.extras import load_extra
+from gearshift.files import read_bytes, write_atomically
+
+_FILE = re.compile(r"caches-[0-9a-f]{16}\.safetensors")
+
+
+def save_caches(folder: Path, manifest: Manifest, caches: Mapping[int, LearnedCache]) -> Manifest:
+    """Write the chosen caches and the manifest, which takes effect last; the manifest as written.
+
+    Raises `InvalidInput` where that is impossible.
+    """
+    save = load_extra("safetensors.torch", extra="torch", where=str(folder)).save
+    state = {
+        f"{layer}.{name}": tensor.cpu().contiguous()
+        for layer, cache in caches.items()
+        for name, tensor in cache.state_dict().items()
+    }
+    data = save(state)
+    digest = hashlib.sha256(data).hexdigest()
+    named = msgspec.structs.replace(manifest, file=f"caches-{digest[:16]}.safetensors", file_sha256=digest)
+    write_atomically(folder / named.file, data)
+    write_atomically(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(named)) + b"\n")
+    for old in folder.glob("caches-*.safetensors"):
+        if _FILE.fullmatch(old.name) and old.name != named.file:
+            old.unlink(missing_ok=True)
+    return named
+
+
+def load_caches(folder: Path | str, module: nn.Module, *, own: Mapping[str, Factory] | None = None) -> CachedModel:
+    """`module` with the learned caches in `folder`; `own` makes the user's own predictors by name.
+
+    No code in the files is ever run.  Raises `InvalidInput` for caches of other weights, and files that are missing,
+    broken, or do not belong together.
+    """
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    where = str(folder / MANIFEST)
+    require(
+        weights_sha256(module) == manifest.weights_sha256,
+        f"these learned caches belong to other weights than this {type(module).__name__} has",
+        where=where,
+        remedy="load the weights that they were built for, or build them anew",
+    )
+    chain = chain_of(module, manifest.blocks[:-1] if manifest.blocks_named else None)
+    require(
+        chain.names == manifest.blocks and manifest.blocks[-1] == HEAD,
+        "the module has other blocks than these learned caches were built for",
+        where=where,
+        remedy="build them anew",
+    )
+    require(bool(_FILE.fullmatch(manifest.file)), f"names the file {manifest.file!r}", where=where, remedy="build anew")
+    data = read_bytes(folder / manifest.file)
+    broken = InvalidInput("is not what its manifest says", where=str(folder / manifest.file), remedy="build anew")
+    if hashlib.sha256(data).hexdigest() != manifest.file_sha256:
+        raise broken
+    state = load_extra("safetensors.torch", extra="torch", where=where).load(data)
+    caches = {}
+    for entry in manifest.chosen:
+        with torch.device("meta"):
+            cache = LearnedCache(make_predictor(entry.variant, entry.shape, manifest.classes, own), manifest.classes)
+        prefix = f"{entry.layer}."
+        own_state = {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
+        try:
+            cache.load_state_dict(own_state, assign=True)
+        except RuntimeError as error:
+            raise broken from error
+        caches[entry.layer] = cache.requires_grad_(False).eval().to(chain.device)
+    return CachedModel(chain, caches, logits=manifest.logits)

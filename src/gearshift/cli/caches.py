@@ -1,0 +1,222 @@
+"""`gearshift caches`: build, show and evaluate learned caches."""
+
+import os
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift import caches
+from gearshift.cli.options import PATH, SEED, listed
+from gearshift.cli.output import Output, table, verb
+from gearshift.cli.tables import milliseconds, percent
+from gearshift.errors import InvalidInput, require
+from gearshift.extras import load_extra
+from gearshift.files import require_writable, write_atomically
+from gearshift.loading import call_reference
+
+if TYPE_CHECKING:
+    from gearshift.caches.evaluation import Evaluation
+    from gearshift.caches.manifest import Manifest
+
+THREADS = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Threads to time with: as many as the serving device has cores.",
+)
+INPUTS, LABELS = "inputs", "labels"
+SHOWN = 30
+"""Variants in the terminal's table, unless all are asked for."""
+
+
+@click.group("caches", short_help="Build, show and evaluate learned caches of a PyTorch module.")
+def command() -> None:
+    """Learned caches: small networks that answer from a model's hidden outputs, so that easy samples leave early."""
+
+
+@command.command("build")
+@click.argument("model")
+@click.option("--data", type=PATH, required=True, help="A .npz file with `inputs` and, if known, `labels`.")
+@click.option("--accuracy", type=float, default=0.97, show_default=True, help="Share to answer as the model does.")
+@click.option("--confidence", type=float, help="Show that share with this confidence, on samples of their own.")
+@click.option("--out", type=PATH, default="caches", show_default=True, help="The folder to write.")
+@click.option("--blocks", type=listed, metavar="NAMES", help="Blocks to look after, between commas [default: found].")
+@click.option("--variants", type=str.split, metavar="NAMES", help="Predictors to try, between spaces, as 'FC(64)'.")
+@click.option("--memory-mib", type=float, help="Memory of all learned caches together, at most.")
+@click.option("--epochs", type=click.IntRange(1, 1000), default=20, show_default=True, help="Training, at most.")
+@click.option("--jobs", type=click.IntRange(min=1), help="How many train at a time [default: one per core].")
+@THREADS
+@click.option("--disk-gib", type=float, default=8.0, show_default=True, help="Hidden outputs on disk at a time.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the split and of training.")
+@verb
+def build(
+    output: Output,
+    model: str,
+    data: Path,
+    accuracy: float,
+    confidence: float | None,
+    out: Path,
+    blocks: list[str] | None,
+    variants: list[str] | None,
+    memory_mib: float | None,
+    epochs: int,
+    jobs: int | None,
+    threads: int,
+    disk_gib: float,
+    seed: int,
+) -> None:
+    """Build learned caches for the module that MODEL (file.py:function) answers.
+
+    They are made from samples that the module was not trained on.  A run that was broken off goes on where it ended.
+    """
+    inputs, labels = read_data(data)
+    require_writable(out / "manifest.json")
+    module = load_module(model, threads)
+    with output.progress() as tell:
+        built = caches.build(
+            module,
+            inputs,
+            labels,
+            accuracy=accuracy,
+            confidence=confidence,
+            blocks=blocks,
+            variants=variants,
+            memory_budget_bytes=np.inf if memory_mib is None else memory_mib * 2**20,
+            training=caches.Training(epochs=epochs),
+            out=out,
+            processes=len(os.sched_getaffinity(0)) if jobs is None else jobs,
+            most_bytes=int(disk_gib * 2**30),
+            seed=seed,
+            progress=tell,
+        )
+    output.json(built.manifest)
+    show_manifest(output, built.manifest, everything=False)
+    output.say(f"wrote {out}")
+
+
+@command.command("show")
+@click.argument("folder", type=PATH, default="caches")
+@click.option("--all", "everything", is_flag=True, help="Every variant that was explored.")
+@click.option("--chart", type=PATH, help="Also write a page with the chart and every variant.")
+@verb
+def show(output: Output, folder: Path, everything: bool, chart: Path | None) -> None:
+    """Show the learned caches in FOLDER: what was explored, which were chosen, and why."""
+    from gearshift.caches.manifest import read_manifest
+
+    manifest = read_manifest(folder)
+    if chart is not None:
+        from gearshift.reporting.caches import caches_page
+
+        require_writable(chart)
+        write_atomically(chart, caches_page(manifest, title=f"Learned caches in {folder}").encode())
+    output.json(manifest)
+    show_manifest(output, manifest, everything=everything)
+    if chart is not None:
+        output.say(f"wrote {chart}")
+
+
+@command.command("evaluate")
+@click.argument("model")
+@click.option("--data", type=PATH, required=True, help="A .npz file with `inputs` and, if known, `labels`.")
+@click.option("--caches", "folder", type=PATH, default="caches", show_default=True, help="The folder that was built.")
+@THREADS
+@click.option("--timed-rows", type=click.IntRange(min=1), default=200, show_default=True, help="Rows run one by one.")
+@verb
+def evaluate(output: Output, model: str, data: Path, folder: Path, threads: int, timed_rows: int) -> None:
+    """Compare the module that MODEL (file.py:function) answers, with and without its learned caches, on new samples."""
+    inputs, labels = read_data(data)
+    module = load_module(model, threads)
+    found = caches.evaluate(caches.load(folder, module), inputs, labels, timed_rows=timed_rows)
+    output.json(found)
+    show_evaluation(output, found)
+
+
+def read_data(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """`inputs` and, where it is there, `labels` of a .npz file; nothing in it is unpickled.
+
+    Raises `InvalidInput` for a file that is missing, broken, or has other arrays.
+    """
+    remedy = "write it with np.savez(path, inputs=..., labels=...)"
+    require(path.is_file(), "no such file", where=str(path), remedy=remedy)
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            require(INPUTS in arrays, f"has no array {INPUTS!r}", where=str(path), remedy=remedy)
+            return arrays[INPUTS], arrays.get(LABELS)
+    except InvalidInput:
+        raise
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+        raise InvalidInput(f"holds no arrays ({error})", where=str(path), remedy=remedy) from error
+
+
+def load_module(reference: str, threads: int) -> Any:
+    """The PyTorch module that a function answers; PyTorch then runs on so many threads."""
+    torch = load_extra("torch", extra="torch", where="learned caches")
+    torch.set_num_threads(threads)
+    module = call_reference(reference, where="MODEL")
+    told = f"answered {type(module).__name__}, no PyTorch module"
+    require(isinstance(module, torch.nn.Module), told, where=reference, remedy="answer a torch.nn.Module")
+    return module
+
+
+def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> None:
+    """The variants, the choices side by side, and what the one in use comes to."""
+    shown = manifest.variants if everything else (manifest.chosen or manifest.variants[:SHOWN])
+    rows = table("Learned caches", "block", "variant", "level", "hits", "accuracy", "lookup", "memory", "chosen", "why")
+    for entry in shown:
+        rows.add_row(
+            entry.block,
+            entry.variant,
+            percent(entry.level),
+            percent(entry.hit_rate),
+            percent(entry.accuracy),
+            milliseconds(entry.lookup_s),
+            f"{entry.memory_bytes / 2**20:.2f} MiB",
+            "yes" if entry.chosen else "",
+            entry.why,
+        )
+    output.show(rows)
+    if len(shown) < len(manifest.variants):
+        output.say(
+            f"{len(shown)} of {len(manifest.variants)} that were explored; `gearshift caches show --all` has all"
+        )
+    output.say("")
+    methods = table("Compositions", "method", "caches", "latency", "accuracy", "memory", "may be lower by")
+    for choice in manifest.choices:
+        methods.add_row(
+            choice.method,
+            str(len(choice.chosen)),
+            milliseconds(choice.latency_s),
+            percent(choice.accuracy),
+            f"{choice.memory_bytes / 2**20:.2f} MiB",
+            milliseconds(choice.gap_s) if choice.gap_s else "",
+        )
+    output.show(methods)
+    if not manifest.chosen:
+        output.say("no learned cache makes this model faster within the target")
+    bound = "" if manifest.lower_bound is None else f" (at least {percent(manifest.lower_bound)}, with confidence)"
+    output.say(
+        f"{milliseconds(manifest.latency_s)} instead of {milliseconds(manifest.base_s)} a row, agreeing on "
+        f"{percent(manifest.accuracy)}{bound} of {manifest.samples} samples; "
+        f"{percent(manifest.exits[-1])} run to the end"
+    )
+
+
+def show_evaluation(output: Output, found: "Evaluation") -> None:
+    """Both models side by side, and where samples leave."""
+    rows = table(f"{found.samples} samples, {found.timed} timed", "", "mean", "p50", "p99", "accuracy")
+    for name, latency, accuracy in (
+        ("base model", found.base_latency_s, found.base_accuracy),
+        ("with learned caches", found.latency_s, found.accuracy),
+    ):
+        times = (milliseconds(seconds) for seconds in (latency.mean, latency.p50, latency.p99))
+        rows.add_row(name, *times, "" if accuracy is None else percent(accuracy))
+    output.show(rows)
+    low, high = found.agreement_interval
+    output.say(f"gain {found.gain:.2f}, agreement {percent(found.agreement)} ({percent(low)} to {percent(high)})")
+    left = ", ".join(f"{percent(share)} after {block}" for block, share in found.exits.items() if share > 0)
+    output.say(f"samples leave: {left}")

@@ -1,0 +1,156 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gearshift.caches.building import build, class_numbers
+from gearshift.caches.choosing import choose
+from gearshift.caches.compose import joint
+from gearshift.caches.evaluation import evaluate
+from gearshift.caches.explore import groups_of, split_rows
+from gearshift.caches.problem import wrong_of
+from gearshift.errors import InvalidInput
+from tests.unit.caches.digit_networks import BLOCKS, QUICK, VARIANTS, built, digits, network
+from tests.unit.caches.instances import instance
+
+
+def few() -> tuple[Any, Any]:
+    images, labels = digits()
+    return images[700:900], labels[700:900]
+
+
+def test_every_variant_after_every_block_is_judged_and_the_choice_meets_the_target() -> None:
+    manifest = built().manifest
+    assert manifest.blocks == (*BLOCKS, "head")
+    assert {(entry.block, entry.variant) for entry in manifest.variants} == {
+        (block, name) for block in BLOCKS for name in VARIANTS
+    }
+    assert [choice.method for choice in manifest.choices] == [
+        *("relaxation", "greedy by latency gain", "greedy by hit rate", "exact", "joint"),
+    ]
+    assert manifest.chosen
+    assert manifest.accuracy >= 0.8
+    assert manifest.latency_s < manifest.base_s
+    assert sum(manifest.exits) == pytest.approx(1)
+    assert manifest.samples == 120
+    assert all(
+        0 <= entry.hit_rate <= 1 and entry.lookup_s > 0 and entry.memory_bytes > 0 for entry in manifest.variants
+    )
+    assert all(entry.why for entry in manifest.variants)
+
+
+def test_rows_for_predictors_selectors_and_judging_are_disjoint_and_complete() -> None:
+    split = split_rows(1000, seed=3)
+    assert (len(split.fit), len(split.judge), len(split.check)) == (600, 200, 200)
+    assert sorted(np.concatenate([split.fit, split.judge, split.check]).tolist()) == list(range(1000))
+    assert split_rows(1000, seed=4).check.tolist() != split.check.tolist()
+
+
+def test_a_run_that_is_broken_off_goes_on_where_it_ended_and_comes_to_the_same(tmp_path: Path) -> None:
+    images, labels = few()
+    options: dict[str, Any] = {"variants": ("FC(16)",), "training": QUICK, "blocks": BLOCKS, "out": tmp_path}
+
+    class Interrupted(Exception):
+        pass
+
+    told: list[str] = []
+
+    def stop(what: str, share: float) -> None:
+        told.append(what)
+        if what == "trained FC(16) after blocks.0":
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        build(network(), images, labels, progress=stop, **options)
+    assert len(told) > 1
+    assert not (tmp_path / "manifest.json").exists()
+    again: list[str] = []
+    first = build(network(), images, labels, progress=lambda what, share: again.append(what), **options)
+    assert [what for what in again if what.startswith("trained")] == ["trained FC(16) after blocks.1"]
+    assert not list(tmp_path.rglob("hidden-*"))
+    fresh = build(network(), images, labels, **{**options, "out": None})
+    for one, other in zip(first.manifest.variants, fresh.manifest.variants, strict=True):
+        assert (one.variant, one.level, one.hit_rate, one.accuracy) == (
+            *(other.variant, other.level, other.hit_rate, other.accuracy),
+        )
+
+
+@pytest.mark.long
+def test_processes_come_to_the_same_as_one(tmp_path: Path) -> None:
+    images, labels = few()
+    options: dict[str, Any] = {"variants": ("FC(16)",), "training": QUICK, "blocks": BLOCKS}
+    one = build(network(), images, labels, **options).manifest
+    two = build(network(), images, labels, processes=2, out=tmp_path, **options).manifest
+    rates = [[(entry.block, entry.level, entry.hit_rate) for entry in manifest.variants] for manifest in (one, two)]
+    assert rates[0] == rates[1]
+
+
+def test_samples_that_cannot_show_the_confidence_are_refused_saying_how_many_do() -> None:
+    images, _ = digits()
+    with pytest.raises(InvalidInput, match=r"99 samples are too few; give at least 100"):
+        build(network(), images[:99])
+    with pytest.raises(
+        InvalidInput, match=r"500 samples are too few to show accuracy 0\.97 .* 0\.95; give at least 1001"
+    ):
+        build(network(), images[:500], confidence=0.95)
+
+
+def test_with_a_confidence_the_choice_is_shown_on_samples_that_did_not_make_it() -> None:
+    problem = replace(instance(4, 5, 2, samples=1200, memory=False), target=0.9)
+    found = choose(problem, 0.95, seed=0)
+    assert found.judged.samples == 600
+    assert found.lower_bound is not None
+    assert 0.9 <= found.lower_bound < found.accuracy
+    assert found.accuracy == 1 - wrong_of(found.judged, found.variants) / 600
+    with pytest.raises(InvalidInput, match=r"accuracy 0\.9 cannot be shown with confidence 0\.95: .* of 10 samples"):
+        choose(replace(problem, hits=problem.hits[:, :20], right=problem.right[:, :20]), 0.95, seed=0)  # type: ignore[index]
+
+
+def test_less_is_lost_where_choices_do_not_keep_the_target_on_samples_left_out() -> None:
+    """Variants that are right by luck alone: on few samples the best-looking of many is not what it seems."""
+    generator = np.random.default_rng(1)
+    hits, right = np.ones((60, 100), dtype=np.bool_), generator.random((60, 100)) < 0.9
+    lucky = replace(
+        instance(0, 10, 6, samples=100, memory=False),
+        hits=hits, right=right, hit_rate=np.ones(60), accuracy=right.mean(axis=1), target=0.95,
+    )  # fmt: skip
+    assert right.mean(axis=1).max() >= 0.95
+    found = choose(lucky, None, seed=0)
+    assert found.variants == ()
+    assert found.accuracy == 1
+    assert joint(lucky).chosen != ()
+    honest = replace(lucky, target=0.8)
+    assert choose(honest, None, seed=0).accuracy == pytest.approx(0.9, abs=0.05)
+
+
+def test_labels_are_numbers_of_classes_or_their_names() -> None:
+    module = torch.nn.Linear(2, 3)
+    assert class_numbers(module, np.array([0, 2]), 2, 3).tolist() == [0, 2]
+    with pytest.raises(
+        InvalidInput, match="labels are not among the model's 3 classes; give whole numbers from 0 to 2"
+    ):
+        class_numbers(module, np.array([0, 3]), 2, 3)
+    module.classes_ = np.array(["a", "b", "c"])
+    assert class_numbers(module, np.array(["c", "a"]), 2, 3).tolist() == [2, 0]
+
+
+def test_hidden_outputs_are_collected_in_groups_that_fit_on_disk() -> None:
+    assert groups_of([5, 5, 5, 9], 10, ("a", "b", "c", "d")) == [range(0, 2), range(2, 3), range(3, 4)]
+    with pytest.raises(InvalidInput, match=r"block 'b': its hidden outputs take .* more than"):
+        groups_of([5, 11], 10, ("a", "b"))
+
+
+def test_an_evaluation_compares_with_the_base_model_on_new_samples() -> None:
+    images, labels = digits()
+    found = evaluate(built().model, images[1300:], labels[1300:], timed_rows=10)
+    assert found.samples == 497
+    assert found.agreement > 0.7
+    assert found.agreement_interval[0] < found.agreement <= found.agreement_interval[1]
+    assert found.base_accuracy is not None
+    assert found.base_accuracy > 0.3
+    assert sum(found.exits.values()) == pytest.approx(1)
+    assert found.timed == 10
+    assert found.gain == pytest.approx(found.base_latency_s.mean / found.latency_s.mean)

@@ -1,0 +1,193 @@
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from gearshift import caches
+from gearshift.caches.cached_model import CachedModel
+from gearshift.caches.chain import chain_of
+from gearshift.caches.manifest import MANIFEST, read_manifest
+from gearshift.caches.networks import LearnedCache, make_predictor
+from gearshift.caches.store import load_caches, save_caches
+from gearshift.certainty import top_two_difference
+from gearshift.errors import InvalidInput, ModelFailed
+from gearshift.loading import RunnableModel
+from tests.unit.caches.digit_networks import built, digits, example, network
+
+
+class HitsWhere(torch.nn.Module):
+    """A cache that hits where the first value of the hidden output is at least a bound, and always says class 1."""
+
+    def __init__(self, bound: float) -> None:
+        super().__init__()
+        self.bound, self.seen = bound, list[int]()
+
+    def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.seen.append(len(hidden))
+        return torch.tensor([[0.0, 1.0]]).repeat(len(hidden), 1), hidden[:, 0] >= self.bound
+
+
+def counting() -> tuple[CachedModel, dict[str, list[int]]]:
+    """Three segments that add 1 each; caches hit from 5 and from 3 on."""
+    ran: dict[str, list[int]] = {}
+
+    class Adds(torch.nn.Module):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            ran.setdefault(self.name, []).append(len(x))
+            return x + 1
+
+    module = torch.nn.Sequential(Adds("a"), Adds("b"), Adds("c"))
+    chain = chain_of(module, ["0", "1", "2"])
+    ran.clear()
+    model = CachedModel(chain, {0: HitsWhere(5.0), 1: HitsWhere(3.0)}, logits=False)  # type: ignore[dict-item]
+    return model, ran
+
+
+def rows(*first: float) -> np.ndarray:
+    return np.array([[value, 0.0] for value in first], dtype=np.float32)
+
+
+def test_rows_leave_where_they_hit_and_the_rest_goes_on_compacted() -> None:
+    model, ran = counting()
+    said = model.predict(rows(0, 5, 1, 9, 2))
+    assert said["exit_segment"].tolist() == [2, 0, 1, 0, 1]
+    assert said["scores"].argmax(axis=1).tolist() == [0, 1, 1, 1, 1]
+    assert said["scores"][0].tolist() == [3, 3]
+    assert ran == {"a": [5], "b": [3], "c": [1]}
+
+
+def test_a_batch_that_hits_as_a_whole_ends_there() -> None:
+    model, ran = counting()
+    assert model.predict(rows(7, 8))["exit_segment"].tolist() == [0, 0]
+    assert ran == {"a": [2]}
+
+
+def test_a_batch_answers_as_its_rows_do_alone() -> None:
+    images = digits()[0][1300:1340]
+    model = built().model
+    together = model.predict(images)
+    assert len(set(together["exit_segment"].tolist())) > 1
+    alone = [model.predict(image[None]) for image in images]
+    assert together["exit_segment"].tolist() == [int(one["exit_segment"][0]) for one in alone]
+    assert np.allclose(together["scores"], np.concatenate([one["scores"] for one in alone]), atol=1e-4)
+
+
+def test_rows_that_miss_everywhere_answer_as_the_base_model() -> None:
+    images = digits()[0][1300:1310]
+    model = CachedModel(built().model.chain, {}, logits=True)
+    said = RunnableModel("m", model, top_two_difference).run({"images": images})
+    with torch.inference_mode():
+        assert np.allclose(said.outputs["scores"], torch.softmax(network()(torch.from_numpy(images)), 1), atol=1e-5)
+    assert said.exit_segment is not None
+    assert said.exit_segment.tolist() == [2] * 10
+    assert sorted(said.outputs) == ["label", "scores"]
+
+
+def test_classes_and_decode_of_the_module_keep_their_meaning() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    module.classes_ = np.array(["no", "yes"])
+    module.decode = lambda inputs: np.stack([inputs["a"], inputs["b"]], axis=1)
+    model = RunnableModel("m", CachedModel(chain_of(module), {}, logits=True), top_two_difference)
+    ones = np.ones(3, dtype=np.float32)
+    assert set(model.run({"a": ones, "b": ones}).outputs["label"].tolist()) <= {"no", "yes"}
+
+
+def test_several_inputs_are_refused() -> None:
+    with pytest.raises(ModelFailed, match="takes one input; give the module a method `decode`"):
+        counting()[0].predict({"a": rows(1), "b": rows(1)})
+
+
+# On disk
+
+
+def saved(folder: Path) -> dict[str, Any]:
+    """The manifest, with one untrained cache that is chosen, as written."""
+    torch.manual_seed(0)
+    cache = LearnedCache(make_predictor("FC(16)", (4, 8, 8), 10), 10)
+    entry = next(
+        entry for entry in built().manifest.variants if entry.block == "blocks.1" and entry.variant == "FC(16)"
+    )
+    chosen = msgspec.structs.replace(entry, chosen=True)
+    manifest = msgspec.structs.replace(built().manifest, variants=(chosen,))
+    save_caches(folder, manifest, {1: cache})
+    written: dict[str, Any] = msgspec.json.decode((folder / MANIFEST).read_bytes())
+    return written
+
+
+def test_caches_come_back_as_they_were_saved(tmp_path: Path) -> None:
+    images = digits()[0][1300:1400]
+    manifest = built().save(tmp_path)
+    again = caches.load(tmp_path, network())
+    assert read_manifest(tmp_path) == manifest
+    one, other = built().model.predict(images), again.predict(images)
+    assert one["exit_segment"].tolist() == other["exit_segment"].tolist()
+    assert np.allclose(one["scores"], other["scores"])
+
+
+def test_the_users_own_predictors_are_needed_to_load_what_they_were_chosen_in(tmp_path: Path) -> None:
+    written = saved(tmp_path)
+    written["variants"][0]["variant"] = "mine"
+    (tmp_path / MANIFEST).write_bytes(msgspec.json.encode(written))
+    with pytest.raises(InvalidInput, match="variant 'mine' is unknown"):
+        load_caches(tmp_path, network())
+    own = {"mine": lambda shape, classes: make_predictor("FC(16)", shape, classes)}
+    assert list(load_caches(tmp_path, network(), own=own).caches) == [1]
+
+
+def test_saving_again_leaves_one_version(tmp_path: Path) -> None:
+    saved(tmp_path)
+    built().save(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    load_caches(tmp_path, network())
+
+
+def test_caches_of_other_weights_are_refused(tmp_path: Path) -> None:
+    saved(tmp_path)
+    torch.manual_seed(1)
+    other = example().Network(blocks=6, width=4)
+    with pytest.raises(InvalidInput, match=r"belong to other weights than this Network has; load the weights"):
+        load_caches(tmp_path, other)
+
+
+def test_a_file_that_is_not_the_manifests_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / saved(tmp_path)["file"]
+    load_caches(tmp_path, network())
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(InvalidInput, match=r"caches-.*\.safetensors: is not what its manifest says"):
+        load_caches(tmp_path, network())
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("file", "../elsewhere.safetensors", "names the file '../elsewhere.safetensors'"),
+        ("blocks", ["blocks.1", "blocks.0", "head"], "other blocks than these learned caches were built for"),
+        ("schema_version", 2, "schema_version is 2, needs 1"),
+        ("classes", 0, "Expected `int` >= 1"),
+    ],
+)
+def test_a_manifest_that_was_changed_is_refused(tmp_path: Path, field: str, value: object, why: str) -> None:
+    written = saved(tmp_path)
+    (tmp_path / MANIFEST).write_bytes(msgspec.json.encode(written | {field: value}))
+    with pytest.raises(InvalidInput, match=why):
+        load_caches(tmp_path, network())
+
+
+def test_a_cache_of_another_size_than_the_manifest_says_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
+    written = saved(tmp_path)
+    written["variants"][0] |= {"variant": "FC(65536)", "shape": [1 << 20, 1, 1]}
+    (tmp_path / MANIFEST).write_bytes(msgspec.json.encode(written))
+    with pytest.raises(InvalidInput, match="is not what its manifest says"):
+        load_caches(tmp_path, network())
+
+
+def test_a_folder_without_a_manifest_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no such file; make it with `gearshift caches build`"):
+        load_caches(tmp_path, network())
