@@ -16,6 +16,19 @@ from gearshift.profiles.run_times import run_times_ns
 from gearshift.result import ServingResult, summarise
 from gearshift.simulator import kernel
 from gearshift.simulator.queues import NONE, make_queues
+from gearshift.simulator.state import (
+    BLOCK,
+    LOGGED,
+    NEVER_NS,
+    NEXT_END_NS,
+    NEXT_WAKE_NS,
+    NUMBERS,
+    SHIFTS,
+    Outcome,
+    Plan,
+    Settings,
+    State,
+)
 from gearshift.workload import Workload
 
 UNBOUNDED = 1 << 62
@@ -135,11 +148,11 @@ def simulate_tables(
     queues = make_queues(
         n, replicas, empty if priority is None else priority, empty if deadline_ns is None else deadline_ns, by_urgency
     )
-    plan = kernel.Plan(
-        **{name: getattr(tables, name) for name in kernel.Plan._fields if name != "run_ns"},
+    plan = Plan(
+        **{name: getattr(tables, name) for name in Plan._fields if name != "run_ns"},
         run_ns=np.ascontiguousarray(run_ns),
     )
-    settings = kernel.Settings(
+    settings = Settings(
         replicas=replicas,
         models=len(tables.models),
         devices=devices,
@@ -150,16 +163,16 @@ def simulate_tables(
         starvation_ns=tables.starvation_ns,
         most_waiting=most_waiting,
     )
-    blocks = -(-devices // kernel.BLOCK)
-    numbers = np.zeros(kernel.NUMBERS, dtype=np.int64)
-    numbers[kernel.NEXT_END_NS] = numbers[kernel.NEXT_WAKE_NS] = kernel.NEVER_NS
-    state = kernel.State(
+    blocks = -(-devices // BLOCK)
+    numbers = np.zeros(NUMBERS, dtype=np.int64)
+    numbers[NEXT_END_NS] = numbers[NEXT_WAKE_NS] = NEVER_NS
+    state = State(
         numbers=numbers,
         busy=np.zeros(devices, dtype=np.int8),
-        ends_ns=np.full(blocks * kernel.BLOCK, kernel.NEVER_NS),
-        block_ends_ns=np.full(blocks, kernel.NEVER_NS),
+        ends_ns=np.full(blocks * BLOCK, NEVER_NS),
+        block_ends_ns=np.full(blocks, NEVER_NS),
         ending=np.full(devices, NONE),
-        wakes_ns=np.full(devices, kernel.NEVER_NS),
+        wakes_ns=np.full(devices, NEVER_NS),
         batch=np.full(replicas, NONE),
         batch_length=np.zeros(replicas, dtype=np.int64),
         last=np.full(len(tables.models), NONE),
@@ -172,7 +185,7 @@ def simulate_tables(
         kept_ns=np.zeros(METER_KEEPS_ARRIVALS, dtype=np.int64),
     )
     most_shifts = int(workload.duration_s * 10) * 2 + 1000
-    out = kernel.Outcome(
+    out = Outcome(
         finished_ns=np.full(n, -1, dtype=np.int64),
         model=np.full(n, -1, dtype=np.int8),
         gear=np.full(n, -1, dtype=np.int16),
@@ -186,7 +199,7 @@ def simulate_tables(
     kernel.run(
         plan, settings, state, queues, out, workload.arrivals_ns, continues, workload.record, np.asarray(certainty)
     )
-    kept = min(int(numbers[kernel.LOGGED]), log_rows)
+    kept = min(int(numbers[LOGGED]), log_rows)
     return Simulation(
         tables=tables,
         workload=workload,
@@ -196,7 +209,7 @@ def simulate_tables(
         busy_s=out.busy_ns / NS_PER_S,
         batches=out.batches,
         arrived_in_gear=out.arrived_in_gear,
-        shifts=out.shifts[: numbers[kernel.SHIFTS]],
+        shifts=out.shifts[: numbers[SHIFTS]],
         log=[tuple(row) for row in out.log[:kept].tolist()],
         front_end_s=front_end_s,
     )
