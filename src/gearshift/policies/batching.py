@@ -5,6 +5,8 @@ FULL = 1
 LONGEST_WAIT = 2
 RETRY = 3
 """A batch of samples that have lost their worker; `start_reason` never says it."""
+DEADLINE = 4
+"""A batch that is not full, and else would end after its head's deadline; `start_reason` never says it."""
 
 
 def start_reason(

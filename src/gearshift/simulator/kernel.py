@@ -10,6 +10,7 @@ from gearshift.policies import admission, forwarding, gear_shift, routing
 from gearshift.policies import load as load_module
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
 from gearshift.simulator.compiled import compiled, inlined
+from gearshift.simulator.deadlines import degrade, in_time, misses_anyway, shed, watch
 from gearshift.simulator.queues import Queues
 from gearshift.simulator.state import (
     DONE,
@@ -19,6 +20,7 @@ from gearshift.simulator.state import (
     NEXT_END_NS,
     NEXT_WAKE_NS,
     SHIFTS,
+    TOUCHED,
     WAITING,
     Outcome,
     Plan,
@@ -32,6 +34,7 @@ from gearshift.simulator.steps import route, start_on, start_on_touched, touch
 
 ANSWER = forwarding.ANSWER
 REFUSE = int(decisions.Decision.REFUSE)
+QUEUE_FULL, INFEASIBLE = int(decisions.Ending.QUEUE_FULL), int(decisions.Ending.INFEASIBLE)
 ANSWERED, SHIFT = int(decisions.Decision.ANSWER), int(decisions.Decision.SHIFT)
 
 arrival_rate_qps = inlined(load_module.arrival_rate_qps)
@@ -80,7 +83,14 @@ def finish_batch(
             state.numbers[DONE] += 1
             write(state, out, now_ns, ANSWERED, sample, model, gear)
         else:
-            route(plan, settings, state, q, out, sample, following, now_ns)
+            late = False
+            if settings.by_deadline:
+                out.model[sample] = model
+                late = not in_time(state.deadline_ns[sample], now_ns, plan.fastest_ns[following])
+            if late:
+                degrade(state, out, sample, now_ns)
+            else:
+                route(plan, settings, state, q, out, sample, following, now_ns)
         sample = following_sample
     forget_end(state, lead)
     start_on_touched(plan, settings, state, q, out, now_ns)
@@ -184,20 +194,36 @@ def run(
                     end += 1
             admitted = admits(state.numbers[WAITING], 0, end - arrived, 0, settings.most_waiting, 0)
             first_model = plan.stage_models[state.numbers[GEAR] * settings.most_stages]
+            ending = QUEUE_FULL
+            feasible = True
+            if settings.by_deadline and settings.refuses:
+                feasible = not misses_anyway(plan, state, first_model, state.deadline_ns[arrived], now_ns)
             for sample in range(arrived, end):
                 if admitted:
                     kept_ns[metered % METER_KEEPS_ARRIVALS] = now_ns
                     metered += 1
-                    route(plan, settings, state, q, out, sample, first_model, now_ns)
-                else:
-                    state.numbers[DONE] += 1
-                    write(state, out, now_ns, REFUSE, sample, 0, 0)
+                    if feasible:
+                        route(plan, settings, state, q, out, sample, first_model, now_ns)
+                        continue
+                    ending = INFEASIBLE
+                state.numbers[DONE] += 1
+                out.ended[sample] = ending
+                write(state, out, now_ns, REFUSE, sample, ending, 0)
             arrived = end
             start_on_touched(plan, settings, state, q, out, now_ns)
         else:
             state.numbers[NEXT_WAKE_NS] = NEVER_NS
+            if settings.by_deadline:
+                for replica in range(settings.replicas):
+                    if state.gives_up_ns[replica] <= now_ns:
+                        shed(plan, settings, state, q, out, replica, now_ns)
+                        watch(plan, settings, state, q, replica, now_ns)
+                        touch(plan, state, replica)
+                    state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], state.gives_up_ns[replica])
+                state.numbers[TOUCHED] = 0
             for device in range(settings.devices):
-                if state.wakes_ns[device] <= now_ns:
+                if state.wakes_ns[device] <= now_ns or state.is_touched[device] != 0:
+                    state.is_touched[device] = 0
                     start_on(plan, settings, state, q, out, device, now_ns)
                 state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], state.wakes_ns[device])
     out.arrived_in_gear[state.numbers[GEAR]] += samples - arrived_at_tick

@@ -12,7 +12,8 @@ from gearshift.gear import GearPlan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.run_times import run_times_ns
+from gearshift.profiles.run_times import fastest_ns, run_times_ns
+from gearshift.request import Late
 from gearshift.result import ServingResult, summarise
 from gearshift.simulator import kernel
 from gearshift.simulator.queues import NONE, make_queues
@@ -38,9 +39,9 @@ UNBOUNDED = 1 << 62
 class Simulation:
     """What became of each sample (n,): `finished_ns` (-1: refused), the `model` that answered, the `gear` in force.
 
-    `busy_s` (devices,); `batches` (replicas, sizes) how often each ran; `arrived_in_gear` (gears,) samples;
-    `shifts` (k, 2) of nanoseconds and the gear from then on; `log` of decisions, when asked for; `front_end_s` is part
-    of every latency.
+    How a sample `ended` is an `Ending`.  `busy_s` (devices,); `batches` (replicas, sizes) how often each ran;
+    `arrived_in_gear` (gears,) samples; `shifts` (k, 2) of nanoseconds and the gear from then on; `log` of decisions,
+    when asked for; `front_end_s` is part of every latency.
     """
 
     tables: PlanTables
@@ -48,6 +49,7 @@ class Simulation:
     finished_ns: NDArray[np.int64]
     model: NDArray[np.int8]
     gear: NDArray[np.int16]
+    ended: NDArray[np.int8]
     busy_s: NDArray[np.float64]
     batches: NDArray[np.int64]
     arrived_in_gear: NDArray[np.int64]
@@ -102,11 +104,13 @@ def simulate(
     workload: Workload,
     *,
     most_waiting: int = UNBOUNDED,
+    late: Late = "refuse",
     log_rows: int = 0,
 ) -> Simulation:
     """Serve `workload` by `plan` in virtual time.  Keeps no state from an earlier run.
 
-    `most_waiting` bounds queued samples as the server's admission does; `log_rows` is how many decisions to keep.
+    `most_waiting` bounds queued samples as the server's admission does.  `late` says whether samples without an answer
+    that would miss their deadlines are refused, or answered late; `log_rows` is how many decisions to keep.
     """
     tables = plan_tables(plan, only_operator(plan))
     certainty = np.ascontiguousarray(profile.predictions.certainty[profile.predictions.rows(tables.models)])
@@ -117,6 +121,7 @@ def simulate(
         workload,
         front_end_s=profile.front_end_s,
         most_waiting=most_waiting,
+        late=late,
         log_rows=log_rows,
     )
 
@@ -129,9 +134,14 @@ def simulate_tables(
     *,
     front_end_s: float = 0.0,
     most_waiting: int = UNBOUNDED,
+    late: Late = "refuse",
+    by_arrival: bool = False,
     log_rows: int = 0,
 ) -> Simulation:
-    """As `simulate`, with the plan already resolved; `certainty` is (models, records) in the order of the tables."""
+    """As `simulate`, with the plan already resolved; `certainty` is (models, records) in the order of the tables.
+
+    With `by_arrival` queues are in order of arrival, whatever the deadlines, which else decide as they do.
+    """
     records = certainty.shape[1]
     require(
         int(workload.record.max()) < records,
@@ -146,11 +156,16 @@ def simulate_tables(
         deadline_ns = np.full(n, UNBOUNDED) if deadline_ns is None else deadline_ns
         priority = np.zeros(n, dtype=np.int64) if priority is None else priority
     queues = make_queues(
-        n, replicas, empty if priority is None else priority, empty if deadline_ns is None else deadline_ns, by_urgency
+        n,
+        replicas,
+        empty if priority is None else priority,
+        np.full(n, UNBOUNDED) if by_arrival else empty if deadline_ns is None else deadline_ns,
+        by_urgency,
     )
     plan = Plan(
-        **{name: getattr(tables, name) for name in Plan._fields if name != "run_ns"},
+        **{name: getattr(tables, name) for name in Plan._fields if hasattr(tables, name)},
         run_ns=np.ascontiguousarray(run_ns),
+        fastest_ns=fastest_ns(tables, run_ns),
     )
     settings = Settings(
         replicas=replicas,
@@ -162,6 +177,8 @@ def simulate_tables(
         upshift_margin=tables.upshift_margin,
         starvation_ns=tables.starvation_ns,
         most_waiting=most_waiting,
+        by_deadline=workload.deadline_ns is not None,
+        refuses=late == "refuse",
     )
     blocks = -(-devices // BLOCK)
     numbers = np.zeros(NUMBERS, dtype=np.int64)
@@ -183,12 +200,16 @@ def simulate_tables(
         touched=np.zeros(devices, dtype=np.int64),
         is_touched=np.zeros(devices, dtype=np.int8),
         kept_ns=np.zeros(METER_KEEPS_ARRIVALS, dtype=np.int64),
+        deadline_ns=empty if deadline_ns is None else deadline_ns,
+        gives_up_ns=np.full(replicas, NEVER_NS),
+        free_ns=np.zeros(devices, dtype=np.int64),
     )
     most_shifts = int(workload.duration_s * 10) * 2 + 1000
     out = Outcome(
         finished_ns=np.full(n, -1, dtype=np.int64),
         model=np.full(n, -1, dtype=np.int8),
         gear=np.full(n, -1, dtype=np.int16),
+        ended=np.zeros(n, dtype=np.int8),
         busy_ns=np.zeros(devices, dtype=np.int64),
         batches=np.zeros(run_ns.shape, dtype=np.int64),
         arrived_in_gear=np.zeros(tables.gears, dtype=np.int64),
@@ -206,6 +227,7 @@ def simulate_tables(
         finished_ns=out.finished_ns,
         model=out.model,
         gear=out.gear,
+        ended=out.ended,
         busy_s=out.busy_ns / NS_PER_S,
         batches=out.batches,
         arrived_in_gear=out.arrived_in_gear,

@@ -13,7 +13,10 @@ GEAR, WAITING, LOGGED, SHIFTS, NEXT_END_NS, NEXT_WAKE_NS, TOUCHED, DONE, EASED_T
 
 
 class Plan(NamedTuple):
-    """The arrays of `PlanTables`, with `run_ns` (replicas, sizes): how long a batch holds its devices."""
+    """The arrays of `PlanTables`, with `run_ns` (replicas, sizes): how long a batch holds its devices.
+
+    `fastest_ns` (models,) is the time of one sample on a model's fastest replica.
+    """
 
     replica_model: Any
     model_begin: Any
@@ -31,10 +34,14 @@ class Plan(NamedTuple):
     longest_wait_ns: Any
     range_starts: Any
     run_ns: Any
+    fastest_ns: Any
 
 
 class Settings(NamedTuple):
-    """Numbers that hold for the whole run."""
+    """Numbers that hold for the whole run.
+
+    `by_deadline`: whether deadlines limit batches and drop samples; `refuses`: also those without any answer yet.
+    """
 
     replicas: int
     models: int
@@ -45,6 +52,8 @@ class Settings(NamedTuple):
     upshift_margin: float
     starvation_ns: int
     most_waiting: int
+    by_deadline: bool
+    refuses: bool
 
 
 class State(NamedTuple):
@@ -53,6 +62,8 @@ class State(NamedTuple):
     `block_ends_ns`: the earliest of `ends_ns` per `BLOCK` devices.  Per replica: `batch` (its first sample),
     `batch_length`.  Per sample: `visited` models as bits.  `last` per model and `following`, `due`, `stride` per
     replica are the rings of `policies/routing.py`.
+    Only where deadlines decide: `deadline_ns` per sample, `gives_up_ns` per replica (when the head of its queue is
+    dropped) and `free_ns` per device (when its batch ends).
     `touched` lists idle devices to start on after an event; `is_touched` says which are in it.
     """
 
@@ -72,10 +83,13 @@ class State(NamedTuple):
     touched: Any
     is_touched: Any
     kept_ns: Any
+    deadline_ns: Any
+    gives_up_ns: Any
+    free_ns: Any
 
 
 class Outcome(NamedTuple):
-    """What a run leaves: per sample `finished_ns` (-1: refused), `model` and `gear`; the rest as named.
+    """What a run leaves: per sample `finished_ns` (-1: refused), `model`, `gear` and `ended`; the rest as named.
 
     `busy_ns` (devices,); `batches` (replicas, sizes); `arrived_in_gear` (gears,); `shifts` (capacity, 2) of time and
     gear; `log` (capacity, 5) of decisions, empty when none is wanted.
@@ -84,6 +98,7 @@ class Outcome(NamedTuple):
     finished_ns: Any
     model: Any
     gear: Any
+    ended: Any
     busy_ns: Any
     batches: Any
     arrived_in_gear: Any

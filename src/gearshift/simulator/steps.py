@@ -7,6 +7,7 @@ from gearshift import decisions
 from gearshift.policies import batching, order, routing
 from gearshift.simulator import queues as queues_module
 from gearshift.simulator.compiled import inlined
+from gearshift.simulator.deadlines import fill, shed, start_by_ns, watch
 from gearshift.simulator.queues import NONE, Queues
 from gearshift.simulator.state import (
     GEAR,
@@ -22,7 +23,7 @@ from gearshift.simulator.state import (
     write,
 )
 
-NOT_YET = batching.NOT_YET
+NOT_YET, DEADLINE = batching.NOT_YET, batching.DEADLINE
 ROUTE, START, TAKE = int(decisions.Decision.ROUTE), int(decisions.Decision.START), int(decisions.Decision.TAKE)
 
 choose_replica = inlined(routing.choose_replica)
@@ -53,6 +54,8 @@ def route(
     add(q, replica, sample, now_ns)
     state.numbers[WAITING] += 1
     touch(plan, state, replica)
+    if settings.by_deadline:
+        watch(plan, settings, state, q, replica, now_ns)
     if out.log.shape[0] > 0:
         visits = 0
         bits = state.visited[sample]
@@ -78,9 +81,11 @@ def start_batch(
     """Start the replica on what is queued."""
     cell = state.numbers[GEAR] * settings.replicas + replica
     size = batch_size(q.length[replica], plan.largest_batch_size[cell])
-    first = take(q, replica, size, now_ns, settings.starvation_ns)
-    state.numbers[WAITING] -= size
-    state.batch[replica] = first
+    if settings.by_deadline:
+        size = fill(plan, settings, state, q, out, replica, size, now_ns)
+    else:
+        state.batch[replica] = take(q, replica, size, now_ns, settings.starvation_ns)
+        state.numbers[WAITING] -= size
     state.batch_length[replica] = size
     run_ns = plan.run_ns[replica, size]
     for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
@@ -88,13 +93,15 @@ def start_batch(
         state.busy[device] = 1
         state.wakes_ns[device] = NEVER_NS
         out.busy_ns[device] += run_ns
+        if settings.by_deadline:
+            state.free_ns[device] = now_ns + run_ns
     lead = plan.spans[plan.spans_begin[replica]]
     state.ending[lead] = replica
     note_end(state, lead, now_ns + run_ns)
     out.batches[replica, size] += 1
     if out.log.shape[0] > 0:
         write(state, out, now_ns, START, replica, size, reason)
-        sample = first
+        sample = state.batch[replica]
         for _ in range(size):
             write(state, out, now_ns, TAKE, replica, sample, 0)
             sample = q.next[sample]
@@ -112,6 +119,8 @@ def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outco
     base = state.numbers[GEAR] * settings.replicas
     for i in range(plan.on_device_begin[device], plan.on_device_begin[device + 1]):
         replica = plan.on_device[i]
+        if settings.by_deadline:
+            shed(plan, settings, state, q, out, replica, now_ns)
         length = q.length[replica]
         if length == 0:
             continue
@@ -119,8 +128,14 @@ def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outco
         wait_ns = plan.longest_wait_ns[base + replica]
         reason = start_reason(length, oldest_ns, now_ns, plan.minimum_queue_length[base + replica], wait_ns)
         if reason == NOT_YET:
-            wake_ns = min(wake_ns, oldest_ns + wait_ns)
-            continue
+            start_ns = oldest_ns + wait_ns
+            if settings.by_deadline:
+                size = batch_size(length, plan.largest_batch_size[base + replica])
+                start_ns = start_by_ns(start_ns, state.deadline_ns[head(q, replica)], plan.run_ns[replica, size])
+            if not settings.by_deadline or now_ns < start_ns:
+                wake_ns = min(wake_ns, start_ns)
+                continue
+            reason = DEADLINE
         starving = is_starving(oldest_ns, now_ns, settings.starvation_ns)
         if not starving and spans_busy_device(plan, state, replica):
             continue
