@@ -1,12 +1,13 @@
 """Simulating a gear plan on a workload: the compiled kernel between plain data."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
-from gearshift.decisions import LogRow
+from gearshift.decisions import Ending, LogRow
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
@@ -62,9 +63,25 @@ class Simulation:
         """Seconds per request from arrival to its last row's answer, front end included; NaN for refused ones."""
         seconds = (self.finished_ns - self.workload.arrivals_ns) / NS_PER_S + self.front_end_s
         seconds[self.finished_ns < 0] = np.nan
+        return self._of_requests(seconds)
+
+    def limit_s(self, latency_objective_s: float | None) -> float | NDArray[np.float64] | None:
+        """The latency by which a request is in time: by its own deadline (per request), else by the objective.
+
+        The front end's time is not part of a deadline: it is kept where the router has the answer by then.
+        """
+        deadline_ns = self.workload.deadline_ns
+        if deadline_ns is None:
+            return latency_objective_s
+        given_s = (deadline_ns - self.workload.arrivals_ns) / NS_PER_S + self.front_end_s
+        objective_s = np.inf if latency_objective_s is None else latency_objective_s
+        return self._of_requests(np.where(deadline_ns < UNBOUNDED, given_s, objective_s))
+
+    def _of_requests(self, of_samples: NDArray[Any]) -> NDArray[Any]:
+        """The largest of each request's samples."""
         if self.workload.continues is None:
-            return seconds
-        return np.asarray(np.maximum.reduceat(seconds, np.flatnonzero(~self.workload.continues)))
+            return of_samples
+        return np.asarray(np.maximum.reduceat(of_samples, np.flatnonzero(~self.workload.continues)))
 
     @property
     def duration_s(self) -> float:
@@ -80,14 +97,16 @@ class Simulation:
 
     def result(self, profile: Profile, *, latency_objective_s: float | None) -> ServingResult:
         """The figures of this run."""
-        latency_s = self.latency_s
+        latency_s, limit_s = self.latency_s, self.limit_s(latency_objective_s)
         answered = ~np.isnan(latency_s)
+        degraded = self._of_requests(self.ended == Ending.DEGRADED) & answered
         return summarise(
             latency_s=latency_s[answered],
             quality=self.quality(profile),
             requests=len(latency_s),
             refused=int(np.count_nonzero(~answered)),
-            latency_objective_s=latency_objective_s,
+            degraded=int(np.count_nonzero(degraded)),
+            latency_objective_s=limit_s[answered] if isinstance(limit_s, np.ndarray) else limit_s,
             duration_s=self.workload.duration_s,
             devices=len(self.tables.device_ids),
             utilisation={
