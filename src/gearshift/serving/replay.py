@@ -11,6 +11,7 @@ from gearshift.errors import require
 from gearshift.result import ServingResult, summarise
 from gearshift.serving.event_loop import allow_much_load, loop_factory
 from gearshift.serving.replay_result import (
+    DEGRADED,
     FAILED,
     REFUSED,
     Replay,
@@ -122,6 +123,7 @@ def _result(
         quality=log.quality[answered],
         requests=len(log),
         refused=int(np.count_nonzero(log.outcome == REFUSED)),
+        degraded=int(np.count_nonzero(log.outcome == DEGRADED)),
         latency_objective_s=slo_s,
         duration_s=duration_s,
         devices=devices,

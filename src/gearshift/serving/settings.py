@@ -6,6 +6,8 @@ import msgspec
 
 from gearshift.errors import require
 from gearshift.observability.logs import Form, Level
+from gearshift.request import Late
+from gearshift.serving.deadline_headers import DEFAULT_TRUST_S
 
 LostStage = Literal["degrade", "refuse"]
 
@@ -50,6 +52,14 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         _help("Where no worker of a later stage lives: give the answer of the stage before, or refuse the request."),
     ] = "degrade"
 
+    late: Annotated[
+        Late,
+        _help("What becomes of a request that cannot be answered by its client's deadline: a late answer, or 504."),
+    ] = "refuse"
+    trust_clock_s: Annotated[
+        float, _help("How far x-request-start may be from this machine's clock to count, in seconds; 0: never.")
+    ] = DEFAULT_TRUST_S
+
     log_level: Annotated[Level, _help("The least urgent messages that are logged; debug has a line per request.")] = (
         "info"
     )
@@ -91,6 +101,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         require(0 < self.longest_start_s <= 86_400, f"longest_start_s is {self.longest_start_s}, needs 0 to 86400")
         require(0 <= self.longest_retry_s <= 86_400, f"longest_retry_s is {self.longest_retry_s}, needs 0 to 86400")
         require(0 < self.shortest_hang_s <= 86_400, f"shortest_hang_s is {self.shortest_hang_s}, needs 0 to 86400")
+        require(self.late in get_args(Late), f"late is {self.late!r}", remedy="use answer or refuse")
+        require(0 <= self.trust_clock_s <= 86_400, f"trust_clock_s is {self.trust_clock_s}, needs 0 to 86400")
         require(0.01 <= self.probe_s <= 86_400, f"probe_s is {self.probe_s}, needs 0.01 to 86400")
         require(
             (self.tls_certificate is None) == (self.tls_key is None),

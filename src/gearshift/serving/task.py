@@ -23,6 +23,7 @@ from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.backends.local import LocalBackend, assign_cores, router_cores
+from gearshift.runtime.by_deadline import DeadlineRules
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import Service
 from gearshift.runtime.status import ServedPlan
@@ -162,6 +163,7 @@ def make_service(
         default_priority=operator.default_priority,
         default_deadline_s=operator.objective.latency_s,
         recovery=task.make_recovery(settings),
+        deadlines=DeadlineRules(task.tables, task.run_ns, settings.late),
         clock=clock,
         metrics=metrics,
         journal=journal,
