@@ -71,7 +71,7 @@ def refused_before_it_ran(text: str) -> bool:
 
 
 def deadline_ns_of(sent_ns: int | None, now_ns: int, limit_us: int) -> int:
-    """The deadline `limit_us` after sending, else after now, be it a parameter's or a header's; with 0 there is none."""
+    """The deadline `limit_us` after sending, or after now where that is not known; with 0 there is none."""
     if limit_us == 0:
         return NO_DEADLINE_NS
     return (now_ns if sent_ns is None else sent_ns) + limit_us * 1000
