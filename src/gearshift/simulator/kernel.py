@@ -84,7 +84,7 @@ def finish_batch(
             write(state, out, now_ns, ANSWERED, sample, model, gear)
         else:
             late = False
-            if settings.by_deadline:
+            if settings.by_deadline is not None:
                 out.model[sample] = model
                 late = not in_time(state.deadline_ns[sample], now_ns, plan.fastest_ns[following])
             if late:
@@ -196,7 +196,7 @@ def run(
             first_model = plan.stage_models[state.numbers[GEAR] * settings.most_stages]
             ending = QUEUE_FULL
             feasible = True
-            if settings.by_deadline and settings.refuses:
+            if settings.by_deadline is not None and settings.refuses:
                 feasible = not misses_anyway(plan, state, first_model, state.deadline_ns[arrived], now_ns)
             for sample in range(arrived, end):
                 if admitted:
@@ -213,7 +213,7 @@ def run(
             start_on_touched(plan, settings, state, q, out, now_ns)
         else:
             state.numbers[NEXT_WAKE_NS] = NEVER_NS
-            if settings.by_deadline:
+            if settings.by_deadline is not None:
                 for replica in range(settings.replicas):
                     if state.gives_up_ns[replica] <= now_ns:
                         shed(plan, settings, state, q, out, replica, now_ns)

@@ -196,7 +196,7 @@ def simulate_tables(
         upshift_margin=tables.upshift_margin,
         starvation_ns=tables.starvation_ns,
         most_waiting=most_waiting,
-        by_deadline=workload.deadline_ns is not None,
+        by_deadline=None if workload.deadline_ns is None else True,
         refuses=late == "refuse",
     )
     blocks = -(-devices // BLOCK)

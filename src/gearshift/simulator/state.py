@@ -40,7 +40,8 @@ class Plan(NamedTuple):
 class Settings(NamedTuple):
     """Numbers that hold for the whole run.
 
-    `by_deadline`: whether deadlines limit batches and drop samples; `refuses`: also those without any answer yet.
+    `by_deadline` is True where deadlines limit batches and drop samples, else None: None has a type of its own, so
+    that the loop that is compiled for it holds nothing of deadlines.  `refuses`: also samples without any answer yet.
     """
 
     replicas: int
@@ -52,7 +53,7 @@ class Settings(NamedTuple):
     upshift_margin: float
     starvation_ns: int
     most_waiting: int
-    by_deadline: bool
+    by_deadline: Any
     refuses: bool
 
 

@@ -54,7 +54,7 @@ def route(
     add(q, replica, sample, now_ns)
     state.numbers[WAITING] += 1
     touch(plan, state, replica)
-    if settings.by_deadline:
+    if settings.by_deadline is not None:
         watch(plan, settings, state, q, replica, now_ns)
     if out.log.shape[0] > 0:
         visits = 0
@@ -81,7 +81,7 @@ def start_batch(
     """Start the replica on what is queued."""
     cell = state.numbers[GEAR] * settings.replicas + replica
     size = batch_size(q.length[replica], plan.largest_batch_size[cell])
-    if settings.by_deadline:
+    if settings.by_deadline is not None:
         size = fill(plan, settings, state, q, out, replica, size, now_ns)
     else:
         state.batch[replica] = take(q, replica, size, now_ns, settings.starvation_ns)
@@ -93,7 +93,7 @@ def start_batch(
         state.busy[device] = 1
         state.wakes_ns[device] = NEVER_NS
         out.busy_ns[device] += run_ns
-        if settings.by_deadline:
+        if settings.by_deadline is not None:
             state.free_ns[device] = now_ns + run_ns
     lead = plan.spans[plan.spans_begin[replica]]
     state.ending[lead] = replica
@@ -119,7 +119,7 @@ def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outco
     base = state.numbers[GEAR] * settings.replicas
     for i in range(plan.on_device_begin[device], plan.on_device_begin[device + 1]):
         replica = plan.on_device[i]
-        if settings.by_deadline:
+        if settings.by_deadline is not None:
             shed(plan, settings, state, q, out, replica, now_ns)
         length = q.length[replica]
         if length == 0:
@@ -129,10 +129,10 @@ def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outco
         reason = start_reason(length, oldest_ns, now_ns, plan.minimum_queue_length[base + replica], wait_ns)
         if reason == NOT_YET:
             start_ns = oldest_ns + wait_ns
-            if settings.by_deadline:
+            if settings.by_deadline is not None:
                 size = batch_size(length, plan.largest_batch_size[base + replica])
                 start_ns = start_by_ns(start_ns, state.deadline_ns[head(q, replica)], plan.run_ns[replica, size])
-            if not settings.by_deadline or now_ns < start_ns:
+            if settings.by_deadline is None or now_ns < start_ns:
                 wake_ns = min(wake_ns, start_ns)
                 continue
             reason = DEADLINE
