@@ -37,7 +37,7 @@ def test_router_and_simulator_decide_alike_on_random_plans(case: Case) -> None:
 
 
 @given(cases().filter(lambda case: case.workload.deadline_ns is not None))
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_where_late_answers_are_wanted(case: Case) -> None:
     log = assert_same_decisions(case, "answer")
     assert not {row[1] for row in log} & {Decision.REFUSE, Decision.DROP}
