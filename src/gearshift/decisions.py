@@ -9,7 +9,7 @@ class Decision(IntEnum):
     ROUTE = 1
     """Sample a enters the queue of replica b at stage c of its visits (0 for an arrival)."""
     REFUSE = 2
-    """Sample a is refused at arrival."""
+    """Sample a is refused at arrival; b is an `Ending`."""
     START = 3
     """Replica a starts a batch of b samples for reason c."""
     TAKE = 4
@@ -18,6 +18,25 @@ class Decision(IntEnum):
     """Sample a is answered by model b in gear c."""
     SHIFT = 6
     """Gear a gives way to gear b."""
+    DROP = 7
+    """Sample a leaves the queue of replica b without an answer; c is an `Ending`."""
+    DEGRADE = 8
+    """Sample a is answered by model b in gear c, as the next model would answer too late."""
+
+
+class Ending(IntEnum):
+    """What became of a sample."""
+
+    ANSWERED = 0
+    DEGRADED = 1
+    """By an earlier stage than its certainty asked for."""
+    QUEUE_FULL = 2
+    INFEASIBLE = 3
+    """It could not be answered by its deadline any more."""
+    EXPIRED_IN_QUEUE = 4
+    """Its deadline passed while it waited."""
+    EXECUTION = 5
+    """Its deadline passed while it ran."""
 
 
 LogRow = tuple[int, int, int, int, int]

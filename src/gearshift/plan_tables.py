@@ -143,7 +143,7 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
         longest_wait_ns=np.array(
             [[to_ns(s.longest_wait_s) for s in row] for row in per_replica], dtype=np.int64
         ).ravel(),
-        range_starts=np.array([gear.load_range.from_ for gear in gears]),
+        range_starts=np.array([gear.load_range.from_ for gear in gears], dtype=np.float64),
         meter=METER_ALPHA if operator_plan.meter == "alpha" else METER_BACKLOG,
         alpha=operator_plan.alpha,
         upshift_margin=operator_plan.upshift_margin,

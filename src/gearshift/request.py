@@ -3,11 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gearshift.decisions import Ending
+
 NO_DEADLINE_NS = 1 << 62
 MOST_URGENT = 1
 LEAST_URGENT = 1000
 
 Outcome = Literal["answered", "degraded", "late", "refused", "failed"]
+Late = Literal["answer", "refuse"]
+"""What becomes of a request that cannot be answered by the deadline that its client gave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,8 @@ class Sample:
     """Why an earlier stage answered than its certainty asked for."""
     refused: bool = False
     """Whether `error` is that a model had no worker, and so no fault of the request."""
+    ending: Ending = Ending.ANSWERED
+    """Where `error` is that its deadline could not be kept, in which way."""
     poisonous: bool = False
     """Whether `error` is that workers ended of this sample."""
     attempt: int = 1

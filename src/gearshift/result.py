@@ -27,7 +27,8 @@ class LatencySummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Figures of one run: simulated (predicted) or replayed (measured).
 
-    `share_late` counts refused and failed requests as late; latencies are of answered requests.
+    `share_late` counts refused and failed requests as late; latencies are of answered requests, of which
+    `share_degraded` of all got the answer of an earlier stage than its certainty asked for.
     `accuracy_interval` is the 95 % Wilson interval.  `latency_p95_interval_s` spans the runs it was predicted from.
     """
 
@@ -38,6 +39,7 @@ class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     latency_p95_interval_s: tuple[float, float] | None = None
     share_late: float
     share_refused: float
+    share_degraded: float = 0.0
     goodput_qps: float
     devices: int
     utilisation: dict[str, float]
@@ -108,15 +110,17 @@ def summarise(
     quality: NDArray[np.float64],
     requests: int,
     refused: int,
-    latency_objective_s: float | None,
+    latency_objective_s: float | NDArray[np.float64] | None,
     duration_s: float,
     devices: int,
     utilisation: dict[str, float],
     independent_samples: int | None = None,
+    degraded: int = 0,
 ) -> ServingResult:
     """Figures of a run from the latency and quality (n,) of its answered requests.
 
-    `requests` counts all that arrived.  Without a latency objective only unanswered requests are late.
+    `requests` counts all that arrived.  Without a latency objective only unanswered requests are late; each answered
+    request (n,) may have its own.
     `independent_samples` bounds the accuracy interval where few recorded samples served many requests.
     Raises `InvalidInput` when nothing arrived.
     """
@@ -132,6 +136,7 @@ def summarise(
         latency_s=latency_summary(latency_s),
         share_late=1 - in_time / requests,
         share_refused=refused / requests,
+        share_degraded=degraded / requests,
         goodput_qps=in_time / duration_s if duration_s > 0 else 0.0,
         devices=devices,
         utilisation=utilisation,

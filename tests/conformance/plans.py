@@ -11,6 +11,7 @@ from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSetti
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.workload import Workload
 
 MS = 1_000_000
@@ -94,7 +95,10 @@ def workloads(draw: st.DrawFn, records: int) -> Workload:
         arrivals_ns = np.sort(np.maximum(0, arrivals_ns + generator.integers(-1, 2, n)))
     deadline_ns, priority, continues = None, None, None
     if draw(st.booleans()):
-        deadline_ns = arrivals_ns + generator.integers(1, 60, n) * MS
+        tightest_ms, loosest_ms = draw(st.sampled_from([(1, 60), (2, 12), (10, 40), (50, 500)]))
+        deadline_ns = arrivals_ns + generator.integers(tightest_ms, loosest_ms, n) * MS
+        deadline_ns += generator.integers(-1, 2, n)  # so that it is missed, or kept, by a nanosecond
+        deadline_ns[generator.random(n) < draw(st.sampled_from([0.0, 0.3]))] = NO_DEADLINE_NS
     if draw(st.booleans()):
         priority = generator.integers(1, 4, n)
     if draw(st.booleans()):

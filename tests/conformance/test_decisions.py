@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gearshift.decisions import Decision
+from gearshift.decisions import Decision, Ending
 from gearshift.gear import PlannedLoad
 from gearshift.objective import Objective
 from gearshift.plan_tables import plan_tables
+from gearshift.policies.batching import DEADLINE
+from gearshift.request import Late
 from gearshift.runtime.virtual import run_virtually
 from gearshift.simulator.simulate import simulate_tables
 from tests.conformance.plans import MS, Case, cases
@@ -16,14 +18,16 @@ from tests.conformance.scenario import long_case
 from tests.conformance.small import small_gear, small_plan, small_workload
 
 
-def assert_same_decisions(case: Case) -> list[tuple[int, int, int, int, int]]:
+def assert_same_decisions(case: Case, late: Late = "refuse") -> list[tuple[int, int, int, int, int]]:
     tables = plan_tables(case.plan, "task")
     run_ns = np.stack(case.run_ns)
-    live = run_virtually(tables, case.run_ns, case.certainty, case.workload)
-    simulated = simulate_tables(tables, run_ns, case.certainty, case.workload, log_rows=len(live.log) + 10)
+    live = run_virtually(tables, case.run_ns, case.certainty, case.workload, late)
+    rows = len(live.log) + 10
+    simulated = simulate_tables(tables, run_ns, case.certainty, case.workload, late=late, log_rows=rows)
     for row, (expected, got) in enumerate(zip(live.log, simulated.log, strict=False)):
         assert got == expected, f"decision {row}: the router {expected}, the simulator {got}"
     assert len(simulated.log) == len(live.log)
+    assert simulated.ended.tolist() == live.ended.tolist()
     assert simulated.finished_ns.tolist() == live.finished_ns.tolist()
     assert simulated.model.tolist() == live.model.tolist()
     return live.log
@@ -33,6 +37,32 @@ def assert_same_decisions(case: Case) -> list[tuple[int, int, int, int, int]]:
 @settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_on_random_plans(case: Case) -> None:
     assert_same_decisions(case)
+
+
+@given(cases().filter(lambda case: case.workload.deadline_ns is not None))
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_decide_alike_where_late_answers_are_wanted(case: Case) -> None:
+    log = assert_same_decisions(case, "answer")
+    assert not {row[1] for row in log} & {Decision.REFUSE, Decision.DROP}
+
+
+def test_random_plans_meet_every_way_in_which_a_deadline_decides() -> None:
+    kinds = set[tuple[int, int]]()
+
+    @given(cases())
+    @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    def note(case: Case) -> None:
+        for _, kind, _, b, c in assert_same_decisions(case):
+            kinds.add((kind, {Decision.REFUSE: b, Decision.DROP: c, Decision.START: c}.get(Decision(kind), 0)))
+
+    note()
+    assert kinds >= {
+        (Decision.REFUSE, Ending.INFEASIBLE),
+        (Decision.DROP, Ending.INFEASIBLE),
+        (Decision.DROP, Ending.EXPIRED_IN_QUEUE),
+        (Decision.DEGRADE, 0),
+        (Decision.START, DEADLINE),
+    }
 
 
 @pytest.mark.long

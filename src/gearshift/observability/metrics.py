@@ -9,12 +9,13 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from gearshift.observability.adapting_metrics import AdaptingMetrics
-from gearshift.policies.batching import AUDIT, FULL, LONGEST_WAIT, RETRY
+from gearshift.observability.deadline_metrics import DeadlineMetrics
+from gearshift.policies.batching import AUDIT, DEADLINE, FULL, LONGEST_WAIT, RETRY
 from gearshift.request import Answer
 
 SECONDS = tuple(base * 10.0**power for power in range(-4, 2) for base in (1, 2, 5))
 BATCH_SIZES = tuple(float(1 << power) for power in range(11))
-REASONS = {FULL: "full", LONGEST_WAIT: "longest_wait", RETRY: "retry", AUDIT: "audit"}
+REASONS = {FULL: "full", LONGEST_WAIT: "longest_wait", RETRY: "retry", AUDIT: "audit", DEADLINE: "deadline"}
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -61,6 +62,7 @@ class NoMetrics:
 
     def __init__(self) -> None:
         self.adapting = AdaptingMetrics()
+        self.deadlines = DeadlineMetrics()
 
     def watch(self, router: Watched, serving: Serving, *, last_gear: int) -> None:
         """Forget it."""
@@ -147,6 +149,7 @@ class Metrics:
         self._pinned = Gauge("gearshift_gear_pinned", "1 while an operator keeps the gear.", registry=registry)
         self._load = Gauge("gearshift_load_qps", "Arrivals per second that were measured last.", registry=registry)
         self._waiting = Gauge("gearshift_waiting_requests", "Samples that wait in queues.", registry=registry)
+        self.deadlines = DeadlineMetrics(registry)
         self._children: dict[tuple[str, ...], Counter | Histogram] = {}
         self._last_answer_s = 0.0
 

@@ -152,6 +152,7 @@ def _together(results: list[ServingResult], *, independent: int) -> ServingResul
         latency_p95_interval_s=(min(p95s), max(p95s)),
         share_late=mean([r.share_late for r in results]),
         share_refused=mean([r.share_refused for r in results]),
+        share_degraded=mean([r.share_degraded for r in results]),
         goodput_qps=mean([r.goodput_qps for r in results]),
         utilisation={d: mean([r.utilisation[d] for r in results]) for d in first.utilisation},
     )

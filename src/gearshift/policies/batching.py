@@ -7,6 +7,8 @@ RETRY = 3
 """A batch of samples that have lost their worker; `start_reason` never says it."""
 AUDIT = 4
 """A sample that asks the strongest model for a second answer; `start_reason` never says it."""
+DEADLINE = 5
+"""A batch that is not full, and else would end after its head's deadline; `start_reason` never says it."""
 
 
 def start_reason(

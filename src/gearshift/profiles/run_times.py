@@ -35,3 +35,8 @@ def run_times_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArra
         )
         table[r, : largest[r] + 1] = row[: largest[r] + 1]
     return table
+
+
+def fastest_ns(tables: PlanTables, run_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Nanoseconds (models,) of one sample on the fastest replica of each model, by `run_ns` (replicas, sizes)."""
+    return np.minimum.reduceat(run_ns[:, 1], tables.model_begin[:-1])

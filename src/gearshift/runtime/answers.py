@@ -1,14 +1,20 @@
 """A request's rows on their way in, and the answer that they add up to on their way out."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
+from gearshift.decisions import Ending
+from gearshift.errors import DeadlinePassed, GearshiftError, NotReady
 from gearshift.model import Arrays
-from gearshift.request import Answer, Outcome, RowFacts, Sample
+from gearshift.request import NO_DEADLINE_NS, Answer, Late, Outcome, Request, RowFacts, Sample
+from gearshift.runtime.by_deadline import TOO_LATE
+
+DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
 
 
 def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:
@@ -24,8 +30,10 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
     run_s = max(sample.run_ns for sample in samples) / NS_PER_S
     errors = tuple(sample.error for sample in samples if sample.error)
     if errors:
-        outcome: Outcome = "refused" if all(s.refused for s in samples if s.error) else "failed"
-        return Answer(outcome=outcome, reason=errors[0], errors=errors, gear=gear, queue_s=queue_s, run_s=run_s)
+        outcome: Outcome = "refused" if all(s.refused or s.ending for s in samples if s.error) else "failed"
+        ending = next((s.ending for s in samples if s.ending), None)
+        reason = errors[0] if ending is None or outcome == "failed" else ending.name.lower()
+        return Answer(outcome=outcome, reason=reason, errors=errors, gear=gear, queue_s=queue_s, run_s=run_s)
     try:
         outputs = stack_results(samples)
     except (KeyError, ValueError):
@@ -45,6 +53,27 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
         queue_s=queue_s,
         run_s=run_s,
     )
+
+
+def judged(answer: Answer, request: Request, now_ns: int, late: Late) -> Answer:
+    """`answer` with what is left of the deadline that the client gave; after it, `late` or refused as `execution`."""
+    deadline_ns = request.order_deadline_ns
+    if deadline_ns == NO_DEADLINE_NS:
+        return answer
+    answer = replace(answer, remaining_s=(deadline_ns - now_ns) / NS_PER_S)
+    if now_ns <= deadline_ns or answer.outcome not in ("answered", "degraded"):
+        return answer
+    if late == "answer":
+        return replace(answer, outcome="late")
+    reason, text = Ending.EXECUTION.name.lower(), TOO_LATE[Ending.EXECUTION]
+    return replace(answer, outcome="refused", reason=reason, errors=(text,), rows=(), outputs=None)
+
+
+def refusal_of(answer: Answer) -> GearshiftError:
+    """What a refused request is told."""
+    if answer.reason in DEADLINE_REASONS:
+        return DeadlinePassed(answer.errors[0])
+    return NotReady(answer.reason)
 
 
 def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:

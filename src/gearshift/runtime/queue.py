@@ -48,11 +48,15 @@ class WaitingQueue:
         """Whether the oldest sample goes before all others."""
         return is_starving(self.oldest().entered_ns, now_ns, self._starvation_ns)
 
+    def next_out(self, now_ns: int) -> Sample:
+        """The sample that goes next: the oldest where it starves, else the most urgent."""
+        return self.oldest() if self.is_starving(now_ns) else self.head()
+
     def take(self, count: int, now_ns: int) -> list[Sample]:
         """Remove `count` samples: starving ones by age, then the most urgent."""
         taken = []
         for _ in range(count):
-            sample = self.oldest() if self.is_starving(now_ns) else self.head()
+            sample = self.next_out(now_ns)
             del self._waiting[sample.sequence]
             taken.append(sample)
         if not self._waiting:
@@ -62,7 +66,11 @@ class WaitingQueue:
 
     def remove(self, sample: Sample) -> bool:
         """Take `sample` out; False where it is not here."""
-        return self._waiting.pop(sample.sequence, None) is not None
+        here = self._waiting.pop(sample.sequence, None) is not None
+        if not self._waiting:
+            self._by_urgency.clear()
+            self._by_entry.clear()
+        return here
 
     def clear(self) -> list[Sample]:
         """Remove all, oldest first."""

@@ -7,20 +7,21 @@ in the same order (`simulator/kernel.py`), and the conformance test compares the
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
-from gearshift.decisions import Decision, LogRow
-from gearshift.plan_tables import PlanTables, rows_of, whole_shares
-from gearshift.policies.batching import NOT_YET, RETRY, batch_size, start_reason
+from gearshift.decisions import Decision, Ending, LogRow
+from gearshift.plan_tables import PlanTables
+from gearshift.policies.batching import DEADLINE, NOT_YET, RETRY, batch_size, start_reason
 from gearshift.policies.forwarding import ANSWER, next_model
 from gearshift.policies.gear_shift import gear_asked_for, gear_in_force, metered_load
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arrival_rate_qps
 from gearshift.policies.order import replica_key
-from gearshift.policies.routing import carry_turns, choose_replica
 from gearshift.request import Sample
+from gearshift.runtime.by_deadline import DeadlineQueues, DeadlineRules, end_early
+from gearshift.runtime.devices import Devices
 from gearshift.runtime.load_scaling import LoadScaling
 from gearshift.runtime.queue import WaitingQueue
 from gearshift.runtime.recovery import Recovery
+from gearshift.runtime.turns import Turns
 
 Start = Callable[[int, list[Sample], int], None]
 Answered = Callable[[Sample], None]
@@ -36,7 +37,8 @@ class Router:
     `start(replica, samples, reason)` hands a batch to the backend; `answered(sample)` hands back a sample that has
     its result or its error; `log(row)` and `shifted(from, to)` tell what was decided.
 
-    `recovery` decides what becomes of samples whose replica is lost.
+    `recovery` decides what becomes of samples whose replica is lost.  Without `deadlines` those order queues, and
+    nothing else.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Router:
         log: Log | None = None,
         shifted: Shifted | None = None,
         recovery: Recovery | None = None,
+        deadlines: DeadlineRules | None = None,
     ) -> None:
         self._tables = tables
         self._start, self._answered, self._log, self._shifted = start, answered, log, shifted
@@ -55,14 +58,13 @@ class Router:
         self._replicas, self._models = len(tables.replica_ids), len(tables.models)
         self._model_of: list[int] = tables.replica_model.tolist()
         self._model_begin: list[int] = tables.model_begin.tolist()
-        self._on_device = rows_of(tables.on_device.tolist(), tables.on_device_begin.tolist())
-        self._spans = rows_of(tables.spans.tolist(), tables.spans_begin.tolist())
+        self._devices = Devices(tables)
+        self._spans = self._devices.spans
         self._stage_count: list[int] = tables.stage_count.tolist()
         self._stage_models: list[int] = tables.stage_models.tolist()
         self._thresholds: list[float] = tables.thresholds.tolist()
         self._stage_of: list[int] = tables.stage_of.tolist()
-        self._planned_shares: list[int] = tables.shares.tolist()
-        self._shares = list(self._planned_shares)
+        self._turns = Turns(tables)
         self._minimum: list[int] = tables.minimum_queue_length.tolist()
         self._largest: list[int] = tables.largest_batch_size.tolist()
         self._longest_wait_ns: list[int] = tables.longest_wait_ns.tolist()
@@ -75,21 +77,15 @@ class Router:
         self._eased_ticks = 0
         self._queued = 0
         self._queues = [WaitingQueue(tables.starvation_ns) for _ in range(self._replicas)]
+        held = self._queues, self._turns, self._devices
+        self._by_deadline = None if deadlines is None else DeadlineQueues(deadlines, *held, self._drop)
         self._running: list[Sequence[Sample]] = [() for _ in range(self._replicas)]
         self._in_batch = [False] * self._replicas
         self._started_ns = [0] * self._replicas
-        self._busy = [False] * len(tables.device_ids)
-        self._lost = [False] * self._replicas
-        self._wake_ns: list[int | None] = [None] * len(tables.device_ids)
         self._touched: list[int] = []
-        self._last = [-1] * self._models
-        self._following = [-1] * self._replicas
-        self._due = [0] * self._replicas
-        self._stride = [0] * self._replicas
         self._arrived_since_tick = 0
         self._ticked_ns = 0
         self._last_arrivals: deque[int] = deque(maxlen=METER_KEEPS_ARRIVALS)
-        self._share_turns()
 
     @property
     def waiting(self) -> int:
@@ -117,6 +113,9 @@ class Router:
             if following == ANSWER:
                 self._write(now_ns, Decision.ANSWER, sample.sequence, model, self.gear)
                 self._answered(sample)
+            elif self._by_deadline is not None and not self._by_deadline.may_forward(sample, following, now_ns):
+                self._write(now_ns, Decision.DEGRADE, sample.sequence, model, self.gear)
+                self._answered(end_early(sample, Ending.DEGRADED))
             else:
                 sample.stage += 1
                 self._route(sample, following, now_ns)
@@ -125,8 +124,7 @@ class Router:
         """Free the replica's devices, then start what may start there and where samples were queued."""
         self._running[replica] = ()
         self._in_batch[replica] = False
-        for device in self._spans[replica]:
-            self._busy[device] = False
+        self._devices.free(replica)
         self._touched[:0] = self._spans[replica]
         self._start_on_touched(now_ns)
 
@@ -174,18 +172,31 @@ class Router:
             self._shift(gear, now_ns)
 
     def arrive(self, samples: Sequence[Sample], now_ns: int) -> None:
-        """Meter and queue the samples of one request at the first stage of the gear in force."""
+        """Meter the samples of one request, and queue them at the first stage of the gear in force.
+
+        Where their deadline could not be kept by any replica they are refused.
+        """
         first = self._first_model()
+        by_deadline = self._by_deadline
+        late = by_deadline is not None and by_deadline.misses_anyway(samples[0].request, first, now_ns)
         for sample in samples:
             self._arrived_since_tick += 1
             self._last_arrivals.append(now_ns)
-            self._route(sample, first, now_ns)
+            if late:
+                self._write(now_ns, Decision.REFUSE, sample.sequence, Ending.INFEASIBLE, 0)
+                self._answered(end_early(sample, Ending.INFEASIBLE))
+            else:
+                self._route(sample, first, now_ns)
         self._start_on_touched(now_ns)
 
     def wake(self, now_ns: int) -> None:
-        """Start what has waited longest enough."""
-        due = [(at, device) for device, at in enumerate(self._wake_ns) if at is not None and at <= now_ns]
-        for _, device in sorted(due):
+        """Start what has waited longest enough, and drop what cannot be answered in time any more."""
+        if self._by_deadline is not None:
+            for replica in self._by_deadline.shed_due(now_ns):
+                self._touched.extend(self._spans[replica])
+        due = sorted([*self._devices.due(now_ns), *((now_ns, device) for device in self._touched)])
+        self._touched.clear()
+        for _, device in due:
             self._start_on(device, now_ns)
         if self._recovery.count:
             for sample in self._recovery.end_expired(now_ns):
@@ -193,21 +204,24 @@ class Router:
 
     def next_wake_ns(self) -> int | None:
         """When `wake` is due next."""
-        first_ns = min((at for at in self._wake_ns if at is not None), default=None)
-        expires_ns = self._recovery.next_ns if self._recovery.count else None
-        if first_ns is None or expires_ns is None:
-            return expires_ns if first_ns is None else first_ns
-        return min(first_ns, expires_ns)
+        at_ns = [at for at in self._devices.wake_ns if at is not None]
+        if self._by_deadline is not None:
+            at_ns.extend(self._by_deadline.gives_up_ns.values())
+        if self._recovery.count and self._recovery.next_ns is not None:
+            at_ns.append(self._recovery.next_ns)
+        return min(at_ns, default=None)
 
     # Faults.
 
     def replicas_lost(self, replicas: Sequence[int], now_ns: int) -> None:
         """Route around replicas of one worker until they are back: what waited moves, what ran runs again, apart."""
         for replica in replicas:
-            self._lost[replica] = True
-        self._share_among_the_living()
+            self._turns.lost[replica] = True
+        self._turns.share_among_the_living(self.gear)
         for replica in replicas:
             queued = self._queues[replica].clear()
+            if self._by_deadline is not None:
+                self._by_deadline.watch(replica, now_ns)
             self._queued -= len(queued)
             for sample in queued:
                 sample.queue_ns += now_ns - sample.entered_ns
@@ -216,15 +230,14 @@ class Router:
             self._run_apart(replica, was_running, now_ns)
             if self._in_batch[replica]:
                 self._in_batch[replica] = False
-                for device in self._spans[replica]:
-                    self._busy[device] = False
+                self._devices.free(replica)
             self._touched.extend(self._spans[replica])
         self._start_on_touched(now_ns)
 
     def replica_ready(self, replica: int, now_ns: int) -> None:
         """Route to the replica again."""
-        self._lost[replica] = False
-        self._share_among_the_living()
+        self._turns.lost[replica] = False
+        self._turns.share_among_the_living(self.gear)
         self._place_stranded(now_ns)
         self._touched.extend(self._spans[replica])
         self._start_on_touched(now_ns)
@@ -249,14 +262,12 @@ class Router:
     def missing_first_model(self) -> str | None:
         """The model at which arrivals begin, where none of its replicas lives."""
         model = self._first_model()
-        base = self.gear * self._replicas
-        living = any(self._shares[base + self._model_begin[model] : base + self._model_begin[model + 1]])
-        return None if living else self._tables.models[model]
+        return None if self._turns.lives(model, self.gear) else self._tables.models[model]
 
     def run_if_idle(self, replica: int, sample: Sample, reason: int, now_ns: int) -> bool:
         """Run a sample that is neither metered nor queued, where nothing runs or waits on the replica's devices."""
-        others = [other for device in self._spans[replica] for other in self._on_device[device]]
-        if self._lost[replica] or self._spans_busy_device(replica) or any(len(self._queues[r]) for r in others):
+        others = [other for device in self._spans[replica] for other in self._devices.on_device[device]]
+        if self._turns.lost[replica] or self._devices.any_busy(replica) or any(len(self._queues[r]) for r in others):
             return False
         self._run(replica, [sample], reason, now_ns)
         return True
@@ -284,7 +295,7 @@ class Router:
         )
 
     def _route(self, sample: Sample, model: int, now_ns: int) -> None:
-        replica = choose_replica(model, self._last, self._following, self._due, self._stride)
+        replica = self._turns.choose(model)
         if replica < 0:
             if not self._recovery.keep(sample, model, now_ns):
                 self._end(sample, now_ns)
@@ -292,6 +303,8 @@ class Router:
         self._queues[replica].add(sample, now_ns)
         self._queued += 1
         self._touched.extend(self._spans[replica])
+        if self._by_deadline is not None:
+            self._by_deadline.watch(replica, now_ns)
         self._write(now_ns, Decision.ROUTE, sample.sequence, replica, sample.stage)
 
     def _start_on_touched(self, now_ns: int) -> None:
@@ -304,42 +317,50 @@ class Router:
 
         One that spans busy devices is passed over, unless it starves: then the device is held free for it.
         """
-        if self._busy[device]:
+        if self._devices.busy[device]:
             return
-        self._wake_ns[device] = None
+        self._devices.wake_ns[device] = None
         if self._recovery.count and self._start_group(device, now_ns):
             return
         chosen, chosen_key, chosen_reason = -1, (0, 0, 0, 0), NOT_YET
-        for replica in self._on_device[device]:
+        for replica in self._devices.on_device[device]:
             queue = self._queues[replica]
+            if self._by_deadline is not None and len(queue):
+                self._by_deadline.shed(replica, now_ns)
             if not len(queue):
                 continue
             cell = self.gear * self._replicas + replica
             oldest_ns = queue.oldest().entered_ns
             reason = start_reason(len(queue), oldest_ns, now_ns, self._minimum[cell], self._longest_wait_ns[cell])
             if reason == NOT_YET:
-                self._wake_by(device, oldest_ns + self._longest_wait_ns[cell])
-                continue
+                start_ns = oldest_ns + self._longest_wait_ns[cell]
+                if self._by_deadline is not None:
+                    start_ns = self._by_deadline.start_by_ns(replica, start_ns, self._largest[cell])
+                if self._by_deadline is None or now_ns < start_ns:
+                    self._devices.wake_by(device, start_ns)
+                    continue
+                reason = DEADLINE
             starving = queue.is_starving(now_ns)
-            if not starving and self._spans_busy_device(replica):
+            if not starving and self._devices.any_busy(replica):
                 continue
             head = queue.head().request
             key = replica_key(starving, head.priority, head.order_deadline_ns, oldest_ns)
             if chosen < 0 or key < chosen_key:
                 chosen, chosen_key, chosen_reason = replica, key, reason
-        if chosen >= 0 and not self._spans_busy_device(chosen):
+        if chosen >= 0 and not self._devices.any_busy(chosen):
             self._start_batch(chosen, chosen_reason, now_ns)
 
     def _start_batch(self, replica: int, reason: int, now_ns: int) -> None:
         queue = self._queues[replica]
         size = batch_size(len(queue), self._largest[self.gear * self._replicas + replica])
-        self._queued -= size
-        self._run(replica, queue.take(size, now_ns), reason, now_ns)
+        by_deadline = self._by_deadline
+        batch = queue.take(size, now_ns) if by_deadline is None else by_deadline.fill(replica, size, now_ns)
+        self._queued -= len(batch)
+        self._run(replica, batch, reason, now_ns)
 
     def _run(self, replica: int, samples: list[Sample], reason: int, now_ns: int) -> None:
-        for device in self._spans[replica]:
-            self._busy[device] = True
-            self._wake_ns[device] = None
+        run_ns = 0 if self._by_deadline is None else self._by_deadline.run_ns[replica][len(samples)]
+        self._devices.hold(replica, now_ns + run_ns)
         self._running[replica], self._in_batch[replica] = samples, True
         self._started_ns[replica] = now_ns
         self._write(now_ns, Decision.START, replica, len(samples), reason)
@@ -350,28 +371,32 @@ class Router:
 
     def _shift(self, gear: int, now_ns: int) -> None:
         before, self.gear, self._eased_ticks = self.gear, gear, 0
-        self._share_turns()
+        self._turns.share(gear)
         self._write(now_ns, Decision.SHIFT, before, gear, 0)
         if self._shifted is not None:
             self._shifted(before, gear)
         self._place_stranded(now_ns)
         self._touched.clear()
-        for device in range(len(self._busy)):
+        for device in range(len(self._devices.busy)):
             self._start_on(device, now_ns)
-
-    def _wake_by(self, device: int, at_ns: int) -> None:
-        before = self._wake_ns[device]
-        self._wake_ns[device] = at_ns if before is None else min(before, at_ns)
-
-    def _spans_busy_device(self, replica: int) -> bool:
-        return any(self._busy[device] for device in self._spans[replica])
 
     def _longest_first_stage_queue(self) -> int:
         return max(len(self._queues[replica]) for replica in self._replicas_of(self._first_model()))
 
     def _first_model(self) -> int:
-        """The first stage of the gear in force."""
         return self._stage_models[self.gear * self._tables.most_stages]
+
+    # Steps for deadlines.
+
+    def _drop(self, sample: Sample, replica: int, ending: Ending, now_ns: int) -> None:
+        """End a sample that has left the replica's queue."""
+        self._queued -= 1
+        sample.queue_ns += now_ns - sample.entered_ns
+        if ending == Ending.DEGRADED:
+            self._write(now_ns, Decision.DEGRADE, sample.sequence, sample.model, self.gear)
+        else:
+            self._write(now_ns, Decision.DROP, sample.sequence, replica, ending)
+        self._answered(end_early(sample, ending))
 
     # Steps after a loss.
 
@@ -396,7 +421,7 @@ class Router:
         for sample in samples:
             sample.run_ns += now_ns - self._started_ns[replica]
         ended = self._recovery.keep_batch(replica, model, samples, now_ns)
-        if all(self._lost[other] for other in self._replicas_of(model)):
+        if all(self._turns.lost[other] for other in self._replicas_of(model)):
             ended += self._recovery.end_answered(model, now_ns)
         for sample in ended:
             self._end(sample, now_ns)
@@ -404,9 +429,13 @@ class Router:
 
     def _start_group(self, device: int, now_ns: int) -> bool:
         """Start a batch of samples that have lost their worker, where one waits for a replica of this device."""
-        for replica in self._on_device[device]:
+        for replica in self._devices.on_device[device]:
             model = self._model_of[replica]
-            if self._recovery.has_group(model) and not self._lost[replica] and not self._spans_busy_device(replica):
+            if (
+                self._recovery.has_group(model)
+                and not self._turns.lost[replica]
+                and not self._devices.any_busy(replica)
+            ):
                 self._run(replica, self._recovery.take_group(model), RETRY, now_ns)
                 return True
         return False
@@ -418,26 +447,6 @@ class Router:
 
     def _replicas_of(self, model: int) -> range:
         return range(self._model_begin[model], self._model_begin[model + 1])
-
-    def _share_among_the_living(self) -> None:
-        """Give lost replicas' shares to the others of their model, in proportion, or evenly where none has any."""
-        for gear in range(self._tables.gears):
-            base = gear * self._replicas
-            for model in range(self._models):
-                if self._stage_of[gear * self._models + model] < 0:
-                    continue
-                replicas = range(self._model_begin[model], self._model_begin[model + 1])
-                planned = [0 if self._lost[r] else self._planned_shares[base + r] for r in replicas]
-                weights = planned if any(planned) else [not self._lost[r] for r in replicas]
-                shares = whole_shares(weights) if any(weights) else [0] * len(weights)
-                self._shares[base + replicas.start : base + replicas.stop] = shares
-        self._share_turns()
-
-    def _share_turns(self) -> None:
-        """Route by the shares of the gear in force."""
-        base = self.gear * self._replicas
-        for model, (begin, end) in enumerate(pairwise(self._model_begin)):
-            carry_turns(self._shares, base, model, begin, end, self._last, self._following, self._due, self._stride)
 
     def _write(self, now_ns: int, kind: Decision, a: int, b: int, c: int) -> None:
         if self._log is not None:

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import NotReady, QueueFull, require
@@ -16,10 +16,11 @@ from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.admission import admits
 from gearshift.policies.load import METER_WINDOW_NS
-from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, Sample
+from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Late, Request, Sample
 from gearshift.runtime.adapting import Adapting
-from gearshift.runtime.answers import answer_of, rows_of
+from gearshift.runtime.answers import answer_of, judged, refusal_of, rows_of
 from gearshift.runtime.backends.base import Backend, Batch
+from gearshift.runtime.by_deadline import DeadlineRules
 from gearshift.runtime.fine_timer import FineTimer
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.router import Router
@@ -43,8 +44,8 @@ class Service:
 
     `most_waiting_requests` bounds the samples that wait in queues, `most_waiting_bytes` the bytes of all requests that
     are being read or are not answered yet.  A request without a deadline gets one `default_deadline_s` after its
-    arrival, if that is given; it does not count in the order of queues.  `recovery` decides what becomes of what lost
-    workers held.
+    arrival, if that is given; such a one neither orders queues nor decides anything.  `recovery` decides what becomes
+    of what lost workers held, `deadlines` what clients' deadlines do beside ordering queues.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Service:
         default_deadline_s: float | None = None,
         recovery: Recovery | None = None,
         adapting: Adapting | None = None,
+        deadlines: DeadlineRules | None = None,
         clock: Clock | None = None,
         metrics: Metrics | NoMetrics | None = None,
         journal: Journal | NoJournal | None = None,
@@ -69,9 +71,9 @@ class Service:
         self._clock = clock or WallClock()
         self._metrics = metrics or NoMetrics()
         self._journal = journal or NoJournal()
-        self.router = Router(
-            tables, start=self._start_batch, answered=self._answered, shifted=self._shifted, recovery=recovery
-        )
+        self._late: Late = "refuse" if deadlines is not None and deadlines.refuses else "answer"
+        told: Any = {"start": self._start_batch, "answered": self._answered, "shifted": self._shifted}
+        self.router = Router(tables, **told, recovery=recovery, deadlines=deadlines)
         self.adapting = adapting or Adapting(tables)
         self.adapting.tell(self._metrics.adapting)
         self._open: dict[int, _Open] = {}
@@ -214,6 +216,7 @@ class Service:
         *,
         priority: int = 0,
         deadline_ns: int = NO_DEADLINE_NS,
+        sent_ns: int | None = None,
         payload_bytes: int = 0,
         span: RequestSpan | None = None,
     ) -> Answer:
@@ -222,12 +225,14 @@ class Service:
         The outcome is `degraded` where a row should have gone on to a model of which no replica lives; where the
         operator wants such a request refused, `NotReady` is raised instead.
 
-        Priority 0 is the operator's default, and so is no deadline; `deadline_ns` is on the service's clock (`now_ns`).
-        Raises `NotReady` and `QueueFull`.  When the caller is cancelled, what still waits leaves its queue.
+        Priority 0 is the operator's default, and so is no deadline; `deadline_ns` and `sent_ns` are on the service's
+        clock (`now_ns`).  Raises `NotReady` and `QueueFull`, and `DeadlinePassed` where the deadline cannot be kept;
+        where late answers are wanted instead, the outcome is `late`.  When the caller is cancelled, what still waits
+        leaves its queue.
         """
         rows = len(next(iter(inputs.values())))
         self._admit(rows, payload_bytes)
-        opened = self._accept(inputs, rows, priority or self._default_priority, deadline_ns, payload_bytes)
+        opened = self._accept(inputs, rows, priority or self._default_priority, deadline_ns, payload_bytes, sent_ns)
         if span is not None:
             span.accepted(self._clock.now_ns())
             self._spans[opened.request.id] = span
@@ -240,7 +245,7 @@ class Service:
             self._abandon(opened)
             raise
         if answer.outcome == "refused":
-            raise NotReady(answer.reason)
+            raise refusal_of(answer)
         return answer
 
     def now_ns(self) -> int:
@@ -265,8 +270,12 @@ class Service:
         waiting = self.router.waiting + self._reading
         return QueueFull(f"{waiting} requests wait and {self._held_bytes} bytes are held already; try again later")
 
-    def _accept(self, inputs: Arrays, rows: int, priority: int, deadline_ns: int, payload_bytes: int) -> _Open:
+    def _accept(
+        self, inputs: Arrays, rows: int, priority: int, deadline_ns: int, payload_bytes: int, sent_ns: int | None
+    ) -> _Open:
         arrived_ns = self._clock.now_ns()
+        if sent_ns is not None:
+            self._metrics.deadlines.communication.observe((arrived_ns - sent_ns) / NS_PER_S)
         by_default = False
         if deadline_ns == NO_DEADLINE_NS and self._default_deadline_ns is not None:
             deadline_ns, by_default = arrived_ns + self._default_deadline_ns, True
@@ -275,6 +284,7 @@ class Service:
             operator=self._tables.operator,
             arrived_ns=arrived_ns,
             rows=rows,
+            sent_ns=sent_ns,
             deadline_ns=deadline_ns,
             deadline_is_default=by_default,
             priority=priority,
@@ -294,6 +304,11 @@ class Service:
             self.router.cancel(opened.samples, self._clock.now_ns())
             self._metrics.finished(self._tables.operator, "cancelled")
 
+    def _withdraw(self, opened: _Open) -> None:
+        """Take the other rows of a request that was refused out of their queues."""
+        self.router.cancel(opened.samples, self._clock.now_ns())
+        self._arm_wake()
+
     def _fail_open(self) -> None:
         for opened in list(self._open.values()):
             self.router.cancel(opened.samples, self._clock.now_ns())
@@ -305,11 +320,13 @@ class Service:
             if span is not None:
                 span.answered(answer)
             now_ns = self._clock.now_ns()
+            answer = judged(answer, opened.request, now_ns, self._late)
+            self._metrics.deadlines.settled(answer)
             if answer.outcome == "refused":
                 self._metrics.refused(self._tables.operator)
             else:
                 self._metrics.answered(self._tables.operator, answer, (now_ns - opened.request.arrived_ns) / NS_PER_S)
-            if now_ns > opened.request.deadline_ns and answer.outcome in ("answered", "degraded"):
+            if now_ns > opened.request.deadline_ns and answer.outcome in ("answered", "degraded", "late"):
                 self._metrics.late(self._tables.operator)
             if not opened.answer.done():
                 opened.answer.set_result(answer)
@@ -329,6 +346,7 @@ class Service:
         self._started_ns[replica] = self._clock.now_ns()
         model = self._tables.models[self._tables.replica_model[replica]]
         self._metrics.batch_started(model, len(samples), reason)
+        self._metrics.deadlines.started(samples, self._started_ns[replica])
         self._backend.run(Batch(next(self._batch_ids), replica, samples))
 
     def _answered(self, sample: Sample) -> None:
@@ -338,11 +356,13 @@ class Service:
             return
         self.adapting.answered(sample, self.router.gear)
         opened.missing -= 1
-        if opened.missing == 0 or sample.poisonous:
+        if opened.missing == 0 or sample.poisonous or sample.ending:
             self._settle(opened, answer_of(opened.samples, self._tables.models, self.router.gear))
         if sample.poisonous:
             self._journal.write("poisonous", request=sample.request.id, reason=sample.error)
             self.router.withdraw(opened.samples)
+        elif sample.ending and opened.missing:
+            asyncio.get_running_loop().call_soon(self._withdraw, opened)
 
     def _shifted(self, before: int, after: int) -> None:
         self._journal.write("shift", **shift_facts(self.router, before, after))

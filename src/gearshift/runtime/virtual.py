@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import ManualClock
-from gearshift.decisions import LogRow
+from gearshift.decisions import Ending, LogRow
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.load import METER_WINDOW_NS
-from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Request, Sample
+from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Late, Request, Sample
+from gearshift.runtime.by_deadline import DeadlineRules
 from gearshift.runtime.router import Router
 from gearshift.workload import Workload
 
@@ -19,15 +20,20 @@ NEVER_NS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class VirtualRun:
-    """The decision log, and when each sample (n,) was answered and by which model."""
+    """The decision log, and of each sample (n,) when it was answered, by which model, and how it ended."""
 
     log: list[LogRow]
     finished_ns: NDArray[np.int64]
     model: NDArray[np.int64]
+    ended: NDArray[np.int64]
 
 
 def run_virtually(
-    tables: PlanTables, run_ns: list[NDArray[np.int64]], certainty: NDArray[np.float64], workload: Workload
+    tables: PlanTables,
+    run_ns: list[NDArray[np.int64]],
+    certainty: NDArray[np.float64],
+    workload: Workload,
+    late: Late = "refuse",
 ) -> VirtualRun:
     """Serve `workload` with the real router; replica r holds its devices `run_ns[r][size]` for a batch.
 
@@ -38,6 +44,7 @@ def run_virtually(
     log: list[LogRow] = []
     finished_ns = np.full(len(workload), -1, dtype=np.int64)
     model = np.full(len(workload), -1, dtype=np.int64)
+    ended = np.zeros(len(workload), dtype=np.int64)
     ends: list[tuple[int, int, int, list[Sample]]] = []
     answered = 0
 
@@ -49,10 +56,15 @@ def run_virtually(
     def take_answer(sample: Sample) -> None:
         nonlocal answered
         answered += 1
+        if sample.error:
+            ended[sample.sequence] = sample.ending
+            return
+        ended[sample.sequence] = Ending.DEGRADED if sample.degraded_by else Ending.ANSWERED
         finished_ns[sample.sequence] = clock.now_ns()
         model[sample.sequence] = sample.model
 
-    router = Router(tables, start=start, answered=take_answer, log=log.append)
+    rules = None if workload.deadline_ns is None else DeadlineRules(tables, [row.tolist() for row in run_ns], late)
+    router = Router(tables, start=start, answered=take_answer, log=log.append, deadlines=rules)
     samples = _samples(workload, tables.operator)
     arrived, next_tick_ns = 0, METER_WINDOW_NS
     while answered < len(samples):
@@ -77,7 +89,7 @@ def run_virtually(
             arrived += rows
         else:
             router.wake(now_ns)
-    return VirtualRun(log=log, finished_ns=finished_ns, model=model)
+    return VirtualRun(log=log, finished_ns=finished_ns, model=model, ended=ended)
 
 
 def _rows_of_request(workload: Workload, first: int) -> int:

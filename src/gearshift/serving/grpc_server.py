@@ -20,6 +20,7 @@ from gearshift.runtime.service import Service
 from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.serving import v2
 from gearshift.serving.control import Control
+from gearshift.serving.deadline_headers import REQUEST_START, SLO_MS, SendingTimes, deadline_ns_of
 from gearshift.serving.exchange import REQUEST_ID, Exchange
 from gearshift.serving.grpc_tensors import encode_answer, parse_request
 from gearshift.serving.keys import Keys
@@ -65,6 +66,7 @@ class GrpcServer:
         metrics: Metrics | NoMetrics,
         keys: Keys | None,
         tracing: Tracing | None = None,
+        times: SendingTimes | None = None,
     ) -> None:
         self._control, self._operator = control, operator
         self._inputs, self._outputs = inputs, outputs
@@ -72,6 +74,7 @@ class GrpcServer:
         self._output_names = tuple(spec.name for spec in outputs)
         self._settings, self._limits, self._metrics, self._keys = settings, limits, metrics, keys
         self._tracing = tracing
+        self._times = times or SendingTimes()
         self._server: Any = None
 
     @property
@@ -151,10 +154,13 @@ class GrpcServer:
             self._check_model(message.model_name, message.model_version)
             exchange.offer(message.id)
             request = parse_request(message, self._specs, self._output_names, self._limits)
+        metadata = dict(context.invocation_metadata())
+        sent_ns = self._times.sent_ns(metadata.get(REQUEST_START), self._service.now_ns())
         answer = await self._control.infer(
             request.inputs,
             priority=request.priority,
-            deadline_ns=self._deadline_ns(context, request.timeout_us),
+            deadline_ns=self._deadline_ns(context.time_remaining(), sent_ns, request.timeout_us, metadata.get(SLO_MS)),
+            sent_ns=sent_ns,
             payload_bytes=len(data),
             span=exchange.span,
         )
@@ -162,15 +168,12 @@ class GrpcServer:
             raise RequestFailed(exchange.failed(answer.reason[:LONGEST_REASON]))
         return encode_answer(self._operator, request, answer)
 
-    def _deadline_ns(self, context: Any, timeout_us: int) -> int:
+    def _deadline_ns(self, remaining_s: float | None, sent_ns: int | None, timeout_us: int, slo_ms: str | None) -> int:
         """On the service's clock: the call's own deadline, else that of the parameters, else of metadata `x-slo-ms`."""
-        remaining_s: float | None = context.time_remaining()
         if remaining_s is not None:
             return min(NO_DEADLINE_NS, self._service.now_ns() + round(remaining_s * NS_PER_S))
-        slo_ms = dict(context.invocation_metadata()).get("x-slo-ms")
-        if timeout_us := timeout_us or (v2.timeout_us_of_slo(slo_ms) if slo_ms else 0):
-            return self._service.now_ns() + timeout_us * 1000
-        return NO_DEADLINE_NS
+        limit_us = timeout_us or (v2.timeout_us_of_slo(slo_ms) if slo_ms else 0)
+        return deadline_ns_of(sent_ns, self._service.now_ns(), limit_us)
 
     async def _infer_stream(self, requests: AsyncIterator[bytes], context: Any, exchange: Exchange) -> None:
         """Answer in the order of requests; an error is an answer too, and the stream goes on."""

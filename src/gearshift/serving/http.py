@@ -9,10 +9,9 @@ from gearshift.errors import GearshiftError, InvalidInput, NoAccess, NotReady, Q
 from gearshift.model import TensorSpec
 from gearshift.observability.metrics import CONTENT_TYPE, Metrics, NoMetrics
 from gearshift.observability.tracing import Tracing
-from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service import Service
 from gearshift.runtime.status import ServedPlan
-from gearshift.serving import compression, openapi, v2, v2_json
+from gearshift.serving import compression, deadline_headers, openapi, v2, v2_json
 from gearshift.serving import control as operators
 from gearshift.serving.connection import CONNECTION, Connection
 from gearshift.serving.exchange import REQUEST_ID, Exchange
@@ -30,9 +29,9 @@ CONTENT_LENGTH = b"content-length"
 CONTENT_ENCODING = b"content-encoding"
 INFERENCE_HEADER = b"inference-header-content-length"
 ACCEPT_ENCODING = b"accept-encoding"
-SLO_MS = b"x-slo-ms"
+SLO_MS, REQUEST_START = deadline_headers.SLO_MS.encode(), deadline_headers.REQUEST_START.encode()
 ID_HEADER = REQUEST_ID.encode()
-HEADERS_READ = frozenset({CONTENT_LENGTH, CONTENT_ENCODING, ACCEPT_ENCODING, INFERENCE_HEADER, SLO_MS})
+HEADERS_READ = frozenset({CONTENT_LENGTH, CONTENT_ENCODING, ACCEPT_ENCODING, INFERENCE_HEADER, SLO_MS, REQUEST_START})
 LOADING = re.compile("/v2/repository/models/[^/]+/(load|unload)")
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/v2/health/live", "/v2/health/ready"})
 """Those that ask for no key."""
@@ -64,9 +63,11 @@ class Application:
         tracing: Tracing | None = None,
         control: operators.Control | None = None,
         swaps: Swaps | None = None,
+        times: deadline_headers.SendingTimes | None = None,
     ) -> None:
         self._control = control or operators.Control(service, ServedPlan(path="", sha256=""))
         self._operator, self._swaps = operator, swaps
+        self._times = times or deadline_headers.SendingTimes()
         self._inputs = {spec.name: spec for spec in inputs}
         self._output_names = tuple(spec.name for spec in outputs)
         self._largest_body_bytes = largest_body_bytes
@@ -198,6 +199,8 @@ class Application:
         head = {name: value for name, value in scope["headers"] if name in HEADERS_READ}
         length = self._body_length(head)
         slo_us = v2.timeout_us_of_slo(head[SLO_MS].decode("latin-1")) if SLO_MS in head else 0
+        start = head[REQUEST_START].decode("latin-1") if REQUEST_START in head else None
+        sent_ns = self._times.sent_ns(start, self._service.now_ns())
         with self._service.reading(length or 0) as hold:
             body = await _read_body(receive, self._largest_body_bytes, hold if length is None else None)
             if CONTENT_ENCODING in head:
@@ -206,9 +209,6 @@ class Application:
         header_bytes = _header_bytes(head[INFERENCE_HEADER]) if INFERENCE_HEADER in head else None
         request = v2_json.parse_request(body, self._inputs, self._output_names, header_bytes, self._limits)
         exchange.offer(request.id)
-        deadline_ns = NO_DEADLINE_NS
-        if timeout_us := request.timeout_us or slo_us:
-            deadline_ns = self._service.now_ns() + timeout_us * 1000
         connection: Connection | None = scope.get(CONNECTION)
         if connection is not None:
             connection.on_gone = asyncio.current_task()
@@ -216,7 +216,10 @@ class Application:
             answer = await self._control.infer(
                 request.inputs,
                 priority=request.priority,
-                deadline_ns=deadline_ns,
+                deadline_ns=deadline_headers.deadline_ns_of(
+                    sent_ns, self._service.now_ns(), request.timeout_us or slo_us
+                ),
+                sent_ns=sent_ns,
                 payload_bytes=len(body),
                 span=exchange.span,
             )

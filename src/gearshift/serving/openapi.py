@@ -148,8 +148,9 @@ class HowAnswered(msgspec.Struct):
     gear: int
     queue_s: float
     run_s: float
-    outcome: Literal["answered", "degraded"]
+    outcome: Literal["answered", "degraded", "late"]
     reason: str | UnsetType = UNSET
+    remaining_s: float | UnsetType = UNSET
 
 
 class InferAnswer(msgspec.Struct):
@@ -304,6 +305,7 @@ def _infer() -> Schema:
             "summary": "Inference",
             "parameters": [
                 _header("x-slo-ms", "A deadline in milliseconds, where the body has no timeout.", SLO),
+                _header("x-request-start", "When it was sent: `t=` and Unix time in s, ms or us.", {"type": "string"}),
                 _header("inference-header-content-length", "How much of the body is JSON.", BYTES),
                 _header("content-encoding", "How the body is compressed.", ENCODINGS),
                 _header("accept-encoding", "How a large answer may be compressed.", {"type": "string"}),
@@ -322,6 +324,7 @@ def _infer() -> Schema:
                 "431": {"description": "The head is too large"},
                 "500": _response("A row has failed, or a fault of the server", Error),
                 "503": _response("Starting, ending, or without a worker", Error, headers=RETRY_AFTER),
+                "504": _response("The deadline cannot be kept; the text begins with why", Error),
             },
         }
     }

@@ -12,6 +12,7 @@ from gearshift.errors import require
 from gearshift.result import ServingResult, latency_summary, summarise
 from gearshift.serving.event_loop import allow_much_load, loop_factory
 from gearshift.serving.replay_result import (
+    DEGRADED,
     FAILED,
     REFUSED,
     Replay,
@@ -139,6 +140,7 @@ def _result(
         quality=log.quality[answered],
         requests=len(log),
         refused=int(np.count_nonzero(log.outcome == REFUSED)),
+        degraded=int(np.count_nonzero(log.outcome == DEGRADED)),
         latency_objective_s=slo_s,
         duration_s=duration_s,
         devices=devices,

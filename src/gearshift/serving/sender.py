@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S, Clock
 from gearshift.errors import InvalidInput, NoAnswer
 from gearshift.runtime.fine_timer import FineSleeper
+from gearshift.serving.deadline_headers import refused_before_it_ran
 from gearshift.serving.replay_result import ANSWERED, DEGRADED, LATE, REFUSED, UNKNOWN, Effort, RequestLog
 from gearshift.serving.sources import Label, quality_of
 from gearshift.serving.stamp import stamped
@@ -108,7 +109,7 @@ class _Run:
         self._log.status[i] = status = reply.status
         if status == 200:
             self._note_answer(i, record, reply)
-        elif status in (429, 503):
+        elif status in (429, 503) or (status == 504 and refused_before_it_ran(reply.text)):
             self._log.outcome[i] = REFUSED
         elif status == 504:
             self._log.outcome[i] = LATE

@@ -25,6 +25,7 @@ from gearshift.runtime.backends.local import available_cores
 from gearshift.runtime.service import Service
 from gearshift.serving.connection import connection_class
 from gearshift.serving.control import Control
+from gearshift.serving.deadline_headers import SendingTimes
 from gearshift.serving.http import Application
 from gearshift.serving.keys import Keys, read_keys
 from gearshift.serving.open_files import allow_many_connections
@@ -181,6 +182,7 @@ class ServerProcess:
                 swap=self._swaps.swap if settings.replan == "swap" else None,
             )
         )
+        times = SendingTimes(settings.trust_clock_s, metrics.deadlines)
         application = Application(
             self._service,
             task.tables.operator,
@@ -193,10 +195,11 @@ class ServerProcess:
             tracing=tracing,
             control=control,
             swaps=self._swaps,
+            times=times,
         )
         self._http = http_server(application, settings)
         self._grpc = (
-            None if settings.grpc_port is None else grpc_server(control, task, settings, metrics, keys, tracing)
+            None if settings.grpc_port is None else grpc_server(control, task, settings, metrics, keys, tracing, times)
         )
         self._grpc_port = 0
         self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
@@ -306,6 +309,7 @@ def grpc_server(
     metrics: Metrics,
     keys: Keys | None,
     tracing: Tracing | None = None,
+    times: SendingTimes | None = None,
 ) -> "GrpcServer":
     """The gRPC server, not started; raises `InvalidInput` where grpcio is missing."""
     load_extra("grpc", extra="grpc", where="--grpc-port")
@@ -321,6 +325,7 @@ def grpc_server(
         metrics=metrics,
         keys=keys,
         tracing=tracing,
+        times=times,
     )
 
 

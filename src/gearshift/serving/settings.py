@@ -6,6 +6,8 @@ import msgspec
 
 from gearshift.errors import require
 from gearshift.observability.logs import Form, Level
+from gearshift.request import Late
+from gearshift.serving.deadline_headers import DEFAULT_TRUST_S
 
 LostStage = Literal["degrade", "refuse"]
 Replan = Literal["off", "offer", "swap"]
@@ -69,6 +71,13 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         float, _help("The share of early answers that the strongest model is also asked, when there is slack.")
     ] = 0.01
     audit_seed: Annotated[int, _help("Seed of the choice of answers that are audited.")] = 0
+    late: Annotated[
+        Late,
+        _help("What becomes of a request that cannot be answered by its client's deadline: a late answer, or 504."),
+    ] = "refuse"
+    trust_clock_s: Annotated[
+        float, _help("How far x-request-start may be from this machine's clock to count, in seconds; 0: never.")
+    ] = DEFAULT_TRUST_S
 
     log_level: Annotated[Level, _help("The least urgent messages that are logged; debug has a line per request.")] = (
         "info"
@@ -127,6 +136,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             f"replan is {self.replan!r}, but there is no folder for the plan that is made",
             remedy="give --plans",
         )
+        require(self.late in get_args(Late), f"late is {self.late!r}", remedy="use answer or refuse")
+        require(0 <= self.trust_clock_s <= 86_400, f"trust_clock_s is {self.trust_clock_s}, needs 0 to 86400")
         require(0.01 <= self.probe_s <= 86_400, f"probe_s is {self.probe_s}, needs 0.01 to 86400")
         require(
             (self.tls_certificate is None) == (self.tls_key is None),

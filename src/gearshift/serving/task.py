@@ -25,6 +25,7 @@ from gearshift.runtime.audit import make_audit
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.backends.local import LocalBackend, assign_cores, router_cores
+from gearshift.runtime.by_deadline import DeadlineRules
 from gearshift.runtime.load_drift import window_of
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import Service
@@ -187,6 +188,7 @@ def make_service(
         default_deadline_s=operator.objective.latency_s,
         recovery=task.make_recovery(settings),
         adapting=task.make_adapting(settings, journal, drifts),
+        deadlines=DeadlineRules(task.tables, task.run_ns, settings.late),
         clock=clock,
         metrics=metrics,
         journal=journal,

@@ -191,7 +191,7 @@ def answered_arrays(request: InferRequest, answer: Answer) -> Arrays:
 
 
 def answer_parameters(answer: Answer) -> dict[str, Any]:
-    """How the answer was made; `reason` only where it is degraded."""
+    """How the answer was made; `reason` only where it is degraded, `remaining_s` where the client gave a deadline."""
     parameters: dict[str, Any] = {
         "gear": answer.gear,
         "queue_s": answer.queue_s,
@@ -200,6 +200,8 @@ def answer_parameters(answer: Answer) -> dict[str, Any]:
     }
     if answer.outcome == "degraded":
         parameters["reason"] = answer.reason
+    if answer.remaining_s is not None:
+        parameters["remaining_s"] = answer.remaining_s
     return parameters
 
 

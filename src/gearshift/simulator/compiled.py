@@ -29,6 +29,11 @@ def inlined(function: F) -> F:
     return numba.njit(forceinline=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
 
 
+def apart(function: F) -> F:
+    """`function` compiled once and called, for what runs seldom: the code around it stays small."""
+    return numba.njit(**_OPTIONS)(function)  # type: ignore[no-any-return]
+
+
 def compiled(function: F) -> F:
     """`function` compiled at its first call, or loaded from the cache."""
     settings: Any = numba.config

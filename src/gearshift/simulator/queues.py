@@ -118,9 +118,7 @@ def _take_by_urgency_plain(q: Queues, replica: int, count: int, now_ns: int, sta
     chain_first = NONE
     chain_last = NONE
     for _ in range(count):
-        oldest = q.first[replica]
-        starving = is_starving(q.entered_ns[oldest], now_ns, starvation_ns)
-        sample = oldest if starving else q.root[replica]
+        sample = next_out(q, replica, now_ns, starvation_ns)
         _unlink(q, replica, sample)
         _delete(q, replica, sample)
         if chain_last == NONE:
@@ -130,6 +128,21 @@ def _take_by_urgency_plain(q: Queues, replica: int, count: int, now_ns: int, sta
         chain_last = sample
         q.next[sample] = NONE
     return chain_first
+
+
+@inlined
+def remove(q: Queues, replica: int, sample: int) -> None:
+    """Take `sample` out of the replica's queue, which is kept by urgency."""
+    q.length[replica] -= 1
+    _unlink(q, replica, sample)
+    _delete(q, replica, sample)
+
+
+@inlined
+def next_out(q: Queues, replica: int, now_ns: int, starvation_ns: int) -> Any:
+    """Of a queue that is kept by urgency, the sample that goes next: the oldest where it starves, else the head."""
+    oldest = q.first[replica]
+    return oldest if is_starving(q.entered_ns[oldest], now_ns, starvation_ns) else q.root[replica]
 
 
 @inlined

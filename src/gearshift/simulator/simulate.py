@@ -1,22 +1,37 @@
 """Simulating a gear plan on a workload: the compiled kernel between plain data."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
-from gearshift.decisions import LogRow
+from gearshift.decisions import Ending, LogRow
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.run_times import run_times_ns
+from gearshift.profiles.run_times import fastest_ns, run_times_ns
+from gearshift.request import Late
 from gearshift.result import ServingResult, summarise
 from gearshift.simulator import kernel
 from gearshift.simulator.load_scaling import make_scaling
 from gearshift.simulator.queues import NONE, make_queues
+from gearshift.simulator.state import (
+    BLOCK,
+    LOGGED,
+    NEVER_NS,
+    NEXT_END_NS,
+    NEXT_WAKE_NS,
+    NUMBERS,
+    SHIFTS,
+    Outcome,
+    Plan,
+    Settings,
+    State,
+)
 from gearshift.workload import Workload
 
 UNBOUNDED = 1 << 62
@@ -26,9 +41,10 @@ UNBOUNDED = 1 << 62
 class Simulation:
     """What became of each sample (n,): `finished_ns` (-1: refused), the `model` that answered, the `gear` in force.
 
-    `busy_s` (devices,); `batches` (replicas, sizes) how often each ran; `arrived_in_gear` (gears,) samples;
-    `shifts` (k, 2) of nanoseconds and the gear from then on; `log` of decisions, when asked for; `front_end_s` is part
-    of every latency, and so is `communication_s` (n,), where samples came over a network.
+    How a sample `ended` is an `Ending`.  `busy_s` (devices,); `batches` (replicas, sizes) how often each ran;
+    `arrived_in_gear` (gears,) samples; `shifts` (k, 2) of nanoseconds and the gear from then on; `log` of decisions,
+    when asked for; `front_end_s` is part of every latency, and so is
+    `communication_s` (n,), where samples came over a network.
     """
 
     tables: PlanTables
@@ -36,6 +52,7 @@ class Simulation:
     finished_ns: NDArray[np.int64]
     model: NDArray[np.int8]
     gear: NDArray[np.int16]
+    ended: NDArray[np.int8]
     busy_s: NDArray[np.float64]
     batches: NDArray[np.int64]
     arrived_in_gear: NDArray[np.int64]
@@ -51,9 +68,25 @@ class Simulation:
         if self.communication_s is not None:
             seconds += self.communication_s
         seconds[self.finished_ns < 0] = np.nan
+        return self._of_requests(seconds)
+
+    def limit_s(self, latency_objective_s: float | None) -> float | NDArray[np.float64] | None:
+        """The latency by which a request is in time: by its own deadline (per request), else by the objective.
+
+        The front end's time is not part of a deadline: it is kept where the router has the answer by then.
+        """
+        deadline_ns = self.workload.deadline_ns
+        if deadline_ns is None:
+            return latency_objective_s
+        given_s = (deadline_ns - self.workload.arrivals_ns) / NS_PER_S + self.front_end_s
+        objective_s = np.inf if latency_objective_s is None else latency_objective_s
+        return self._of_requests(np.where(deadline_ns < UNBOUNDED, given_s, objective_s))
+
+    def _of_requests(self, of_samples: NDArray[Any]) -> NDArray[Any]:
+        """The largest of each request's samples."""
         if self.workload.continues is None:
-            return seconds
-        return np.asarray(np.maximum.reduceat(seconds, np.flatnonzero(~self.workload.continues)))
+            return of_samples
+        return np.asarray(np.maximum.reduceat(of_samples, np.flatnonzero(~self.workload.continues)))
 
     @property
     def duration_s(self) -> float:
@@ -69,14 +102,16 @@ class Simulation:
 
     def result(self, profile: Profile, *, latency_objective_s: float | None) -> ServingResult:
         """The figures of this run."""
-        latency_s = self.latency_s
+        latency_s, limit_s = self.latency_s, self.limit_s(latency_objective_s)
         answered = ~np.isnan(latency_s)
+        degraded = self._of_requests(self.ended == Ending.DEGRADED) & answered
         return summarise(
             latency_s=latency_s[answered],
             quality=self.quality(profile),
             requests=len(latency_s),
             refused=int(np.count_nonzero(~answered)),
-            latency_objective_s=latency_objective_s,
+            degraded=int(np.count_nonzero(degraded)),
+            latency_objective_s=limit_s[answered] if isinstance(limit_s, np.ndarray) else limit_s,
             duration_s=self.workload.duration_s,
             devices=len(self.tables.device_ids),
             utilisation={
@@ -93,11 +128,13 @@ def simulate(
     workload: Workload,
     *,
     most_waiting: int = UNBOUNDED,
+    late: Late = "refuse",
     log_rows: int = 0,
 ) -> Simulation:
     """Serve `workload` by `plan` in virtual time.  Keeps no state from an earlier run.
 
-    `most_waiting` bounds queued samples as the server's admission does; `log_rows` is how many decisions to keep.
+    `most_waiting` bounds queued samples as the server's admission does.  `late` says whether samples without an answer
+    that would miss their deadlines are refused, or answered late; `log_rows` is how many decisions to keep.
     """
     tables = plan_tables(plan, only_operator(plan))
     certainty = np.ascontiguousarray(profile.predictions.certainty[profile.predictions.rows(tables.models)])
@@ -108,6 +145,7 @@ def simulate(
         workload,
         front_end_s=profile.front_end_s,
         most_waiting=most_waiting,
+        late=late,
         log_rows=log_rows,
     )
 
@@ -120,9 +158,14 @@ def simulate_tables(
     *,
     front_end_s: float = 0.0,
     most_waiting: int = UNBOUNDED,
+    late: Late = "refuse",
+    by_arrival: bool = False,
     log_rows: int = 0,
 ) -> Simulation:
-    """As `simulate`, with the plan already resolved; `certainty` is (models, records) in the order of the tables."""
+    """As `simulate`, with the plan already resolved; `certainty` is (models, records) in the order of the tables.
+
+    With `by_arrival` queues are in order of arrival, whatever the deadlines, which else decide as they do.
+    """
     records = certainty.shape[1]
     require(
         int(workload.record.max()) < records,
@@ -137,13 +180,18 @@ def simulate_tables(
         deadline_ns = np.full(n, UNBOUNDED) if deadline_ns is None else deadline_ns
         priority = np.zeros(n, dtype=np.int64) if priority is None else priority
     queues = make_queues(
-        n, replicas, empty if priority is None else priority, empty if deadline_ns is None else deadline_ns, by_urgency
+        n,
+        replicas,
+        empty if priority is None else priority,
+        np.full(n, UNBOUNDED) if by_arrival else empty if deadline_ns is None else deadline_ns,
+        by_urgency,
     )
-    plan = kernel.Plan(
-        **{name: getattr(tables, name) for name in kernel.Plan._fields if name != "run_ns"},
+    plan = Plan(
+        **{name: getattr(tables, name) for name in Plan._fields if hasattr(tables, name)},
         run_ns=np.ascontiguousarray(run_ns),
+        fastest_ns=fastest_ns(tables, run_ns),
     )
-    settings = kernel.Settings(
+    settings = Settings(
         replicas=replicas,
         models=len(tables.models),
         devices=devices,
@@ -153,17 +201,19 @@ def simulate_tables(
         upshift_margin=tables.upshift_margin,
         starvation_ns=tables.starvation_ns,
         most_waiting=most_waiting,
+        by_deadline=None if workload.deadline_ns is None else True,
+        refuses=late == "refuse",
     )
-    blocks = -(-devices // kernel.BLOCK)
-    numbers = np.zeros(kernel.NUMBERS, dtype=np.int64)
-    numbers[kernel.NEXT_END_NS] = numbers[kernel.NEXT_WAKE_NS] = kernel.NEVER_NS
-    state = kernel.State(
+    blocks = -(-devices // BLOCK)
+    numbers = np.zeros(NUMBERS, dtype=np.int64)
+    numbers[NEXT_END_NS] = numbers[NEXT_WAKE_NS] = NEVER_NS
+    state = State(
         numbers=numbers,
         busy=np.zeros(devices, dtype=np.int8),
-        ends_ns=np.full(blocks * kernel.BLOCK, kernel.NEVER_NS),
-        block_ends_ns=np.full(blocks, kernel.NEVER_NS),
+        ends_ns=np.full(blocks * BLOCK, NEVER_NS),
+        block_ends_ns=np.full(blocks, NEVER_NS),
         ending=np.full(devices, NONE),
-        wakes_ns=np.full(devices, kernel.NEVER_NS),
+        wakes_ns=np.full(devices, NEVER_NS),
         batch=np.full(replicas, NONE),
         batch_length=np.zeros(replicas, dtype=np.int64),
         last=np.full(len(tables.models), NONE),
@@ -174,12 +224,16 @@ def simulate_tables(
         touched=np.zeros(devices, dtype=np.int64),
         is_touched=np.zeros(devices, dtype=np.int8),
         kept_ns=np.zeros(METER_KEEPS_ARRIVALS, dtype=np.int64),
+        deadline_ns=empty if deadline_ns is None else deadline_ns,
+        gives_up_ns=np.full(replicas, NEVER_NS),
+        free_ns=np.zeros(devices, dtype=np.int64),
     )
     most_shifts = int(workload.duration_s * 10) * 2 + 1000
-    out = kernel.Outcome(
+    out = Outcome(
         finished_ns=np.full(n, -1, dtype=np.int64),
         model=np.full(n, -1, dtype=np.int8),
         gear=np.full(n, -1, dtype=np.int16),
+        ended=np.zeros(n, dtype=np.int8),
         busy_ns=np.zeros(devices, dtype=np.int64),
         batches=np.zeros(run_ns.shape, dtype=np.int64),
         arrived_in_gear=np.zeros(tables.gears, dtype=np.int64),
@@ -191,17 +245,18 @@ def simulate_tables(
     kernel.run(
         plan, settings, state, queues, scaling, out, arrivals_ns, continues, workload.record, np.asarray(certainty)
     )
-    kept = min(int(numbers[kernel.LOGGED]), log_rows)
+    kept = min(int(numbers[LOGGED]), log_rows)
     return Simulation(
         tables=tables,
         workload=workload,
         finished_ns=out.finished_ns,
         model=out.model,
         gear=out.gear,
+        ended=out.ended,
         busy_s=out.busy_ns / NS_PER_S,
         batches=out.batches,
         arrived_in_gear=out.arrived_in_gear,
-        shifts=out.shifts[: numbers[kernel.SHIFTS]],
+        shifts=out.shifts[: numbers[SHIFTS]],
         log=[tuple(row) for row in out.log[:kept].tolist()],
         front_end_s=front_end_s,
     )

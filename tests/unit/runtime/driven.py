@@ -5,6 +5,7 @@ from typing import Any
 from gearshift.gear import GearPlan
 from gearshift.plan_tables import PlanTables, plan_tables
 from gearshift.request import Request, Sample
+from gearshift.runtime.by_deadline import DeadlineRules
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.router import Router
 from tests.conformance.plans import MS
@@ -13,12 +14,16 @@ from tests.conformance.plans import MS
 class Driven:
     """The router of a plan, whose batches run until they are finished; times are milliseconds."""
 
-    def __init__(self, plan: GearPlan, recovery: Recovery | None = None) -> None:
+    def __init__(
+        self, plan: GearPlan, recovery: Recovery | None = None, deadlines: DeadlineRules | None = None
+    ) -> None:
         self.tables: PlanTables = plan_tables(plan, "task")
         self.started: list[tuple[str, list[int]]] = []
         self.answered: list[int] = []
         self.running: dict[str, list[Sample]] = {}
-        self.router = Router(self.tables, start=self._start, answered=self._take, recovery=recovery)
+        self.router = Router(
+            self.tables, start=self._start, answered=self._take, recovery=recovery, deadlines=deadlines
+        )
 
     def _start(self, replica: int, samples: list[Sample], reason: int) -> None:
         name = self.tables.replica_ids[replica]

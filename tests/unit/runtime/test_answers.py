@@ -1,7 +1,45 @@
-import numpy as np
+from typing import Any
 
-from gearshift.request import Request, Sample
-from gearshift.runtime.answers import answer_of
+import numpy as np
+import pytest
+
+from gearshift.errors import DeadlinePassed, NotReady
+from gearshift.request import Answer, Late, Outcome, Request, RowFacts, Sample
+from gearshift.runtime.answers import answer_of, judged, refusal_of
+
+FACTS = RowFacts(model="a", stage=0, certainty=1.0)
+
+
+def judge(now_ns: int, *, late: Late = "refuse", outcome: Outcome = "answered", **request: Any) -> Answer:
+    asked = Request(id=1, operator="task", arrived_ns=0, **({"deadline_ns": 1000} | request))
+    return judged(Answer(outcome=outcome, rows=(FACTS,), outputs={}), asked, now_ns, late)
+
+
+def test_an_answer_at_its_deadline_is_in_time_and_says_what_was_left() -> None:
+    assert (judge(1000).outcome, judge(1000).remaining_s) == ("answered", 0.0)
+    assert judge(400).remaining_s == 600e-9
+
+
+@pytest.mark.parametrize("outcome", ["answered", "degraded"])
+def test_an_answer_after_its_deadline_is_refused_as_execution_or_given_as_late(outcome: Outcome) -> None:
+    refused = judge(1001, outcome=outcome)
+    assert (refused.outcome, refused.reason, refused.rows, refused.outputs) == ("refused", "execution", (), None)
+    assert isinstance(refusal_of(refused), DeadlinePassed)
+    assert str(refusal_of(refused)).startswith("execution: ")
+    late = judge(1001, outcome=outcome, late="answer")
+    assert (late.outcome, late.rows, late.outputs) == ("late", (FACTS,), {})
+
+
+def test_a_failure_after_the_deadline_stays_one() -> None:
+    assert judge(1001, outcome="failed").outcome == "failed"
+
+
+def test_the_operators_own_deadline_judges_nothing() -> None:
+    assert judge(1001, deadline_is_default=True) == judge(0, deadline_is_default=True)
+
+
+def test_any_other_refusal_says_to_try_again() -> None:
+    assert isinstance(refusal_of(Answer(outcome="refused", reason="no worker")), NotReady)
 
 
 def test_an_answer_tells_of_each_row_which_model_it_was_and_where_the_row_left_it():

@@ -157,6 +157,18 @@ def test_statuses_without_an_answer_count_as_late(status: int, outcome: str) -> 
     assert np.isnan(run.log.quality[1])
 
 
+def test_a_deadline_that_could_not_be_kept_is_a_refusal_unless_the_request_ran() -> None:
+    texts = {1: "infeasible: it could not", 2: "expired_in_queue: its deadline", 3: "execution: its deadline"}
+
+    async def handler(request: web.Request) -> web.Response:
+        sample = await sample_of(request)
+        return web.json_response({"error": texts[sample]}, status=504) if sample in texts else answer(3)
+
+    run = replayed(handler, workload([0, 5, 10, 15], [0, 1, 2, 3]), slo_s=10.0)
+    assert outcomes(run) == ["answered", "refused", "refused", "late"]
+    assert (run.result.share_late, run.result.share_refused) == (0.75, 0.5)
+
+
 def test_a_broken_connection_and_an_answer_that_never_comes_are_failures() -> None:
     async def handler(request: web.Request) -> web.Response:
         if await sample_of(request) == 0:

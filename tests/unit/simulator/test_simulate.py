@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gearshift.cascade import Cascade
-from gearshift.decisions import Decision
+from gearshift.decisions import Decision, Ending
 from gearshift.errors import InvalidInput
 from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
 from gearshift.hardware import Device, Hardware
@@ -15,6 +15,7 @@ from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
 from gearshift.plan_tables import plan_tables
 from gearshift.profiles.run_times import run_times_ns
+from gearshift.request import Late
 from gearshift.result import percentile
 from gearshift.simulator.simulate import UNBOUNDED, Simulation, simulate, simulate_tables
 from gearshift.workload import Workload
@@ -167,13 +168,15 @@ def test_what_waits_never_exceeds_the_bound_unless_one_request_found_nothing_wai
     got = run_case(case, log_rows=3000, most_waiting=most)
     starts = np.flatnonzero(~case.workload.continues) if case.workload.continues is not None else None
     largest = 1 if starts is None else int(np.diff([*starts, len(case.workload)]).max())
-    waiting = highest = 0
-    for _, kind, _, b, c in got.log:
-        if kind == Decision.START:
-            waiting -= b
+    waiting, highest = set[int](), 0
+    for _, kind, a, b, c in got.log:
+        if kind in (Decision.DROP, Decision.DEGRADE):
+            waiting.discard(a)
+        if kind == Decision.TAKE:
+            waiting.remove(b)
         if kind == Decision.ROUTE:
-            waiting += 1
-            highest = max(highest, waiting if c == 0 else 0)  # only arrivals are refused
+            waiting.add(a)
+            highest = max(highest, len(waiting) if c == 0 else 0)  # only arrivals are refused
     assert highest <= max(most, largest)
 
 
@@ -182,11 +185,23 @@ def test_what_waits_never_exceeds_the_bound_unless_one_request_found_nothing_wai
 
 @RANDOM
 @given(cases())
-def test_every_sample_is_answered_exactly_once_after_it_arrived(case: Case) -> None:
+def test_every_sample_ends_exactly_once_and_is_answered_after_it_arrived(case: Case) -> None:
     got = run_case(case, log_rows=5000)
-    answered = [row[2] for row in got.log if row[1] == Decision.ANSWER]
-    assert sorted(answered) == list(range(len(case.workload)))
-    assert (got.finished_ns > case.workload.arrivals_ns).all()
+    ends = (Decision.ANSWER, Decision.DEGRADE, Decision.DROP, Decision.REFUSE)
+    assert sorted(row[2] for row in got.log if row[1] in ends) == list(range(len(case.workload)))
+    answered = got.ended <= Ending.DEGRADED
+    assert (got.finished_ns[answered] > case.workload.arrivals_ns[answered]).all()
+    assert (got.finished_ns[~answered] == -1).all()
+    assert answered.all() or case.workload.deadline_ns is not None
+
+
+@RANDOM
+@given(cases())
+def test_what_runs_to_its_end_keeps_its_deadline(case: Case) -> None:
+    got, deadline_ns = run_case(case), case.workload.deadline_ns
+    if deadline_ns is not None:
+        ran = got.ended == Ending.ANSWERED
+        assert (got.finished_ns[ran] <= deadline_ns[ran]).all()
 
 
 @RANDOM
@@ -330,3 +345,53 @@ def named_plan(*, largest: int) -> GearPlan:
         profile=source,
         trace=source,
     )
+
+
+# Deadlines ------------------------------------------------------------------------------------------------------------
+
+
+def with_deadlines(deadlines_ms: Sequence[float], *, late: Late = "refuse", by_arrival: bool = False) -> Simulation:
+    """Samples arrive together for a on d0, one at a time; a takes 10 ms, and b on d1 20 for those of odd number."""
+    n = len(deadlines_ms)
+    plan = small_plan(PLACED, small_gear(PLACED, "a b", (0.5,), largest=1))
+    workload = small_workload([0.0] * n, deadline_ns=(np.array(deadlines_ms) * MS).astype(np.int64))
+    sure = np.stack([np.arange(n) % 2 == 0, np.ones(n)]).astype(np.float64)
+    run_ns = np.array([[0, 10], [0, 20]]) * MS
+    return simulate_tables(
+        plan_tables(plan, "task"), run_ns, sure, workload, late=late, by_arrival=by_arrival, log_rows=1000
+    )
+
+
+def test_what_would_miss_its_deadline_is_refused_or_degraded_and_counts_so() -> None:
+    run = with_deadlines([10, 30, 25, 60])
+    # by deadline a runs 0 until 10, 2 until 20, 1 until 30 with no time left for b, 3 until 40, and b 3 until 60
+    assert run.ended.tolist() == [Ending.ANSWERED, Ending.DEGRADED, Ending.ANSWERED, Ending.ANSWERED]
+    assert run.finished_ns.tolist() == [10 * MS, 30 * MS, 20 * MS, 60 * MS]
+
+
+def test_a_refused_sample_is_late_whatever_the_objective() -> None:
+    run = with_deadlines([10, 15, 20, 61])  # no time for 1
+    assert run.ended.tolist() == [Ending.ANSWERED, Ending.INFEASIBLE, Ending.ANSWERED, Ending.ANSWERED]
+    assert run.limit_s(None) == pytest.approx([0.010, 0.015, 0.020, 0.061])
+
+
+def test_lateness_goes_by_deadlines_and_degraded_answers_are_counted() -> None:
+    profile = synthetic_profile(models=2, samples=20, fastest_s=0.010)  # a batch of one takes 10.1 ms, m1 30.1
+    workload = small_workload([0, 0, 500], deadline_ns=[12 * MS, 12 * MS, 530 * MS])
+    run = simulate(named_plan(largest=1), profile, workload)
+    figures = run.result(profile, latency_objective_s=0.001)
+    assert sorted(run.ended.tolist()) == [Ending.ANSWERED, Ending.DEGRADED, Ending.INFEASIBLE]
+    assert figures.share_refused == figures.share_degraded == pytest.approx(1 / 3)
+    assert figures.share_late == pytest.approx(1 / 3)
+
+
+def test_late_answers_are_given_where_they_are_wanted() -> None:
+    run = with_deadlines([10, 15, 20, 61], late="answer")
+    assert (run.finished_ns >= 0).all()
+    assert run.finished_ns[1] == 20 * MS
+
+
+def test_queues_may_be_in_order_of_arrival_while_deadlines_decide() -> None:
+    run = with_deadlines([60, 60, 20, 60], by_arrival=True)
+    assert run.ended[2] == Ending.INFEASIBLE
+    assert with_deadlines([60, 60, 20, 60]).ended[2] == Ending.ANSWERED

@@ -1,0 +1,53 @@
+"""Metrics of deadlines: what was left of them, what was dropped for them, and how long requests travelled."""
+
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from gearshift.clock import NS_PER_S
+from gearshift.request import NO_DEADLINE_NS, Answer, Sample
+
+SLACK_SECONDS = (0.0, *(base * 10.0**power for power in range(-3, 2) for base in (1, 2, 5)))
+"""The first bucket holds what was late."""
+TRAVEL_SECONDS = SLACK_SECONDS[1:]
+
+
+class DeadlineMetrics:
+    """Counters and histograms of requests with a client's deadline; without a registry nobody sees them."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        slack = Histogram(
+            "gearshift_slack_seconds",
+            "Time left to the earliest deadline of a batch at its start, and to a request's at its end.",
+            ["at"],
+            buckets=SLACK_SECONDS,
+            registry=registry,
+        )
+        self.dispatch, self.finish = slack.labels("dispatch"), slack.labels("finish")
+        self.dropped = Counter(
+            "gearshift_dropped", "Requests refused for their deadline.", ["reason"], registry=registry
+        )
+        self.communication = Histogram(
+            "gearshift_communication_seconds",
+            "From when a request was sent, where that is trusted, to its arrival.",
+            buckets=TRAVEL_SECONDS,
+            registry=registry,
+        )
+        self.untrusted = Counter(
+            "gearshift_untrusted_clocks", "Requests whose time of sending did not count.", ["reason"], registry=registry
+        )
+
+    def started(self, samples: Sequence[Sample], now_ns: int) -> None:
+        """A batch starts; told is what is left of its earliest deadline, if it has any."""
+        tightest_ns = min(sample.request.order_deadline_ns for sample in samples)
+        if tightest_ns < NO_DEADLINE_NS:
+            self.dispatch.observe((tightest_ns - now_ns) / NS_PER_S)
+
+    def settled(self, answer: Answer) -> None:
+        """A request has come to its end."""
+        if answer.remaining_s is None:
+            return
+        if answer.outcome == "refused":
+            self.dropped.labels(answer.reason).inc()
+        else:
+            self.finish.observe(answer.remaining_s)

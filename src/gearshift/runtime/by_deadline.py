@@ -1,0 +1,184 @@
+"""The router's steps for deadlines: who is dropped, how large a batch may be, when to look again."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from gearshift.decisions import Ending
+from gearshift.plan_tables import PlanTables
+from gearshift.policies.batching import batch_size
+from gearshift.policies.deadlines import (
+    NEXT_GIVES_WAY,
+    RUN,
+    gives_up_ns,
+    in_time,
+    start_by_ns,
+    when_limited,
+    why_dropped,
+)
+from gearshift.profiles.run_times import fastest_ns
+from gearshift.request import NO_DEADLINE_NS, Late, Request, Sample
+from gearshift.runtime.devices import Devices
+from gearshift.runtime.queue import WaitingQueue
+from gearshift.runtime.turns import Turns
+
+End = Callable[[Sample, int, Ending, int], None]
+
+TOO_LATE_FOR_MORE = "deadline"
+"""Why a sample is degraded that had no time for another model."""
+TOO_LATE = {
+    Ending.INFEASIBLE: "infeasible: it could not be answered by its deadline any more",
+    Ending.EXPIRED_IN_QUEUE: "expired_in_queue: its deadline passed while it waited",
+    Ending.EXECUTION: "execution: its deadline passed while it ran",
+}
+"""What is told of a refused request, its reason first."""
+
+
+class DeadlineRules:
+    """What deadlines decide by the profiled times `run_ns` (replicas, sizes); the kernel's part is on arrays.
+
+    `late` says whether samples without any answer are refused, or answered late.
+    """
+
+    def __init__(self, tables: PlanTables, run_ns: Sequence[Sequence[int]], late: Late = "refuse") -> None:
+        self.run_ns = run_ns
+        self.refuses = late == "refuse"
+        self.fastest_ns: list[int] = fastest_ns(tables, np.asarray(run_ns)).tolist()
+
+    def may_drop(self, sample: Sample) -> bool:
+        """Whether the sample has an answer already, or may go without one."""
+        return self.refuses or sample.visited != 0
+
+
+def end_early(sample: Sample, ending: Ending) -> Sample:
+    """The sample with the answer that it has, where it is degraded, or with the error that it is refused with."""
+    if ending == Ending.DEGRADED:
+        sample.stage, sample.degraded_by = sample.visited.bit_count() - 1, TOO_LATE_FOR_MORE
+    else:
+        sample.ending, sample.error = ending, TOO_LATE[ending]
+    return sample
+
+
+class DeadlineQueues:
+    """The replicas' queues as deadlines see them; `end(sample, replica, ending, now_ns)` takes what leaves one early.
+
+    `gives_up_ns` has for each replica whose queue's head has a deadline when that head is to be dropped.
+    """
+
+    def __init__(
+        self, rules: DeadlineRules, queues: Sequence[WaitingQueue], turns: Turns, devices: Devices, end: End
+    ) -> None:
+        self._rules, self.run_ns = rules, rules.run_ns
+        self._queues, self._turns, self._devices, self._end = queues, turns, devices, end
+        self.gives_up_ns: dict[int, int] = {}
+
+    def misses_anyway(self, request: Request, model: int, now_ns: int) -> bool:
+        """Whether no replica of `model` could answer in time, were the request the next that each runs, alone."""
+        deadline_ns = request.order_deadline_ns
+        if not self._rules.refuses or deadline_ns == NO_DEADLINE_NS:
+            return False
+        replicas = self._turns.sharing(model)
+        return bool(replicas) and not any(
+            in_time(deadline_ns, self._devices.free_ns(replica, now_ns), self.run_ns[replica][1])
+            for replica in replicas
+        )
+
+    def may_forward(self, sample: Sample, model: int, now_ns: int) -> bool:
+        """Whether the fastest replica of `model`, were it free, would answer in time."""
+        return in_time(sample.request.order_deadline_ns, now_ns, self._rules.fastest_ns[model])
+
+    def shed_due(self, now_ns: int) -> list[int]:
+        """Drop the heads that are to be dropped now, or were before; the replicas that had them."""
+        due = sorted(replica for replica, at_ns in self.gives_up_ns.items() if at_ns <= now_ns)
+        for replica in due:
+            self.shed(replica, now_ns)
+            self.watch(replica, now_ns)
+        return due
+
+    def watch(self, replica: int, now_ns: int) -> None:
+        """Note when the head of the replica's queue is to be dropped."""
+        queue = self._queues[replica]
+        if len(queue):
+            sample = queue.head()
+            deadline_ns = sample.request.order_deadline_ns
+            if deadline_ns < NO_DEADLINE_NS:
+                over_ns = gives_up_ns(deadline_ns, self.run_ns[replica][1])
+                if over_ns > now_ns or self._rules.may_drop(sample):
+                    self.gives_up_ns[replica] = max(over_ns, now_ns)
+                    return
+        self.gives_up_ns.pop(replica, None)
+
+    def shed(self, replica: int, now_ns: int) -> None:
+        """Drop the heads of the replica's queue that it cannot answer in time any more."""
+        queue, rules, dropped = self._queues[replica], self._rules, False
+        while len(queue):
+            head = queue.head()
+            if in_time(head.request.order_deadline_ns, now_ns, self.run_ns[replica][1]) or not rules.may_drop(head):
+                break
+            queue.remove(head)
+            self._drop(head, replica, now_ns)
+            dropped = True
+        if dropped:
+            self.watch(replica, now_ns)
+
+    def start_by_ns(self, replica: int, wait_ends_ns: int, most: int) -> int:
+        """When the replica starts a batch that is not full."""
+        queue = self._queues[replica]
+        run_ns = self.run_ns[replica][batch_size(len(queue), most)]
+        return start_by_ns(wait_ends_ns, queue.head().request.order_deadline_ns, run_ns)
+
+    def fill(self, replica: int, most: int, now_ns: int) -> list[Sample]:
+        """Take a batch that keeps the deadlines in it, of one sample at least."""
+        queue, rules, run_ns = self._queues[replica], self._rules, self.run_ns[replica]
+        batch: list[Sample] = []
+        tightest_ns = NO_DEADLINE_NS
+        while len(batch) < most and len(queue):
+            sample = queue.next_out(now_ns)
+            deadline_ns = sample.request.order_deadline_ns
+            if not in_time(deadline_ns, now_ns, run_ns[1]):
+                if rules.may_drop(sample):
+                    queue.remove(sample)
+                    self._drop(sample, replica, now_ns)
+                    continue
+                deadline_ns = NO_DEADLINE_NS
+            size = len(batch)
+            if not in_time(min(tightest_ns, deadline_ns), now_ns, run_ns[size + 1]):
+                waiting = len(queue)
+                whole_run_ns = run_ns[batch_size(size + waiting, most)]
+                verdict = RUN
+                if rules.refuses:
+                    verdict = when_limited(
+                        now_ns,
+                        size,
+                        waiting,
+                        batch_size(size + waiting, most),
+                        run_ns[size],
+                        whole_run_ns,
+                        run_ns[1],
+                        run_ns[batch_size(waiting, most)],
+                        tightest_ns,
+                        deadline_ns,
+                    )
+                if verdict == RUN:
+                    break
+                if verdict == NEXT_GIVES_WAY:
+                    queue.remove(sample)
+                    self._drop(sample, replica, now_ns)
+                    continue
+                held, batch = batch, []
+                for one in held:
+                    if in_time(one.request.order_deadline_ns, now_ns, whole_run_ns):
+                        batch.append(one)
+                    else:
+                        self._drop(one, replica, now_ns)
+                tightest_ns = min((one.request.order_deadline_ns for one in batch), default=NO_DEADLINE_NS)
+                continue
+            queue.remove(sample)
+            batch.append(sample)
+            tightest_ns = min(tightest_ns, deadline_ns)
+        self.watch(replica, now_ns)
+        return batch
+
+    def _drop(self, sample: Sample, replica: int, now_ns: int) -> None:
+        ending = why_dropped(sample.request.order_deadline_ns, now_ns)
+        self._end(sample, replica, Ending.DEGRADED if sample.visited else Ending(ending), now_ns)

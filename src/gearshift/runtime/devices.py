@@ -1,0 +1,49 @@
+"""The devices as the router holds them: which are busy and until when, and when each is to be looked at again."""
+
+from itertools import pairwise
+
+from gearshift.plan_tables import PlanTables
+
+
+class Devices:
+    """Busy devices, by the batches of their replicas; `spans` are a replica's devices, `on_device` the other way."""
+
+    def __init__(self, tables: PlanTables) -> None:
+        self.on_device = _rows(tables.on_device.tolist(), tables.on_device_begin.tolist())
+        self.spans = _rows(tables.spans.tolist(), tables.spans_begin.tolist())
+        self.busy = [False] * len(tables.device_ids)
+        self.wake_ns: list[int | None] = [None] * len(tables.device_ids)
+        self._free_ns = [0] * len(tables.device_ids)
+
+    def hold(self, replica: int, until_ns: int) -> None:
+        """A batch of the replica starts, to end at about `until_ns`."""
+        for device in self.spans[replica]:
+            self.busy[device] = True
+            self.wake_ns[device] = None
+            self._free_ns[device] = until_ns
+
+    def free(self, replica: int) -> None:
+        """The batch of the replica is over."""
+        for device in self.spans[replica]:
+            self.busy[device] = False
+
+    def any_busy(self, replica: int) -> bool:
+        """Whether any device of the replica is busy."""
+        return any(self.busy[device] for device in self.spans[replica])
+
+    def free_ns(self, replica: int, now_ns: int) -> int:
+        """When all devices of the replica should be free."""
+        return max([now_ns, *(self._free_ns[device] for device in self.spans[replica] if self.busy[device])])
+
+    def wake_by(self, device: int, at_ns: int) -> None:
+        """Look at `device` again at `at_ns`, or before."""
+        before = self.wake_ns[device]
+        self.wake_ns[device] = at_ns if before is None else min(before, at_ns)
+
+    def due(self, now_ns: int) -> list[tuple[int, int]]:
+        """When each device that is due now or was before was to be looked at, and which."""
+        return [(at, device) for device, at in enumerate(self.wake_ns) if at is not None and at <= now_ns]
+
+
+def _rows(flat: list[int], begins: list[int]) -> list[list[int]]:
+    return [flat[begin:end] for begin, end in pairwise(begins)]

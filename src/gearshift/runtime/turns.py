@@ -1,0 +1,55 @@
+"""Whose turn it is among the replicas of a model: `policies/routing.py` with the shares of those that live."""
+
+from itertools import pairwise
+
+from gearshift.plan_tables import PlanTables, whole_shares
+from gearshift.policies.routing import carry_turns, choose_replica
+
+
+class Turns:
+    """The rings of all models, in the gear that was shared last; `lost` says which replicas are to be passed over."""
+
+    def __init__(self, tables: PlanTables) -> None:
+        self._tables = tables
+        self._replicas, self._models = len(tables.replica_ids), len(tables.models)
+        self._model_begin: list[int] = tables.model_begin.tolist()
+        self._planned: list[int] = tables.shares.tolist()
+        self._shares = list(self._planned)
+        self.lost = [False] * self._replicas
+        self._last = [-1] * self._models
+        self._following = [-1] * self._replicas
+        self._due = [0] * self._replicas
+        self._stride = [0] * self._replicas
+        self.share(0)
+
+    def choose(self, model: int) -> int:
+        """The replica of `model` that is due; -1 where none has a share."""
+        return choose_replica(model, self._last, self._following, self._due, self._stride)
+
+    def sharing(self, model: int) -> list[int]:
+        """The replicas of `model` that samples may go to."""
+        return [r for r in range(self._model_begin[model], self._model_begin[model + 1]) if self._stride[r] > 0]
+
+    def lives(self, model: int, gear: int) -> bool:
+        """Whether `model` has a replica that takes part in `gear`."""
+        base = gear * self._replicas
+        return any(self._shares[base + self._model_begin[model] : base + self._model_begin[model + 1]])
+
+    def share(self, gear: int) -> None:
+        """Route by the shares of `gear`."""
+        base = gear * self._replicas
+        for model, (begin, end) in enumerate(pairwise(self._model_begin)):
+            carry_turns(self._shares, base, model, begin, end, self._last, self._following, self._due, self._stride)
+
+    def share_among_the_living(self, gear: int) -> None:
+        """Give lost replicas' shares to the others of their model, in proportion, or evenly where none has any."""
+        for g in range(self._tables.gears):
+            base = g * self._replicas
+            for model, (begin, end) in enumerate(pairwise(self._model_begin)):
+                if self._tables.stage_of[g * self._models + model] < 0:
+                    continue
+                planned = [0 if self.lost[r] else self._planned[base + r] for r in range(begin, end)]
+                weights = planned if any(planned) else [not self.lost[r] for r in range(begin, end)]
+                shares = whole_shares(weights) if any(weights) else [0] * len(weights)
+                self._shares[base + begin : base + end] = shares
+        self.share(gear)

@@ -1,0 +1,77 @@
+"""When a request was sent and until when its client wants the answer, from what HTTP headers or gRPC metadata say."""
+
+import logging
+import re
+import time
+
+from gearshift.clock import NS_PER_S
+from gearshift.observability.deadline_metrics import DeadlineMetrics
+from gearshift.request import NO_DEADLINE_NS
+
+REQUEST_START = "x-request-start"
+SLO_MS = "x-slo-ms"
+DEFAULT_TRUST_S = 2.0
+
+_START = re.compile(r"(?:t=)?([0-9]{1,19})(?:\.([0-9]{1,9})[0-9]{0,9})?", re.ASCII)
+_UNITS = ((10**11, NS_PER_S), (10**14, 10**6), (10**17, 10**3))
+"""Proxies write seconds, milliseconds or microseconds; which it is shows in the size of a time of these centuries."""
+
+log = logging.getLogger(__name__)
+
+
+class SendingTimes:
+    """Believes what `x-request-start` says within `trust_s` of this machine's clock.
+
+    Else arrival counts as sent, which is counted by reason (`malformed`, `clock`) and said once.
+    """
+
+    def __init__(self, trust_s: float = DEFAULT_TRUST_S, metrics: DeadlineMetrics | None = None) -> None:
+        self._trust_ns = round(trust_s * NS_PER_S)
+        self._metrics = metrics or DeadlineMetrics()
+        self._said = False
+
+    def sent_ns(self, start: str | None, now_ns: int, unix_ns: int | None = None) -> int | None:
+        """When a request was sent, on the service's clock, on which its head came at `now_ns` (`unix_ns` in Unix time).
+
+        None where nothing that counts is said of it.
+        """
+        if start is None:
+            return None
+        told_ns = unix_ns_of(start)
+        if told_ns is None:
+            self._distrust("malformed", f"is no time: {start[:40]!r}")
+            return None
+        travelled_ns = (time.time_ns() if unix_ns is None else unix_ns) - told_ns
+        if abs(travelled_ns) > self._trust_ns:
+            ago_s = travelled_ns / NS_PER_S
+            self._distrust("clock", f"is {ago_s:.3f} s ago by this machine's clock; see --trust-clock-s")
+            return None
+        return now_ns - max(0, travelled_ns)
+
+    def _distrust(self, reason: str, what: str) -> None:
+        self._metrics.untrusted.labels(reason).inc()
+        if not self._said:
+            self._said = True
+            log.warning("header %s %s; arrival counts as sent, here and whenever this is so again", REQUEST_START, what)
+
+
+def unix_ns_of(start: str) -> int | None:
+    """Unix time in nanoseconds of `t=1700000000.123` and its kin: `t=` may be missing, units may be ms or us."""
+    match = _START.fullmatch(start.strip())
+    if match is None:
+        return None
+    whole, fraction = int(match[1]), match[2] or ""
+    unit_ns = next((unit for below, unit in _UNITS if whole < below), 1)
+    return whole * unit_ns + int(fraction.ljust(9, "0")) * unit_ns // NS_PER_S
+
+
+def refused_before_it_ran(text: str) -> bool:
+    """Whether the text of an answer with status 504 is that of a request which Gearshift refused without running it."""
+    return "infeasible: " in text or "expired_in_queue: " in text
+
+
+def deadline_ns_of(sent_ns: int | None, now_ns: int, limit_us: int) -> int:
+    """The deadline `limit_us` after sending, or after now where that is not known; with 0 there is none."""
+    if limit_us == 0:
+        return NO_DEADLINE_NS
+    return (now_ns if sent_ns is None else sent_ns) + limit_us * 1000

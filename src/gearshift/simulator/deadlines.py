@@ -1,0 +1,185 @@
+"""The kernel's steps for deadlines: `runtime/by_deadline.py` on arrays.  They run only where a workload has some."""
+
+from gearshift import decisions
+from gearshift.policies import batching
+from gearshift.policies import deadlines as policies
+from gearshift.simulator import queues as queues_module
+from gearshift.simulator.compiled import apart, inlined
+from gearshift.simulator.queues import NONE, Queues
+from gearshift.simulator.state import (
+    DONE,
+    GEAR,
+    NEVER_NS,
+    NEXT_WAKE_NS,
+    WAITING,
+    Outcome,
+    Plan,
+    Settings,
+    State,
+    write,
+)
+
+DROP, DEGRADE = int(decisions.Decision.DROP), int(decisions.Decision.DEGRADE)
+DEGRADED = int(decisions.Ending.DEGRADED)
+RUN, NEXT_GIVES_WAY = policies.RUN, policies.NEXT_GIVES_WAY
+
+batch_size = inlined(batching.batch_size)
+in_time = inlined(policies.in_time)
+gives_up_ns = inlined(policies.gives_up_ns)
+start_by_ns = inlined(policies.start_by_ns)
+why_dropped = inlined(policies.why_dropped)
+when_limited = inlined(policies.when_limited)
+head, remove, next_out = queues_module.head, queues_module.remove, queues_module.next_out
+
+
+@inlined
+def may_drop(settings: Settings, state: State, sample: int) -> bool:
+    """Whether the sample has an answer already, or may go without one."""
+    return settings.refuses or state.visited[sample] != 0
+
+
+@inlined
+def degrade(state: State, out: Outcome, sample: int, now_ns: int) -> None:
+    """Answer a sample with what it has; `out.model` is the last that ran it."""
+    out.finished_ns[sample] = now_ns
+    out.gear[sample] = state.numbers[GEAR]
+    out.ended[sample] = DEGRADED
+    state.numbers[DONE] += 1
+    write(state, out, now_ns, DEGRADE, sample, out.model[sample], state.numbers[GEAR])
+
+
+@apart
+def end_early(state: State, out: Outcome, replica: int, sample: int, now_ns: int) -> None:
+    """Answer a sample that was queued at `replica` with what it has, or refuse it."""
+    if state.visited[sample] != 0:
+        degrade(state, out, sample, now_ns)
+        return
+    ending = why_dropped(state.deadline_ns[sample], now_ns)
+    out.ended[sample] = ending
+    state.numbers[DONE] += 1
+    write(state, out, now_ns, DROP, sample, replica, ending)
+
+
+@apart
+def drop(state: State, q: Queues, out: Outcome, replica: int, sample: int, now_ns: int) -> None:
+    """Take a sample out of its queue, and end it."""
+    remove(q, replica, sample)
+    state.numbers[WAITING] -= 1
+    end_early(state, out, replica, sample, now_ns)
+
+
+@apart
+def watch(plan: Plan, settings: Settings, state: State, q: Queues, replica: int, now_ns: int) -> None:
+    """Wake when the head of the replica's queue is to be dropped."""
+    at_ns = NEVER_NS
+    if q.length[replica] > 0:
+        first = head(q, replica)
+        deadline_ns = state.deadline_ns[first]
+        if deadline_ns < NEVER_NS:
+            over_ns = gives_up_ns(deadline_ns, plan.run_ns[replica, 1])
+            if over_ns > now_ns or may_drop(settings, state, first):
+                at_ns = max(over_ns, now_ns)
+    state.gives_up_ns[replica] = at_ns
+    state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], at_ns)
+
+
+@apart
+def shed(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, replica: int, now_ns: int) -> None:
+    """Drop the heads of the replica's queue that it cannot answer in time any more."""
+    dropped = False
+    while q.length[replica] > 0:
+        first = head(q, replica)
+        if in_time(state.deadline_ns[first], now_ns, plan.run_ns[replica, 1]) or not may_drop(settings, state, first):
+            break
+        drop(state, q, out, replica, first, now_ns)
+        dropped = True
+    if dropped:
+        watch(plan, settings, state, q, replica, now_ns)
+
+
+@apart
+def fill(
+    plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, replica: int, most: int, now_ns: int
+) -> int:
+    """Take a batch that keeps the deadlines in it, chained from `state.batch[replica]`; its size, at least 1."""
+    first = last = NONE
+    size = 0
+    tightest_ns = NEVER_NS
+    while size < most and q.length[replica] > 0:
+        sample = next_out(q, replica, now_ns, settings.starvation_ns)
+        deadline_ns = state.deadline_ns[sample]
+        if not in_time(deadline_ns, now_ns, plan.run_ns[replica, 1]):
+            if may_drop(settings, state, sample):
+                drop(state, q, out, replica, sample, now_ns)
+                continue
+            deadline_ns = NEVER_NS
+        if not in_time(min(tightest_ns, deadline_ns), now_ns, plan.run_ns[replica, size + 1]):
+            waiting = q.length[replica]
+            whole = batch_size(size + waiting, most)
+            whole_run_ns = plan.run_ns[replica, whole]
+            verdict = RUN
+            if settings.refuses:
+                verdict = when_limited(
+                    now_ns,
+                    size,
+                    waiting,
+                    whole,
+                    plan.run_ns[replica, size],
+                    whole_run_ns,
+                    plan.run_ns[replica, 1],
+                    plan.run_ns[replica, batch_size(waiting, most)],
+                    tightest_ns,
+                    deadline_ns,
+                )
+            if verdict == RUN:
+                break
+            if verdict == NEXT_GIVES_WAY:
+                drop(state, q, out, replica, sample, now_ns)
+                continue
+            held, count = first, size
+            first = last = NONE
+            size = 0
+            tightest_ns = NEVER_NS
+            for _ in range(count):
+                after = q.next[held]
+                if in_time(state.deadline_ns[held], now_ns, whole_run_ns):
+                    if last == NONE:
+                        first = held
+                    else:
+                        q.next[last] = held
+                    q.next[held] = NONE
+                    last = held
+                    size += 1
+                    tightest_ns = min(tightest_ns, state.deadline_ns[held])
+                else:
+                    end_early(state, out, replica, held, now_ns)
+                held = after
+            continue
+        remove(q, replica, sample)
+        state.numbers[WAITING] -= 1
+        if last == NONE:
+            first = sample
+        else:
+            q.next[last] = sample
+        q.next[sample] = NONE
+        last = sample
+        size += 1
+        tightest_ns = min(tightest_ns, deadline_ns)
+    state.batch[replica] = first
+    watch(plan, settings, state, q, replica, now_ns)
+    return size
+
+
+@apart
+def misses_anyway(plan: Plan, state: State, model: int, deadline_ns: int, now_ns: int) -> bool:
+    """Whether no replica of `model` could end in time, were the sample the next that each of them runs, alone."""
+    for replica in range(plan.model_begin[model], plan.model_begin[model + 1]):
+        if state.stride[replica] == 0:
+            continue
+        free_ns = now_ns
+        for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
+            if state.busy[plan.spans[i]] != 0:
+                free_ns = max(free_ns, state.free_ns[plan.spans[i]])
+        if in_time(deadline_ns, free_ns, plan.run_ns[replica, 1]):
+            return False
+    return True

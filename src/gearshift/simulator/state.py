@@ -1,0 +1,156 @@
+"""What the kernel reads and changes: plan, state, what a run leaves; with its log and the ends of batches."""
+
+from typing import Any, NamedTuple
+
+from gearshift.simulator.compiled import inlined
+
+NEVER_NS = 1 << 62
+BLOCK = 16
+"""So many devices keep their earliest end together, so that the next end is found in few steps among many."""
+# Places in `State.numbers`.
+NUMBERS = 9
+GEAR, WAITING, LOGGED, SHIFTS, NEXT_END_NS, NEXT_WAKE_NS, TOUCHED, DONE, EASED_TICKS = range(NUMBERS)
+
+
+class Plan(NamedTuple):
+    """The arrays of `PlanTables`, with `run_ns` (replicas, sizes): how long a batch holds its devices.
+
+    `fastest_ns` (models,) is the time of one sample on a model's fastest replica.
+    """
+
+    replica_model: Any
+    model_begin: Any
+    on_device: Any
+    on_device_begin: Any
+    spans: Any
+    spans_begin: Any
+    stage_count: Any
+    stage_models: Any
+    thresholds: Any
+    stage_of: Any
+    shares: Any
+    minimum_queue_length: Any
+    largest_batch_size: Any
+    longest_wait_ns: Any
+    range_starts: Any
+    run_ns: Any
+    fastest_ns: Any
+
+
+class Settings(NamedTuple):
+    """Numbers that hold for the whole run.
+
+    `by_deadline` is True where deadlines limit batches and drop samples, else None: None has a type of its own, so
+    that the loop that is compiled for it holds nothing of deadlines.  `refuses`: also samples without any answer yet.
+    """
+
+    replicas: int
+    models: int
+    devices: int
+    most_stages: int
+    meter: int
+    alpha: float
+    upshift_margin: float
+    starvation_ns: int
+    most_waiting: int
+    by_deadline: Any
+    refuses: bool
+
+
+class State(NamedTuple):
+    """What changes.  Per device: `busy`, `ends_ns` (of the batch whose first device it is), `ending`, `wakes_ns`.
+
+    `block_ends_ns`: the earliest of `ends_ns` per `BLOCK` devices.  Per replica: `batch` (its first sample),
+    `batch_length`.  Per sample: `visited` models as bits.  `last` per model and `following`, `due`, `stride` per
+    replica are the rings of `policies/routing.py`.
+    Only where deadlines decide: `deadline_ns` per sample, `gives_up_ns` per replica (when the head of its queue is
+    dropped) and `free_ns` per device (when its batch ends).
+    `touched` lists idle devices to start on after an event; `is_touched` says which are in it.
+    """
+
+    numbers: Any
+    busy: Any
+    ends_ns: Any
+    block_ends_ns: Any
+    ending: Any
+    wakes_ns: Any
+    batch: Any
+    batch_length: Any
+    last: Any
+    following: Any
+    due: Any
+    stride: Any
+    visited: Any
+    touched: Any
+    is_touched: Any
+    kept_ns: Any
+    deadline_ns: Any
+    gives_up_ns: Any
+    free_ns: Any
+
+
+class Outcome(NamedTuple):
+    """What a run leaves: per sample `finished_ns` (-1: refused), `model`, `gear` and `ended`; the rest as named.
+
+    `busy_ns` (devices,); `batches` (replicas, sizes); `arrived_in_gear` (gears,); `shifts` (capacity, 2) of time and
+    gear; `log` (capacity, 5) of decisions, empty when none is wanted.
+    """
+
+    finished_ns: Any
+    model: Any
+    gear: Any
+    ended: Any
+    busy_ns: Any
+    batches: Any
+    arrived_in_gear: Any
+    shifts: Any
+    log: Any
+
+
+@inlined
+def write(state: State, out: Outcome, now_ns: int, kind: int, a: int, b: int, c: int) -> None:
+    """Log a decision, where a log is wanted."""
+    if out.log.shape[0] > 0:
+        row = state.numbers[LOGGED]
+        if row < out.log.shape[0]:
+            out.log[row, 0] = now_ns
+            out.log[row, 1] = kind
+            out.log[row, 2] = a
+            out.log[row, 3] = b
+            out.log[row, 4] = c
+        state.numbers[LOGGED] = row + 1
+
+
+@inlined
+def note_end(state: State, lead: int, end_ns: int) -> None:
+    """A batch with `lead` as its first device ends at `end_ns`."""
+    state.ends_ns[lead] = end_ns
+    state.block_ends_ns[lead // BLOCK] = min(state.block_ends_ns[lead // BLOCK], end_ns)
+    state.numbers[NEXT_END_NS] = min(state.numbers[NEXT_END_NS], end_ns)
+
+
+@inlined
+def next_lead(state: State) -> int:
+    """The first device of the batch that ends next; of several batches the lowest."""
+    block = 0
+    while state.block_ends_ns[block] != state.numbers[NEXT_END_NS]:
+        block += 1
+    lead = block * BLOCK
+    while state.ends_ns[lead] != state.numbers[NEXT_END_NS]:
+        lead += 1
+    return lead
+
+
+@inlined
+def forget_end(state: State, lead: int) -> None:
+    """The batch with `lead` as its first device has ended; find the next end."""
+    state.ends_ns[lead] = NEVER_NS
+    first = lead // BLOCK * BLOCK
+    block_end_ns = NEVER_NS
+    for device in range(first, first + BLOCK):
+        block_end_ns = min(block_end_ns, state.ends_ns[device])
+    state.block_ends_ns[lead // BLOCK] = block_end_ns
+    next_end_ns = NEVER_NS
+    for block_end_ns in state.block_ends_ns:
+        next_end_ns = min(next_end_ns, block_end_ns)
+    state.numbers[NEXT_END_NS] = next_end_ns

@@ -1,0 +1,162 @@
+"""The kernel's steps within an event: a sample is routed, a device starts the most urgent batch.
+
+Each function stands for the one of the same name in `runtime/router.py`.
+"""
+
+from gearshift import decisions
+from gearshift.policies import batching, order, routing
+from gearshift.simulator import queues as queues_module
+from gearshift.simulator.compiled import inlined
+from gearshift.simulator.deadlines import fill, shed, start_by_ns, watch
+from gearshift.simulator.queues import NONE, Queues
+from gearshift.simulator.state import (
+    GEAR,
+    NEVER_NS,
+    NEXT_WAKE_NS,
+    TOUCHED,
+    WAITING,
+    Outcome,
+    Plan,
+    Settings,
+    State,
+    note_end,
+    write,
+)
+
+NOT_YET, DEADLINE = batching.NOT_YET, batching.DEADLINE
+ROUTE, START, TAKE = int(decisions.Decision.ROUTE), int(decisions.Decision.START), int(decisions.Decision.TAKE)
+
+choose_replica = inlined(routing.choose_replica)
+start_reason = inlined(batching.start_reason)
+batch_size = inlined(batching.batch_size)
+replica_key = inlined(order.replica_key)
+is_starving = queues_module.is_starving
+add, head, take = queues_module.add, queues_module.head, queues_module.take
+
+
+@inlined
+def touch(plan: Plan, state: State, replica: int) -> None:
+    """List a replica's idle devices to start on after this event."""
+    for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
+        device = plan.spans[i]
+        if state.busy[device] == 0 and state.is_touched[device] == 0:
+            state.is_touched[device] = 1
+            state.touched[state.numbers[TOUCHED]] = device
+            state.numbers[TOUCHED] += 1
+
+
+@inlined
+def route(
+    plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, sample: int, model: int, now_ns: int
+) -> None:
+    """Queue a sample at a replica of `model`."""
+    replica = choose_replica(model, state.last, state.following, state.due, state.stride)
+    add(q, replica, sample, now_ns)
+    state.numbers[WAITING] += 1
+    touch(plan, state, replica)
+    if settings.by_deadline is not None:
+        watch(plan, settings, state, q, replica, now_ns)
+    if out.log.shape[0] > 0:
+        visits = 0
+        bits = state.visited[sample]
+        while bits != 0:
+            bits &= bits - 1
+            visits += 1
+        write(state, out, now_ns, ROUTE, sample, replica, visits)
+
+
+@inlined
+def spans_busy_device(plan: Plan, state: State, replica: int) -> bool:
+    """Whether any device of the replica is busy."""
+    for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
+        if state.busy[plan.spans[i]] != 0:
+            return True
+    return False
+
+
+@inlined
+def start_batch(
+    plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, replica: int, reason: int, now_ns: int
+) -> None:
+    """Start the replica on what is queued."""
+    cell = state.numbers[GEAR] * settings.replicas + replica
+    size = batch_size(q.length[replica], plan.largest_batch_size[cell])
+    if settings.by_deadline is not None:
+        size = fill(plan, settings, state, q, out, replica, size, now_ns)
+    else:
+        state.batch[replica] = take(q, replica, size, now_ns, settings.starvation_ns)
+        state.numbers[WAITING] -= size
+    state.batch_length[replica] = size
+    run_ns = plan.run_ns[replica, size]
+    for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
+        device = plan.spans[i]
+        state.busy[device] = 1
+        state.wakes_ns[device] = NEVER_NS
+        out.busy_ns[device] += run_ns
+        if settings.by_deadline is not None:
+            state.free_ns[device] = now_ns + run_ns
+    lead = plan.spans[plan.spans_begin[replica]]
+    state.ending[lead] = replica
+    note_end(state, lead, now_ns + run_ns)
+    out.batches[replica, size] += 1
+    if out.log.shape[0] > 0:
+        write(state, out, now_ns, START, replica, size, reason)
+        sample = state.batch[replica]
+        for _ in range(size):
+            write(state, out, now_ns, TAKE, replica, sample, 0)
+            sample = q.next[sample]
+
+
+@inlined
+def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, device: int, now_ns: int) -> None:
+    """Start the most urgent ready replica of an idle device."""
+    if state.busy[device] != 0:
+        return
+    wake_ns = NEVER_NS
+    chosen = NONE
+    chosen_reason = NOT_YET
+    chosen_key = (0, 0, 0, 0)
+    base = state.numbers[GEAR] * settings.replicas
+    for i in range(plan.on_device_begin[device], plan.on_device_begin[device + 1]):
+        replica = plan.on_device[i]
+        if settings.by_deadline is not None:
+            shed(plan, settings, state, q, out, replica, now_ns)
+        length = q.length[replica]
+        if length == 0:
+            continue
+        oldest_ns = q.entered_ns[q.first[replica]]
+        wait_ns = plan.longest_wait_ns[base + replica]
+        reason = start_reason(length, oldest_ns, now_ns, plan.minimum_queue_length[base + replica], wait_ns)
+        if reason == NOT_YET:
+            start_ns = oldest_ns + wait_ns
+            if settings.by_deadline is not None:
+                size = batch_size(length, plan.largest_batch_size[base + replica])
+                start_ns = start_by_ns(start_ns, state.deadline_ns[head(q, replica)], plan.run_ns[replica, size])
+            if settings.by_deadline is None or now_ns < start_ns:
+                wake_ns = min(wake_ns, start_ns)
+                continue
+            reason = DEADLINE
+        starving = is_starving(oldest_ns, now_ns, settings.starvation_ns)
+        if not starving and spans_busy_device(plan, state, replica):
+            continue
+        first = head(q, replica)
+        if q.by_urgency:
+            key = replica_key(starving, q.priority[first], q.deadline_ns[first], oldest_ns)
+        else:
+            key = replica_key(starving, 0, 0, oldest_ns)
+        if chosen == NONE or key < chosen_key:
+            chosen, chosen_key, chosen_reason = replica, key, reason
+    state.wakes_ns[device] = wake_ns
+    state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], wake_ns)
+    if chosen != NONE and not spans_busy_device(plan, state, chosen):
+        start_batch(plan, settings, state, q, out, chosen, chosen_reason, now_ns)
+
+
+@inlined
+def start_on_touched(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, now_ns: int) -> None:
+    """Start what may start where this event touched."""
+    for i in range(state.numbers[TOUCHED]):
+        device = state.touched[i]
+        state.is_touched[device] = 0
+        start_on(plan, settings, state, q, out, device, now_ns)
+    state.numbers[TOUCHED] = 0

@@ -1,0 +1,144 @@
+"""What deadlines decide, worked out by hand: a on d0 takes 4 ms and 1 ms for each sample, b on d1 10 and 1."""
+
+from typing import Any
+
+import pytest
+
+from gearshift.decisions import Ending
+from gearshift.gear import GearPlan
+from gearshift.plan_tables import plan_tables
+from gearshift.request import Late, Sample
+from gearshift.runtime.by_deadline import DeadlineRules
+from tests.conformance.plans import MS
+from tests.conformance.small import small_gear, small_plan
+from tests.unit.runtime.driven import Driven
+
+PLACED = {"a0": "d0", "b0": "d1"}
+
+
+def driven(plan: GearPlan | None = None, late: Late = "refuse", **gear: Any) -> Driven:
+    plan = plan or small_plan(PLACED, small_gear(PLACED, "a b", (0.5,), **gear))
+    tables = plan_tables(plan, "task")
+    first_ms = {"a": 4, "b": 10}
+    run_ns = [[(first_ms[replica[0]] + size) * MS for size in range(17)] for replica in tables.replica_ids]
+    return Driven(plan, deadlines=DeadlineRules(tables, run_ns, late))
+
+
+def arrive(world: Driven, sequence: int, deadline_ms: float, ms: float = 0, **request: Any) -> Sample:
+    return world.arrive(sequence, ms=ms, deadline_ns=int(deadline_ms * MS), **request)[0]
+
+
+def test_a_batch_is_no_larger_than_its_tightest_deadline_allows() -> None:
+    world = driven()
+    arrive(world, 0, 100)
+    for sequence, deadline_ms in ((1, 11), (2, 40), (3, 41)):  # 1 may run with one other from 5 to 11
+        arrive(world, sequence, deadline_ms, ms=1)
+    world.finish("a0", 5)
+    assert world.started[1:] == [("a0", [1, 2])]
+
+
+def test_a_deadline_that_only_the_operator_gave_limits_and_drops_nothing() -> None:
+    world = driven()
+    arrive(world, 0, 100)
+    for sequence in (1, 2, 3):
+        arrive(world, sequence, 2, ms=1, deadline_is_default=True)
+    world.finish("a0", 5)
+    assert world.started[1:] == [("a0", [1, 2, 3])]
+
+
+def test_what_no_replica_could_answer_in_time_is_refused_at_arrival() -> None:
+    world = driven()
+    refused = arrive(world, 0, 4.9)
+    assert (refused.ending, world.answered, world.started) == (Ending.INFEASIBLE, [0], [])
+    arrive(world, 1, 5)
+    refused = arrive(world, 2, 9, ms=1)  # d0 is free at 5, and one sample takes 5
+    kept = arrive(world, 3, 10, ms=1)
+    assert (refused.ending, kept.ending, world.answered) == (Ending.INFEASIBLE, Ending.ANSWERED, [0, 2])
+
+
+def test_a_request_is_refused_as_soon_as_it_cannot_be_answered_in_time_while_devices_are_busy() -> None:
+    world = driven()
+    arrive(world, 0, 100)
+    late = arrive(world, 1, 10, ms=1)
+    assert world.router.next_wake_ns() == 5 * MS + 1
+    world.router.wake(5 * MS)
+    assert world.answered == []
+    world.router.wake(5 * MS + 1)  # the batch before takes longer than it should
+    assert (world.answered, late.ending, world.router.waiting) == ([1], Ending.INFEASIBLE, 0)
+    assert late.error.startswith("infeasible: ")
+    assert world.router.next_wake_ns() is None
+
+
+def test_a_request_behind_a_more_urgent_class_is_dropped_when_it_comes_to_the_front() -> None:
+    world = driven(largest=1)
+    arrive(world, 0, 100)
+    arrive(world, 1, 100, ms=1, priority=1)
+    hidden = arrive(world, 2, 11, ms=1, priority=2)
+    world.finish("a0", 12)
+    assert world.started[1:] == [("a0", [1])]
+    world.router.wake(12 * MS)
+    assert (hidden.ending, world.answered) == (Ending.EXPIRED_IN_QUEUE, [0, 2])
+
+
+def test_a_batch_that_waits_for_others_starts_in_time_for_its_deadline() -> None:
+    world = driven(minimum=4, wait_ms=50)
+    arrive(world, 0, 30)
+    assert world.router.next_wake_ns() == 25 * MS
+    arrive(world, 1, 40, ms=1)
+    assert world.router.next_wake_ns() == 24 * MS
+    world.router.wake(24 * MS)
+    assert world.started == [("a0", [0, 1])]
+
+
+def test_a_sample_forwards_only_where_the_next_model_can_answer_in_time() -> None:
+    world = driven()
+    in_time, late = arrive(world, 0, 16), arrive(world, 1, 15.9)
+    assert world.started == [("a0", [0])]
+    world.finish("a0", 5, certainty=0)  # b takes 11
+    world.finish("a0", 10, certainty=0)
+    assert ("b0", [0]) in world.started
+    assert (late.degraded_by, late.stage, late.model) == ("deadline", 0, world.tables.models.index("a"))
+    assert (in_time.degraded_by, world.answered) == ("", [1])
+
+
+def test_a_sample_that_waits_for_a_later_stage_in_vain_gets_its_answer_so_far() -> None:
+    world = driven()
+    arrive(world, 0, 100)
+    late = arrive(world, 1, 30)
+    world.finish("a0", 5, certainty=0)
+    world.finish("a0", 10, certainty=0)  # b runs 0 from 5 to 16
+    world.router.wake(19 * MS)
+    assert world.answered == []
+    world.router.wake(19 * MS + 1)
+    assert (world.answered, late.degraded_by, late.error) == ([1], "deadline", "")
+
+
+def test_where_late_answers_are_wanted_only_answers_so_far_are_given_early() -> None:
+    world = driven(late="answer")
+    late = arrive(world, 0, 1)
+    assert (late.ending, world.started) == (Ending.ANSWERED, [("a0", [0])])
+    waits = arrive(world, 1, 3, ms=1)
+    assert world.router.next_wake_ns() is None
+    world.finish("a0", 5, certainty=0)
+    assert (late.degraded_by, world.answered) == ("deadline", [0])
+    assert world.started[1:] == [("a0", [1])]
+    assert not waits.error
+
+
+def test_urgent_samples_give_way_to_a_whole_batch_that_would_miss_its_deadlines_behind_them() -> None:
+    world = driven(largest=16)
+    arrive(world, 0, 100)
+    arrive(world, 1, 10, ms=1)
+    for sequence in range(2, 22):
+        arrive(world, sequence, 26, ms=1)
+    world.finish("a0", 5)  # a whole batch takes 20
+    assert world.started[1:] == [("a0", list(range(2, 18)))]
+    assert world.answered == [0, 1]
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_request_is_refused_whole(rows: int) -> None:
+    world = driven()
+    samples = world.arrive(*range(rows), deadline_ns=MS)
+    assert [sample.ending for sample in samples] == [Ending.INFEASIBLE] * rows
+    assert world.router.waiting == 0
