@@ -197,7 +197,10 @@ class Router:
 
     def next_wake_ns(self) -> int | None:
         """When `wake` is due next."""
-        first_ns = min((at for at in self._wake_ns if at is not None), default=None)
+        first_ns: int | None = None
+        for at in self._wake_ns:
+            if at is not None and (first_ns is None or at < first_ns):
+                first_ns = at
         expires_ns = self._recovery.next_ns if self._recovery.count else None
         if first_ns is None or expires_ns is None:
             return expires_ns if first_ns is None else first_ns
@@ -253,9 +256,7 @@ class Router:
     def missing_first_model(self) -> str | None:
         """The model at which arrivals begin, where none of its replicas lives."""
         model = self._first_model()
-        base = self.gear * self._replicas
-        living = any(self._shares[base + self._model_begin[model] : base + self._model_begin[model + 1]])
-        return None if living else self._tables.models[model]
+        return None if self._last[model] >= 0 else self._tables.models[model]
 
     def queue_lengths(self) -> list[int]:
         """Samples that wait for each replica."""

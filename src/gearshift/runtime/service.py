@@ -2,27 +2,30 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from functools import partial
+from typing import Any, NoReturn
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
-from gearshift.errors import NotReady, QueueFull, require
+from gearshift.errors import NotReady, require
 from gearshift.model import Arrays
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics, NoMetrics
 from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plan_tables import PlanTables
-from gearshift.policies.admission import admits
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, Sample
 from gearshift.runtime.answers import answer_of, rows_of
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.fine_timer import FineTimer
 from gearshift.runtime.recovery import Recovery
+from gearshift.runtime.room import Reading, Room
 from gearshift.runtime.router import Router
 from gearshift.runtime.status import ServedPlan, State, Status, shift_facts, status_of
+
+Done = Callable[[Answer], None]
+Withdraw = Callable[[], None]
 
 STOPPED = "the server stopped before this request was answered; send it again"
 
@@ -34,7 +37,7 @@ class _Open:
     request: Request
     samples: list[Sample]
     missing: int
-    answer: asyncio.Future[Answer]
+    done: Done
 
 
 class Service:
@@ -61,7 +64,6 @@ class Service:
         journal: Journal | NoJournal | None = None,
     ) -> None:
         self._tables, self._backend = tables, backend
-        self._most_waiting, self._most_waiting_bytes = most_waiting_requests, most_waiting_bytes
         self._default_priority = default_priority
         self._default_deadline_ns = None if default_deadline_s is None else round(default_deadline_s * NS_PER_S)
         self._clock = clock or WallClock()
@@ -70,12 +72,12 @@ class Service:
         self.router = Router(
             tables, start=self._start_batch, answered=self._answered, shifted=self._shifted, recovery=recovery
         )
+        self._room = Room(most_waiting_requests, most_waiting_bytes, lambda: self.router.waiting, self._count_refused)
         self._open: dict[int, _Open] = {}
+        self._settled: list[tuple[Done, Answer]] = []
         self._spans: dict[int, RequestSpan] = {}
         self._request_ids, self._sequence, self._batch_ids = itertools.count(1), itertools.count(), itertools.count(1)
         self._started_ns: dict[int, int] = {}
-        self._reading = 0
-        self._held_bytes = 0
         self._accepting = False
         self._ready_replicas: set[int] = set()
         self._idle = asyncio.Event()
@@ -148,7 +150,7 @@ class Service:
             uptime_s=self._clock.now_ns() / NS_PER_S,
             ready=self._ready_replicas,
             open_requests=len(self._open),
-            held_bytes=self._held_bytes,
+            held_bytes=self._room.held_bytes,
         )
 
     def pin_gear(self, gear: int) -> None:
@@ -178,63 +180,59 @@ class Service:
 
     # Requests --------------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def reading(self, payload_bytes: int) -> Iterator[Callable[[int], None]]:
-        """Hold `payload_bytes` while a request is read; raises `NotReady` or `QueueFull` before that begins.
-
-        What it gives is called with further bytes of a body whose length was not known; it raises `QueueFull` too.
-        """
+    def reading(self, payload_bytes: int) -> Reading:
+        """Hold `payload_bytes` while a request is read; raises `NotReady` or `QueueFull` before that begins."""
         self._admit(1, payload_bytes)
-        held_bytes = payload_bytes
-        self._reading += 1
-        self._held_bytes += payload_bytes
+        return Reading(self._room, payload_bytes)
 
-        def hold(more_bytes: int) -> None:
-            nonlocal held_bytes
-            if self._held_bytes + more_bytes > self._most_waiting_bytes and self._held_bytes > held_bytes:
-                self._refuse(self._queue_full())
-            held_bytes += more_bytes
-            self._held_bytes += more_bytes
-
-        try:
-            yield hold
-        finally:
-            self._reading -= 1
-            self._held_bytes -= held_bytes
-
-    async def infer(
+    def submit(
         self,
         inputs: Arrays,
+        done: Done,
         *,
         priority: int = 0,
         deadline_ns: int = NO_DEADLINE_NS,
         payload_bytes: int = 0,
         span: RequestSpan | None = None,
-    ) -> Answer:
-        """The answer to a request whose arrays have one row for each sample; outcome `failed` where a row failed.
+    ) -> Withdraw:
+        """Accept a request whose arrays have one row for each sample; `done` is called once with its answer.
 
-        The outcome is `degraded` where a row should have gone on to a model of which no replica lives; where the
-        operator wants such a request refused, `NotReady` is raised instead.
+        The outcome of the answer is `failed` where a row failed, and `degraded` where one should have gone on to a
+        model of which no replica lives; where the operator wants such a request refused, it is `refused`
+        (`raise_if_refused`).  `done` is called on a later turn of the event loop, and must not raise.
 
         Priority 0 is the operator's default, and so is no deadline; `deadline_ns` is on the service's clock (`now_ns`).
-        Raises `NotReady` and `QueueFull`.  When the caller is cancelled, what still waits leaves its queue.
+        What comes back withdraws the request: what still waits leaves its queue, and unless it is answered already,
+        `done` is not called any more.
+        Raises `NotReady` and `QueueFull`.
         """
         rows = len(next(iter(inputs.values())))
         self._admit(rows, payload_bytes)
-        opened = self._accept(inputs, rows, priority or self._default_priority, deadline_ns, payload_bytes)
+        opened = self._accept(inputs, rows, priority or self._default_priority, deadline_ns, payload_bytes, done)
         if span is not None:
             span.accepted(self._clock.now_ns())
             self._spans[opened.request.id] = span
         self.router.arrive(opened.samples, opened.request.arrived_ns)
         self._arm_wake()
+        return partial(self._abandon, opened)
+
+    async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
+        """As `submit`, and wait for the answer; raises `NotReady` where it is refused.
+
+        When the caller is cancelled, the request is withdrawn.
+        """
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def done(answer: Answer) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        withdraw = self.submit(inputs, done, **asked)
         try:
-            answer = await opened.answer
+            return raise_if_refused(await answered)
         except asyncio.CancelledError:
-            self._abandon(opened)
+            withdraw()
             raise
-        if answer.outcome == "refused":
-            raise NotReady(answer.reason)
-        return answer
 
     def now_ns(self) -> int:
         """The service's time, in which deadlines are given."""
@@ -242,23 +240,28 @@ class Service:
 
     def _admit(self, rows: int, payload_bytes: int) -> None:
         if not self._accepting:
-            self._refuse(NotReady("the server is not accepting requests; try another one, or again later"))
+            self._refuse("the server is not accepting requests; try another one, or again later")
         missing = self.router.missing_first_model()
         if missing is not None:
-            self._refuse(NotReady(f"no worker of model {missing!r} is running; try again later"))
-        waiting = self.router.waiting + self._reading
-        if not admits(waiting, self._held_bytes, rows, payload_bytes, self._most_waiting, self._most_waiting_bytes):
-            self._refuse(self._queue_full())
+            self._refuse(f"no worker of model {missing!r} is running; try again later")
+        self._room.require(rows, payload_bytes)
 
-    def _refuse(self, error: NotReady | QueueFull) -> NoReturn:
+    def _refuse(self, why: str) -> NoReturn:
+        self._count_refused()
+        raise NotReady(why)
+
+    def _count_refused(self) -> None:
         self._metrics.refused(self._tables.operator)
-        raise error
 
-    def _queue_full(self) -> QueueFull:
-        waiting = self.router.waiting + self._reading
-        return QueueFull(f"{waiting} requests wait and {self._held_bytes} bytes are held already; try again later")
-
-    def _accept(self, inputs: Arrays, rows: int, priority: int, deadline_ns: int, payload_bytes: int) -> _Open:
+    def _accept(
+        self,
+        inputs: Arrays,
+        rows: int,
+        priority: int,
+        deadline_ns: int,
+        payload_bytes: int,
+        done: Done,
+    ) -> _Open:
         arrived_ns = self._clock.now_ns()
         by_default = False
         if deadline_ns == NO_DEADLINE_NS and self._default_deadline_ns is not None:
@@ -276,9 +279,9 @@ class Service:
         samples = [
             Sample(request, row, next(self._sequence), payload) for row, payload in enumerate(rows_of(inputs, rows))
         ]
-        opened = _Open(request, samples, rows, asyncio.get_running_loop().create_future())
+        opened = _Open(request, samples, rows, done)
         self._open[request.id] = opened
-        self._held_bytes += payload_bytes
+        self._room.held_bytes += payload_bytes
         self._idle.clear()
         return opened
 
@@ -299,19 +302,26 @@ class Service:
                 span.answered(answer)
             now_ns = self._clock.now_ns()
             if answer.outcome == "refused":
-                self._metrics.refused(self._tables.operator)
+                self._count_refused()
             else:
                 self._metrics.answered(self._tables.operator, answer, (now_ns - opened.request.arrived_ns) / NS_PER_S)
             if now_ns > opened.request.deadline_ns and answer.outcome in ("answered", "degraded"):
                 self._metrics.late(self._tables.operator)
-            if not opened.answer.done():
-                opened.answer.set_result(answer)
+            if not self._settled:
+                asyncio.get_running_loop().call_soon(self._deliver)
+            self._settled.append((opened.done, answer))
+
+    def _deliver(self) -> None:
+        """Tell who waits, now that the devices have what they can do meanwhile."""
+        settled, self._settled = self._settled, []
+        for done, answer in settled:
+            done(answer)
 
     def _close(self, opened: _Open) -> bool:
         if self._open.pop(opened.request.id, None) is None:
             return False
         self._spans.pop(opened.request.id, None)
-        self._held_bytes -= opened.request.payload_bytes
+        self._room.held_bytes -= opened.request.payload_bytes
         if not self._open:
             self._idle.set()
         return True
@@ -427,3 +437,10 @@ class Service:
         if self._armed_ns is None or due_ns < self._armed_ns:
             self._armed_ns = due_ns
             self._wake_timer.set(due_ns - self._clock.now_ns())
+
+
+def raise_if_refused(answer: Answer) -> Answer:
+    """`answer`, unless the operator wants such a request refused: then `NotReady` is raised."""
+    if answer.outcome == "refused":
+        raise NotReady(answer.reason)
+    return answer

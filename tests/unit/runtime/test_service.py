@@ -95,14 +95,14 @@ def test_samples_over_the_bound_are_refused_and_those_before_are_answered():
 
 def test_bytes_over_the_bound_are_refused_before_they_are_read():
     async def use(service: Service, _: EmulatedBackend) -> None:
-        with service.reading(1000) as hold:
+        with service.reading(1000) as reading:
             with pytest.raises(QueueFull), service.reading(1):
                 pass
-            hold(5000)  # alone, it may be larger than the bound
+            reading.hold(5000)  # alone, it may be larger than the bound
         with service.reading(1000):
             pass
-        with service.reading(400), service.reading(400) as hold, pytest.raises(QueueFull):
-            hold(300)
+        with service.reading(400), service.reading(400) as reading, pytest.raises(QueueFull):
+            reading.hold(300)
 
     serve(use, most_waiting_bytes=1000)
 

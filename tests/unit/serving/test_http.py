@@ -1,4 +1,4 @@
-"""The application spoken to without a socket, over emulated devices."""
+"""The application spoken to over a connection without a socket, over emulated devices."""
 
 import asyncio
 import gzip
@@ -19,6 +19,7 @@ from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import Service
+from gearshift.serving.connection import Connection, Connections
 from gearshift.serving.http import Application
 from gearshift.serving.keys import Keys, read_keys
 from tests.little_task import little_plan, little_profile
@@ -49,6 +50,59 @@ class RememberingBackend(EmulatedBackend):
         super().run(batch)
 
 
+class Wire(asyncio.Transport):
+    """What a connection writes, kept."""
+
+    def __init__(self, client: str = "127.0.0.1") -> None:
+        super().__init__({"peername": (client, 1)})
+        self.written = bytearray()
+        self.writes = 0
+        self.more = asyncio.Event()
+        self.closed = self.reading = False
+
+    def write(self, data: Any) -> None:
+        self.writes += 1
+        self.written += data
+        self.more.set()
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        self.closed = True
+        self.more.set()
+
+    def abort(self) -> None:
+        self.close()
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+async def answered(wire: Wire) -> Response:
+    """The next answer on the wire."""
+    while True:
+        head, found, rest = bytes(wire.written).partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines if ": " in line)
+        length = int(headers.get("content-length", 0))
+        if found and len(rest) >= length:
+            del wire.written[: len(head) + 4 + length]
+            return Response(int(first.split()[1]), headers, rest[:length])
+        assert not wire.closed, "the connection was closed without an answer"
+        wire.more.clear()
+        await wire.more.wait()
+
+
 class Server:
     """An application, how it is asked, and what lies behind it."""
 
@@ -56,27 +110,27 @@ class Server:
         self.application, self.service, self.backend = application, service, backend
         self.client = "127.0.0.1"
 
+    def connect(self, **bounds: Any) -> tuple[Connection, Wire]:
+        """A connection to the application, and what is on its other end."""
+        connection, wire = Connection(Connections(handler=self.application, **bounds)), Wire(self.client)
+        connection.connection_made(wire)
+        return connection, wire
+
     async def ask(
         self, method: str, path: str, body: bytes | list[bytes] = b"", headers: dict[str, str] | None = None
     ) -> Response:
         """The answer to a request whose body comes in one part, or in several."""
-        parts = [body] if isinstance(body, bytes) else body
-        messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
-        messages[-1]["more_body"] = False
-        sent: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            return messages.pop(0) if messages else {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        given = {"content-length": str(len(body))} if isinstance(body, bytes) else {}
-        pairs = [(name.encode(), value.encode()) for name, value in (given | (headers or {})).items()]
-        scope = {"type": "http", "method": method, "path": path, "headers": pairs, "client": (self.client, 1)}
-        await self.application(scope, receive, send)
-        answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return Response(sent[0]["status"], answered, b"".join(message["body"] for message in sent[1:]))
+        chunked = isinstance(body, list)
+        given = {"transfer-encoding": "chunked"} if chunked else {"content-length": str(len(body))}
+        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in (given | (headers or {})).items())]
+        connection, wire = self.connect()
+        connection.data_received("\r\n".join([*lines, "", ""]).encode())
+        for part in [b"%x\r\n%b\r\n" % (len(part), part) for part in [*body, b""]] if chunked else [body]:
+            connection.data_received(part)
+        try:
+            return await answered(wire)
+        finally:
+            connection.connection_lost(None)
 
     async def infer(self, body: Any, headers: dict[str, str] | None = None) -> Response:
         return await self.ask("POST", INFER, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
