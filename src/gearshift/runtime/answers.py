@@ -20,9 +20,9 @@ def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:
 
 def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> Answer:
     """The answer to a request all of whose samples are finished."""
-    queue_s = max(sample.queue_ns for sample in samples) / NS_PER_S
-    run_s = max(sample.run_ns for sample in samples) / NS_PER_S
-    errors = tuple(sample.error for sample in samples if sample.error)
+    queue_s = max([sample.queue_ns for sample in samples]) / NS_PER_S
+    run_s = max([sample.run_ns for sample in samples]) / NS_PER_S
+    errors = tuple([sample.error for sample in samples if sample.error])
     if errors:
         outcome: Outcome = "refused" if all(s.refused for s in samples if s.error) else "failed"
         return Answer(outcome=outcome, reason=errors[0], errors=errors, gear=gear, queue_s=queue_s, run_s=run_s)
@@ -31,8 +31,9 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
     except (KeyError, ValueError):
         reason = "the models of this cascade answer outputs of different names or shapes"
         return Answer(outcome="failed", reason=reason, errors=(reason,), gear=gear, queue_s=queue_s, run_s=run_s)
-    rows = tuple(RowFacts(model=models[s.model], stage=s.stage, certainty=s.certainty) for s in samples)
-    reason = next((sample.degraded_by for sample in samples if sample.degraded_by), "")
+    rows = tuple([RowFacts(model=models[s.model], stage=s.stage, certainty=s.certainty) for s in samples])
+    reasons = [sample.degraded_by for sample in samples if sample.degraded_by]
+    reason = reasons[0] if reasons else ""
     return Answer(
         outcome="degraded" if reason else "answered",
         reason=reason,

@@ -2,25 +2,36 @@
 
 from collections.abc import Callable
 from types import TracebackType
+from typing import Protocol
 
 from gearshift.errors import QueueFull
 from gearshift.policies.admission import admits
 
 
-class Room:
-    """Bounds on samples and bytes; `waiting` tells how many samples wait, `refused` is told of each refusal."""
+class Queues(Protocol):
+    """Where samples wait."""
 
-    def __init__(
-        self, most_requests: int, most_bytes: int, waiting: Callable[[], int], refused: Callable[[], None]
-    ) -> None:
+    @property
+    def waiting(self) -> int:
+        """How many do."""
+        ...
+
+
+class Room:
+    """Bounds on samples in `queues` and on bytes; `refused` is told of each refusal.
+
+    An idle system admits any request (`policies/admission.py`).
+    """
+
+    def __init__(self, queues: Queues, most_requests: int, most_bytes: int, refused: Callable[[], None]) -> None:
         self._most_requests, self._most_bytes = most_requests, most_bytes
-        self._waiting, self._refused = waiting, refused
+        self._queues, self._refused = queues, refused
         self.reading = 0
         self.held_bytes = 0
 
     def require(self, rows: int, payload_bytes: int) -> None:
         """Raise `QueueFull` where a request of `rows` is one too many."""
-        waiting = self._waiting() + self.reading
+        waiting = self._queues.waiting + self.reading
         if not admits(waiting, self.held_bytes, rows, payload_bytes, self._most_requests, self._most_bytes):
             raise self._full()
 
@@ -31,7 +42,7 @@ class Room:
 
     def _full(self) -> QueueFull:
         self._refused()
-        waiting = self._waiting() + self.reading
+        waiting = self._queues.waiting + self.reading
         return QueueFull(f"{waiting} requests wait and {self.held_bytes} bytes are held already; try again later")
 
 

@@ -72,7 +72,7 @@ class Service:
         self.router = Router(
             tables, start=self._start_batch, answered=self._answered, shifted=self._shifted, recovery=recovery
         )
-        self._room = Room(most_waiting_requests, most_waiting_bytes, lambda: self.router.waiting, self._count_refused)
+        self._room = Room(self.router, most_waiting_requests, most_waiting_bytes, self._count_refused)
         self._open: dict[int, _Open] = {}
         self._settled: list[tuple[Done, Answer]] = []
         self._spans: dict[int, RequestSpan] = {}

@@ -17,13 +17,13 @@ from urllib.parse import unquote
 import httptools
 
 from gearshift.serving import v2_json
-from gearshift.serving.http_exchange import TRANSFER_ENCODING, HttpExchange
+from gearshift.serving.http_exchange import EXPECT, TRANSFER_ENCODING, HttpExchange
 
 STEP_BYTES = 16 << 10
 """Parsed at a time, so that one read cannot become thousands of waiting requests."""
 LINGER_S = 2.0
 NEVER = float("inf")
-CONNECTION, UPGRADE, EXPECT = b"connection", b"upgrade", b"expect"
+CONNECTION, UPGRADE = b"connection", b"upgrade"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 HEAD_TOO_LARGE = "the head of the request is larger than is taken"
 TOO_SLOW = "the request was not complete in time"
@@ -119,10 +119,9 @@ class Connection(asyncio.Protocol):
         return name[0] if isinstance(name, tuple) else None
 
     @property
-    def closes(self) -> bool:
-        """Whether the server ends, or the client may or may not send a body that we have not asked for."""
-        exchange = self._exchange
-        return self._all.ending or (exchange is not None and not exchange.complete and EXPECT in exchange.headers)
+    def ending(self) -> bool:
+        """Whether the server ends."""
+        return self._all.ending
 
     # The socket ------------------------------------------------------------------------------------------------------
 

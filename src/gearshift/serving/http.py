@@ -319,9 +319,7 @@ class Application:
 # Reading and answering -----------------------------------------------------------------------------------------------
 
 
-def _read(
-    exchange: HttpExchange, largest_bytes: int, then: Then, reading: Reading | None = None
-) -> None:
+def _read(exchange: HttpExchange, largest_bytes: int, then: Then, reading: Reading | None = None) -> None:
     """Have `then` called with the whole body; raises `TooLarge`, at once or on the way to there.
 
     `reading` holds further bytes of one whose length is not known before.

@@ -10,6 +10,7 @@ from gearshift.serving.exchange import REQUEST_ID, Exchange
 ID_HEADER = REQUEST_ID.encode()
 CONTENT_LENGTH = b"content-length"
 TRANSFER_ENCODING = b"transfer-encoding"
+EXPECT = b"expect"
 JSON = b"application/json"
 CLOSE = (b"connection", b"close")
 LARGE_BYTES = 64 << 10
@@ -28,8 +29,8 @@ class Client(Protocol):
         ...
 
     @property
-    def closes(self) -> bool:
-        """Whether this answer is the connection's last, whoever asked for it."""
+    def ending(self) -> bool:
+        """Whether the server ends, so that each answer is its connection's last."""
         ...
 
     def answered(self, exchange: "HttpExchange", parts: Sequence[bytes], *, last: bool) -> None:
@@ -83,11 +84,13 @@ class HttpExchange(Exchange):
         self.end_reading()
         self.answered, self.on_gone, self.then = True, None, None
         head = b"%b%d\r\n%b: %b\r\n" % (_head(status, content_type), len(body), ID_HEADER, self.id.encode())
-        last = not self.keep_alive or self.client.closes or CLOSE in extra
+        unheard = not self.complete and EXPECT in self.headers  # its body may come now, or not
+        last = not self.keep_alive or self.client.ending or unheard
+        for pair in extra:
+            head += b"%b: %b\r\n" % pair
+            last |= pair == CLOSE
         if last and CLOSE not in extra:
-            extra = (*extra, CLOSE)
-        for name, value in extra:
-            head += b"%b: %b\r\n" % (name, value)
+            head += b"%b: %b\r\n" % CLOSE
         head += b"\r\n"
         if self.method == "HEAD":
             parts: Sequence[bytes] = (head,)

@@ -3,20 +3,19 @@
 import asyncio
 import socket
 
-from gearshift.serving.connection import Connection, Connections
-from gearshift.serving.http import Application
+from gearshift.serving.connection import Connection, Connections, Handler
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import BACKLOG
 from gearshift.serving.tls import server_context
 
 
 class HttpServer:
-    """`application` on HTTP, from `start` to `stop`; it leaves signals alone."""
+    """What `handler` answers on HTTP, from `start` to `stop`; it leaves signals alone."""
 
-    def __init__(self, application: Application, settings: ServerSettings) -> None:
+    def __init__(self, handler: Handler, settings: ServerSettings) -> None:
         self._settings = settings
         self._connections = Connections(
-            handler=application,
+            handler=handler,
             largest_header_bytes=settings.largest_header_bytes,
             longest_read_s=settings.longest_read_s,
             keep_alive_s=settings.keep_alive_s,

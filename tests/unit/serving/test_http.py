@@ -122,7 +122,10 @@ class Server:
         """The answer to a request whose body comes in one part, or in several."""
         chunked = isinstance(body, list)
         given = {"transfer-encoding": "chunked"} if chunked else {"content-length": str(len(body))}
-        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in (given | (headers or {})).items())]
+        lines = [
+            f"{method} {path} HTTP/1.1",
+            *(f"{name}: {value}" for name, value in (given | (headers or {})).items()),
+        ]
         connection, wire = self.connect()
         connection.data_received("\r\n".join([*lines, "", ""]).encode())
         for part in [b"%x\r\n%b\r\n" % (len(part), part) for part in [*body, b""]] if chunked else [body]:
