@@ -4,6 +4,7 @@ They write what those of prometheus_client write, under the same names; theirs t
 one, five times a request.
 """
 
+import math
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -91,7 +92,7 @@ class Histogram:
     def collect(self) -> Iterable[Metric]:
         """What the registry asks for."""
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
-        bounds = [floatToGoString(bound) for bound in (*self._buckets, float("inf"))]
+        bounds = [floatToGoString(bound) for bound in (*self._buckets, math.inf)]  # type: ignore[no-untyped-call]
         for values, child in self._children.items():
             total, buckets = 0, []
             for bound, count in zip(bounds, child.counts, strict=True):

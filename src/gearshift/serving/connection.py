@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _close(self) -> None:
-        self._deaf = True
+        self._deaf, self._unread = True, b""
         for exchange in self._waiting:
             exchange.leave()
         self._waiting.clear()
@@ -228,12 +228,15 @@ class Connection(asyncio.Protocol):
     def _feed(self, data: bytes | memoryview) -> None:
         feeding, self._feeding = self._feeding, True
         self._progress = False
+        offered_at = None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._pass_over_upgrade(bytes(data)[upgrade.args[0] :])
+            offered_at = upgrade.args[0]
         except httptools.HttpParserError as error:
             self._not_http(error)
+        if offered_at is not None:
+            self._pass_over_upgrade(bytes(data)[offered_at:])
         self._feeding = feeding
         self._unheard_bytes = 0 if self._progress else self._unheard_bytes + len(data)
         if self._unheard_bytes > self._all.largest_header_bytes and not self._deaf:
@@ -271,7 +274,7 @@ class Connection(asyncio.Protocol):
         exchange = HttpExchange(self, method.decode(), _path(url), headers, keep_alive)
         self._url, self._headers, self._head_bytes = b"", {}, 0
         self._arriving = exchange
-        if self._exchange is None and not self._waiting:
+        if self._exchange is None and not self._waiting and not self._writing_paused:
             self._begin(exchange)
         else:
             self._waiting.append(exchange)
@@ -377,7 +380,7 @@ class Connection(asyncio.Protocol):
     def _refuse(self, status: int, text: str) -> None:
         """Answer the request that is arriving so, when it is its turn, and close; what comes after it is not heard."""
         refused = self._arriving or HttpExchange(self, "", "", {}, False)
-        self._arriving, self._deaf = None, True
+        self._arriving, self._deaf, self._unread = None, True, b""
         refused.complete, refused.keep_alive, refused.refusal = True, False, (status, text)
         if refused is self._exchange and refused.answered:
             self._close()

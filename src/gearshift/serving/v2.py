@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gearshift import __version__
 from gearshift.clock import NS_PER_S
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import InvalidInput
 from gearshift.model import Arrays, TensorSpec
 from gearshift.observability.metrics import Totals
 from gearshift.request import LEAST_URGENT, Answer, RowFacts
@@ -139,8 +139,9 @@ def whole_request(
     binary_output: bool = False,
     binary_outputs: Mapping[str, bool] | None = None,
 ) -> InferRequest:
-    """The request of checked `arrays`, all of them among `specs`; raises `InvalidInput` where one is missing, or what is asked makes no sense.
+    """The request of checked `arrays`, all of them among `specs`.
 
+    Raises `InvalidInput` where one is missing, or what is asked makes no sense.
     Without any `known_outputs` every name of an output is let through.
     """
     if len(arrays) < len(specs):
