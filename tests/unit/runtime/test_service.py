@@ -406,3 +406,33 @@ def test_what_waits_is_answered_in_a_pinned_gear():
 
     answer: Answer = serve(use, plan=two_gear_plan(""))
     assert (answer.gear, answer.rows[0].model) == (1, "small")
+
+
+def test_an_answer_is_told_once_on_a_later_turn_of_the_loop():
+    async def use(service: Service, _: EmulatedBackend) -> list[Answer]:
+        answers: list[Answer] = []
+        for number in (0, 2):
+            service.submit(samples(number), answers.append)
+        assert not answers
+        while len(answers) < 2:
+            await asyncio.sleep(0.001)
+        await service.drain(LONGEST_S)
+        return answers
+
+    assert [answer.outcome for answer in serve(use)] == ["answered", "answered"]
+
+
+def test_nobody_is_told_of_a_request_that_was_withdrawn():
+    async def use(service: Service, _: EmulatedBackend) -> int:
+        answers: list[Answer] = []
+        runs = asyncio.ensure_future(service.infer(samples(1)))
+        withdraw = service.submit(samples(0, 2), answers.append)
+        await asyncio.sleep(0)
+        withdraw()
+        withdraw()
+        await runs
+        await service.drain(LONGEST_S)
+        assert not answers
+        return service.router.waiting
+
+    assert serve(use) == 0
