@@ -206,11 +206,11 @@ class Application:
 
     def _infer_body(self, slo_us: int, exchange: HttpExchange) -> None:
         exchange.end_reading()
-        self._submit(exchange, exchange.body, slo_us)
+        self._submit(exchange, exchange.take_body(), slo_us)
 
     async def _infer_compressed(self, slo_us: int, reading: Reading, exchange: HttpExchange) -> None:
         encoding = exchange.headers[CONTENT_ENCODING].lower()
-        body = await compression.decompress(exchange.body, encoding, self._largest_body_bytes, reading.hold)
+        body = await compression.decompress(exchange.take_body(), encoding, self._largest_body_bytes, reading.hold)
         exchange.end_reading()
         if not exchange.gone:
             self._submit(exchange, body, slo_us)
@@ -267,7 +267,7 @@ class Application:
         _read(exchange, LARGEST_INDEX_BODY_BYTES, self._index)
 
     def _index(self, exchange: HttpExchange) -> None:
-        ready_only = v2_json.wants_ready_only(exchange.body)
+        ready_only = v2_json.wants_ready_only(exchange.take_body())
         index = v2.repository_index(self._operator, self._service.ready, ready_only=ready_only)
         exchange.respond(200, v2_json.encode(index))
 
@@ -278,7 +278,7 @@ class Application:
         _read(exchange, operators.LARGEST_BODY_BYTES, self._gear)
 
     def _gear(self, exchange: HttpExchange) -> None:
-        exchange.respond(200, v2_json.encode(self._control.pin_or_free(exchange.body)))
+        exchange.respond(200, v2_json.encode(self._control.pin_or_free(exchange.take_body())))
 
     def _post_drain(self, exchange: HttpExchange) -> None:
         _read(exchange, operators.LARGEST_BODY_BYTES, self._drain)
@@ -290,7 +290,7 @@ class Application:
         _read(exchange, operators.LARGEST_BODY_BYTES, self._swap)
 
     async def _swap(self, exchange: HttpExchange) -> None:
-        asked = operators.decode(exchange.body, SwapBody)
+        asked = operators.decode(exchange.take_body(), SwapBody)
         if self._swaps is None:
             raise InvalidInput("this server cannot change its plan", remedy="use `gearshift serve`")
         exchange.respond(200, v2_json.encode(await self._swaps.swap(asked)))

@@ -64,10 +64,9 @@ class HttpExchange(Exchange):
         self.refusal: tuple[int, str] | None = None
         """What is answered when it is its turn, whatever it asks for."""
 
-    @property
-    def body(self) -> bytes:
-        """What has arrived of the body."""
-        parts = self.parts
+    def take_body(self) -> bytes:
+        """The whole body, once; it is not kept here, so that a request that waits holds it no more than once."""
+        parts, self.parts = self.parts, []
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def end_reading(self) -> None:

@@ -48,7 +48,7 @@ class Telling:
             self.tell(exchange)
 
     def tell(self, exchange: HttpExchange) -> None:
-        said = {"method": exchange.method, "path": exchange.path, "body": exchange.body.decode("latin-1")}
+        said = {"method": exchange.method, "path": exchange.path, "body": exchange.take_body().decode("latin-1")}
         exchange.respond(200, json.dumps(said).encode())
 
     def _release(self) -> None:
