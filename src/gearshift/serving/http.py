@@ -233,6 +233,8 @@ class Application:
         )
 
     def _answered(self, exchange: HttpExchange, request: v2.InferRequest, answer: Answer) -> Work | None:
+        if exchange.gone:
+            return None
         raise_if_refused(answer)
         if answer.outcome == "failed":
             _respond_error(exchange, 500, exchange.failed(answer.reason))

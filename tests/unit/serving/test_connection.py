@@ -484,5 +484,19 @@ def test_however_a_stream_is_cut_the_answers_are_the_same(stream, data):
         assert wire.closed == whole.closed
 
 
+@settings(max_examples=150, deadline=None)
+@given(st.lists(REQUESTS, max_size=4).map(b"".join), st.data())
+def test_whatever_is_sent_nothing_is_raised_and_nothing_stays_held(stream, data):
+    places = st.integers(0, max(len(stream) - 1, 0))
+    sent = bytearray(stream)
+    for place, byte in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=3)):
+        sent[place : place + 1] = bytes([byte])
+    cut = data.draw(st.integers(0, len(sent)))
+    handler = Telling(patient=data.draw(st.booleans()))
+    wire = say(bytes(sent[:cut]), bytes(sent[cut:]), handler=handler)
+    assert handler.released == len(handler.begun_paths)
+    assert len(statuses(wire)) + handler.gone >= len(handler.begun_paths)
+
+
 def without_ids(wire: Wire) -> list[bytes]:
     return [line for line in bytes(wire.written).split(b"\r\n") if not line.startswith(b"x-request-id")]
