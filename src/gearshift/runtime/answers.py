@@ -1,14 +1,28 @@
 """A request's rows on their way in, and the answer that they add up to on their way out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
+from gearshift.errors import NotReady
 from gearshift.model import Arrays
-from gearshift.request import Answer, Outcome, RowFacts, Sample
+from gearshift.request import Answer, Outcome, Request, RowFacts, Sample
+
+Done = Callable[[Answer], None]
+
+
+@dataclass(slots=True, eq=False)
+class OpenRequest:
+    """An accepted request that is not answered yet."""
+
+    request: Request
+    samples: list[Sample]
+    missing: int
+    done: Done
 
 
 def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:
@@ -51,3 +65,10 @@ def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:
     if len(results) == 1:
         return results[0]
     return {name: np.concatenate([result[name] for result in results]) for name in results[0]}
+
+
+def raise_if_refused(answer: Answer) -> Answer:
+    """`answer`, unless the operator wants such a request refused: then `NotReady` is raised."""
+    if answer.outcome == "refused":
+        raise NotReady(answer.reason)
+    return answer

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
@@ -16,7 +15,7 @@ from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, Sample
-from gearshift.runtime.answers import answer_of, rows_of
+from gearshift.runtime.answers import Done, OpenRequest, answer_of, raise_if_refused, rows_of
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.fine_timer import FineTimer
 from gearshift.runtime.recovery import Recovery
@@ -24,20 +23,9 @@ from gearshift.runtime.room import Reading, Room
 from gearshift.runtime.router import Router
 from gearshift.runtime.status import ServedPlan, State, Status, shift_facts, status_of
 
-Done = Callable[[Answer], None]
 Withdraw = Callable[[], None]
 
 STOPPED = "the server stopped before this request was answered; send it again"
-
-
-@dataclass(slots=True, eq=False)
-class _Open:
-    """An accepted request that is not answered yet."""
-
-    request: Request
-    samples: list[Sample]
-    missing: int
-    done: Done
 
 
 class Service:
@@ -73,7 +61,7 @@ class Service:
             tables, start=self._start_batch, answered=self._answered, shifted=self._shifted, recovery=recovery
         )
         self._room = Room(self.router, most_waiting_requests, most_waiting_bytes, self._count_refused)
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, OpenRequest] = {}
         self._settled: list[tuple[Done, Answer]] = []
         self._spans: dict[int, RequestSpan] = {}
         self._request_ids, self._sequence, self._batch_ids = itertools.count(1), itertools.count(), itertools.count(1)
@@ -261,7 +249,7 @@ class Service:
         deadline_ns: int,
         payload_bytes: int,
         done: Done,
-    ) -> _Open:
+    ) -> OpenRequest:
         arrived_ns = self._clock.now_ns()
         by_default = False
         if deadline_ns == NO_DEADLINE_NS and self._default_deadline_ns is not None:
@@ -279,13 +267,13 @@ class Service:
         samples = [
             Sample(request, row, next(self._sequence), payload) for row, payload in enumerate(rows_of(inputs, rows))
         ]
-        opened = _Open(request, samples, rows, done)
+        opened = OpenRequest(request, samples, rows, done)
         self._open[request.id] = opened
         self._room.held_bytes += payload_bytes
         self._idle.clear()
         return opened
 
-    def _abandon(self, opened: _Open) -> None:
+    def _abandon(self, opened: OpenRequest) -> None:
         if self._close(opened):
             self.router.cancel(opened.samples, self._clock.now_ns())
             self._metrics.finished(self._tables.operator, "cancelled")
@@ -295,7 +283,7 @@ class Service:
             self.router.cancel(opened.samples, self._clock.now_ns())
             self._settle(opened, Answer(outcome="failed", reason=STOPPED, errors=(STOPPED,)))
 
-    def _settle(self, opened: _Open, answer: Answer) -> None:
+    def _settle(self, opened: OpenRequest, answer: Answer) -> None:
         span = self._spans.get(opened.request.id)
         if self._close(opened):
             if span is not None:
@@ -317,7 +305,7 @@ class Service:
         for done, answer in settled:
             done(answer)
 
-    def _close(self, opened: _Open) -> bool:
+    def _close(self, opened: OpenRequest) -> bool:
         if self._open.pop(opened.request.id, None) is None:
             return False
         self._spans.pop(opened.request.id, None)
@@ -437,10 +425,3 @@ class Service:
         if self._armed_ns is None or due_ns < self._armed_ns:
             self._armed_ns = due_ns
             self._wake_timer.set(due_ns - self._clock.now_ns())
-
-
-def raise_if_refused(answer: Answer) -> Answer:
-    """`answer`, unless the operator wants such a request refused: then `NotReady` is raised."""
-    if answer.outcome == "refused":
-        raise NotReady(answer.reason)
-    return answer

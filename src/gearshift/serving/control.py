@@ -9,7 +9,8 @@ import msgspec
 from gearshift.errors import Forbidden, InvalidInput
 from gearshift.model import Arrays
 from gearshift.request import Answer
-from gearshift.runtime.service import Done, Service, Withdraw
+from gearshift.runtime.answers import Done
+from gearshift.runtime.service import Service, Withdraw
 from gearshift.runtime.status import ServedPlan, Status
 from gearshift.serving.keys import Keys
 from gearshift.serving.shadow import Shadow

@@ -11,8 +11,9 @@ from gearshift.model import TensorSpec
 from gearshift.observability.metrics import CONTENT_TYPE, Metrics, NoMetrics
 from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS, Answer
+from gearshift.runtime.answers import raise_if_refused
 from gearshift.runtime.room import Reading
-from gearshift.runtime.service import Service, raise_if_refused
+from gearshift.runtime.service import Service
 from gearshift.runtime.status import ServedPlan
 from gearshift.serving import compression, openapi, v2, v2_json
 from gearshift.serving import control as operators
