@@ -52,7 +52,7 @@ class HeadTooLarge(Exception):
 
 
 class NotTaken(Exception):
-    """A request is HTTP, but in a form that no honest client needs."""
+    """A request is HTTP, but in a form that no client of ours needs."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _close(self) -> None:
-        self._deaf, self._unread = True, b""
+        self._deaf, self._unread, self._due = True, b"", NEVER
         for exchange in self._waiting:
             exchange.leave()
         self._waiting.clear()
@@ -370,17 +370,21 @@ class Connection(asyncio.Protocol):
         last = self._waiting[-1] if self._waiting else self._exchange
         if self._deaf or (self._arriving is None and last is not None and not last.keep_alive):
             self._deaf = True
-        elif isinstance(error.__context__, HeadTooLarge):
-            self._refuse(431, HEAD_TOO_LARGE)
-        else:
-            reason = str(error.__context__ or error)
-            log.warning("a client sent no HTTP request that is taken: %s", reason)
-            self._refuse(400, f"this is no HTTP request that is taken: {reason}")
+            return
+        match error.__context__:
+            case HeadTooLarge():
+                self._refuse(431, HEAD_TOO_LARGE)
+            case None | NotTaken() as why:
+                log.warning("a client sent no HTTP request that is taken: %s", why or error)
+                self._refuse(400, f"this is no HTTP request that is taken: {why or error}")
+            case fault:
+                log.error("fault while a head was read", exc_info=fault)
+                self._refuse(500, "an internal error; the server's log explains it")
 
     def _refuse(self, status: int, text: str) -> None:
         """Answer the request that is arriving so, when it is its turn, and close; what comes after it is not heard."""
         refused = self._arriving or HttpExchange(self, "", "", {}, False)
-        self._arriving, self._deaf, self._unread = None, True, b""
+        self._arriving, self._deaf, self._unread, self._due = None, True, b"", NEVER
         refused.complete, refused.keep_alive, refused.refusal = True, False, (status, text)
         if refused is self._exchange and refused.answered:
             self._close()
@@ -409,13 +413,18 @@ class Connection(asyncio.Protocol):
             unanswered = self._exchange is not None and not self._exchange.answered
             if unanswered or (self._exchange is None and self._url):
                 self._refuse(408, TOO_SLOW)
-            elif not unsent_bytes:
+            elif unsent_bytes:
+                self._due = now + self._all.keep_alive_s  # it is still taking its answer
+            else:
                 self._close()
         self._look_again()
 
 
 def _path(url: bytes) -> str:
-    """The path of a request's target; raises for what is none."""
-    if b"?" in url or b"%" in url or url[:1] != b"/":
-        return unquote((httptools.parse_url(url).path or b"/").decode("ascii"))
-    return url.decode("ascii")
+    """The path of a request's target; raises `NotTaken` for what is none."""
+    try:
+        if b"?" in url or b"%" in url or url[:1] != b"/":
+            return unquote((httptools.parse_url(url).path or b"/").decode("ascii"))
+        return url.decode("ascii")
+    except (httptools.HttpParserError, UnicodeDecodeError):
+        raise NotTaken("its target cannot be read") from None

@@ -115,12 +115,8 @@ class HttpExchange(Exchange):
 @cache
 def _head(status: int, content_type: bytes) -> bytes:
     """What an answer begins with, up to the number that is its length; there are few of them."""
-    return b"%b\r\ncontent-type: %b\r\ncontent-length: " % (status_line(status), content_type)
-
-
-def status_line(status: int) -> bytes:
-    """The first line of an answer, without its end."""
-    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()
+    status_line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()
+    return b"%b\r\ncontent-type: %b\r\ncontent-length: " % (status_line, content_type)
 
 
 def announced_length(headers: Mapping[bytes, bytes]) -> int | None:

@@ -213,6 +213,40 @@ def test_a_client_that_takes_nothing_of_its_answer_is_cut_off():
     run(main)
 
 
+def test_a_client_that_takes_its_answer_slowly_is_not_cut_off_and_looked_at_now_and_then():
+    async def main() -> int:
+        connection, wire = connect(Telling(), keep_alive_s=0.05)
+        connection.data_received(GET)
+        for unsent_bytes in range(10, 0, -1):
+            wire.unsent_bytes = unsent_bytes
+            await asyncio.sleep(0.02)
+            assert not wire.closed
+        wire.unsent_bytes = 0
+        while not wire.closed:
+            await asyncio.sleep(0.01)
+        connection.connection_lost(None)
+        assert not wire.aborted
+        return wire.asked
+
+    assert run(main) < 30
+
+
+def test_a_fault_of_ours_is_500_and_tells_nothing(caplog):
+    class Faulty(Telling):
+        def begun(self, exchange: HttpExchange) -> None:
+            raise ValueError("a secret")
+
+    wire = say(GET, handler=Faulty())
+    assert statuses(wire) == [500]
+    assert b"secret" not in wire.written
+    assert "a secret" in caplog.text
+
+
+def test_of_a_target_that_cannot_be_read_nothing_is_logged(caplog):
+    assert statuses(say(b"GET nowhere?key=secret HTTP/1.1\r\n\r\n")) == [400]
+    assert "secret" not in caplog.text
+
+
 # The last one --------------------------------------------------------------------------------------------------------
 
 

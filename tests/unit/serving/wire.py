@@ -26,7 +26,7 @@ class Wire(asyncio.Transport):
         self.more = asyncio.Event()
         self.closed = self.aborted = False
         self.reading = True
-        self.unsent_bytes = 0
+        self.unsent_bytes = self.asked = 0
 
     def write(self, data: Any) -> None:
         self.writes += 1
@@ -54,6 +54,7 @@ class Wire(asyncio.Transport):
         self.reading = True
 
     def get_write_buffer_size(self) -> int:
+        self.asked += 1
         return self.unsent_bytes
 
 
