@@ -15,6 +15,7 @@ from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, Sample
+from gearshift.runtime.adapting import Adapting
 from gearshift.runtime.answers import Done, OpenRequest, answer_of, raise_if_refused, rows_of
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.fine_timer import FineTimer
@@ -47,6 +48,7 @@ class Service:
         default_priority: int = LEAST_URGENT,
         default_deadline_s: float | None = None,
         recovery: Recovery | None = None,
+        adapting: Adapting | None = None,
         clock: Clock | None = None,
         metrics: Metrics | NoMetrics | None = None,
         journal: Journal | NoJournal | None = None,
@@ -63,6 +65,8 @@ class Service:
         self._room = Room(self.router, most_waiting_requests, most_waiting_bytes, self._count_refused)
         self._open: dict[int, OpenRequest] = {}
         self._settled: list[tuple[Done, Answer]] = []
+        self.adapting = adapting or Adapting(tables)
+        self.adapting.tell(self._metrics.adapting)
         self._spans: dict[int, RequestSpan] = {}
         self._request_ids, self._sequence, self._batch_ids = itertools.count(1), itertools.count(), itertools.count(1)
         self._started_ns: dict[int, int] = {}
@@ -139,6 +143,7 @@ class Service:
             ready=self._ready_replicas,
             open_requests=len(self._open),
             held_bytes=self._room.held_bytes,
+            adapting=self.adapting.status(self.router),
         )
 
     def pin_gear(self, gear: int) -> None:
@@ -162,6 +167,7 @@ class Service:
     def take_over_from(self, before: "Service") -> None:
         """Count in the metrics of `before`, and begin with the gear of its metered load; both need the same clock."""
         self._metrics = before._metrics
+        self.adapting.take_over_from(before.adapting)
         self._watch()
         self.router.take_meter(before.router, self._clock.now_ns())
         self._arm_wake()
@@ -200,6 +206,7 @@ class Service:
         if span is not None:
             span.accepted(self._clock.now_ns())
             self._spans[opened.request.id] = span
+        self.adapting.trace.arrived += rows
         self.router.arrive(opened.samples, opened.request.arrived_ns)
         self._arm_wake()
         return partial(self._abandon, opened)
@@ -325,7 +332,9 @@ class Service:
     def _answered(self, sample: Sample) -> None:
         opened = self._open.get(sample.request.id)
         if opened is None:
+            self.adapting.second_answer(sample)
             return
+        self.adapting.answered(sample, self.router.gear)
         opened.missing -= 1
         if opened.missing == 0 or sample.poisonous:
             self._settle(opened, answer_of(opened.samples, self._tables.models, self.router.gear))
@@ -364,6 +373,7 @@ class Service:
         run_ns = now_ns - self._started_ns.pop(batch.replica, now_ns)
         self._metrics.batch_finished(model, self._tables.devices_of(batch.replica), run_ns / NS_PER_S)
         self.router.batch_finished(batch.replica, now_ns)
+        self.adapting.batch_finished(self.router, batch.replica, len(batch.samples), run_ns, now_ns)
         self._arm_wake()
 
     def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
@@ -401,7 +411,8 @@ class Service:
     # Time ------------------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        self.router.tick(self._clock.now_ns())
+        self.router.tick(now_ns := self._clock.now_ns())
+        self.adapting.ticked(self.router, now_ns)
         self._arm_wake()
         self._arm_tick()
 
