@@ -31,6 +31,7 @@ from machine import describe
 
 HERE = Path(__file__).parent
 PACKAGES = {
+    "uvicorn": ("uvicorn", "httptools", "uvloop"),
     "mosec": ("mosec==0.9.8", "numpy"),
     "litserve": ("litserve", "numpy"),
     "bentoml": ("bentoml", "numpy"),
@@ -100,7 +101,7 @@ def servers(peers: Path, plan: Path) -> dict[str, Server]:
 
     found = {
         "gearshift": Server(own("-m", "gearshift", "serve", str(plan), "--port"), "/v2/models/echo/infer", V2),
-        "bare uvicorn": Server(own(str(HERE / "peers" / "uvicorn_bare.py")), "/", V2),
+        "uvicorn": Server(python("uvicorn", "uvicorn_bare.py"), "/", V2),
         "mosec": Server(
             lambda port: (
                 str(peers / "mosec" / "bin" / "python"), str(HERE / "peers" / "mosec_echo.py"), "--port", str(port),
@@ -326,7 +327,7 @@ def print_bars(measured: dict[tuple[str, int], list[Load]]) -> None:
     rust = middle("mosec", 64, "qps")
     if ours is not None and rust is not None:
         print_bar(ours >= 0.5 * rust, f"at 64 connections half of mosec's requests/s (it is {ours / rust:.2f} of it)")
-    one, bare = middle("gearshift", 1, "p50_ms"), middle("bare uvicorn", 1, "p50_ms")
+    one, bare = middle("gearshift", 1, "p50_ms"), middle("uvicorn", 1, "p50_ms")
     if one is not None and bare is not None:
         print_bar(one - bare <= 1.0, f"one connection within 1 ms of the bare HTTP library ({one - bare:.2f} ms more)")
 

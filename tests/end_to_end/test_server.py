@@ -377,11 +377,11 @@ def test_logs_are_json_from_server_and_workers_alike(tmp_path):
         server.until_it_says('"status":500')
         with connected(server) as sock:
             sock.sendall(b"no HTTP\r\n\r\n")
-            server.until_it_says("Invalid HTTP request")
+            server.until_it_says("a client sent no HTTP request")
         pid, (worker,) = server.process.pid, server.workers()
     lines = [json.loads(line) for line in server.said]
     assert all(line["at"] > 1e9 for line in lines)
-    assert {line["logger"].partition(".")[0] for line in lines} == {"gearshift", "uvicorn"}
+    assert {line["logger"].partition(".")[0] for line in lines} == {"gearshift"}
     by_start = {line["message"][:7]: line for line in lines}
     facts = {start: (line["level"], line["process"]) for start, line in by_start.items()}
     assert facts == {
@@ -390,7 +390,7 @@ def test_logs_are_json_from_server_and_workers_alike(tmp_path):
         "model '": ("warning", worker),
         "request": ("error", pid),
         "POST '/": ("debug", pid),
-        "Invalid": ("warning", pid),
+        "a clien": ("warning", pid),
     }
     assert {line["request_id"] for line in lines if "request_id" in line} == {"find-me"}
     assert by_start["POST '/"]["path"] == "/v2/models/sums/infer"

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from gearshift.observability.adapting_metrics import AdaptingMetrics
+from gearshift.observability.counts import Counter, Histogram
 from gearshift.observability.deadline_metrics import DeadlineMetrics
 from gearshift.policies.batching import AUDIT, DEADLINE, FULL, LONGEST_WAIT, RETRY
 from gearshift.request import Answer
@@ -101,7 +102,7 @@ class NoMetrics:
 
 
 class Metrics:
-    """Counters and histograms of one service; children are looked up once and kept, as `labels()` is slow."""
+    """Counters and histograms of one service."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -150,7 +151,6 @@ class Metrics:
         self._load = Gauge("gearshift_load_qps", "Arrivals per second that were measured last.", registry=registry)
         self._waiting = Gauge("gearshift_waiting_requests", "Samples that wait in queues.", registry=registry)
         self.deadlines = DeadlineMetrics(registry)
-        self._children: dict[tuple[str, ...], Counter | Histogram] = {}
         self._last_answer_s = 0.0
 
     def watch(self, router: Watched, serving: Serving, *, last_gear: int) -> None:
@@ -165,21 +165,21 @@ class Metrics:
     def answered(self, operator: str, answer: Answer, latency_s: float) -> None:
         """Count an answer."""
         self.finished(operator, answer.outcome)
-        self._histogram(self._latency, "latency", operator, answer.outcome).observe(latency_s)
-        self._queue.observe(answer.queue_s)
-        self._counter(self._rows, "rows", operator).inc(len(answer.rows))
+        self._latency.labels(operator, answer.outcome).observe(latency_s)
+        self._queue.labels().observe(answer.queue_s)
+        self._rows.labels(operator).inc(len(answer.rows))
         self._last_answer_s = time.time()
         for row in answer.rows:
             for stage in range(row.stage):
-                self._counter(self._forwarded, "forwarded", str(stage)).inc()
+                self._forwarded.labels(str(stage)).inc()
 
     def finished(self, operator: str, outcome: str) -> None:
         """Count a request by its outcome."""
-        self._counter(self._requests, "requests", operator, outcome).inc()
+        self._requests.labels(operator, outcome).inc()
 
     def late(self, operator: str) -> None:
         """Count an answer that came after its request's deadline."""
-        self._counter(self._late, "late", operator).inc()
+        self._late.labels(operator).inc()
 
     def refused(self, operator: str) -> None:
         """Count a request that was not let in."""
@@ -187,18 +187,18 @@ class Metrics:
 
     def batch_started(self, model: str, size: int, reason: int) -> None:
         """Count a batch, its size and why it started."""
-        self._histogram(self._batch_size, "size", model).observe(size)
-        self._counter(self._batches, "batches", model, REASONS.get(reason, str(reason))).inc()
+        self._batch_size.labels(model).observe(size)
+        self._batches.labels(model, REASONS.get(reason, str(reason))).inc()
 
     def batch_finished(self, model: str, devices: Sequence[str], run_s: float) -> None:
         """Count how long a batch held its devices."""
-        self._histogram(self._run, "run", model).observe(run_s)
+        self._run.labels(model).observe(run_s)
         for device in devices:
-            self._counter(self._busy, "busy", device).inc(run_s)
+            self._busy.labels(device).inc(run_s)
 
     def restarted(self, replica: str) -> None:
         """Count a worker that ended."""
-        self._counter(self._restarts, "restarts", replica).inc()
+        self._restarts.labels(replica).inc()
 
     def replicas_ready(self, model: str, count: int) -> None:
         """Say how many replicas of `model` serve."""
@@ -206,7 +206,7 @@ class Metrics:
 
     def swapped(self, outcome: str) -> None:
         """Count a swap of the plan."""
-        self._counter(self._swaps, "swaps", outcome).inc()
+        self._swaps.labels(outcome).inc()
 
     def totals(self, operator: str) -> Totals:
         """What the metrics of `operator` add up to."""
@@ -232,17 +232,3 @@ class Metrics:
     def text(self) -> bytes:
         """All metrics in Prometheus format."""
         return generate_latest(self._registry)
-
-    def _counter(self, parent: Counter, name: str, *labels: str) -> Counter:
-        child = self._children.get((name, *labels))
-        if child is None:
-            child = self._children[(name, *labels)] = parent.labels(*labels)
-        assert isinstance(child, Counter)
-        return child
-
-    def _histogram(self, parent: Histogram, name: str, *labels: str) -> Histogram:
-        child = self._children.get((name, *labels))
-        if child is None:
-            child = self._children[(name, *labels)] = parent.labels(*labels)
-        assert isinstance(child, Histogram)
-        return child

@@ -1,20 +1,32 @@
 """A request's rows on their way in, and the answer that they add up to on their way out."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.decisions import Ending
-from gearshift.errors import DeadlinePassed, GearshiftError, NotReady
+from gearshift.errors import DeadlinePassed, NotReady
 from gearshift.model import Arrays
 from gearshift.request import NO_DEADLINE_NS, Answer, Late, Outcome, Request, RowFacts, Sample
 from gearshift.runtime.by_deadline import TOO_LATE
 
 DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
+Done = Callable[[Answer], None]
+
+
+@dataclass(slots=True, eq=False)
+class OpenRequest:
+    """An accepted request that is not answered yet."""
+
+    request: Request
+    samples: list[Sample]
+    missing: int
+    done: Done
 
 
 def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:
@@ -26,9 +38,9 @@ def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:
 
 def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> Answer:
     """The answer to a request all of whose samples are finished."""
-    queue_s = max(sample.queue_ns for sample in samples) / NS_PER_S
-    run_s = max(sample.run_ns for sample in samples) / NS_PER_S
-    errors = tuple(sample.error for sample in samples if sample.error)
+    queue_s = max([sample.queue_ns for sample in samples]) / NS_PER_S
+    run_s = max([sample.run_ns for sample in samples]) / NS_PER_S
+    errors = tuple([sample.error for sample in samples if sample.error])
     if errors:
         outcome: Outcome = "refused" if all(s.refused or s.ending for s in samples if s.error) else "failed"
         ending = next((s.ending for s in samples if s.ending), None)
@@ -40,10 +52,13 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
         reason = "the models of this cascade answer outputs of different names or shapes"
         return Answer(outcome="failed", reason=reason, errors=(reason,), gear=gear, queue_s=queue_s, run_s=run_s)
     rows = tuple(
-        RowFacts(model=models[s.model], stage=s.stage, certainty=s.certainty, exit_segment=s.exit_segment)
-        for s in samples
+        [
+            RowFacts(model=models[s.model], stage=s.stage, certainty=s.certainty, exit_segment=s.exit_segment)
+            for s in samples
+        ]
     )
-    reason = next((sample.degraded_by for sample in samples if sample.degraded_by), "")
+    reasons = [sample.degraded_by for sample in samples if sample.degraded_by]
+    reason = reasons[0] if reasons else ""
     return Answer(
         outcome="degraded" if reason else "answered",
         reason=reason,
@@ -60,20 +75,13 @@ def judged(answer: Answer, request: Request, now_ns: int, late: Late) -> Answer:
     deadline_ns = request.order_deadline_ns
     if deadline_ns == NO_DEADLINE_NS:
         return answer
-    answer = replace(answer, remaining_s=(deadline_ns - now_ns) / NS_PER_S)
+    answer = msgspec.structs.replace(answer, remaining_s=(deadline_ns - now_ns) / NS_PER_S)
     if now_ns <= deadline_ns or answer.outcome not in ("answered", "degraded"):
         return answer
     if late == "answer":
-        return replace(answer, outcome="late")
+        return msgspec.structs.replace(answer, outcome="late")
     reason, text = Ending.EXECUTION.name.lower(), TOO_LATE[Ending.EXECUTION]
-    return replace(answer, outcome="refused", reason=reason, errors=(text,), rows=(), outputs=None)
-
-
-def refusal_of(answer: Answer) -> GearshiftError:
-    """What a refused request is told."""
-    if answer.reason in DEADLINE_REASONS:
-        return DeadlinePassed(answer.errors[0])
-    return NotReady(answer.reason)
+    return msgspec.structs.replace(answer, outcome="refused", reason=reason, errors=(text,), rows=(), outputs=None)
 
 
 def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:
@@ -82,3 +90,12 @@ def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:
     if len(results) == 1:
         return results[0]
     return {name: np.concatenate([result[name] for result in results]) for name in results[0]}
+
+
+def raise_if_refused(answer: Answer) -> Answer:
+    """`answer`, unless the request is refused: raises `DeadlinePassed` where it could not be kept, else `NotReady`."""
+    if answer.outcome != "refused":
+        return answer
+    if answer.reason in DEADLINE_REASONS:
+        raise DeadlinePassed(answer.errors[0])
+    raise NotReady(answer.reason)

@@ -1,16 +1,14 @@
 """The devices as the router holds them: which are busy and until when, and when each is to be looked at again."""
 
-from itertools import pairwise
-
-from gearshift.plan_tables import PlanTables
+from gearshift.plan_tables import PlanTables, rows_of
 
 
 class Devices:
     """Busy devices, by the batches of their replicas; `spans` are a replica's devices, `on_device` the other way."""
 
     def __init__(self, tables: PlanTables) -> None:
-        self.on_device = _rows(tables.on_device.tolist(), tables.on_device_begin.tolist())
-        self.spans = _rows(tables.spans.tolist(), tables.spans_begin.tolist())
+        self.on_device = rows_of(tables.on_device.tolist(), tables.on_device_begin.tolist())
+        self.spans = rows_of(tables.spans.tolist(), tables.spans_begin.tolist())
         self.busy = [False] * len(tables.device_ids)
         self.wake_ns: list[int | None] = [None] * len(tables.device_ids)
         self._free_ns = [0] * len(tables.device_ids)
@@ -40,10 +38,14 @@ class Devices:
         before = self.wake_ns[device]
         self.wake_ns[device] = at_ns if before is None else min(before, at_ns)
 
+    def next_wake_ns(self) -> int | None:
+        """When a device is to be looked at next."""
+        first_ns: int | None = None
+        for at in self.wake_ns:
+            if at is not None and (first_ns is None or at < first_ns):
+                first_ns = at
+        return first_ns
+
     def due(self, now_ns: int) -> list[tuple[int, int]]:
         """When each device that is due now or was before was to be looked at, and which."""
         return [(at, device) for device, at in enumerate(self.wake_ns) if at is not None and at <= now_ns]
-
-
-def _rows(flat: list[int], begins: list[int]) -> list[list[int]]:
-    return [flat[begin:end] for begin, end in pairwise(begins)]

@@ -54,9 +54,10 @@ class WaitingQueue:
 
     def take(self, count: int, now_ns: int) -> list[Sample]:
         """Remove `count` samples: starving ones by age, then the most urgent."""
-        taken = []
+        taken, starving = [], True
         for _ in range(count):
-            sample = self.next_out(now_ns)
+            starving = starving and self.is_starving(now_ns)  # once one is not, none that is younger is
+            sample = self.oldest() if starving else self.head()
             del self._waiting[sample.sequence]
             taken.append(sample)
         if not self._waiting:

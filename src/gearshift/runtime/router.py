@@ -204,12 +204,11 @@ class Router:
 
     def next_wake_ns(self) -> int | None:
         """When `wake` is due next."""
-        at_ns = [at for at in self._devices.wake_ns if at is not None]
-        if self._by_deadline is not None:
-            at_ns.extend(self._by_deadline.gives_up_ns.values())
+        first_ns = self._devices.next_wake_ns()
+        others = [] if self._by_deadline is None else [*self._by_deadline.gives_up_ns.values()]
         if self._recovery.count and self._recovery.next_ns is not None:
-            at_ns.append(self._recovery.next_ns)
-        return min(at_ns, default=None)
+            others.append(self._recovery.next_ns)
+        return first_ns if not others else min(others) if first_ns is None else min(first_ns, *others)
 
     # Faults.
 
@@ -262,7 +261,7 @@ class Router:
     def missing_first_model(self) -> str | None:
         """The model at which arrivals begin, where none of its replicas lives."""
         model = self._first_model()
-        return None if self._turns.lives(model, self.gear) else self._tables.models[model]
+        return None if self._turns.lives(model) else self._tables.models[model]
 
     def run_if_idle(self, replica: int, sample: Sample, reason: int, now_ns: int) -> bool:
         """Run a sample that is neither metered nor queued, where nothing runs or waits on the replica's devices."""

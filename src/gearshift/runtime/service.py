@@ -2,41 +2,32 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
-from gearshift.errors import NotReady, QueueFull, require
+from gearshift.errors import NotReady, require
 from gearshift.model import Arrays
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics, NoMetrics
 from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plan_tables import PlanTables
-from gearshift.policies.admission import admits
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Late, Request, Sample
 from gearshift.runtime.adapting import Adapting
-from gearshift.runtime.answers import answer_of, judged, refusal_of, rows_of
+from gearshift.runtime.answers import Done, OpenRequest, answer_of, judged, raise_if_refused, rows_of
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.by_deadline import DeadlineRules
 from gearshift.runtime.fine_timer import FineTimer
 from gearshift.runtime.recovery import Recovery
+from gearshift.runtime.room import Reading, Room
 from gearshift.runtime.router import Router
 from gearshift.runtime.status import ServedPlan, State, Status, shift_facts, status_of
 
+Withdraw = Callable[[], None]
+
 STOPPED = "the server stopped before this request was answered; send it again"
-
-
-@dataclass(slots=True, eq=False)
-class _Open:
-    """An accepted request that is not answered yet."""
-
-    request: Request
-    samples: list[Sample]
-    missing: int
-    answer: asyncio.Future[Answer]
 
 
 class Service:
@@ -65,7 +56,6 @@ class Service:
         journal: Journal | NoJournal | None = None,
     ) -> None:
         self._tables, self._backend = tables, backend
-        self._most_waiting, self._most_waiting_bytes = most_waiting_requests, most_waiting_bytes
         self._default_priority = default_priority
         self._default_deadline_ns = None if default_deadline_s is None else round(default_deadline_s * NS_PER_S)
         self._clock = clock or WallClock()
@@ -74,14 +64,14 @@ class Service:
         self._late: Late = "refuse" if deadlines is not None and deadlines.refuses else "answer"
         told: Any = {"start": self._start_batch, "answered": self._answered, "shifted": self._shifted}
         self.router = Router(tables, **told, recovery=recovery, deadlines=deadlines)
+        self._room = Room(self.router, most_waiting_requests, most_waiting_bytes, self._count_refused)
+        self._open: dict[int, OpenRequest] = {}
+        self._settled: list[tuple[Done, Answer]] = []
         self.adapting = adapting or Adapting(tables)
         self.adapting.tell(self._metrics.adapting)
-        self._open: dict[int, _Open] = {}
         self._spans: dict[int, RequestSpan] = {}
         self._request_ids, self._sequence, self._batch_ids = itertools.count(1), itertools.count(), itertools.count(1)
         self._started_ns: dict[int, int] = {}
-        self._reading = 0
-        self._held_bytes = 0
         self._accepting = False
         self._ready_replicas: set[int] = set()
         self._idle = asyncio.Event()
@@ -154,7 +144,7 @@ class Service:
             uptime_s=self._clock.now_ns() / NS_PER_S,
             ready=self._ready_replicas,
             open_requests=len(self._open),
-            held_bytes=self._held_bytes,
+            held_bytes=self._room.held_bytes,
             adapting=self.adapting.status(self.router),
         )
 
@@ -186,67 +176,60 @@ class Service:
 
     # Requests --------------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def reading(self, payload_bytes: int) -> Iterator[Callable[[int], None]]:
-        """Hold `payload_bytes` while a request is read; raises `NotReady` or `QueueFull` before that begins.
-
-        What it gives is called with further bytes of a body whose length was not known; it raises `QueueFull` too.
-        """
+    def reading(self, payload_bytes: int) -> Reading:
+        """Hold `payload_bytes` while a request is read; raises `NotReady` or `QueueFull` before that begins."""
         self._admit(1, payload_bytes)
-        held_bytes = payload_bytes
-        self._reading += 1
-        self._held_bytes += payload_bytes
+        return Reading(self._room, payload_bytes)
 
-        def hold(more_bytes: int) -> None:
-            nonlocal held_bytes
-            if self._held_bytes + more_bytes > self._most_waiting_bytes and self._held_bytes > held_bytes:
-                self._refuse(self._queue_full())
-            held_bytes += more_bytes
-            self._held_bytes += more_bytes
-
-        try:
-            yield hold
-        finally:
-            self._reading -= 1
-            self._held_bytes -= held_bytes
-
-    async def infer(
+    def submit(
         self,
         inputs: Arrays,
+        done: Done,
         *,
         priority: int = 0,
         deadline_ns: int = NO_DEADLINE_NS,
         sent_ns: int | None = None,
         payload_bytes: int = 0,
         span: RequestSpan | None = None,
-    ) -> Answer:
-        """The answer to a request whose arrays have one row for each sample; outcome `failed` where a row failed.
+    ) -> Withdraw:
+        """Accept a request whose arrays have one row for each sample; `done` is called once with its answer.
 
-        The outcome is `degraded` where a row should have gone on to a model of which no replica lives; where the
-        operator wants such a request refused, `NotReady` is raised instead.
+        The outcome of the answer is `failed` where a row failed, and `degraded` where one should have gone on to a
+        model of which no replica lives; where the operator wants such a request refused, it is `refused`
+        (`raise_if_refused`).  `done` is called on a later turn of the event loop, and must not raise.
 
         Priority 0 is the operator's default, and so is no deadline; `deadline_ns` and `sent_ns` are on the service's
-        clock (`now_ns`).  Raises `NotReady` and `QueueFull`, and `DeadlinePassed` where the deadline cannot be kept;
-        where late answers are wanted instead, the outcome is `late`.  When the caller is cancelled, what still waits
-        leaves its queue.
+        clock (`now_ns`).  Where late answers are wanted, the outcome of one is `late`, else `refused`.
+        What comes back withdraws the request: what still waits leaves its queue, and unless it is answered already,
+        `done` is not called any more.
+        Raises `NotReady` and `QueueFull`.
         """
         rows = len(next(iter(inputs.values())))
         self._admit(rows, payload_bytes)
-        opened = self._accept(inputs, rows, priority or self._default_priority, deadline_ns, payload_bytes, sent_ns)
+        priority = priority or self._default_priority
+        opened = self._accept(inputs, rows, priority, deadline_ns, sent_ns, payload_bytes, done)
         if span is not None:
             span.accepted(self._clock.now_ns())
             self._spans[opened.request.id] = span
         self.adapting.trace.arrived += rows
         self.router.arrive(opened.samples, opened.request.arrived_ns)
         self._arm_wake()
+        return partial(self._abandon, opened)
+
+    async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
+        """As `submit`, and wait for the answer, which `raise_if_refused` looks at; a cancelled caller withdraws it."""
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def done(answer: Answer) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        withdraw = self.submit(inputs, done, **asked)
         try:
-            answer = await opened.answer
+            return raise_if_refused(await answered)
         except asyncio.CancelledError:
-            self._abandon(opened)
+            withdraw()
             raise
-        if answer.outcome == "refused":
-            raise refusal_of(answer)
-        return answer
 
     def now_ns(self) -> int:
         """The service's time, in which deadlines are given."""
@@ -254,25 +237,29 @@ class Service:
 
     def _admit(self, rows: int, payload_bytes: int) -> None:
         if not self._accepting:
-            self._refuse(NotReady("the server is not accepting requests; try another one, or again later"))
+            self._refuse("the server is not accepting requests; try another one, or again later")
         missing = self.router.missing_first_model()
         if missing is not None:
-            self._refuse(NotReady(f"no worker of model {missing!r} is running; try again later"))
-        waiting = self.router.waiting + self._reading
-        if not admits(waiting, self._held_bytes, rows, payload_bytes, self._most_waiting, self._most_waiting_bytes):
-            self._refuse(self._queue_full())
+            self._refuse(f"no worker of model {missing!r} is running; try again later")
+        self._room.require(rows, payload_bytes)
 
-    def _refuse(self, error: NotReady | QueueFull) -> NoReturn:
+    def _refuse(self, why: str) -> NoReturn:
+        self._count_refused()
+        raise NotReady(why)
+
+    def _count_refused(self) -> None:
         self._metrics.refused(self._tables.operator)
-        raise error
-
-    def _queue_full(self) -> QueueFull:
-        waiting = self.router.waiting + self._reading
-        return QueueFull(f"{waiting} requests wait and {self._held_bytes} bytes are held already; try again later")
 
     def _accept(
-        self, inputs: Arrays, rows: int, priority: int, deadline_ns: int, payload_bytes: int, sent_ns: int | None
-    ) -> _Open:
+        self,
+        inputs: Arrays,
+        rows: int,
+        priority: int,
+        deadline_ns: int,
+        sent_ns: int | None,
+        payload_bytes: int,
+        done: Done,
+    ) -> OpenRequest:
         arrived_ns = self._clock.now_ns()
         if sent_ns is not None:
             self._metrics.deadlines.communication.observe((arrived_ns - sent_ns) / NS_PER_S)
@@ -293,18 +280,18 @@ class Service:
         samples = [
             Sample(request, row, next(self._sequence), payload) for row, payload in enumerate(rows_of(inputs, rows))
         ]
-        opened = _Open(request, samples, rows, asyncio.get_running_loop().create_future())
+        opened = OpenRequest(request, samples, rows, done)
         self._open[request.id] = opened
-        self._held_bytes += payload_bytes
+        self._room.held_bytes += payload_bytes
         self._idle.clear()
         return opened
 
-    def _abandon(self, opened: _Open) -> None:
+    def _abandon(self, opened: OpenRequest) -> None:
         if self._close(opened):
             self.router.cancel(opened.samples, self._clock.now_ns())
             self._metrics.finished(self._tables.operator, "cancelled")
 
-    def _withdraw(self, opened: _Open) -> None:
+    def _withdraw(self, opened: OpenRequest) -> None:
         """Take the other rows of a request that was refused out of their queues."""
         self.router.cancel(opened.samples, self._clock.now_ns())
         self._arm_wake()
@@ -314,7 +301,7 @@ class Service:
             self.router.cancel(opened.samples, self._clock.now_ns())
             self._settle(opened, Answer(outcome="failed", reason=STOPPED, errors=(STOPPED,)))
 
-    def _settle(self, opened: _Open, answer: Answer) -> None:
+    def _settle(self, opened: OpenRequest, answer: Answer) -> None:
         span = self._spans.get(opened.request.id)
         if self._close(opened):
             if span is not None:
@@ -323,19 +310,26 @@ class Service:
             answer = judged(answer, opened.request, now_ns, self._late)
             self._metrics.deadlines.settled(answer)
             if answer.outcome == "refused":
-                self._metrics.refused(self._tables.operator)
+                self._count_refused()
             else:
                 self._metrics.answered(self._tables.operator, answer, (now_ns - opened.request.arrived_ns) / NS_PER_S)
             if now_ns > opened.request.deadline_ns and answer.outcome in ("answered", "degraded", "late"):
                 self._metrics.late(self._tables.operator)
-            if not opened.answer.done():
-                opened.answer.set_result(answer)
+            if not self._settled:
+                asyncio.get_running_loop().call_soon(self._deliver)
+            self._settled.append((opened.done, answer))
 
-    def _close(self, opened: _Open) -> bool:
+    def _deliver(self) -> None:
+        """Tell who waits, now that the devices have what they can do meanwhile."""
+        settled, self._settled = self._settled, []
+        for done, answer in settled:
+            done(answer)
+
+    def _close(self, opened: OpenRequest) -> bool:
         if self._open.pop(opened.request.id, None) is None:
             return False
         self._spans.pop(opened.request.id, None)
-        self._held_bytes -= opened.request.payload_bytes
+        self._room.held_bytes -= opened.request.payload_bytes
         if not self._open:
             self._idle.set()
         return True

@@ -30,10 +30,9 @@ class Turns:
         """The replicas of `model` that samples may go to."""
         return [r for r in range(self._model_begin[model], self._model_begin[model + 1]) if self._stride[r] > 0]
 
-    def lives(self, model: int, gear: int) -> bool:
-        """Whether `model` has a replica that takes part in `gear`."""
-        base = gear * self._replicas
-        return any(self._shares[base + self._model_begin[model] : base + self._model_begin[model + 1]])
+    def lives(self, model: int) -> bool:
+        """Whether `model` has a replica that samples may go to."""
+        return self._last[model] >= 0
 
     def share(self, gear: int) -> None:
         """Route by the shares of `gear`."""

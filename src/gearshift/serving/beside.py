@@ -29,7 +29,7 @@ from gearshift.runtime.measure import FrontEndTime
 from gearshift.runtime.service import Service
 from gearshift.serving.http import Application
 from gearshift.serving.http_client import HttpClient
-from gearshift.serving.serve import http_server
+from gearshift.serving.http_server import HttpServer
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import bound_socket
 from gearshift.serving.sources import inputs_body
@@ -63,16 +63,15 @@ async def front_end_beside(samples: Samples) -> AsyncIterator[FrontEndTime]:
         largest_body_bytes=max(len(body) for body in bodies),
     )
     with bound_socket("127.0.0.1", 0) as sock:
-        server = http_server(application, ServerSettings())
-        serving = asyncio.create_task(server.serve(sockets=[sock]))
+        server = HttpServer(application, ServerSettings())
+        await server.start(sock)
         await service.start()
         try:
             async with _client(f"http://127.0.0.1:{sock.getsockname()[1]}", bodies, time):
                 yield time
         finally:
             await service.stop()
-            server.should_exit = True
-            await serving
+            await server.stop(LONGEST_S)
 
 
 def _bodies(samples: Samples) -> list[bytes]:

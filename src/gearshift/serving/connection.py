@@ -1,158 +1,430 @@
-"""uvicorn's connection with bounds on heads and time, which sees clients leave."""
+"""HTTP/1.1 on one connection: requests are cut out of its bytes, handed on, and answered one after another.
+
+    bytes -> httptools -> HttpExchange -> handler.begun (head) -> handler.completed (body) -> respond -> bytes
+
+No request costs a task, a future or a timer.  Requests that arrive while one is being answered wait in order, and
+nothing more is read meanwhile.
+"""
 
 import asyncio
-from typing import Any, cast
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+from urllib.parse import unquote
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
 
-CONNECTION = "gearshift.connection"
-HEAD_TOO_LARGE = b"431 Request Header Fields Too Large"
-TOO_SLOW = b"408 Request Timeout"
+from gearshift.serving import v2_json
+from gearshift.serving.http_exchange import EXPECT, TRANSFER_ENCODING, HttpExchange
+
+STEP_BYTES = 16 << 10
+"""Parsed at a time, so that one read cannot become thousands of waiting requests."""
+LINGER_S = 2.0
+NEVER = float("inf")
+CONNECTION, UPGRADE = b"connection", b"upgrade"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+HEAD_TOO_LARGE = "the head of the request is larger than is taken"
+TOO_SLOW = "the request was not complete in time"
+
+log = logging.getLogger(__name__)
+
+
+class Handler(Protocol):
+    """What answers requests; neither method raises."""
+
+    def begun(self, exchange: HttpExchange) -> None:
+        """The head of a request has arrived: answer it, or say in `exchange.then` what is to become of its body."""
+        ...
+
+    def completed(self, exchange: HttpExchange) -> None:
+        """Its body has arrived too."""
+        ...
+
+    def measured(self, exchange: HttpExchange, part_bytes: int) -> None:
+        """A part of a body has arrived of which the size was not known: answer the request if that is too much."""
+        ...
 
 
 class HeadTooLarge(Exception):
     """The head of a request is over the bound."""
 
 
-class JoiningTransport:
-    """A transport that sends what is written in one go in one go: a response's head and body leave in one packet."""
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._pending: list[bytes] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Send `data` with all else that is written before the loop goes on."""
-        if not self._pending:
-            self._loop.call_soon(self._flush)
-        self._pending.append(data)
-
-    def close(self) -> None:
-        """Send what is pending, then close."""
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        if self._pending:
-            data = b"".join(self._pending)
-            self._pending.clear()
-            self._transport.write(data)
+class NotTaken(Exception):
+    """A request is HTTP, but in a form that no client of ours needs."""
 
 
-class Connection(HttpToolsProtocol):
-    """uvicorn's connection, with bounds, and the cancelling of requests whose client is gone.
+@dataclass(slots=True, eq=False, kw_only=True)
+class Connections:
+    """All connections of a server, `handler` of what comes on them, and their bounds.
 
     `longest_read_s` is how long a client may take over one request, head and body; it runs from when the connection
-    opens or from the request's first byte, and not while a complete request waits for its answer.
+    opens or from the request's first byte, and not while a complete request waits for its answer.  `ending` closes
+    each connection after its next answer.
     """
 
-    largest_header_bytes = 64 << 10
-    longest_read_s = 60.0
-    most_connections = 10_000
-    on_gone: "asyncio.Task[Any] | None" = None
-    gone = False
-    _header_bytes = -1
-    """Bytes since the current request began; -1 outside of its headers."""
-    _reading = False
-    """Whether a request has begun and is not complete."""
-    _read_timer: asyncio.TimerHandle | None = None
+    handler: Handler
+    largest_header_bytes: int = 64 << 10
+    longest_read_s: float = 60.0
+    keep_alive_s: float = 75.0
+    most_connections: int = 10_000
+    ending: bool = False
+    open: set["Connection"] = field(default_factory=set)
+    _fewer: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def remove(self, connection: "Connection") -> None:
+        """It is closed."""
+        self.open.discard(connection)
+        self._fewer.set()
+
+    async def closed(self) -> None:
+        """Return when none is open."""
+        while self.open:
+            self._fewer.clear()
+            await self._fewer.wait()
+
+
+class Connection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._all, self._handler = connections, connections.handler
+        self._loop = asyncio.get_running_loop()
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport
+        self._url, self._headers, self._head_bytes = b"", dict[bytes, bytes](), 0
+        self._exchange: HttpExchange | None = None
+        """The request that is read or answered now."""
+        self._arriving: HttpExchange | None = None
+        """The request whose body the parser is in; the one of now, or the last of those that wait."""
+        self._waiting: deque[HttpExchange] = deque()
+        self._unread = b""
+        self._unread_at = 0
+        self._upgrading = self._feeding = self._progress = False
+        self._deaf = self._reading_paused = self._writing_paused = False
+        """Deaf: nothing that the client still says counts."""
+        self._idle = False
+        self._due = NEVER
+        """When the client has taken too long; never while it is our turn."""
+        self._unheard_bytes = 0
+        """Since a head began or a body went on: of a head, of trailers, of a chunk's extensions."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._unsent_bytes, self._unsent_since = 0, 0.0
+
+    @property
+    def address(self) -> str | None:
+        """Where the client is."""
+        name = self._transport.get_extra_info("peername")
+        return name[0] if isinstance(name, tuple) else None
+
+    @property
+    def ending(self) -> bool:
+        """Whether the server ends."""
+        return self._all.ending
+
+    # The socket ------------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there; one too many is sent away."""
-        joining = JoiningTransport(cast(asyncio.Transport, transport), self.loop)
-        super().connection_made(cast(asyncio.Transport, joining))
-        if len(self.connections) > self.most_connections:
-            self.transport.close()
-        else:
-            self._start_read_timer()
-
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        super().on_message_begin()
-        self.scope[CONNECTION] = self  # type: ignore[literal-required]
-        self._header_bytes = 0
-        self._reading = True
-
-    def on_headers_complete(self) -> None:
-        """Its headers are complete; raises `HeadTooLarge`, which comes back as `send_400_response`."""
-        self._header_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if self._header_bytes > self.largest_header_bytes:
-            raise HeadTooLarge
-        self._header_bytes = -1
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """Its body is complete."""
-        super().on_message_complete()
-        self._reading = False
-        self._stop_read_timer()
-
-    def data_received(self, data: bytes) -> None:
-        """Refuse headers without end, and requests that are never complete."""
-        super().data_received(data)
-        if self.transport.is_closing():
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._all.open.add(self)
+        if len(self._all.open) > self._all.most_connections:
+            self._close()
             return
-        if self._header_bytes >= 0:
-            self._header_bytes += len(data)
-            if self._header_bytes > self.largest_header_bytes:
-                self._refuse(HEAD_TOO_LARGE)
-                return
-        if self._reading or not self._answering:
-            self._start_read_timer()
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, or a head over the bound."""
-        if self._header_bytes > self.largest_header_bytes:
-            self._refuse(HEAD_TOO_LARGE)
-        else:
-            super().send_400_response(msg)
+        self._due = self._loop.time() + self._all.longest_read_s
+        self._look_again()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone: what it waits for is not needed any more."""
-        super().connection_lost(exc)
-        self._stop_read_timer()
-        self.gone = True
-        if self.on_gone is not None:
-            self.on_gone.cancel()
+        self._all.remove(self)
+        self._deaf = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._exchange is not None:
+            self._exchange.leave()
+        for exchange in self._waiting:
+            exchange.leave()
+        self._exchange = self._arriving = self._parser = None
+        self._waiting.clear()
 
-    @property
-    def _answering(self) -> bool:
-        """Whether a complete request waits for its answer."""
-        return self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+    def eof_received(self) -> bool:
+        """A client that says no more counts as gone; those that only half close are not told apart."""
+        return False
 
-    def _start_read_timer(self) -> None:
-        if self._read_timer is None:
-            self._read_timer = self.loop.call_later(self.longest_read_s, self._read_too_long)
+    def pause_writing(self) -> None:
+        """The client does not take its answers: take no more requests."""
+        self._writing_paused = True
+        self._set_reading()
 
-    def _stop_read_timer(self) -> None:
-        if self._read_timer is not None:
-            self._read_timer.cancel()
-            self._read_timer = None
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._writing_paused = False
+        self._go_on()
 
-    def _read_too_long(self) -> None:
-        self._read_timer = None
-        if self.transport.is_closing():
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, at once where nothing is before it."""
+        if self._deaf:
             return
-        if self._answering or self.flow.read_paused:  # it is our turn, not the client's
-            self._start_read_timer()
-        elif not self._reading or (self.cycle and self.cycle.response_started and not self.cycle.response_complete):
-            self.transport.close()
+        if self._unread or self._waiting or len(data) > STEP_BYTES:
+            self._unread, self._unread_at = self._unread[self._unread_at :] + data, 0
+            self._go_on()
         else:
-            self._refuse(TOO_SLOW)
+            self._feed(data)
+            if self._waiting:
+                self._set_reading()
 
-    def _refuse(self, status: bytes) -> None:
-        self.transport.write(b"HTTP/1.1 " + status + b"\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
-        self.transport.close()
+    def end(self) -> None:
+        """Close the connection now if it is idle; `Connections.ending` closes it after its answer otherwise."""
+        if self._exchange is None:
+            self._close()
+
+    def abort(self) -> None:
+        """Cut it off."""
+        self._transport.abort()
+
+    def _close(self) -> None:
+        self._deaf, self._unread, self._due = True, b"", NEVER
+        for exchange in self._waiting:
+            exchange.leave()
+        self._waiting.clear()
+        self._transport.close()
+
+    def _go_on(self) -> None:
+        """Do what waits, unless that is under way further up the stack."""
+        if self._feeding:
+            return
+        self._feeding = True
+        while not self._writing_paused:
+            if self._exchange is None and self._waiting:
+                self._begin(self._waiting.popleft())
+            elif self._unread and not self._waiting and not self._deaf:
+                self._feed(self._step())
+            else:
+                break
+        self._feeding = False
+        self._set_reading()
+
+    def _step(self) -> memoryview:
+        step = memoryview(self._unread)[self._unread_at : self._unread_at + STEP_BYTES]
+        self._unread_at += len(step)
+        if self._unread_at == len(self._unread):
+            self._unread, self._unread_at = b"", 0
+        return step
+
+    def _set_reading(self) -> None:
+        """Read while nothing waits."""
+        pause = bool(self._waiting or self._unread or self._writing_paused)
+        if pause == self._reading_paused or self._transport.is_closing():
+            return
+        self._reading_paused = pause
+        if pause:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    # The parser ------------------------------------------------------------------------------------------------------
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        feeding, self._feeding = self._feeding, True
+        self._progress = False
+        offered_at = None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            offered_at = upgrade.args[0]
+        except httptools.HttpParserError as error:
+            self._not_http(error)
+        if offered_at is not None:
+            self._pass_over_upgrade(bytes(data)[offered_at:])
+        self._feeding = feeding
+        self._unheard_bytes = 0 if self._progress else self._unheard_bytes + len(data)
+        if self._unheard_bytes > self._all.largest_header_bytes and not self._deaf:
+            self._refuse(431, HEAD_TOO_LARGE)
+        if self._idle and (self._unheard_bytes or self._url or self._exchange is not None):
+            self._idle, self._due = False, self._loop.time() + self._all.longest_read_s
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the request's target."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; after a body, a trailer, which nobody needs."""
+        if self._arriving is None:
+            self._head_bytes += len(name) + len(value) + 4
+            self._headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        """The head is complete; what is raised here ends in `_not_http`."""
+        self._progress = True
+        url, headers, parser = self._url, self._headers, self._parser
+        if self._deaf:
+            return
+        if self._head_bytes + len(url) > self._all.largest_header_bytes:
+            raise HeadTooLarge
+        method = parser.get_method()
+        if method == b"CONNECT":
+            raise NotTaken("CONNECT is for proxies")
+        if UPGRADE in headers and parser.should_upgrade():
+            self._upgrading = True
+            return
+        if TRANSFER_ENCODING in headers and headers[TRANSFER_ENCODING].strip().lower() != b"chunked":
+            raise NotTaken("of transfer codings only chunked is taken")
+        keep_alive = parser.should_keep_alive() and (CONNECTION not in headers or parser.get_http_version() != "1.0")
+        exchange = HttpExchange(self, method.decode(), _path(url), headers, keep_alive)
+        self._url, self._headers, self._head_bytes = b"", {}, 0
+        self._arriving = exchange
+        if self._exchange is None and not self._waiting and not self._writing_paused:
+            self._begin(exchange)
+        else:
+            self._waiting.append(exchange)
+
+    def on_body(self, part: bytes) -> None:
+        """A part of the body."""
+        self._progress = True
+        exchange = self._arriving
+        if exchange is None or exchange.answered:
+            return
+        exchange.parts.append(part)
+        if exchange.measure is not None:
+            self._handler.measured(exchange, len(part))
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        self._progress = True
+        exchange, self._arriving = self._arriving, None
+        if exchange is None:
+            return
+        exchange.complete = True
+        if exchange is not self._exchange:
+            return
+        self._due, self._idle = NEVER, False
+        if exchange.answered:
+            self._ended(exchange)
+        else:
+            self._handler.completed(exchange)
+
+    def _pass_over_upgrade(self, rest: bytes) -> None:
+        """Go on as if no other protocol had been offered; the parser took what follows the head for that protocol."""
+        first = b"%b %b HTTP/%b\r\n" % (
+            self._parser.get_method(), self._url, self._parser.get_http_version().encode(),
+        )  # fmt: skip
+        others = [b"%b: %b\r\n" % pair for pair in self._headers.items() if pair[0] != UPGRADE]
+        self._parser = httptools.HttpRequestParser(self)
+        self._url, self._headers, self._head_bytes, self._upgrading = b"", {}, 0, False
+        self._feed(b"".join([first, *others, b"\r\n"]))
+        if rest and not self._deaf:
+            self._feed(rest)
+
+    # Requests in turn ------------------------------------------------------------------------------------------------
+
+    def _begin(self, exchange: HttpExchange) -> None:
+        self._exchange = exchange
+        if exchange.complete:
+            self._due, self._idle = NEVER, False
+        if exchange.refusal is not None:
+            status, text = exchange.refusal
+            exchange.respond(status, v2_json.encode_error(text))
+            return
+        self._handler.begun(exchange)
+        if exchange.measure is not None and exchange.parts:
+            self._handler.measured(exchange, sum(len(part) for part in exchange.parts))
+        if exchange.answered:
+            return
+        if exchange.complete:
+            self._handler.completed(exchange)
+        elif EXPECT in exchange.headers and not exchange.parts:
+            self._transport.write(CONTINUE)
+
+    def answered(self, exchange: HttpExchange, parts: Sequence[bytes], *, last: bool) -> None:
+        """Send an answer, then turn to the next request, or close.
+
+        A client that is still sending would have its connection reset, and the answer lost, were it closed at once:
+        what it sends is forgotten for a while.
+        """
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        else:
+            self._transport.writelines(parts)
+        exchange.parts.clear()
+        if last:
+            exchange.keep_alive = False
+        if exchange.complete:
+            self._ended(exchange)
+        elif last:
+            self._loop.call_later(LINGER_S, self._close)
+
+    def _ended(self, exchange: HttpExchange) -> None:
+        self._exchange = None
+        if not exchange.keep_alive:
+            self._close()
+            return
+        self._idle, self._due = True, self._loop.time() + self._all.keep_alive_s
+        if self._waiting or self._unread:
+            self._go_on()
+
+    # What is refused -------------------------------------------------------------------------------------------------
+
+    def _not_http(self, error: Exception) -> None:
+        """What came is no HTTP that is taken, or goes on after the last request of the connection."""
+        last = self._waiting[-1] if self._waiting else self._exchange
+        if self._deaf or (self._arriving is None and last is not None and not last.keep_alive):
+            self._deaf = True
+            return
+        match error.__context__:
+            case HeadTooLarge():
+                self._refuse(431, HEAD_TOO_LARGE)
+            case None | NotTaken() as why:
+                log.warning("a client sent no HTTP request that is taken: %s", why or error)
+                self._refuse(400, f"this is no HTTP request that is taken: {why or error}")
+            case fault:
+                log.error("fault while a head was read", exc_info=fault)
+                self._refuse(500, "an internal error; the server's log explains it")
+
+    def _refuse(self, status: int, text: str) -> None:
+        """Answer the request that is arriving so, when it is its turn, and close; what comes after it is not heard."""
+        refused = self._arriving or HttpExchange(self, "", "", {}, False)
+        self._arriving, self._deaf, self._unread, self._due = None, True, b"", NEVER
+        refused.complete, refused.keep_alive, refused.refusal = True, False, (status, text)
+        if refused is self._exchange and refused.answered:
+            self._close()
+        elif refused is self._exchange or (self._exchange is None and not self._waiting):
+            self._begin(refused)
+        elif refused not in self._waiting:
+            self._waiting.append(refused)
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    def _look_again(self) -> None:
+        """Look at the latest after the shorter of both bounds: whatever begins meanwhile is not due before that."""
+        shortest_s = min(self._all.longest_read_s, self._all.keep_alive_s)
+        delay_s = max(0.001, min(shortest_s, self._due - self._loop.time()))
+        self._timer = self._loop.call_later(delay_s, self._look)
+
+    def _look(self) -> None:
+        """Close, or cut off, where the client has let its time pass."""
+        now, unsent_bytes = self._loop.time(), self._transport.get_write_buffer_size()
+        if unsent_bytes != self._unsent_bytes:
+            self._unsent_bytes, self._unsent_since = unsent_bytes, now
+        if unsent_bytes and now - self._unsent_since >= self._all.keep_alive_s:
+            self._transport.abort()
+            return
+        if now >= self._due and not self._deaf:
+            unanswered = self._exchange is not None and not self._exchange.answered
+            if unanswered or (self._exchange is None and self._url):
+                self._refuse(408, TOO_SLOW)
+            elif unsent_bytes:
+                self._due = now + self._all.keep_alive_s  # it is still taking its answer
+            else:
+                self._close()
+        self._look_again()
 
 
-def connection_class(*, largest_header_bytes: int, longest_read_s: float, most_connections: int) -> type[Connection]:
-    """`Connection` with these bounds."""
-    bounds = {
-        "largest_header_bytes": largest_header_bytes,
-        "longest_read_s": longest_read_s,
-        "most_connections": most_connections,
-    }
-    return type("BoundedConnection", (Connection,), bounds)
+def _path(url: bytes) -> str:
+    """The path of a request's target; raises `NotTaken` for what is none."""
+    try:
+        if b"?" in url or b"%" in url or url[:1] != b"/":
+            return unquote((httptools.parse_url(url).path or b"/").decode("ascii"))
+        return url.decode("ascii")
+    except (httptools.HttpParserError, UnicodeDecodeError):
+        raise NotTaken("its target cannot be read") from None

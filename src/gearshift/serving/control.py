@@ -1,7 +1,7 @@
 """What operators ask of a server: what it is doing, a gear to keep, an end to new requests."""
 
 import ipaddress
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,7 +10,8 @@ import msgspec
 from gearshift.errors import Forbidden, InvalidInput
 from gearshift.model import Arrays
 from gearshift.request import Answer
-from gearshift.runtime.service import Service
+from gearshift.runtime.answers import Done
+from gearshift.runtime.service import Service, Withdraw
 from gearshift.runtime.status import ReplanStatus, ServedPlan, Status
 from gearshift.serving.keys import Keys
 from gearshift.serving.shadow import Shadow
@@ -49,6 +50,20 @@ class Control:
             self.shadow.offer(inputs, answer, service.now_ns() - began_ns, asked.get("payload_bytes", 0))
         return answer
 
+    def submit(self, inputs: Arrays, done: Done, **asked: Any) -> Withdraw:
+        """As `Service.submit`, in the same way."""
+        service, shadow = self.service, self.shadow
+        if shadow is None:
+            return service.submit(inputs, done, **asked)
+        began_ns = service.now_ns()
+
+        def compared(answer: Answer) -> None:
+            if self.shadow is shadow and answer.outcome != "refused":
+                shadow.offer(inputs, answer, service.now_ns() - began_ns, asked.get("payload_bytes", 0))
+            done(answer)
+
+        return service.submit(inputs, compared, **asked)
+
     def status(self) -> Status:
         """What the service in force is doing."""
         replan = self.replan
@@ -79,23 +94,22 @@ def decode(body: bytes, kind: type[Body]) -> Body:
         raise InvalidInput(f"the body does not fit: {error}", remedy="see /openapi.json") from None
 
 
-def require_operator(keys: Keys | None, scope: MutableMapping[str, Any], headers: Mapping[bytes, bytes]) -> None:
-    """Raise unless the request may steer the server: `NoAccess` without the key, `Forbidden` without keys from afar.
+def require_operator(keys: Keys | None, address: str | None, headers: Mapping[bytes, bytes]) -> None:
+    """Raise unless a client at `address` may steer: `NoAccess` without the key, `Forbidden` without keys from afar.
 
     Without keys a page in a browser on this machine may not either; browsers say with `Origin` who sends.
     """
     if keys is not None:
         keys.require_admin(headers)
-    elif not _is_local(scope.get("client")) or b"origin" in headers:
+    elif not _is_local(address) or b"origin" in headers:
         raise Forbidden(
             "without keys only programs on the server's own machine may do this",
             remedy="do it there, or serve with --admin-keys",
         )
 
 
-def _is_local(client: tuple[str, int] | None) -> bool:
-    if client is None:
+def _is_local(address: str | None) -> bool:
+    if address is None:
         return False
-    address = ipaddress.ip_address(client[0].partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback

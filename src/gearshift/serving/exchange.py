@@ -4,6 +4,7 @@ import logging
 import re
 import secrets
 import time
+from itertools import count
 
 from gearshift.observability.logs import facts
 from gearshift.observability.tracing import RequestSpan
@@ -15,6 +16,9 @@ LONGEST_PATH = 200
 
 log = logging.getLogger(__name__)
 
+_new_ids = count(secrets.randbits(47))
+"""Of this process: one after another, from where no other process is likely to be."""
+
 
 class Exchange:
     """A request and its answer.  `id` is the one `given` in a header, else one that is offered later, else a new one.
@@ -23,19 +27,25 @@ class Exchange:
     request's, where it is traced.
     """
 
-    __slots__ = ("_begun", "_given", "_method", "_path", "id", "span")
+    __slots__ = ("_begun", "_given", "_id", "method", "path", "span")
 
     def __init__(self, method: str, path: str = "", given: str = "") -> None:
-        self._method, self._path = method, path
-        self._given = PLAIN.fullmatch(given) is not None
-        self.id = given if self._given else secrets.token_hex(6)
+        self.method, self.path = method, path
+        self._id = self._given = given if given and PLAIN.fullmatch(given) else ""
         self._begun = time.perf_counter()
         self.span: RequestSpan | None = None
+
+    @property
+    def id(self) -> str:
+        """What the request is called in logs and answers."""
+        if not self._id:
+            self._id = f"{next(_new_ids):012x}"
+        return self._id
 
     def offer(self, id: str) -> None:
         """Take the id that the request's body gives, unless a header gave one."""
         if id and not self._given and PLAIN.fullmatch(id):
-            self._given, self.id = True, id
+            self._given = self._id = id
 
     def failed(self, reason: str) -> str:
         """What the client is told of a request that failed for `reason`, which is logged under the id."""
@@ -53,9 +63,9 @@ class Exchange:
             self.span.end(status, self.id)
         if log.isEnabledFor(logging.DEBUG):
             took_s = time.perf_counter() - self._begun
-            path, told = self._path[:LONGEST_PATH], "no answer, the client is gone" if status is None else status
-            known = facts(**self._known(), method=self._method, path=path, status=status, took_s=round(took_s, 6))
-            where = f"{self._method} {path!r}" if path else self._method
+            path, told = self.path[:LONGEST_PATH], "no answer, the client is gone" if status is None else status
+            known = facts(**self._known(), method=self.method, path=path, status=status, took_s=round(took_s, 6))
+            where = f"{self.method} {path!r}" if path else self.method
             log.debug("%s: %s after %.1f ms, id %s", where, told, 1e3 * took_s, self.id, extra=known)
 
     def _known(self) -> dict[str, str]:

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import uvicorn
-
 from gearshift.clock import WallClock
 from gearshift.errors import require
 from gearshift.extras import load_extra
@@ -23,18 +21,18 @@ from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import Tracing, tracing_if
 from gearshift.runtime.backends.local import available_cores
 from gearshift.runtime.service import Service
-from gearshift.serving.connection import connection_class
 from gearshift.serving.control import Control
 from gearshift.serving.deadline_headers import SendingTimes
 from gearshift.serving.http import Application
+from gearshift.serving.http_server import HttpServer
 from gearshift.serving.keys import Keys, read_keys
 from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.replan import Replans
 from gearshift.serving.settings import ServerSettings
-from gearshift.serving.sockets import BACKLOG, bound_socket, is_loopback
+from gearshift.serving.sockets import bound_socket, is_loopback
 from gearshift.serving.swap import Swaps
 from gearshift.serving.task import BackendKind, Read, Say, ServingTask, make_service, read_task
-from gearshift.serving.tls import require_certificate
+from gearshift.serving.tls import server_context
 from gearshift.serving.v2 import Limits
 
 if TYPE_CHECKING:
@@ -77,7 +75,7 @@ def serve(
         require(Path(settings.plans).is_dir(), "no such folder", where=settings.plans, remedy="make it, for plans")
     keys = read_keys(settings.api_keys, settings.admin_keys)
     if settings.tls_certificate is not None and settings.tls_key is not None:
-        require_certificate(settings.tls_certificate, settings.tls_key)
+        server_context(settings.tls_certificate, settings.tls_key)
     allow_many_connections()
     journal = NoJournal() if journal_path is None else Journal(journal_path)
     logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
@@ -127,15 +125,6 @@ async def _main(
     tracing: Tracing | None,
 ) -> int:
     return await ServerProcess(task, read, settings, keys, journal, sock, say, tracing).main()
-
-
-class _HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers, as ours drain the service first."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
-        yield
 
 
 class ServerProcess:
@@ -197,7 +186,7 @@ class ServerProcess:
             swaps=self._swaps,
             times=times,
         )
-        self._http = http_server(application, settings)
+        self._http = HttpServer(application, settings)
         self._grpc = (
             None if settings.grpc_port is None else grpc_server(control, task, settings, metrics, keys, tracing, times)
         )
@@ -209,7 +198,7 @@ class ServerProcess:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
-        http = loop.create_task(self._http.serve(sockets=[self._sock]))
+        await self._http.start(self._sock)
         try:
             if self._grpc is not None:
                 self._grpc_port = await self._grpc.start()
@@ -219,19 +208,17 @@ class ServerProcess:
             gc.freeze()  # what was made by now stays, so that collections while serving are short
             self._say(self._ready_line())
             await self._first_signal.wait()
-            for server in self._http.servers:
-                server.close()
+            self._http.stop_listening()
             await self._end_replans()
             drained = await _done_before(self._swaps.drain(self._settings.drain_s), self._second_signal)
             return 0 if drained else 1
         finally:
             await self._end_replans()
             await self._swaps.stop()
-            self._http.should_exit = True
-            self._http.force_exit = self._second_signal.is_set()
+            longest_s = 0 if self._second_signal.is_set() else LONGEST_END_S
             if self._grpc is not None:
-                await self._grpc.stop(0 if self._second_signal.is_set() else LONGEST_END_S)
-            await http
+                await self._grpc.stop(longest_s)
+            await self._http.stop(longest_s)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
 
@@ -272,34 +259,6 @@ async def _done_before(work: Coroutine[Any, Any, object], end: asyncio.Event) ->
         pending.cancel()
     await asyncio.gather(task, waiter, return_exceptions=True)
     return not task.cancelled() and task.result() is not False
-
-
-def http_server(application: Application, settings: ServerSettings) -> uvicorn.Server:
-    """The HTTP server, not started; it leaves signals alone."""
-    config = uvicorn.Config(
-        application,
-        loop="none",
-        http=connection_class(
-            largest_header_bytes=settings.largest_header_bytes,
-            longest_read_s=settings.longest_read_s,
-            most_connections=settings.most_connections,
-        ),
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        backlog=BACKLOG,
-        ssl_certfile=settings.tls_certificate,
-        ssl_keyfile=settings.tls_key,
-        timeout_keep_alive=settings.keep_alive_s,
-        timeout_graceful_shutdown=LONGEST_END_S,
-    )
-    return _HttpServer(config)
 
 
 def grpc_server(

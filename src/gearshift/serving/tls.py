@@ -1,4 +1,4 @@
-"""Whether a certificate and its key can be served with, asked before anything else is started."""
+"""A certificate and its key, to serve with."""
 
 import ssl
 
@@ -7,8 +7,8 @@ from gearshift.errors import InvalidInput
 PEM = "name PEM files of a certificate chain and of its key, the key without a password"
 
 
-def require_certificate(certificate: str, key: str) -> None:
-    """Raise `InvalidInput` unless both files can be read and belong together."""
+def server_context(certificate: str, key: str) -> ssl.SSLContext:
+    """What a server needs to speak TLS; raises `InvalidInput` unless both files can be read and belong together."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     where = f"{certificate} and {key}"
     try:
@@ -18,6 +18,7 @@ def require_certificate(certificate: str, key: str) -> None:
         raise InvalidInput(f"certificate and key cannot be used ({reason})", where=where, remedy=PEM) from None
     except OSError as error:
         raise InvalidInput(f"a file cannot be read ({error.strerror})", where=where, remedy=PEM) from None
+    return context
 
 
 def _no_password() -> str:

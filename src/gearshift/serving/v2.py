@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift import __version__
 from gearshift.clock import NS_PER_S
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import InvalidInput
 from gearshift.model import Arrays, TensorSpec
 from gearshift.observability.metrics import Totals
 from gearshift.request import LEAST_URGENT, Answer, RowFacts
@@ -46,8 +47,7 @@ class Limits:
     most_elements: int = 1 << 24
 
 
-@dataclass(frozen=True, slots=True)
-class InferRequest:
+class InferRequest(msgspec.Struct, frozen=True):
     """A request that fits the operator: arrays of `rows` rows, and what was asked beside.
 
     `outputs` are the names asked for, None for all.  `timeout_us` is 0 when absent.  `binary_output` and, by name,
@@ -89,10 +89,9 @@ def declared_input(
         raise InvalidInput("there is no such input", where=f"input {name!r}", remedy=f"the inputs are {sorted(specs)}")
     if datatype != spec.datatype:
         raise InvalidInput(f"datatype is {datatype!r}, needs {spec.datatype!r}", where=f"input {name!r}")
-    wanted = spec.shape
-    if len(shape) != len(wanted) or not all(n >= 1 and w in (n, -1) for n, w in zip(shape, wanted, strict=True)):
+    if not _fits(shape, spec.shape):
         raise InvalidInput(
-            f"shape is {list(shape)}, needs {list(wanted)}, -1 being any number from 1", where=f"input {name!r}"
+            f"shape is {list(shape)}, needs {list(spec.shape)}, -1 being any number from 1", where=f"input {name!r}"
         )
     if shape[0] > MOST_ROWS:
         raise InvalidInput(f"shape has {shape[0]} rows, at most {MOST_ROWS} are taken", where=f"input {name!r}")
@@ -101,6 +100,15 @@ def declared_input(
             f"has {elements} elements by its shape, at most {limits.most_elements} are taken", where=f"input {name!r}"
         )
     return spec
+
+
+def _fits(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    if len(shape) != len(wanted):
+        return False
+    for given, needed in zip(shape, wanted, strict=True):
+        if given < 1 or needed not in (given, -1):
+            return False
+    return True
 
 
 def refuse_shared_memory(where: str) -> NoReturn:
@@ -131,12 +139,13 @@ def whole_request(
     binary_output: bool = False,
     binary_outputs: Mapping[str, bool] | None = None,
 ) -> InferRequest:
-    """The request of checked `arrays`; raises `InvalidInput` where one is missing, or what is asked makes no sense.
+    """The request of checked `arrays`, all of them among `specs`.
 
+    Raises `InvalidInput` where one is missing, or what is asked makes no sense.
     Without any `known_outputs` every name of an output is let through.
     """
-    missing = sorted(specs.keys() - arrays.keys())
-    require(not missing, f"inputs {missing} are missing")
+    if len(arrays) < len(specs):
+        raise InvalidInput(f"inputs {sorted(specs.keys() - arrays.keys())} are missing")
     inputs = {name: arrays[name] for name in specs}
     rows = len(next(iter(inputs.values())))
     for name, array in inputs.items():

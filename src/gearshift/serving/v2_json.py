@@ -1,6 +1,8 @@
 """The Open Inference Protocol V2 in JSON: requests turned into arrays, answers turned into text."""
 
 import math
+import re
+import struct
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any
@@ -93,6 +95,9 @@ class IndexBody(msgspec.Struct):
 
 DEFAULT_LIMITS = Limits()
 LARGE_BYTES = 64 << 10
+NESTED = re.compile(rb"\s*\[\s*\[")
+PACKED = {"FP16": "e", "FP32": "f", "FP64": "d"}
+"""How `struct` writes them.  It refuses numbers that are too large, and is done before NumPy has begun."""
 
 _INDEX = msgspec.json.Decoder(IndexBody)
 _BODY = msgspec.json.Decoder(InferBody)
@@ -125,9 +130,7 @@ def parse_request(
         spec = declared_input(tensor.name, tensor.datatype, tensor.shape, inputs, limits)
         if spec.name in arrays:
             raise InvalidInput("is given twice", where=f"input {spec.name!r}")
-        array = _array(tensor, binary)
-        require_finite(array, spec)
-        arrays[spec.name] = array
+        arrays[spec.name] = _array(tensor, binary, spec)
     if binary is not None:
         binary.end()
     return whole_request(
@@ -160,7 +163,7 @@ def _split(body: bytes, header_bytes: int) -> tuple[memoryview, BinaryTensors]:
     return view[:header_bytes], BinaryTensors(view[header_bytes:])
 
 
-def _array(tensor: InputTensor, binary: BinaryTensors | None) -> NDArray[Any]:
+def _array(tensor: InputTensor, binary: BinaryTensors | None, spec: TensorSpec) -> NDArray[Any]:
     where = f"input {tensor.name!r}"
     size_bytes = None
     if tensor.parameters is not None:
@@ -170,13 +173,15 @@ def _array(tensor: InputTensor, binary: BinaryTensors | None) -> NDArray[Any]:
     if size_bytes is None:
         if tensor.data is msgspec.UNSET:
             raise InvalidInput("has no data", where=where, remedy="give data, or binary_data_size and bytes")
-        return _numbers(bytes(tensor.data), tensor.shape, tensor.datatype, where)
+        return _numbers(memoryview(tensor.data), tensor.shape, spec, where)
     require(tensor.data is msgspec.UNSET, "has both data and binary_data_size", where=where, remedy="give one")
     if binary is None:
         raise InvalidInput(
             "has binary_data_size, but the header Inference-Header-Content-Length is missing", where=where
         )
-    return read_tensor(binary.take(size_bytes, where), tensor.shape, tensor.datatype, where)
+    array = read_tensor(binary.take(size_bytes, where), tensor.shape, tensor.datatype, where)
+    require_finite(array, spec)
+    return array
 
 
 def _binary_outputs(outputs: Sequence[AskedOutput]) -> dict[str, bool]:
@@ -194,16 +199,20 @@ def _binary_outputs(outputs: Sequence[AskedOutput]) -> dict[str, bool]:
     return said
 
 
-def _numbers(data: bytes, shape: list[int], datatype: str, where: str) -> NDArray[Any]:
+def _numbers(data: memoryview, shape: list[int], spec: TensorSpec, where: str) -> NDArray[Any]:
     """The array in `data`, written flat or nested as its shape is."""
-    expected = math.prod(shape)
-    if len(data) > LARGE_BYTES and datatype != "BYTES" and data.count(b",") >= expected:
+    datatype, expected = spec.datatype, math.prod(shape)
+    if len(data) > LARGE_BYTES and datatype != "BYTES" and bytes(data).count(b",") >= expected:
         raise InvalidInput(f"data has more than the {expected} elements that shape says", where=where)
-    nested = len(shape) > 1 and data.lstrip()[:1] == b"[" and data.lstrip()[1:].lstrip()[:1] == b"["
+    nested = len(shape) > 1 and NESTED.match(data) is not None
     try:
         values = _decoder(datatype, len(shape) if nested else 1).decode(data)
-        with np.errstate(over="ignore"):
-            array = np.array(values, dtype=DATATYPES[datatype])
+        if datatype in PACKED and not nested:
+            array = np.frombuffer(struct.pack(f"={len(values)}{PACKED[datatype]}", *values), DATATYPES[datatype])
+        else:
+            with np.errstate(over="ignore"):
+                array = np.array(values, dtype=DATATYPES[datatype])
+            require_finite(array, spec)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"data does not fit {datatype}: {error}", where=where) from None
     except OverflowError:
@@ -213,7 +222,8 @@ def _numbers(data: bytes, shape: list[int], datatype: str, where: str) -> NDArra
     if nested:
         require(array.shape == tuple(shape), f"data has shape {list(array.shape)}, shape says {shape}", where=where)
         return array
-    require(len(array) == expected, f"data has {len(array)} elements, shape says {expected}", where=where)
+    if len(array) != expected:
+        raise InvalidInput(f"data has {len(array)} elements, shape says {expected}", where=where)
     return array.reshape(shape)
 
 
@@ -244,29 +254,44 @@ def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple
         _binary_tensor(name, array, buffers) if request.wants_binary(name) else _tensor(name, array)
         for name, array in answered_arrays(request, answer).items()
     ]
-    response: dict[str, Any] = {"model_name": operator, "model_version": MODEL_VERSION}
-    if request.id:
-        response["id"] = request.id
-    response["parameters"] = answer_parameters(answer)
-    response["outputs"] = tensors
-    text = _ENCODER.encode(response)
+    text = _ENCODER.encode(
+        _InferAnswer(operator, MODEL_VERSION, request.id or msgspec.UNSET, answer_parameters(answer), tensors)
+    )
     return (b"".join([text, *buffers]), len(text)) if buffers else (text, None)
 
 
-def _tensor(name: str, array: NDArray[Any]) -> dict[str, Any]:
+class _InferAnswer(msgspec.Struct):
+    """What `openapi.InferAnswer` describes."""
+
+    model_name: str
+    model_version: str
+    id: str | msgspec.UnsetType
+    parameters: dict[str, Any]
+    outputs: "list[_Tensor]"
+
+
+class _Tensor(msgspec.Struct):
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: list[Any] | msgspec.UnsetType = msgspec.UNSET
+    parameters: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+
+
+def _tensor(name: str, array: NDArray[Any]) -> _Tensor:
     datatype = datatype_named(array.dtype)
     data = array.ravel().tolist()
     if datatype == "BYTES":
         data = [item.decode(errors="replace") if isinstance(item, bytes) else str(item) for item in data]
-    return {"name": name, "datatype": datatype, "shape": array.shape, "data": data}
+    return _Tensor(name, datatype, array.shape, data)
 
 
-def _binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> dict[str, Any]:
+def _binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> _Tensor:
     """The tensor without its data, which is put at the end of `buffers`."""
     buffer = write_tensor(array)
     buffers.append(buffer)
     size = {"binary_data_size": len(buffer)}
-    return {"name": name, "datatype": datatype_named(array.dtype), "shape": array.shape, "parameters": size}
+    return _Tensor(name, datatype_named(array.dtype), array.shape, parameters=size)
 
 
 def encode(content: object) -> bytes:

@@ -41,8 +41,8 @@ def test_less_urgent_messages_are_not_written(capsys, level, written):
 @pytest.mark.parametrize("level", ["debug", "warning"])
 def test_of_other_libraries_only_warnings_are_written(capsys, level):
     with logging_to_stderr(LogSettings(level, "json")):
-        logging.getLogger("uvicorn.error").info("started")
-        logging.getLogger("uvicorn.error").warning("careful")
+        logging.getLogger("asyncio").info("started")
+        logging.getLogger("asyncio").warning("careful")
     assert [line["message"] for line in json_lines(capsys)] == ["careful"]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from gearshift.errors import DeadlinePassed, NotReady
 from gearshift.request import Answer, Late, Outcome, Request, RowFacts, Sample
-from gearshift.runtime.answers import answer_of, judged, refusal_of
+from gearshift.runtime.answers import answer_of, judged, raise_if_refused
 
 FACTS = RowFacts(model="a", stage=0, certainty=1.0)
 
@@ -24,8 +24,8 @@ def test_an_answer_at_its_deadline_is_in_time_and_says_what_was_left() -> None:
 def test_an_answer_after_its_deadline_is_refused_as_execution_or_given_as_late(outcome: Outcome) -> None:
     refused = judge(1001, outcome=outcome)
     assert (refused.outcome, refused.reason, refused.rows, refused.outputs) == ("refused", "execution", (), None)
-    assert isinstance(refusal_of(refused), DeadlinePassed)
-    assert str(refusal_of(refused)).startswith("execution: ")
+    with pytest.raises(DeadlinePassed, match=r"^execution: "):
+        raise_if_refused(refused)
     late = judge(1001, outcome=outcome, late="answer")
     assert (late.outcome, late.rows, late.outputs) == ("late", (FACTS,), {})
 
@@ -39,7 +39,8 @@ def test_the_operators_own_deadline_judges_nothing() -> None:
 
 
 def test_any_other_refusal_says_to_try_again() -> None:
-    assert isinstance(refusal_of(Answer(outcome="refused", reason="no worker")), NotReady)
+    with pytest.raises(NotReady, match="no worker"):
+        raise_if_refused(Answer(outcome="refused", reason="no worker"))
 
 
 def test_an_answer_tells_of_each_row_which_model_it_was_and_where_the_row_left_it():

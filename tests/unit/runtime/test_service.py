@@ -95,14 +95,14 @@ def test_samples_over_the_bound_are_refused_and_those_before_are_answered():
 
 def test_bytes_over_the_bound_are_refused_before_they_are_read():
     async def use(service: Service, _: EmulatedBackend) -> None:
-        with service.reading(1000) as hold:
+        with service.reading(1000) as reading:
             with pytest.raises(QueueFull), service.reading(1):
                 pass
-            hold(5000)  # alone, it may be larger than the bound
+            reading.hold(5000)  # alone, it may be larger than the bound
         with service.reading(1000):
             pass
-        with service.reading(400), service.reading(400) as hold, pytest.raises(QueueFull):
-            hold(300)
+        with service.reading(400), service.reading(400) as reading, pytest.raises(QueueFull):
+            reading.hold(300)
 
     serve(use, most_waiting_bytes=1000)
 
@@ -406,3 +406,33 @@ def test_what_waits_is_answered_in_a_pinned_gear():
 
     answer: Answer = serve(use, plan=two_gear_plan(""))
     assert (answer.gear, answer.rows[0].model) == (1, "small")
+
+
+def test_an_answer_is_told_once_on_a_later_turn_of_the_loop():
+    async def use(service: Service, _: EmulatedBackend) -> list[Answer]:
+        answers: list[Answer] = []
+        for number in (0, 2):
+            service.submit(samples(number), answers.append)
+        assert not answers
+        while len(answers) < 2:
+            await asyncio.sleep(0.001)
+        await service.drain(LONGEST_S)
+        return answers
+
+    assert [answer.outcome for answer in serve(use)] == ["answered", "answered"]
+
+
+def test_nobody_is_told_of_a_request_that_was_withdrawn():
+    async def use(service: Service, _: EmulatedBackend) -> int:
+        answers: list[Answer] = []
+        runs = asyncio.ensure_future(service.infer(samples(1)))
+        withdraw = service.submit(samples(0, 2), answers.append)
+        await asyncio.sleep(0)
+        withdraw()
+        withdraw()
+        await runs
+        await service.drain(LONGEST_S)
+        assert not answers
+        return service.router.waiting
+
+    assert serve(use) == 0

@@ -1,11 +1,10 @@
-"""The application spoken to without a socket, over emulated devices."""
+"""The application spoken to over a connection without a socket, over emulated devices."""
 
 import asyncio
 import gzip
 import json
 import zlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,22 +18,14 @@ from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import Service
+from gearshift.serving.connection import Connection, Connections
 from gearshift.serving.http import Application
 from gearshift.serving.keys import Keys, read_keys
 from tests.little_task import little_plan, little_profile
+from tests.unit.serving.wire import Response, Wire, answered
 
 LONGEST_S = 20.0
 INFER = "/v2/models/sums/infer"
-
-
-@dataclass(frozen=True)
-class Response:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 class RememberingBackend(EmulatedBackend):
@@ -56,27 +47,30 @@ class Server:
         self.application, self.service, self.backend = application, service, backend
         self.client = "127.0.0.1"
 
+    def connect(self, **bounds: Any) -> tuple[Connection, Wire]:
+        """A connection to the application, and what is on its other end."""
+        connection, wire = Connection(Connections(handler=self.application, **bounds)), Wire(self.client)
+        connection.connection_made(wire)
+        return connection, wire
+
     async def ask(
         self, method: str, path: str, body: bytes | list[bytes] = b"", headers: dict[str, str] | None = None
     ) -> Response:
         """The answer to a request whose body comes in one part, or in several."""
-        parts = [body] if isinstance(body, bytes) else body
-        messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
-        messages[-1]["more_body"] = False
-        sent: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            return messages.pop(0) if messages else {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        given = {"content-length": str(len(body))} if isinstance(body, bytes) else {}
-        pairs = [(name.encode(), value.encode()) for name, value in (given | (headers or {})).items()]
-        scope = {"type": "http", "method": method, "path": path, "headers": pairs, "client": (self.client, 1)}
-        await self.application(scope, receive, send)
-        answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return Response(sent[0]["status"], answered, b"".join(message["body"] for message in sent[1:]))
+        chunked = isinstance(body, list)
+        given = {"transfer-encoding": "chunked"} if chunked else {"content-length": str(len(body))}
+        lines = [
+            f"{method} {path} HTTP/1.1",
+            *(f"{name}: {value}" for name, value in (given | (headers or {})).items()),
+        ]
+        connection, wire = self.connect()
+        connection.data_received("\r\n".join([*lines, "", ""]).encode())
+        for part in [b"%x\r\n%b\r\n" % (len(part), part) for part in [*body, b""]] if chunked else [body]:
+            connection.data_received(part)
+        try:
+            return await answered(wire)
+        finally:
+            connection.connection_lost(None)
 
     async def infer(self, body: Any, headers: dict[str, str] | None = None) -> Response:
         return await self.ask("POST", INFER, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)

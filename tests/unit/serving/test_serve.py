@@ -10,12 +10,12 @@ from gearshift.remote_settings import RemoteSettings
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import is_loopback
 from gearshift.serving.task import longest_remote_s
-from gearshift.serving.tls import require_certificate
+from gearshift.serving.tls import server_context
 from tests.certificates import ANOTHER_KEY, CERTIFICATE, KEY_WITH_PASSWORD, write_certificate
 
 
 def test_a_certificate_with_its_key_can_be_used(tmp_path):
-    require_certificate(*write_certificate(tmp_path).values())
+    server_context(*write_certificate(tmp_path).values())
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ def test_a_certificate_with_its_key_can_be_used(tmp_path):
 )
 def test_a_key_that_does_not_fit_the_certificate_is_refused(tmp_path, key, reason):
     with pytest.raises(InvalidInput, match=reason):
-        require_certificate(*write_certificate(tmp_path, key).values())
+        server_context(*write_certificate(tmp_path, key).values())
 
 
 def test_a_certificate_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="No such file"):
-        require_certificate(str(tmp_path / "a.pem"), str(tmp_path / "b.pem"))
+        server_context(str(tmp_path / "a.pem"), str(tmp_path / "b.pem"))
 
 
 @pytest.mark.parametrize("one", ["tls_certificate", "tls_key"])

@@ -1,6 +1,6 @@
-import dataclasses
 import json
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -160,7 +160,7 @@ def test_an_answer_says_how_it_was_made():
 
 
 def test_a_degraded_answer_says_why():
-    degraded = dataclasses.replace(ANSWER, outcome="degraded", reason="no worker of model 'large' is running")
+    degraded = msgspec.structs.replace(ANSWER, outcome="degraded", reason="no worker of model 'large' is running")
     parameters = json.loads(encode_answer("op", parse({"inputs": [GOOD_X, GOOD_N]}), degraded)[0])["parameters"]
     assert (parameters["outcome"], parameters["reason"]) == ("degraded", "no worker of model 'large' is running")
 

@@ -1,0 +1,127 @@
+"""One HTTP request as it arrives, and its answer as it leaves."""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import cache
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from gearshift.serving.exchange import REQUEST_ID, Exchange
+
+ID_HEADER = REQUEST_ID.encode()
+CONTENT_LENGTH = b"content-length"
+TRANSFER_ENCODING = b"transfer-encoding"
+EXPECT = b"expect"
+JSON = b"application/json"
+CLOSE = (b"connection", b"close")
+LARGE_BYTES = 64 << 10
+"""From here on a body is handed to the socket beside its head, not copied behind it."""
+
+Headers = Sequence[tuple[bytes, bytes]]
+Then = Callable[["HttpExchange"], Coroutine[Any, Any, None] | None]
+
+
+class Client(Protocol):
+    """The connection on which the request came."""
+
+    @property
+    def address(self) -> str | None:
+        """Where the client is, by its address alone; None where that is not known."""
+        ...
+
+    @property
+    def ending(self) -> bool:
+        """Whether the server ends, so that each answer is its connection's last."""
+        ...
+
+    def answered(self, exchange: "HttpExchange", parts: Sequence[bytes], *, last: bool) -> None:
+        """Send the answer's bytes; with `last` close the connection after them."""
+        ...
+
+
+class HttpExchange(Exchange):
+    """A request of which the head has arrived, `headers` by name in lower case, and its answer.
+
+    `then` takes the whole body, and `measure` before that the size of each of its parts, where that is not known from
+    the head.  `release` is called once when the body is read, or will not be; `on_gone` where the client leaves before
+    it is answered.
+    """
+
+    __slots__ = (
+        "answered", "client", "complete", "gone", "headers", "keep_alive", "measure", "on_gone", "parts", "refusal",
+        "release", "then",
+    )  # fmt: skip
+
+    def __init__(self, client: Client, method: str, path: str, headers: dict[bytes, bytes], keep_alive: bool) -> None:
+        given = headers.get(ID_HEADER)
+        super().__init__(method, path, given.decode("latin-1") if given else "")
+        self.client, self.headers, self.keep_alive = client, headers, keep_alive
+        self.parts: list[bytes] = []
+        self.complete = self.answered = self.gone = False
+        self.then: Then | None = None
+        self.measure: Callable[[int], None] | None = None
+        self.release: Callable[[], None] | None = None
+        self.on_gone: Callable[[], None] | None = None
+        self.refusal: tuple[int, str] | None = None
+        """What is answered when it is its turn, whatever it asks for."""
+
+    def take_body(self) -> bytes:
+        """The whole body, once; it is not kept here, so that a request that waits holds it no more than once."""
+        parts, self.parts = self.parts, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def end_reading(self) -> None:
+        """The body is read, or nobody needs it."""
+        self.measure = None
+        if self.release is not None:
+            self.release()
+            self.release = None
+
+    def respond(self, status: int, body: bytes, content_type: bytes = JSON, extra: Headers = ()) -> None:
+        """Send the answer; nothing happens when the client is gone."""
+        if self.gone or self.answered:
+            return
+        self.end_reading()
+        self.answered, self.on_gone, self.then = True, None, None
+        head = b"%b%d\r\n%b: %b\r\n" % (_head(status, content_type), len(body), ID_HEADER, self.id.encode())
+        unheard = not self.complete and EXPECT in self.headers  # its body may come now, or not
+        last = not self.keep_alive or self.client.ending or unheard
+        for pair in extra:
+            head += b"%b: %b\r\n" % pair
+            last |= pair == CLOSE
+        if last and CLOSE not in extra:
+            head += b"%b: %b\r\n" % CLOSE
+        head += b"\r\n"
+        if self.method == "HEAD":
+            parts: Sequence[bytes] = (head,)
+        elif len(body) < LARGE_BYTES:
+            parts = (head + body,)
+        else:
+            parts = (head, body)
+        self.client.answered(self, parts, last=last)
+        self.end(status)
+
+    def leave(self) -> None:
+        """The client is gone, or is sent away unheard."""
+        if self.answered or self.gone:
+            return
+        self.gone = True
+        self.end_reading()
+        if self.on_gone is not None:
+            self.on_gone()
+        self.on_gone = self.then = None
+        self.end(None)
+
+
+@cache
+def _head(status: int, content_type: bytes) -> bytes:
+    """What an answer begins with, up to the number that is its length; there are few of them."""
+    status_line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()
+    return b"%b\r\ncontent-type: %b\r\ncontent-length: " % (status_line, content_type)
+
+
+def announced_length(headers: Mapping[bytes, bytes]) -> int | None:
+    """How many bytes the body has, None where only its end will tell; the parser has let only numbers through."""
+    if TRANSFER_ENCODING in headers:
+        return None
+    length = headers.get(CONTENT_LENGTH)
+    return 0 if length is None else int(length)

@@ -1,0 +1,55 @@
+"""The HTTP server: a socket that listens, and all connections that it was given."""
+
+import asyncio
+import socket
+
+from gearshift.serving.connection import Connection, Connections, Handler
+from gearshift.serving.settings import ServerSettings
+from gearshift.serving.sockets import BACKLOG
+from gearshift.serving.tls import server_context
+
+
+class HttpServer:
+    """What `handler` answers on HTTP, from `start` to `stop`; it leaves signals alone."""
+
+    def __init__(self, handler: Handler, settings: ServerSettings) -> None:
+        self._settings = settings
+        self._connections = Connections(
+            handler=handler,
+            largest_header_bytes=settings.largest_header_bytes,
+            longest_read_s=settings.longest_read_s,
+            keep_alive_s=settings.keep_alive_s,
+            most_connections=settings.most_connections,
+        )
+        self._server: asyncio.AbstractServer | None = None
+
+    async def start(self, sock: socket.socket) -> None:
+        """Listen on `sock`."""
+        certificate, key = self._settings.tls_certificate, self._settings.tls_key
+        secure = certificate is not None and key is not None
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self._connections),
+            sock=sock,
+            backlog=BACKLOG,
+            ssl=server_context(certificate, key) if certificate is not None and key is not None else None,
+            ssl_handshake_timeout=self._settings.longest_read_s if secure else None,
+        )
+
+    def stop_listening(self) -> None:
+        """Take no more connections; those that are open close after their next answer."""
+        self._connections.ending = True
+        if self._server is not None:
+            self._server.close()
+
+    async def stop(self, longest_s: float) -> None:
+        """Close all connections: idle ones now, others once they are answered, and what is left after `longest_s`."""
+        self.stop_listening()
+        for connection in list(self._connections.open):
+            connection.end()
+        try:
+            async with asyncio.timeout(longest_s):
+                await self._connections.closed()
+        except TimeoutError:
+            for connection in list(self._connections.open):
+                connection.abort()
+            await self._connections.closed()
