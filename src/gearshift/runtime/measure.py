@@ -22,7 +22,8 @@ from gearshift.profiles.measure import curve_from_timings, fit_overheads, record
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.request import Request, Sample
 from gearshift.runtime.answers import rows_of, stack_results
-from gearshift.runtime.backends.local import assemble, assign_cores, router_cores, settle
+from gearshift.runtime.backends.local import assign_cores, router_cores
+from gearshift.runtime.backends.workers import assemble, settle
 from gearshift.runtime.messages import Done, Load, ReplicaToLoad, Run
 from gearshift.runtime.remote.models import is_remote_model
 from gearshift.runtime.worker_process import WorkerProcess
