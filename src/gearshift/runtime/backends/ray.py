@@ -11,7 +11,7 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, is_cuda, is_remote
 from gearshift.plan_tables import PlanTables
 from gearshift.runtime.backends.base import BatchEvents
-from gearshift.runtime.backends.workers import DeviceSet, WorkersBackend, WorkersOptions
+from gearshift.runtime.backends.workers import LONGEST_STOP_S, DeviceSet, WorkersBackend, WorkersOptions
 from gearshift.runtime.messages import Hello, Load, Loaded, LoadFailed, Message, Run
 from gearshift.runtime.ray_cluster import Address, Bundle, Cluster, Place, keep_signals
 from gearshift.runtime.tcp import SECRET_BYTES, Listener
@@ -128,6 +128,7 @@ class RayBackend(WorkersBackend):
         for seat in self._seats:
             seat.close()
         await asyncio.to_thread(self._cluster.close)
+        await asyncio.gather(*(seat.until_given_back(LONGEST_STOP_S) for seat in self._seats))
 
     def _make_worker(self, devices: DeviceSet, on_done: OnDone, on_end: OnEnd, probe_s: float) -> "RayWorker":
         return RayWorker(self._seats[devices.number], on_done=on_done, on_end=on_end, probe_s=probe_s)
@@ -156,7 +157,7 @@ class Seat:
         if self._ended is None or self._ended.done():
             ended = await asyncio.to_thread(self._cluster.start, self._number, self._place, self.router, self._secret)
             self._ended = asyncio.wrap_future(ended)
-            self._ended.add_done_callback(lambda _: self._news.set())
+            self._ended.add_done_callback(self._actor_ended)
         while self._arrived is None:
             self._news.clear()
             await self._news.wait()
@@ -194,6 +195,17 @@ class Seat:
         if self._arrived is not None:
             self._arrived[1].abort()
             self._arrived = None
+
+    async def until_given_back(self, longest_s: float) -> None:
+        """Until Ray says that the actor is gone, which it may forget to do."""
+        if self._ended is not None:
+            await asyncio.wait((self._ended,), timeout=longest_s)
+
+    def _actor_ended(self, ended: "asyncio.Future[int]") -> None:
+        """Wake who waits; take the error, of which nobody needs to hear when nobody waits."""
+        if not ended.cancelled():
+            ended.exception()
+        self._news.set()
 
     def _left(self, protocol: FrameProtocol) -> None:
         if self._arrived is not None and self._arrived[1] is protocol:
