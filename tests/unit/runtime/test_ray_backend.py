@@ -17,7 +17,7 @@ import pytest
 import uvloop
 
 import gearshift
-from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, NotReady
+from gearshift.errors import GearshiftError, InvalidInput, NotReady
 from gearshift.gear import GearPlan, ReplicaSettings
 from gearshift.hardware import Device, Hardware
 from gearshift.placement import Placement, Replica
@@ -26,11 +26,12 @@ from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.ray import RayBackend, places_of
 from gearshift.runtime.backends.workers import DeviceSet
-from gearshift.runtime.ray_cluster import RayCluster, pin
+from gearshift.runtime.ray_cluster import RayCluster, knock, pin
 from gearshift.runtime.service import Service
 from tests.conformance.test_backend_contract import Events
 from tests.little_task import INPUTS, TASK, little_plan, write_little_task
 from tests.stand_in_cluster import StandInCluster
+from tests.unit.cli.little import run
 
 SMALL = 1
 
@@ -205,12 +206,6 @@ def test_a_model_that_cannot_be_loaded_is_named(tmp_path, task, reason):
         with_backend(backend_of(tmp_path, StandInCluster(), task), nothing)
 
 
-def test_loading_has_a_longest_time(tmp_path):
-    task = TASK + "\ndef large():\n    time.sleep(60)\n"
-    with pytest.raises(ModelFailed, match=r"took longer than 3 s"):
-        with_backend(backend_of(tmp_path, StandInCluster(), task, longest_start_s=3.0), nothing)
-
-
 def test_a_cluster_without_room_is_told_with_what_is_missing(tmp_path):
     with pytest.raises(NotReady, match=r"no nodes free with \[\{'CPU': 1\}\]; waited 0.1 s: add nodes, or plan for"):
         with_backend(backend_of(tmp_path, StandInCluster(nodes=0), longest_start_s=0.1), nothing)
@@ -241,26 +236,27 @@ def test_a_node_with_another_version_is_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize("address", ["ray://head:10001", "head", "", ":6379", "head:port"])
 def test_an_address_of_no_known_form_is_refused(address):
     with pytest.raises(InvalidInput, match=r"the cluster's address is .*; give --address auto, or HOST:PORT"):
-        cluster_module().knock(address)
+        knock(address)
 
 
 def test_an_address_at_which_nobody_listens_is_told_at_once():
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # and does not listen
-        with pytest.raises(InvalidInput, match="no Ray cluster answers at 127.0.0.1:"):
-            cluster_module().knock(f"127.0.0.1:{held.getsockname()[1]}")
-
-
-def cluster_module() -> Any:
-    from gearshift.runtime import ray_cluster
-
-    return ray_cluster
+        with pytest.raises(InvalidInput, match="no Ray cluster answers at"):
+            knock(f"127.0.0.1:{held.getsockname()[1]}")
 
 
 def test_where_ray_is_missing_it_is_said_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InvalidInput, match=r"--backend ray: needs ray, .*pip install 'gearshift\[ray\]'"):
         RayCluster("auto").open([])
+
+
+def test_on_the_command_line_it_is_an_error_that_names_the_backend(tmp_path):
+    plan = write_little_task(tmp_path)
+    done = run("serve", plan, "--backend", "ray", "--address", "ray://head:10001")
+    assert done.exit_code == 2
+    assert done.output.startswith("error: --backend ray: ")
 
 
 # Node loss under load, in short --------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ class RayBackend(WorkersBackend):
         return RayWorker(self._seats[devices.number], on_done=on_done, on_end=on_end, probe_s=probe_s)
 
     def _arrived(self, hello: Hello, protocol: FrameProtocol) -> None:
-        if hello.worker < len(self._seats):
+        if 0 <= hello.worker < len(self._seats):
             self._seats[hello.worker].arrive(hello, protocol)
 
 
