@@ -46,6 +46,7 @@ class StandInCluster:
         self._doubles: list[subprocess.Popen[bytes]] = []
         self._changed = threading.Condition()
         self.bundles: Sequence[Bundle] = ()
+        self.lost_us = False
 
     def open(self, bundles: Sequence[Bundle]) -> str:
         self.bundles = bundles
@@ -66,6 +67,9 @@ class StandInCluster:
 
     def why_not_started(self) -> str:
         return "" if self._has_room() else f"the stand-in has no nodes free with {self.bundles}"
+
+    def has_lost_us(self) -> bool:
+        return self.lost_us
 
     def close(self) -> None:
         for worker in tuple(self._actors):

@@ -57,6 +57,10 @@ class Cluster(Protocol):
         """What is missing for the workers to run, as a sentence; empty where nothing is."""
         ...
 
+    def has_lost_us(self) -> bool:
+        """Whether this process counts as gone, as its own node is: nothing that it starts would live."""
+        ...
+
     def close(self) -> None:
         """End all actors and give the bundles back; may be called twice."""
         ...
@@ -141,6 +145,11 @@ class RayCluster:
         free = {name: amount for name, amount in free.items() if ":" not in name and "memory" not in name}
         return f"Ray has no nodes free with {wanted}, one for each; free in the whole cluster are {free}"
 
+    def has_lost_us(self) -> bool:
+        """See `Cluster`."""
+        here = self._ray.get_runtime_context().get_node_id()
+        return any(node["NodeID"] == here and not node["Alive"] for node in self._ray.nodes())
+
     def close(self) -> None:
         """See `Cluster`."""
         with self._lock:
@@ -163,6 +172,12 @@ def keep_signals() -> None:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.getsignal(number))
+
+
+def end_server() -> None:
+    """End the server at once but in order, with status 1: as by two signals."""
+    for _ in range(2):
+        signal.raise_signal(signal.SIGTERM)
 
 
 def knock(address: str) -> None:

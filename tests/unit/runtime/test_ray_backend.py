@@ -168,6 +168,23 @@ def test_an_actor_that_ray_has_given_up_is_replaced_by_a_new_one(tmp_path):
     with_backend(backend, use)
 
 
+def test_a_server_that_has_lost_its_place_in_the_cluster_ends_as_by_two_signals(tmp_path):
+    cluster = StandInCluster()
+    backend = backend_of(tmp_path, cluster)
+
+    async def use(events: Events) -> None:
+        signals: asyncio.Queue[None] = asyncio.Queue()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: signals.put_nowait(None))
+        cluster.lost_us = True
+        cluster.give_up(0)
+        async with asyncio.timeout(10):
+            for _ in range(2):
+                await signals.get()
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+
+    with_backend(backend, use)
+
+
 def test_a_stuck_worker_is_killed_and_started_again(tmp_path):
     cluster, told = StandInCluster(), []
     backend = backend_of(tmp_path, cluster, probe_s=0.1, say=told.append)

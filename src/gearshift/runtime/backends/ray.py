@@ -1,6 +1,7 @@
 """Workers as actors of a Ray cluster, on its nodes; requests reach them over a TCP connection of their own."""
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Sequence
 from typing import Unpack
@@ -13,7 +14,7 @@ from gearshift.plan_tables import PlanTables
 from gearshift.runtime.backends.base import BatchEvents
 from gearshift.runtime.backends.workers import LONGEST_STOP_S, DeviceSet, WorkersBackend, WorkersOptions
 from gearshift.runtime.messages import Hello, Load, Loaded, LoadFailed, Message, Run
-from gearshift.runtime.ray_cluster import Address, Bundle, Cluster, Place, keep_signals
+from gearshift.runtime.ray_cluster import Address, Bundle, Cluster, Place, end_server, keep_signals
 from gearshift.runtime.tcp import SECRET_BYTES, Listener
 from gearshift.runtime.transport import Buffer, FrameProtocol
 from gearshift.runtime.worker_link import OnDone, OnEnd, WorkerLink
@@ -22,6 +23,8 @@ from gearshift.runtime.worker_process import thread_settings
 LEAST_CPU = 0.001
 LOST = "lost its connection, as its process or its node has ended"
 STARTED_ANEW = "was started anew by Ray"
+
+log = logging.getLogger(__name__)
 
 # Devices as Ray's resources ------------------------------------------------------------------------------------------
 
@@ -155,6 +158,8 @@ class Seat:
         Raises `WorkerDied` when Ray gives it up meanwhile.
         """
         if self._ended is None or self._ended.done():
+            if self._ended is not None:
+                await self._require_cluster()
             ended = await asyncio.to_thread(self._cluster.start, self._number, self._place, self.router, self._secret)
             self._ended = asyncio.wrap_future(ended)
             self._ended.add_done_callback(self._actor_ended)
@@ -163,7 +168,8 @@ class Seat:
             await self._news.wait()
             if self._arrived is None and self._ended.done():
                 error = None if self._ended.cancelled() else self._ended.exception()
-                raise WorkerDied(f"Ray does not start a worker any more: {error or 'it ended'}")
+                why, _, _ = str(error or "it ended").partition("\n")
+                raise WorkerDied(f"Ray does not start a worker any more: {why}")
         (arrived, self._arrived), self._occupant = (self._arrived, None), occupant
         return arrived
 
@@ -200,6 +206,12 @@ class Seat:
         """Until Ray says that the actor is gone, which it may forget to do."""
         if self._ended is not None:
             await asyncio.wait((self._ended,), timeout=longest_s)
+
+    async def _require_cluster(self) -> None:
+        """End the server where it has lost its place in the cluster: whoever supervises it starts it anew."""
+        if await asyncio.to_thread(self._cluster.has_lost_us):
+            log.error("Ray on this machine is gone, and with it the server's place in the cluster; the server ends")
+            end_server()
 
     def _actor_ended(self, ended: "asyncio.Future[int]") -> None:
         """Wake who waits; take the error, of which nobody needs to hear when nobody waits."""
