@@ -51,12 +51,15 @@ def until_nothing_is_left(nodes: RayNodes) -> None:
         time.sleep(0.1)
 
 
-def test_no_fault_of_nodes_and_workers_costs_or_doubles_an_answer(nodes: RayNodes, tmp_path: Path) -> None:
+def test_no_fault_of_nodes_and_workers_costs_or_doubles_an_answer(
+    nodes: RayNodes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     together = list(faults_on_ray.kinds(nodes).values())
     options = faults_on_ray.options(nodes)
     tally = asyncio.run(faults.with_load(tmp_path, random.Random(1), together, *options))
     assert tally.sound, tally
     assert tally.failed == 0, tally
+    assert capfd.readouterr().out == ""  # of the server, too
     until_nothing_is_left(nodes)
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Protocol
 
 from gearshift.errors import InvalidInput, require
@@ -17,6 +18,9 @@ from gearshift.runtime.transport import EndOfStream
 
 WHERE = "--backend ray"
 LONGEST_KNOCK_S = 5.0
+LONGEST_NOTE = 500
+
+log = logging.getLogger(__name__)
 
 Address = tuple[str, int]
 Bundle = Mapping[str, float]
@@ -95,6 +99,7 @@ class RayCluster:
     def _connect(self, ray: Any) -> None:
         knock(self._address)
         logging.getLogger("ray").setLevel(logging.ERROR)  # else it warns that it leaves SIGTERM to us
+        keep_off_standard_output()
         try:
             ray.init(address=self._address, log_to_driver=False, configure_logging=False)
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -165,6 +170,17 @@ class RayCluster:
     def _kill(self, worker: int) -> None:
         if (actor := self._actors.pop(worker, None)) is not None:
             self._ray.kill(actor, no_restart=True)
+
+
+def keep_off_standard_output() -> None:
+    """Log what Ray tells drivers of nodes and actors, at level debug; it prints that, and has no setting for it."""
+    module = import_module("ray._private.worker")
+    if hasattr(module, "print_to_stdstream"):
+
+        def tell(data: Mapping[str, Any], *_: object, **__: object) -> None:
+            log.debug("Ray: %s", " ".join(data["lines"])[:LONGEST_NOTE])
+
+        vars(module)["print_to_stdstream"] = tell
 
 
 def keep_signals() -> None:
