@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from imported import DEVICE_KIND, PAIRINGS, frugalml
-from judging import print_bar, print_table
+from judging import print_bar
 from machine import describe
 
 from gearshift.errors import Infeasible
@@ -166,7 +166,9 @@ def main() -> None:
         else (arguments.datasets, arguments.seconds, LATENCIES_S, ACCURACY_SHARES, PLANNERS)
     )
     print(describe())
-    rows, savings, began = [], [], time.perf_counter()
+    columns = ("data", "peak/s", "p95 within", "accuracy", *names, "cocktail+", "saving")
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
+    savings, began = [], time.perf_counter()
     for dataset in datasets:
         profile = frugalml(data, dataset)
         trace = twitter(data, peak_qps=busiest_qps(profile), start=START_S, seconds=seconds)
@@ -186,17 +188,16 @@ def main() -> None:
                 cell["cocktail+"] = cocktail(profile, trace, latency_s, accuracy)
                 saved = saving(cell)
                 savings += [saved] if saved is not None else []
-                rows.append(
-                    (
-                        dataset,
-                        f"{trace.peak_qps:.0f}",
-                        f"{latency_s * 1e3:.0f} ms",
-                        f"{accuracy:.3f}",
-                        *(in_words(found) for found in cell.values()),
-                        "-" if saved is None else f"{saved:.2f}x",
-                    )
+                row = (
+                    dataset,
+                    f"{trace.peak_qps:.0f}",
+                    f"{latency_s * 1e3:.0f} ms",
+                    f"{accuracy:.3f}",
+                    *(in_words(found) for found in cell.values()),
+                    "-" if saved is None else f"{saved:.2f}x",
                 )
-    print_table(("data", "peak/s", "p95 within", "accuracy", *names, "cocktail+", "saving"), rows)
+                print(f"| {' | '.join(row)} |", flush=True)
+    print()
     print(f"{seconds} s of traffic; {time.perf_counter() - began:.0f} s to plan")
     middle = float(np.median(savings)) if savings else math.nan
     print_bar(

@@ -96,6 +96,23 @@ class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     predicted: GearPrediction | None = None
 
 
+class PlannedLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The load that a plan was made for: the shares of time in each gear's range, over `over_s` of its trace.
+
+    Time is counted in ticks of the meter, by the rate that it measures at each.
+    """
+
+    shares: tuple[float, ...]
+    over_s: float
+
+    def __post_init__(self) -> None:
+        require(
+            all(share >= 0 for share in self.shares) and abs(sum(self.shares) - 1) < 1e-3,
+            f"the shares of planned load add up to {sum(self.shares):.6g}, or one is negative; they need 1",
+        )
+        require(0 < self.over_s < math.inf, f"over_s is {self.over_s}, needs a positive number of seconds")
+
+
 class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The gears of one operator, and how its load is metered.
 
@@ -103,6 +120,8 @@ class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `upshift_margin` is the share by which load must fall below a gear's range for an upshift at once; less waits for
     a second.  0, which is what a plan does that does not say, waits for nothing.
+
+    `planned_load` is the distribution of load that the gears were chosen for; None in plans that do not say.
     """
 
     objective: Objective
@@ -114,6 +133,7 @@ class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     upshift_margin: float = 0.0
     starvation_s: float | None = None
     default_priority: int = LEAST_URGENT
+    planned_load: PlannedLoad | None = None
 
     def __post_init__(self) -> None:
         require(len(self.gears) >= 1, "an operator has no gears, needs at least one")
@@ -127,6 +147,11 @@ class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             MOST_URGENT <= self.default_priority <= LEAST_URGENT,
             f"default_priority is {self.default_priority}, needs {MOST_URGENT} to {LEAST_URGENT}",
         )
+        require(
+            self.planned_load is None or len(self.planned_load.shares) == len(self.gears),
+            f"planned_load has other than {len(self.gears)} shares, needs one per gear",
+            remedy="set planned_load to null where gears were changed by hand",
+        )
         require(self.gears[0].load_range.from_ == 0, "the first gear's load range must begin at 0")
         for lower, upper in zip(self.gears, self.gears[1:], strict=False):
             require(
@@ -138,6 +163,12 @@ class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "the last gear's load range must have no upper end",
             remedy="set to null",
         )
+
+    @property
+    def scales_load(self) -> bool:
+        """Whether measured load may be scaled to the planned one: where accuracy alone was asked for."""
+        asked = self.objective if self.asked is None else self.asked.objective
+        return self.planned_load is not None and asked.accuracy is not None and asked.latency_s is None
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,7 +1,9 @@
 """A gear plan for one operator resolved to indices and flat arrays, the form in which decisions read it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,8 @@ from gearshift.gear import METER_ALPHA, METER_BACKLOG, SHARE_UNIT, GearPlan, Loa
 
 MOST_MODELS = 62
 """Visited models are bits of one int64."""
+
+MINUTES_PER_DAY = 24 * 60
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -26,6 +30,8 @@ class PlanTables:
     Per gear and model: `stage_of` (-1 where the gear's cascade lacks it).  Per gear and replica: `shares`
     (a model's add up to `SHARE_UNIT`),
     `minimum_queue_length` (1 where the share is 0), `largest_batch_size`, `longest_wait_ns`.
+    `planned_shares` (gears,) are the shares of time that the plan was made for; empty where it does not say.
+    `scale_minutes` is over how many minutes of load its factor is estimated, 0 where load is not scaled.
     `on_device` from `on_device_begin[d]` are device d's replicas; `spans` from `spans_begin[r]` replica r's devices.
     """
 
@@ -53,6 +59,8 @@ class PlanTables:
     alpha: float
     upshift_margin: float
     starvation_ns: int
+    planned_shares: Floats
+    scale_minutes: int
 
     @property
     def gears(self) -> int:
@@ -107,6 +115,7 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
         per_replica.append([settings[replica.id] for replica in replicas])
 
     operator_plan = plan.operators[operator]
+    planned = operator_plan.planned_load
     model_of_replica = np.array([index[r.model] for r in replicas], dtype=np.int64)
     return PlanTables(
         operator=operator,
@@ -139,7 +148,14 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
         alpha=operator_plan.alpha,
         upshift_margin=operator_plan.upshift_margin,
         starvation_ns=0 if operator_plan.starvation_s is None else to_ns(operator_plan.starvation_s),
+        planned_shares=np.array([] if planned is None else planned.shares, dtype=np.float64),
+        scale_minutes=0 if planned is None or not operator_plan.scales_load else minutes_of(planned.over_s),
     )
+
+
+def minutes_of(seconds: float) -> int:
+    """Whole minutes that hold `seconds`, from one to those of a day."""
+    return min(max(1, math.ceil(seconds / 60)), MINUTES_PER_DAY)
 
 
 def only_operator(plan: GearPlan) -> str:
@@ -170,6 +186,11 @@ def _share_row(row: Sequence[ReplicaSettings], model_of_replica: Ints) -> list[i
         weights = [s.load_share for s, m in zip(row, model_of_replica, strict=True) if m == model]
         shares += whole_shares(weights) if sum(weights) > 0 else [0] * len(weights)
     return shares
+
+
+def rows_of(flat: list[int], begins: list[int]) -> list[list[int]]:
+    """The lists that stand one after another in `flat`, each from its begin to the next."""
+    return [flat[begin:end] for begin, end in pairwise(begins)]
 
 
 def _flat(lists: list[list[int]]) -> Ints:

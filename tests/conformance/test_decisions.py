@@ -1,10 +1,13 @@
 """Decision conformance: the compiled simulator and the real router write the same log, event for event."""
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gearshift.decisions import Decision
+from gearshift.gear import PlannedLoad
+from gearshift.objective import Objective
 from gearshift.plan_tables import plan_tables
 from gearshift.runtime.virtual import run_virtually
 from gearshift.simulator.simulate import simulate_tables
@@ -58,3 +61,34 @@ def test_router_and_simulator_decide_alike_when_batches_end_together_on_many_dev
     )
     log = assert_same_decisions(case)
     assert {row[2] for row in log if row[1] == Decision.START} == set(range(80))
+
+
+@pytest.mark.parametrize("meter", ["backlog", "alpha"])
+@pytest.mark.parametrize("times", [0.5, 3.0])
+def test_router_and_simulator_decide_alike_while_load_is_scaled_to_the_planned_one(meter: str, times: float) -> None:
+    placed = {"a0": "d0", "b0": "d1"}
+    gears = (
+        small_gear(placed, "a b", (0.75,), load=(0.0, 15.0)),
+        small_gear(placed, "a b", (0.25,), load=(15.0, 30.0)),
+        small_gear(placed, "a", load=(30.0, None)),
+    )
+    plan = small_plan(
+        placed, *gears, meter=meter, planned_load=PlannedLoad(shares=(0.4, 0.4, 0.2), over_s=60.0), upshift_margin=0.1
+    )
+    (operator,) = plan.operators.values()
+    scaled = msgspec.structs.replace(operator, objective=Objective(accuracy=0.9))
+    generator = np.random.default_rng(int(10 * times))
+    swing = 20 * times * (1 + 0.8 * np.sin(np.linspace(0, 60, int(3000 * times))))
+    workload = small_workload(1000 * np.cumsum(generator.exponential(1.0, len(swing)) / swing))
+    cases = [
+        Case(
+            plan=msgspec.structs.replace(plan, operators={"task": each}),
+            run_ns=[(1 + np.arange(5)) * MS] * 2,
+            certainty=generator.random((2, len(workload))),
+            workload=workload,
+        )
+        for each in (operator, scaled)
+    ]
+    plain, with_factor = ([row for row in assert_same_decisions(case) if row[1] == Decision.SHIFT] for case in cases)
+    first = next(at for at, (a, b) in enumerate(zip(plain, with_factor, strict=False)) if a != b)
+    assert min(plain[first][0], with_factor[first][0]) > 60_000 * MS

@@ -1,6 +1,6 @@
 """What the verbs share that steer a running server."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import click
 
@@ -29,6 +29,26 @@ def server_options(function: Command) -> Command:
     return function
 
 
+def moved(status: Status) -> Iterator[str]:
+    """Lines about what is no longer as it was when the plan was made."""
+    world, replan = status.adapting, status.replan
+    if world is not None:
+        if world.load_factor != 1:
+            yield f"load is multiplied by {world.load_factor:.3g}, so that its distribution is the plan's"
+        if world.load_drifts:
+            yield f"load has drifted: {100 * world.load_distance:.0f} % of the time it is elsewhere than planned"
+        for model in world.slow_or_fast_models:
+            yield f"run times of model {model!r} are not as profiled: profile and plan again"
+        for one in world.disagreement:
+            if one.alarm:
+                share = f"{100 * one.low:.1f} to {100 * one.high:.1f} %"
+                yield f"stage {one.stage} of gear {one.gear}: disagreement of {share} is {one.alarm} the planned"
+    if replan is not None and replan.running:
+        yield "a plan for the load of now is being made"
+    if replan is not None and replan.offered is not None:
+        yield f"a plan for the load of now is offered: gearshift swap {replan.offered}"
+
+
 def show_status(output: Output, url: str, status: Status) -> None:
     """The status as JSON and for people."""
     output.json(status)
@@ -40,6 +60,8 @@ def show_status(output: Output, url: str, status: Status) -> None:
         f"load {status.load:.4g}/s ({status.rate_qps:.4g}/s arrive), {status.waiting} samples wait, "
         f"{status.open_requests} requests are open and hold {status.held_bytes} bytes"
     )
+    for line in moved(status):
+        output.say(line)
     rows = table("replicas", "replica", "model", "devices", "ready", "waiting", "running")
     for one in status.replicas:
         ready = "yes" if one.ready else "NO"

@@ -8,12 +8,13 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from gearshift.policies.batching import FULL, LONGEST_WAIT, RETRY
+from gearshift.observability.adapting_metrics import AdaptingMetrics
+from gearshift.policies.batching import AUDIT, FULL, LONGEST_WAIT, RETRY
 from gearshift.request import Answer
 
 SECONDS = tuple(base * 10.0**power for power in range(-4, 2) for base in (1, 2, 5))
 BATCH_SIZES = tuple(float(1 << power) for power in range(11))
-REASONS = {FULL: "full", LONGEST_WAIT: "longest_wait", RETRY: "retry"}
+REASONS = {FULL: "full", LONGEST_WAIT: "longest_wait", RETRY: "retry", AUDIT: "audit"}
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -58,6 +59,9 @@ class Totals:
 class NoMetrics:
     """Counts nothing."""
 
+    def __init__(self) -> None:
+        self.adapting = AdaptingMetrics()
+
     def watch(self, router: Watched, serving: Serving, *, last_gear: int) -> None:
         """Forget it."""
 
@@ -99,6 +103,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
+        self.adapting = AdaptingMetrics(registry)
         self._requests = Counter(
             "gearshift_requests", "Requests by outcome.", ["operator", "outcome"], registry=registry
         )

@@ -12,7 +12,7 @@ from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.planner.confirm import SEEDS, Confirmation, confirm
 from gearshift.planner.request import PlanRequest
-from gearshift.profiles.profile import PART_B, Profile, RunTimeCurve
+from gearshift.profiles.profile import PART_A, PART_B, Profile, RunTimeCurve
 
 STARVATION_FACTOR, LONGEST_STARVATION_S = 10, 1e5
 DEFAULT_ALPHA = 8.0
@@ -124,6 +124,19 @@ def replay(
         seeds=seeds,
         on_time=on_time,
     )
+
+
+def confirmed(
+    made: GearPlan, request: PlanRequest, *, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
+) -> GearPlan | None:
+    """The plan with its predictions, when it holds on `seeds` seeds of part A and then on all of part B."""
+    percentile = request.objective.percentile
+    if not replay(made, request, part=PART_A, seeds=seeds, on_time=on_time).holds(percentile):
+        return None
+    predicted = replay(made, request, part=PART_B, on_time=on_time)
+    if not predicted.holds(percentile):
+        return None
+    return msgspec.structs.replace(made, predictions={request.profile.operator: predicted.result})
 
 
 def with_predictions(made: GearPlan, request: PlanRequest, *, on_time: Callable[[], None] = lambda: None) -> GearPlan:

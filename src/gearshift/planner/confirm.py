@@ -53,9 +53,13 @@ class Confirmation:
         low, high = float(self.latency_s.min()), float(max(s[-1] for s in self.slowest_s))
         while high > low * OBJECTIVE_PRECISION:
             middle = (low + high) / 2
-            holds = self.judged_by(middle).share_late_bound() <= 1 - percentile
+            holds = self.judged_by(middle).holds(percentile)
             low, high = (low, middle) if holds else (middle, high)
         return high
+
+    def holds(self, percentile: float) -> bool:
+        """Whether so many requests are in time, surely enough."""
+        return self.share_late_bound() <= 1 - percentile
 
     def share_late_bound(self) -> float:
         """Upper 95 % confidence bound (Student's t) of the mean share late."""

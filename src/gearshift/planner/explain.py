@@ -297,7 +297,7 @@ class _Search:
 
     def with_gears(self, gears: tuple[Gear, ...]) -> GearPlan:
         """The plan with other gears."""
-        operator = msgspec.structs.replace(self.operator, gears=gears)
+        operator = msgspec.structs.replace(self.operator, gears=gears, planned_load=None)
         return msgspec.structs.replace(self.plan, operators={only_operator(self.plan): operator})
 
 

@@ -136,8 +136,7 @@ class _Choice:
             if not self._accurate(tried):
                 continue
             replayed = self._replay(tried.candidate)
-            in_time = replayed.share_late_bound() <= 1 - self.objective.percentile
-            if in_time and replayed.result.accuracy > most:
+            if replayed.holds(self.objective.percentile) and replayed.result.accuracy > most:
                 self.chosen, most = tried.candidate, replayed.result.accuracy
 
     def _accurate(self, tried: Tried) -> bool:

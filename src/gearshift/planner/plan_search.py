@@ -17,6 +17,7 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement
+from gearshift.planner import coordinate, frontier
 from gearshift.planner.assemble import replay, with_predictions
 from gearshift.planner.baselines.candidates import single_models
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
@@ -29,11 +30,12 @@ from gearshift.planner.cascade_search import (
 )
 from gearshift.planner.metered import metered_loads, seldom_exceeded_qps, shares_of_ranges
 from gearshift.planner.placement_search import PlacementSearch
+from gearshift.planner.recovery import confirmed_to_recover
 from gearshift.planner.replays import Replays, seeds_for
-from gearshift.planner.request import PlanRequest, Progress
+from gearshift.planner.request import PlanRequest, Progress, silent
 from gearshift.planner.slices import plan_by_slices, slice_of, slices_of
-from gearshift.planner.slo_search import SloSearch
-from gearshift.planner.so_far import SoFar, unfinished, with_best
+from gearshift.planner.slo_search import SloSearch, least_margin
+from gearshift.planner.so_far import OutOfTime, SoFar, unfinished, with_best
 from gearshift.planner.steady_state import SAMPLES, SteadyState
 from gearshift.profiles.profile import PART_A
 
@@ -41,6 +43,8 @@ LAYOUTS = 3
 QUICK_SAMPLES = SAMPLES // 2
 MOST_LESS = 8
 """Up to so many devices the plan for one device less is looked at, too."""
+MOST_CELLS, MOST_REQUESTS = 64, 20_000
+"""The published planners' plans are looked at up to so many devices times load ranges, and requests of the trace."""
 SAME_ACCURACY = 1e-3
 LADDER_STEP = 1.08
 SLOWEST_FACTOR = 12.0
@@ -114,7 +118,7 @@ class PlanSearch:
         restricted = self._given_candidates is not None or self._given_placement is not None
         ways: list[Callable[[PlanRequest, float], GearPlan | None]] = [self._on_best_placements]
         if not restricted:
-            ways += [self._of_single_models] + [self._on_one_device_less] * on_fewer
+            ways += [self._of_single_models] + [self._on_one_device_less] * on_fewer + [self._of_published]
         best: GearPlan | None = None
         accuracy = -1.0
         refused: list[Infeasible] = []
@@ -202,6 +206,26 @@ class PlanSearch:
         if accuracy_on_part_a(made, less) <= above:
             return None
         return with_predictions(msgspec.structs.replace(made, hardware=request.hardware), request, on_time=self.on_time)
+
+    def _of_published(self, request: PlanRequest, above: float) -> GearPlan | None:
+        """A published planner's plan, where it is quick to make, confirmed like ours and more accurate than `above`.
+
+        Not where every range is planned for more than its load: they plan for no margin.
+        """
+        devices, requests = len(request.hardware.devices), len(request.trace)
+        quick = devices * request.ranges <= MOST_CELLS and requests <= MOST_REQUESTS
+        if not quick or least_margin(request) > 1 or above >= self._ceiling(request) - SAME_ACCURACY:
+            return None
+        best: GearPlan | None = None
+        for planner in (coordinate, frontier):
+            with suppress(Infeasible):
+                offered = planner.plan(self.time.remaining(request), progress=silent)
+                if offered.unfinished:
+                    raise OutOfTime
+                if (accuracy := accuracy_on_part_a(offered, request)) > above:
+                    made = confirmed_to_recover(offered, request, on_time=self.on_time)
+                    best, above = (best, above) if made is None else (made, accuracy)
+        return best
 
     def _ceiling(self, request: PlanRequest) -> float:
         return max(c.accuracy for c in self.candidates(request, self._fitting(request)))

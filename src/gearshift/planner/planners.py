@@ -7,6 +7,7 @@ Each is a module with two functions:
 """
 
 import dataclasses
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -15,6 +16,7 @@ import msgspec
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.objective import Asked, Objective
+from gearshift.planner.planned_load import with_planned_load
 from gearshift.planner.request import PlanRequest, Progress, silent
 
 DEFAULT = "optimal"
@@ -32,13 +34,13 @@ MODULES = {
 def plan(name: str, request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     """A plan by the planner `name`; raises `InvalidInput` for an unknown one and `Infeasible` when there is no plan."""
     made: GearPlan = _module(name).plan(request, progress=progress)
-    return _asked(made, request)
+    return _asked(name, [made], request)[0]
 
 
 def frontier(name: str, request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
     """All undominated plans that the planner `name` finds, by rising latency."""
     made: list[GearPlan] = _module(name).frontier(request, progress=progress)
-    return [_asked(each, request, each.operators[request.profile.operator].objective) for each in made]
+    return _asked(name, made, request, [each.operators[request.profile.operator].objective for each in made])
 
 
 def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
@@ -53,7 +55,7 @@ def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> G
     made: GearPlan = search.fewest_devices(
         name, request, accuracy=objective.accuracy, latency_s=objective.latency_s, progress=progress
     )
-    return _asked(made, request)
+    return _asked(name, [made], request)[0]
 
 
 def require_planner(name: str) -> None:
@@ -62,11 +64,13 @@ def require_planner(name: str) -> None:
         raise InvalidInput(f"there is no planner {name!r}", remedy=f"name one of {', '.join(sorted(MODULES))}")
 
 
-def _asked(made: GearPlan, request: PlanRequest, objective: Objective | None = None) -> GearPlan:
-    """The plan, with what was asked for; each plan of a frontier is one for the `objective` that it was made for."""
+def _asked(
+    planner: str, made: list[GearPlan], request: PlanRequest, objectives: Sequence[Objective] = ()
+) -> list[GearPlan]:
+    """Plans, with what was asked for, of a frontier by one of `objectives` each, and the load they were made for."""
     name = request.profile.operator
     asked = Asked(
-        objective=objective or request.objective,
+        objective=request.objective,
         ranges=request.ranges,
         most_candidates=request.most_candidates,
         max_qps=request.max_qps,
@@ -74,7 +78,13 @@ def _asked(made: GearPlan, request: PlanRequest, objective: Objective | None = N
         load=request.load,
         budget_s=request.budget_s,
     )
-    return msgspec.structs.replace(made, operators={name: msgspec.structs.replace(made.operators[name], asked=asked)})
+    told = []
+    for plan, objective in zip(made, objectives or [request.objective] * len(made), strict=True):
+        operator = msgspec.structs.replace(
+            plan.operators[name], asked=msgspec.structs.replace(asked, objective=objective)
+        )
+        told.append(msgspec.structs.replace(plan, operators={name: operator}))
+    return with_planned_load(told, request, planner)
 
 
 def _module(name: str) -> Any:

@@ -5,10 +5,14 @@ sees, the plan stays low for good.  So each plan is given a steady load, then a 
 the steady load again, and must be back in the gears it used before within `RECOVERY_S`.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from gearshift.clock import NS_PER_S
 from gearshift.gear import GearPlan
+from gearshift.planner.assemble import confirmed
+from gearshift.planner.confirm import SEEDS
 from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import PART_A
 from gearshift.simulator.simulate import simulate
@@ -20,6 +24,14 @@ RECOVERY_S = 30.0
 """How long a plan may take from the end of the spike, at most; a plan that takes longer is not confirmed."""
 AFTER_S = 10.0
 MOST_REQUESTS = 2_000_000
+
+
+def confirmed_to_recover(
+    made: GearPlan, request: PlanRequest, *, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
+) -> GearPlan | None:
+    """`confirmed`, of a plan that comes back from a spike."""
+    found = confirmed(made, request, seeds=seeds, on_time=on_time)
+    return found if found is not None and recovers(found, request) else None
 
 
 def recovers(made: GearPlan, request: PlanRequest) -> bool:

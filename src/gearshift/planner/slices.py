@@ -15,10 +15,8 @@ from gearshift.errors import Infeasible
 from gearshift.gear import Gear, GearPlan, ReplicaSettings
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement, Replica
-from gearshift.planner.assemble import replay
-from gearshift.planner.recovery import recovers
+from gearshift.planner.recovery import confirmed_to_recover
 from gearshift.planner.request import LARGEST_MARGIN, PlanRequest
-from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.workload import Trace
 
 LARGEST_SLICE = 64
@@ -46,14 +44,10 @@ def plan_by_slices(
     `on_time` is called before each replay, and may raise to end the search.
     """
     margin = request.least_margin
-    allowed = 1 - request.objective.percentile
     while True:
         made = widened(plan_slice(slice_of(request, slices, margin)), request, slices)
-        on_a = replay(made, request, part=PART_A, seeds=1, on_time=on_time)
-        if on_a.share_late_bound() <= allowed:
-            on_b = replay(made, request, part=PART_B, on_time=on_time)
-            if on_b.share_late_bound() <= allowed and recovers(made, request):
-                return msgspec.structs.replace(made, predictions={request.profile.operator: on_b.result})
+        if (found := confirmed_to_recover(made, request, seeds=1, on_time=on_time)) is not None:
+            return found
         margin = (margin or DEFAULT_MARGIN) * MARGIN_STEP
         if margin > LARGEST_MARGIN:
             raise Infeasible(f"a plan for one of {slices} slices of the devices does not hold on all of them")

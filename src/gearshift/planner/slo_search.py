@@ -11,24 +11,20 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.planner.assemble import replay
 from gearshift.planner.assignment import best_monotone_assignment
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.choices import Choice, PlanMaker
-from gearshift.planner.confirm import Confirmation
 from gearshift.planner.infeasible import nothing_holds
 from gearshift.planner.metered import seldom_exceeded_qps, shares_of_ranges
-from gearshift.planner.recovery import recovers
+from gearshift.planner.recovery import confirmed_to_recover
 from gearshift.planner.replays import Replayed, Replays
 from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, equal_ranges, silent
 from gearshift.planner.steady_state import GRID_STEP, SteadyState
-from gearshift.profiles.profile import PART_A, PART_B
 
 UNVISITED_WEIGHT = 1e-6
 """So that ranges the trace does not visit get the best cascade, too."""
@@ -54,6 +50,11 @@ SURELY_OVERLOADED = 1.05
 SURELY_REACHED = 1.2
 """How many times as many requests as may be late reach a stage that the percentile must surely go through."""
 HIGHEST_QPS, HIGHEST_S = 1e9, 1e9
+
+
+def least_margin(request: PlanRequest) -> float:
+    """The margin that every range is planned for at least."""
+    return request.least_margin or LEAST_MARGIN[request.objective.scope]
 
 
 class SloSearch:
@@ -142,7 +143,7 @@ class SloSearch:
 
     @property
     def _least_margin(self) -> float:
-        return self.request.least_margin or LEAST_MARGIN[self.request.objective.scope]
+        return least_margin(self.request)
 
     def confirmed(self) -> GearPlan:
         """The most accurate choice that holds on all arrival seeds, on part A and on part B; raises `Infeasible`."""
@@ -409,13 +410,7 @@ class SloSearch:
 
     def _confirmed(self, choice: Choice) -> GearPlan | None:
         """The chosen plan when it holds on all seeds, on part A and then on part B, and recovers."""
-        made = self.plan_of(choice)
-        if self._kept(replay(made, self.request, part=PART_A, on_time=self.on_time)):
-            predicted = replay(made, self.request, part=PART_B, on_time=self.on_time)
-            self.on_time()
-            if self._kept(predicted) and recovers(made, self.request):
-                return msgspec.structs.replace(made, predictions={self.request.profile.operator: predicted.result})
-        return None
+        return confirmed_to_recover(self.plan_of(choice), self.request, on_time=self.on_time)
 
     def _more_careful(self, choice: Choice) -> Choice | None:
         """The choice for the next margin with another assignment; None for what local search has found."""
@@ -427,9 +422,6 @@ class SloSearch:
             margin = CHEAPEST_EVERYWHERE if margin > LARGEST_MARGIN else margin
             assignment = self._assigned(margin)
         return self.replayed(Choice(assignment, margin, choice.alpha, 0.0))
-
-    def _kept(self, confirmation: Confirmation) -> bool:
-        return confirmation.share_late_bound() <= 1 - self.request.objective.percentile
 
     def _holds(self, choice: Choice) -> bool:
         return self.seen[choice].latency_s <= self.request.latency_s

@@ -5,6 +5,8 @@ FULL = 1
 LONGEST_WAIT = 2
 RETRY = 3
 """A batch of samples that have lost their worker; `start_reason` never says it."""
+AUDIT = 4
+"""A sample that asks the strongest model for a second answer; `start_reason` never says it."""
 
 
 def start_reason(

@@ -8,15 +8,17 @@ UPSHIFT_TICKS = 10
 """An upshift waits for at most so many ticks: a second."""
 
 
-def metered_load(meter: int, rate_qps: float, waiting: int, alpha: float) -> float:
-    """The load by which the gear is looked up.
+def metered_load(meter: int, rate_qps: float, factor: float, waiting: int, alpha: float) -> float:
+    """The load by which the gear is looked up; `factor` is that of `policies/load_scaling.py`, else 1.
 
-    Meter `backlog`: `max(rate, alpha x waiting)`, so that what waits is drained within 1 / alpha seconds.
-    Meter `alpha` (CascadeServe section 5): the rate.
+    Meter `backlog`: `max(factor x rate, alpha x waiting)`, so that what waits is drained within 1 / alpha seconds;
+    what waits is never scaled, so that no factor lets a queue grow.
+    Meter `alpha` (CascadeServe section 5): the rate, scaled.
     """
-    if meter == METER_BACKLOG and alpha * waiting > rate_qps:
+    scaled_qps = factor * rate_qps
+    if meter == METER_BACKLOG and alpha * waiting > scaled_qps:
         return alpha * waiting
-    return rate_qps
+    return scaled_qps
 
 
 def gear_asked_for(

@@ -100,7 +100,7 @@ def records_from_answers(
     finite, for a model without an output `label`, and for labels of another kind than the outputs.
     """
     said = [_labels_said(model, answers[model], len(samples)) for model in models]
-    prediction = np.stack([_as_text(values) for values in said])
+    prediction = np.stack([as_text(values) for values in said])
     labels = samples.labels
     if labels is None:
         require(strongest in models, "there are no labels and no strongest model to compare with")
@@ -108,7 +108,7 @@ def records_from_answers(
     else:
         for model, values in zip(models, said, strict=True):
             _require_comparable(model, values, labels)
-        truth = _as_text(labels)
+        truth = as_text(labels)
     groups = np.arange(len(samples)) if samples.groups is None else samples.groups
     return PredictionRecords(
         models=tuple(models),
@@ -158,15 +158,15 @@ def _require_comparable(model: str, values: NDArray[Any], labels: NDArray[Any]) 
     where = f"samples, labels beside the outputs of model {model!r}"
     remedy = "let labels and the model's output 'label' be the same names or numbers"
     kinds = ["text" if array.dtype.kind in "OSU" else "numbers" for array in (labels, values)]
-    examples = f"for example {str(_as_text(labels)[0])!r} and {str(_as_text(values)[0])!r}"
+    examples = f"for example {str(as_text(labels)[0])!r} and {str(as_text(values)[0])!r}"
     require(
         kinds[0] == kinds[1], f"labels are {kinds[0]}, outputs are {kinds[1]}, {examples}", where=where, remedy=remedy
     )
-    common = np.isin(_as_text(values), _as_text(labels)).any()
+    common = np.isin(as_text(values), as_text(labels)).any()
     require(bool(common), f"no output is ever a value that the labels have, {examples}", where=where, remedy=remedy)
 
 
-def _as_text(values: NDArray[Any]) -> NDArray[np.str_]:
+def as_text(values: NDArray[Any]) -> NDArray[np.str_]:
     """Values (n,) as text; equal numbers give equal text (1.0 and True are "1")."""
     kind = values.dtype.kind
     if kind in "OS":

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from gearshift.decisions import Decision, LogRow
-from gearshift.plan_tables import PlanTables, whole_shares
+from gearshift.plan_tables import PlanTables, rows_of, whole_shares
 from gearshift.policies.batching import NOT_YET, RETRY, batch_size, start_reason
 from gearshift.policies.forwarding import ANSWER, next_model
 from gearshift.policies.gear_shift import gear_asked_for, gear_in_force, metered_load
@@ -18,6 +18,7 @@ from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arriv
 from gearshift.policies.order import replica_key
 from gearshift.policies.routing import carry_turns, choose_replica
 from gearshift.request import Sample
+from gearshift.runtime.load_scaling import LoadScaling
 from gearshift.runtime.queue import WaitingQueue
 from gearshift.runtime.recovery import Recovery
 
@@ -54,8 +55,8 @@ class Router:
         self._replicas, self._models = len(tables.replica_ids), len(tables.models)
         self._model_of: list[int] = tables.replica_model.tolist()
         self._model_begin: list[int] = tables.model_begin.tolist()
-        self._on_device = _rows(tables.on_device.tolist(), tables.on_device_begin.tolist())
-        self._spans = _rows(tables.spans.tolist(), tables.spans_begin.tolist())
+        self._on_device = rows_of(tables.on_device.tolist(), tables.on_device_begin.tolist())
+        self._spans = rows_of(tables.spans.tolist(), tables.spans_begin.tolist())
         self._stage_count: list[int] = tables.stage_count.tolist()
         self._stage_models: list[int] = tables.stage_models.tolist()
         self._thresholds: list[float] = tables.thresholds.tolist()
@@ -70,6 +71,7 @@ class Router:
         self.gear = 0
         self.rate_qps = self.load = 0.0
         self.pinned = False
+        self.scaling = LoadScaling(tables)
         self._eased_ticks = 0
         self._queued = 0
         self._queues = [WaitingQueue(tables.starvation_ns) for _ in range(self._replicas)]
@@ -141,21 +143,15 @@ class Router:
         self._arrived_since_tick = 0
         self._ticked_ns = now_ns
         tables = self._tables
-        self.load = metered_load(tables.meter, self.rate_qps, self.waiting, tables.alpha)
-        asked = gear_asked_for(
-            tables.meter,
-            self.gear,
-            self.load,
-            self._longest_first_stage_queue(),
-            tables.alpha,
-            self._range_starts,
-            tables.gears,
-        )
+        self.load = metered_load(tables.meter, self.rate_qps, self.scaling.factor, self.waiting, tables.alpha)
+        longest, starts = self._longest_first_stage_queue(), self._range_starts
+        asked = gear_asked_for(tables.meter, self.gear, self.load, longest, tables.alpha, starts, tables.gears)
         gear, self._eased_ticks = gear_in_force(
-            self.gear, asked, self._eased_ticks, self.load, self._range_starts, tables.upshift_margin
+            self.gear, asked, self._eased_ticks, self.load, starts, tables.upshift_margin
         )
         if gear != self.gear and not self.pinned:
             self._shift(gear, now_ns)
+        self.scaling.ticked(self.rate_qps)
 
     def pin(self, gear: int, now_ns: int) -> None:
         """Keep `gear` in force, whatever the load."""
@@ -256,6 +252,14 @@ class Router:
         base = self.gear * self._replicas
         living = any(self._shares[base + self._model_begin[model] : base + self._model_begin[model + 1]])
         return None if living else self._tables.models[model]
+
+    def run_if_idle(self, replica: int, sample: Sample, reason: int, now_ns: int) -> bool:
+        """Run a sample that is neither metered nor queued, where nothing runs or waits on the replica's devices."""
+        others = [other for device in self._spans[replica] for other in self._on_device[device]]
+        if self._lost[replica] or self._spans_busy_device(replica) or any(len(self._queues[r]) for r in others):
+            return False
+        self._run(replica, [sample], reason, now_ns)
+        return True
 
     def queue_lengths(self) -> list[int]:
         """Samples that wait for each replica."""
@@ -438,7 +442,3 @@ class Router:
     def _write(self, now_ns: int, kind: Decision, a: int, b: int, c: int) -> None:
         if self._log is not None:
             self._log((now_ns, kind.value, a, b, c))
-
-
-def _rows(flat: list[int], begins: list[int]) -> list[list[int]]:
-    return [flat[begin:end] for begin, end in pairwise(begins)]

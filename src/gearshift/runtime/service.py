@@ -17,6 +17,7 @@ from gearshift.plan_tables import PlanTables
 from gearshift.policies.admission import admits
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, Sample
+from gearshift.runtime.adapting import Adapting
 from gearshift.runtime.answers import answer_of, rows_of
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.fine_timer import FineTimer
@@ -56,6 +57,7 @@ class Service:
         default_priority: int = LEAST_URGENT,
         default_deadline_s: float | None = None,
         recovery: Recovery | None = None,
+        adapting: Adapting | None = None,
         clock: Clock | None = None,
         metrics: Metrics | NoMetrics | None = None,
         journal: Journal | NoJournal | None = None,
@@ -70,6 +72,8 @@ class Service:
         self.router = Router(
             tables, start=self._start_batch, answered=self._answered, shifted=self._shifted, recovery=recovery
         )
+        self.adapting = adapting or Adapting(tables)
+        self.adapting.tell(self._metrics.adapting)
         self._open: dict[int, _Open] = {}
         self._spans: dict[int, RequestSpan] = {}
         self._request_ids, self._sequence, self._batch_ids = itertools.count(1), itertools.count(), itertools.count(1)
@@ -149,6 +153,7 @@ class Service:
             ready=self._ready_replicas,
             open_requests=len(self._open),
             held_bytes=self._held_bytes,
+            adapting=self.adapting.status(self.router),
         )
 
     def pin_gear(self, gear: int) -> None:
@@ -172,6 +177,7 @@ class Service:
     def take_over_from(self, before: "Service") -> None:
         """Count in the metrics of `before`, and begin with the gear of its metered load; both need the same clock."""
         self._metrics = before._metrics
+        self.adapting.take_over_from(before.adapting)
         self._watch()
         self.router.take_meter(before.router, self._clock.now_ns())
         self._arm_wake()
@@ -225,6 +231,7 @@ class Service:
         if span is not None:
             span.accepted(self._clock.now_ns())
             self._spans[opened.request.id] = span
+        self.adapting.trace.arrived += rows
         self.router.arrive(opened.samples, opened.request.arrived_ns)
         self._arm_wake()
         try:
@@ -327,7 +334,9 @@ class Service:
     def _answered(self, sample: Sample) -> None:
         opened = self._open.get(sample.request.id)
         if opened is None:
+            self.adapting.second_answer(sample)
             return
+        self.adapting.answered(sample, self.router.gear)
         opened.missing -= 1
         if opened.missing == 0 or sample.poisonous:
             self._settle(opened, answer_of(opened.samples, self._tables.models, self.router.gear))
@@ -366,6 +375,7 @@ class Service:
         run_ns = now_ns - self._started_ns.pop(batch.replica, now_ns)
         self._metrics.batch_finished(model, self._tables.devices_of(batch.replica), run_ns / NS_PER_S)
         self.router.batch_finished(batch.replica, now_ns)
+        self.adapting.batch_finished(self.router, batch.replica, len(batch.samples), run_ns, now_ns)
         self._arm_wake()
 
     def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
@@ -403,7 +413,8 @@ class Service:
     # Time ------------------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        self.router.tick(self._clock.now_ns())
+        self.router.tick(now_ns := self._clock.now_ns())
+        self.adapting.ticked(self.router, now_ns)
         self._arm_wake()
         self._arm_tick()
 

@@ -31,6 +31,55 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     running: int
 
 
+class DisagreementStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """With how many of the `audited` early answers of a gear's stage the strongest model disagrees.
+
+    `low` and `high` bound the share of all such answers, at 99.9 % at all times at once; `planned_low` and
+    `planned_high` bound it by the profile's records, None where these do not say.  `alarm` is `above` or `below` where
+    both do not meet.
+    """
+
+    gear: int
+    stage: int
+    model: str
+    audited: int
+    disagreed: int
+    low: float
+    high: float
+    planned_low: float | None
+    planned_high: float | None
+    alarm: Literal["", "above", "below"]
+
+
+class AdaptingStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the world has moved from what the plan was made for.
+
+    `load_distance` is the Kolmogorov distance between measured and planned load over the latest `window_s`; 0 before
+    that has passed, or where the plan does not say.  `load_factor` is what measured load is multiplied by.
+    `slow_or_fast_models` have run times that are not as profiled.  `audits_dropped` found no slack.
+    """
+
+    load_distance: float
+    load_drifts: bool
+    window_s: float
+    load_factor: float
+    slow_or_fast_models: list[str]
+    disagreement: list[DisagreementStatus]
+    audits_dropped: int
+
+
+class ReplanStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan made anew from the live load: whether one is at work, what became of the last, and the one on offer.
+
+    `offered` names a file in the folder given by `--plans`, for `gearshift swap`.
+    """
+
+    running: bool = False
+    last: Literal["", "offered", "swapped", "not_better", "failed"] = ""
+    reason: str = ""
+    offered: str | None = None
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """A service: its plan, the gear in force with its range and its cascade, and what is held.
 
@@ -53,6 +102,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     open_requests: int
     held_bytes: int
+    adapting: AdaptingStatus | None = None
+    replan: ReplanStatus | None = None
 
 
 def status_of(
@@ -65,6 +116,7 @@ def status_of(
     ready: AbstractSet[int],
     open_requests: int,
     held_bytes: int,
+    adapting: AdaptingStatus | None = None,
 ) -> Status:
     """The status of a service of `plan` whose replicas `ready` have a worker."""
     waiting, running = router.queue_lengths(), router.running_lengths()
@@ -93,6 +145,7 @@ def status_of(
         waiting=router.waiting,
         open_requests=open_requests,
         held_bytes=held_bytes,
+        adapting=adapting,
     )
 
 

@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,7 +11,7 @@ from gearshift.errors import Forbidden, InvalidInput
 from gearshift.model import Arrays
 from gearshift.request import Answer
 from gearshift.runtime.service import Service
-from gearshift.runtime.status import ServedPlan, Status
+from gearshift.runtime.status import ReplanStatus, ServedPlan, Status
 from gearshift.serving.keys import Keys
 from gearshift.serving.shadow import Shadow
 
@@ -37,6 +38,7 @@ class Control:
     def __init__(self, service: Service, plan: ServedPlan) -> None:
         self.service, self.plan = service, plan
         self.shadow: Shadow | None = None
+        self.replan: ReplanStatus | None = None
 
     async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
         """As `Service.infer`, by the service in force; a shadow is offered a copy of what was answered."""
@@ -49,7 +51,10 @@ class Control:
 
     def status(self) -> Status:
         """What the service in force is doing."""
-        return self.service.status(self.plan)
+        replan = self.replan
+        if replan is not None and replan.offered == Path(self.plan.path).name:  # it was taken
+            replan = msgspec.structs.replace(replan, offered=None)
+        return msgspec.structs.replace(self.service.status(self.plan), replan=replan)
 
     def pin_or_free(self, body: bytes) -> Status:
         """Pin or free the gear as `body`, a `GearBody`, says; raises `InvalidInput` where it makes no sense."""

@@ -28,6 +28,7 @@ from gearshift.serving.control import Control
 from gearshift.serving.http import Application
 from gearshift.serving.keys import Keys, read_keys
 from gearshift.serving.open_files import allow_many_connections
+from gearshift.serving.replan import Replans
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import BACKLOG, bound_socket, is_loopback
 from gearshift.serving.swap import Swaps
@@ -156,7 +157,7 @@ class ServerProcess:
         def make(task: ServingTask, journal: Journal | NoJournal) -> Service:
             return make_service(task, settings, None, journal, clock)
 
-        self._service = make_service(task, settings, metrics, journal, clock)
+        self._service = make_service(task, settings, metrics, journal, clock, self._drifted)
         control = Control(self._service, task.served)
         self._swaps = Swaps(
             control,
@@ -166,6 +167,19 @@ class ServerProcess:
             make=make,
             metrics=metrics,
             journal=journal,
+        )
+        self._replans = (
+            None
+            if settings.replan == "off" or settings.plans is None
+            else Replans(
+                control,
+                plans=Path(settings.plans),
+                task=lambda: self._swaps.served,
+                longest_s=settings.replan_longest_s,
+                metrics=metrics,
+                journal=journal,
+                swap=self._swaps.swap if settings.replan == "swap" else None,
+            )
         )
         application = Application(
             self._service,
@@ -204,9 +218,11 @@ class ServerProcess:
             await self._first_signal.wait()
             for server in self._http.servers:
                 server.close()
+            await self._end_replans()
             drained = await _done_before(self._swaps.drain(self._settings.drain_s), self._second_signal)
             return 0 if drained else 1
         finally:
+            await self._end_replans()
             await self._swaps.stop()
             self._http.should_exit = True
             self._http.force_exit = self._second_signal.is_set()
@@ -215,6 +231,14 @@ class ServerProcess:
             await http
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+
+    def _drifted(self) -> None:
+        if self._replans is not None:
+            self._replans.drifted()
+
+    async def _end_replans(self) -> None:
+        if self._replans is not None:
+            await self._replans.stop()
 
     def _signalled(self) -> None:
         if self._first_signal.is_set():

@@ -8,6 +8,8 @@ from gearshift.errors import require
 from gearshift.observability.logs import Form, Level
 
 LostStage = Literal["degrade", "refuse"]
+Replan = Literal["off", "offer", "swap"]
+OnOff = Literal["on", "off"]
 
 
 def _help(text: str) -> msgspec.Meta:
@@ -50,6 +52,24 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         _help("Where no worker of a later stage lives: give the answer of the stage before, or refuse the request."),
     ] = "degrade"
 
+    load_scaling: Annotated[
+        OnOff,
+        _help("Where accuracy alone was asked for, multiply measured load so that its distribution is the plan's."),
+    ] = "on"
+    load_window_s: Annotated[
+        float | None,
+        _help("Compare load with the plan's over so many seconds; by default those of its trace, 300 to 86400."),
+    ] = None
+    replan: Annotated[
+        Replan,
+        _help("When load has drifted, plan anew in the background: not at all, to offer it, or to swap it in."),
+    ] = "off"
+    replan_longest_s: Annotated[float, _help("How long planning anew may take, in seconds.")] = 900.0
+    audit_share: Annotated[
+        float, _help("The share of early answers that the strongest model is also asked, when there is slack.")
+    ] = 0.01
+    audit_seed: Annotated[int, _help("Seed of the choice of answers that are audited.")] = 0
+
     log_level: Annotated[Level, _help("The least urgent messages that are logged; debug has a line per request.")] = (
         "info"
     )
@@ -91,7 +111,12 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         ):
             value = getattr(self, name)
             require(value >= 1, f"{name} is {value}, needs at least 1")
-        for name, choices in (("log_level", get_args(Level)), ("log_format", get_args(Form))):
+        for name, choices in (
+            ("log_level", get_args(Level)),
+            ("log_format", get_args(Form)),
+            ("load_scaling", get_args(OnOff)),
+            ("replan", get_args(Replan)),
+        ):
             value = getattr(self, name)
             require(value in choices, f"{name} is {value!r}", remedy=f"use one of {', '.join(choices)}")
         require(0 < self.longest_read_s <= 86_400, f"longest_read_s is {self.longest_read_s}, needs 0 to 86400")
@@ -99,6 +124,17 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         require(0 < self.longest_start_s <= 86_400, f"longest_start_s is {self.longest_start_s}, needs 0 to 86400")
         require(0 <= self.longest_retry_s <= 86_400, f"longest_retry_s is {self.longest_retry_s}, needs 0 to 86400")
         require(0 < self.shortest_hang_s <= 86_400, f"shortest_hang_s is {self.shortest_hang_s}, needs 0 to 86400")
+        require(0 <= self.audit_share <= 1, f"audit_share is {self.audit_share}, needs 0 to 1")
+        require(
+            self.load_window_s is None or 6 <= self.load_window_s <= 86_400,
+            f"load_window_s is {self.load_window_s}, needs 6 to 86400",
+        )
+        require(0 < self.replan_longest_s <= 86_400, f"replan_longest_s is {self.replan_longest_s}, needs 0 to 86400")
+        require(
+            self.replan == "off" or self.plans is not None,
+            f"replan is {self.replan!r}, but there is no folder for the plan that is made",
+            remedy="give --plans",
+        )
         require(0.01 <= self.probe_s <= 86_400, f"probe_s is {self.probe_s}, needs 0.01 to 86400")
         require(
             (self.tls_certificate is None) == (self.tls_key is None),

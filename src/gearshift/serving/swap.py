@@ -77,6 +77,11 @@ class Swaps:
         self._leaving: Service | None = None
         self._ending = False
 
+    @property
+    def served(self) -> ServingTask:
+        """What is in force."""
+        return self._served
+
     async def swap(self, asked: SwapBody) -> SwapResult:
         """Load the plan that is `asked` for, try it, and put it in force; answers when the plan before is unloaded.
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
@@ -20,11 +20,14 @@ from gearshift.plan_tables import PlanTables, only_operator, plan_tables
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.profiles.store import NAME_IT, read_profile
+from gearshift.runtime.adapting import Adapting
+from gearshift.runtime.audit import make_audit
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.backends.local import LocalBackend, assign_cores, router_cores
 from gearshift.runtime.backends.ray import RayBackend
 from gearshift.runtime.backends.workers import WorkersOptions
+from gearshift.runtime.load_drift import window_of
 from gearshift.runtime.ray_cluster import RayCluster
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import Service
@@ -41,8 +44,8 @@ log = logging.getLogger(__name__)
 class ServingTask:
     """A plan and all that serving it needs.
 
-    `served` names the plan's file; `device_cores` are the devices' processors, `router_cores` those left to this
-    process, where devices are of this machine.
+    `served` names the plan's file, `profile_folder` is where its profile was found; `device_cores` are the devices'
+    processors, `router_cores` those left to this process, where devices are of this machine.
     """
 
     served: ServedPlan
@@ -50,6 +53,7 @@ class ServingTask:
     tables: PlanTables
     profile: Profile
     backend: BackendKind
+    profile_folder: Path
     project: Path | None
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -81,6 +85,23 @@ class ServingTask:
             run_ns=self.run_ns,
             longest_retry_ns=to_ns(settings.longest_retry_s),
             refuse_lost_stage=settings.lost_stage == "refuse",
+        )
+
+    def make_adapting(
+        self, settings: ServerSettings, journal: Journal | NoJournal, drifts: Callable[[], None]
+    ) -> Adapting:
+        """What the service watches of the world; `drifts` is called while load has drifted."""
+        planned = self.plan.operators[self.tables.operator].planned_load
+        run_ns = self.run_ns
+        share, seed = settings.audit_share, settings.audit_seed
+        audit = make_audit(self.tables, self.plan, self.profile, share=share, seed=seed, run_ns=run_ns)
+        return Adapting(
+            self.tables,
+            window_s=settings.load_window_s or window_of(0.0 if planned is None else planned.over_s),
+            run_ns=run_ns,
+            audit=audit if share > 0 else None,
+            journal=journal,
+            drifts=drifts,
         )
 
     @property
@@ -129,6 +150,7 @@ def read_task(
         tables=tables,
         profile=profile,
         backend=backend,
+        profile_folder=folder,
         project=None if emulated else _project(folder, profile, project_path),
         inputs=EMULATED_INPUTS if emulated else profile.inputs,
         outputs=emulated_outputs(profile) if emulated else profile.outputs,
@@ -155,17 +177,20 @@ def make_service(
     metrics: Metrics | None,
     journal: Journal | NoJournal,
     clock: Clock | None = None,
+    drifts: Callable[[], None] = lambda: None,
 ) -> Service:
     """The service of a plan with its backend, not started."""
     operator = task.plan.operators[task.tables.operator]
+    scales = settings.load_scaling == "on"
     return Service(
-        task.tables,
+        task.tables if scales else replace(task.tables, scale_minutes=0),
         task.make_backend(settings, log.warning),
         most_waiting_requests=settings.most_waiting_requests,
         most_waiting_bytes=settings.most_waiting_bytes,
         default_priority=operator.default_priority,
         default_deadline_s=operator.objective.latency_s,
         recovery=task.make_recovery(settings),
+        adapting=task.make_adapting(settings, journal, drifts),
         clock=clock,
         metrics=metrics,
         journal=journal,

@@ -11,6 +11,7 @@ from gearshift.policies import load as load_module
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
 from gearshift.simulator import queues as queues_module
 from gearshift.simulator.compiled import compiled, inlined
+from gearshift.simulator.load_scaling import Scaling, ticked
 from gearshift.simulator.queues import NONE, Queues
 
 NEVER_NS = 1 << 62
@@ -366,6 +367,7 @@ def run(
     settings: Settings,
     state: State,
     q: Queues,
+    scaling: Scaling,
     out: Outcome,
     arrivals_ns: Any,
     continues: Any,
@@ -380,6 +382,7 @@ def run(
     kept_ns = state.kept_ns
     metered = 0
     metered_at_tick = 0
+    factor = 1.0
     share_turns(plan, settings, state)
     while state.numbers[DONE] < samples:
         arrival_ns = arrivals_ns[arrived] if arrived < samples else NEVER_NS
@@ -394,7 +397,7 @@ def run(
             rate_qps = arrival_rate_qps(metered - metered_at_tick, METER_WINDOW_NS, kept, oldest_ns, now_ns)
             metered_at_tick = metered
             longest = longest_first_stage_queue(plan, settings, state, q)
-            load = metered_load(settings.meter, rate_qps, state.numbers[WAITING], settings.alpha)
+            load = metered_load(settings.meter, rate_qps, factor, state.numbers[WAITING], settings.alpha)
             asked = gear_asked_for(
                 settings.meter,
                 state.numbers[GEAR],
@@ -416,6 +419,7 @@ def run(
             arrived_at_tick = arrived
             if gear != state.numbers[GEAR]:
                 shift(plan, settings, state, q, out, gear, now_ns)
+            factor = ticked(scaling, now_ns // METER_WINDOW_NS, rate_qps, factor)
             next_tick_ns += METER_WINDOW_NS
         elif arrival_ns == now_ns:
             end = arrived + 1

@@ -15,6 +15,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.result import ServingResult, summarise
 from gearshift.simulator import kernel
+from gearshift.simulator.load_scaling import make_scaling
 from gearshift.simulator.queues import NONE, make_queues
 from gearshift.workload import Workload
 
@@ -183,8 +184,9 @@ def simulate_tables(
         log=np.zeros((log_rows, 5), dtype=np.int64),
     )
     continues = np.zeros(0, dtype=np.bool_) if workload.continues is None else workload.continues
+    scaling, arrivals_ns = make_scaling(tables), workload.arrivals_ns
     kernel.run(
-        plan, settings, state, queues, out, workload.arrivals_ns, continues, workload.record, np.asarray(certainty)
+        plan, settings, state, queues, scaling, out, arrivals_ns, continues, workload.record, np.asarray(certainty)
     )
     kept = min(int(numbers[kernel.LOGGED]), log_rows)
     return Simulation(

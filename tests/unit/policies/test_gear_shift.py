@@ -18,7 +18,7 @@ def shifted(
     meter: int, *, gear: int = 0, rate: float = 0.0, waiting: int = 0, longest: int = 0, alpha: float = 1.0
 ) -> int:
     """The gear after a tick, without hysteresis."""
-    load = metered_load(meter, rate, waiting, alpha)
+    load = metered_load(meter, rate, 1.0, waiting, alpha)
     asked = gear_asked_for(meter, gear, load, longest, alpha, STARTS, len(STARTS))
     got, eased_ticks = gear_in_force(gear, asked, 0, load, STARTS, 0.0)
     assert (got, eased_ticks) == (asked, 0)
@@ -33,6 +33,12 @@ def gears_over(loads: Iterable[float], *, gear: int, margin: float) -> list[int]
         gear, eased_ticks = gear_in_force(gear, asked, eased_ticks, load, STARTS, margin)
         gears.append(gear)
     return gears
+
+
+def test_a_factor_scales_the_rate_and_never_what_waits() -> None:
+    assert metered_load(METER_BACKLOG, 40.0, 0.5, 2, 8.0) == 20.0
+    assert metered_load(METER_BACKLOG, 40.0, 0.5, 3, 8.0) == 24.0
+    assert metered_load(METER_ALPHA, 40.0, 0.25, 99, 8.0) == 10.0
 
 
 def changes(gears: Sequence[int]) -> int:

@@ -11,6 +11,7 @@ from gearshift.objective import Objective
 from gearshift.planner.assemble import replay
 from gearshift.planner.bottleneck import refusal
 from gearshift.planner.pareto import undominated
+from gearshift.planner.replays import seeds_for
 from gearshift.planner.request import PlanRequest, Progress, silent
 from gearshift.planner.so_far import OutOfTime, SoFar, all_so_far
 from gearshift.profiles.profile import PART_A
@@ -98,7 +99,7 @@ def predicted_point(made: GearPlan, request: PlanRequest) -> tuple[float, float]
 
 def accuracy_on_part_a(made: GearPlan, request: PlanRequest) -> float:
     """What the plan's accuracy is chosen by."""
-    return replay(made, request, part=PART_A, seeds=1).result.accuracy
+    return replay(made, request, part=PART_A, seeds=seeds_for(request.trace)).result.accuracy
 
 
 def within(request: PlanRequest, latency_s: float | None) -> PlanRequest:

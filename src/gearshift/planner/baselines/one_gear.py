@@ -5,11 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import msgspec
-
 from gearshift.errors import Infeasible
 from gearshift.gear import Gear, GearPlan, LoadRange
-from gearshift.planner.assemble import assemble, replay, with_predictions
+from gearshift.planner.assemble import assemble, confirmed, replay, with_predictions
 from gearshift.planner.baselines.ladder import (
     require_accuracy_within_reach,
     require_objective,
@@ -78,11 +76,11 @@ def _most_accurate(
     for tried, gear in enumerate(gears):
         so_far.check()
         so_far.tell("replaying the trace", tried / len(candidates))
-        if not _carries(request, gear) or not _holds(request, _replay(request, gear, so_far)):
+        if not _carries(request, gear) or not _replay(request, gear, so_far).holds(request.objective.percentile):
             continue
         so_far.keep(gear.plan, gear.candidate.accuracy)
-        if (confirmed := _confirmed(request, gear.plan, so_far)) is not None:
-            return confirmed
+        if (found := confirmed(gear.plan, request, on_time=so_far.check)) is not None:
+            return found
         so_far.keep(cheapest.plan, cheapest.candidate.accuracy)
     so_far.plan = None
     raise _infeasible(request, cheapest, so_far)
@@ -167,20 +165,6 @@ def _carrying(request: PlanRequest, candidates: Sequence[CandidateCascade], plan
             yield gear
     if nothing and cheapest is not None:
         raise _infeasible(request, cheapest, SoFar(request))
-
-
-def _confirmed(request: PlanRequest, made: GearPlan, so_far: SoFar) -> GearPlan | None:
-    """The plan with its predictions, when it holds on all seeds, on part A and then on part B."""
-    if not _holds(request, replay(made, request, part=PART_A, on_time=so_far.check)):
-        return None
-    predicted = replay(made, request, part=PART_B, on_time=so_far.check)
-    if not _holds(request, predicted):
-        return None
-    return msgspec.structs.replace(made, predictions={request.profile.operator: predicted.result})
-
-
-def _holds(request: PlanRequest, found: Confirmation) -> bool:
-    return found.share_late_bound() <= 1 - request.objective.percentile
 
 
 def _replay(request: PlanRequest, gear: _OneGear, so_far: SoFar) -> Confirmation:

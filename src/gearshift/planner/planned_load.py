@@ -1,0 +1,43 @@
+"""The distribution of load that a plan was made for, as the server's meter would measure it."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.gear import GearPlan, PlannedLoad
+from gearshift.planner.metered import metered_loads
+from gearshift.planner.range_weights import range_weights
+from gearshift.planner.request import PlanRequest
+
+DIGITS = 6
+BY_ZIPF = frozenset({"coordinate"})
+"""The planners that take Zipf's law where nobody says how often load ranges are visited."""
+
+
+def with_planned_load(plans: Sequence[GearPlan], request: PlanRequest, planner: str) -> list[GearPlan]:
+    """The same plans, which say how much time they were planned to spend in each of their gears' ranges."""
+    loads, weights = _loads(request, planner)
+    name = request.profile.operator
+    made = []
+    for plan in plans:
+        operator = plan.operators[name]
+        starts = [gear.load_range.from_ for gear in operator.gears[1:]]
+        visited = np.bincount(
+            np.searchsorted(starts, loads, side="right"), weights=weights, minlength=len(operator.gears)
+        )
+        shares = tuple(round(float(share), DIGITS) for share in visited / weights.sum())
+        planned = PlannedLoad(shares=shares, over_s=request.trace.duration_s)
+        operators = {name: msgspec.structs.replace(operator, planned_load=planned)}
+        made.append(msgspec.structs.replace(plan, operators=operators))
+    return made
+
+
+def _loads(request: PlanRequest, planner: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Loads, and how much time is spent at each: the trace's at each tick, or the middles of ranges by Zipf's law."""
+    if request.load == "zipf" or (request.load is None and planner in BY_ZIPF):
+        upper_ends = request.upper_ends()
+        return upper_ends - upper_ends[0] / 2, range_weights(request)
+    rates, _ = metered_loads(request.trace)
+    return rates, np.ones(len(rates))

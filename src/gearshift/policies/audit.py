@@ -1,0 +1,82 @@
+"""Which answers are audited by the strongest model, when, and what their disagreement says.
+
+Audits change no answer, and no simulation knows of them.
+"""
+
+import math
+
+ERROR = 1e-3
+"""The share of audits that may ever claim a false interval, however often they are looked at."""
+LARGEST_TIME_SHARE = 0.02
+"""Of a replica's time that audits take, so that hardly a request finds one running."""
+MOST_AUDITED = 1 << 13
+"""Then an estimate begins anew, so that what was long ago does not hide what is now."""
+LEAST_TO_END = 1 << 10
+
+INSIDE = 0
+ABOVE = 1
+BELOW = -1
+
+_WORD = (1 << 64) - 1
+
+
+def selected(request_id: int, row: int, seed: int, share: float) -> bool:
+    """Whether a row is among the `share` that is audited: a hash, which depends on nothing that an answer says."""
+    mixed = ((request_id << 20) + row + seed * 0x9E3779B97F4A7C15) & _WORD
+    for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
+        mixed = ((mixed ^ (mixed >> 31)) * factor) & _WORD
+    return (mixed ^ (mixed >> 32)) < share * 2.0**64
+
+
+def has_slack(waiting: int, load: float, planned_qps: float, now_ns: int, rest_until_ns: int) -> bool:
+    """Whether an audit may run: nothing waits, the load is within the gear's, and the last audit is long enough ago."""
+    return waiting == 0 and load <= planned_qps and now_ns >= rest_until_ns
+
+
+def rest_until_ns(now_ns: int, run_ns: int) -> int:
+    """Until when no other audit starts after one that starts now and takes `run_ns`."""
+    return now_ns + round(run_ns / LARGEST_TIME_SHARE)
+
+
+def disagreement_interval(disagreed: int, audited: int) -> tuple[float, float]:
+    """An interval for a share of which `disagreed` of `audited` draws are known, valid at all times at once.
+
+    It holds every p at which the mixture of all Bernoulli likelihoods with the prior Beta(1/2, 1/2) is less than
+    1 / `ERROR` times the likelihood of p.  That ratio is a martingale under the true p, so that it ever reaches
+    1 / `ERROR` with a probability of at most `ERROR` (Ville 1939; Robbins 1970): looking again and again is allowed.
+    """
+    if audited == 0:
+        return 0.0, 1.0
+    agreed = audited - disagreed
+    mixture = math.lgamma(disagreed + 0.5) + math.lgamma(agreed + 0.5) - math.lgamma(audited + 1) - math.log(math.pi)
+
+    def held(p: float) -> bool:
+        likelihood = 0.0
+        if disagreed:
+            likelihood += disagreed * math.log(p) if p > 0 else -math.inf
+        if agreed:
+            likelihood += agreed * math.log1p(-p) if p < 1 else -math.inf
+        return mixture - likelihood < -math.log(ERROR)
+
+    def end(outside: float) -> float:
+        inside = disagreed / audited
+        if held(outside):
+            return outside
+        for _ in range(40):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if held(middle) else (inside, middle)
+        return outside
+
+    return end(0.0), end(1.0)
+
+
+def alarm_after(alarm: int, audited: int, low: float, high: float, planned_low: float, planned_high: float) -> int:
+    """Whether the interval of so many audits lies wholly `ABOVE` or `BELOW` the planned one, or may be `INSIDE`.
+
+    An alarm ends when `LEAST_TO_END` audits do not uphold it: an estimate that has just begun anew knows nothing yet.
+    """
+    if low > planned_high:
+        return ABOVE
+    if high < planned_low:
+        return BELOW
+    return alarm if audited < LEAST_TO_END else INSIDE

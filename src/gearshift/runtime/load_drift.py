@@ -1,0 +1,79 @@
+"""The load of now beside the load that the plan was made for, and the arrivals from which it could be made anew."""
+
+from collections import deque
+
+from gearshift.clock import NS_PER_S
+from gearshift.plan_tables import PlanTables
+from gearshift.policies.drift import load_distance, load_drifts
+from gearshift.policies.gear_shift import gear_asked_for
+from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
+
+PARTS = 60
+"""Of the window; the oldest is forgotten, and the load judged, at the end of each."""
+SHORTEST_WINDOW_S, LONGEST_WINDOW_S = 300.0, 86_400.0
+TICKS_PER_S = NS_PER_S // METER_WINDOW_NS
+
+
+def window_of(over_s: float) -> float:
+    """Over how many seconds load is compared: those of the plan's trace, so that its rhythms count as planned."""
+    return min(max(over_s, SHORTEST_WINDOW_S), LONGEST_WINDOW_S)
+
+
+class LoadDrift:
+    """Counts ticks of the meter by the load range of their rate, over the latest `window_s`.
+
+    Says nothing before that has passed once, nor for a plan that does not say what load it was made for.
+    """
+
+    def __init__(self, tables: PlanTables, window_s: float) -> None:
+        self.distance, self.drifting = 0.0, False
+        self.window_s = window_s
+        self._tables = tables
+        self._planned: list[float] = tables.planned_shares.tolist()
+        self._starts: list[float] = tables.range_starts.tolist()
+        self._part_ticks = max(1, round(window_s * TICKS_PER_S / PARTS))
+        self._parts: deque[tuple[list[int], float]] = deque(maxlen=PARTS)
+        self._ticks, self._counts, self._windows = 0, [0] * tables.gears, 0.0
+
+    def ticked(self, rate_qps: float) -> bool:
+        """Count a tick; whether the load was judged anew."""
+        if not self._planned:
+            return False
+        tables = self._tables
+        self._counts[gear_asked_for(tables.meter, 0, rate_qps, 0, 0.0, self._starts, tables.gears)] += 1
+        self._windows += min(1.0, rate_qps / (METER_KEEPS_ARRIVALS * TICKS_PER_S))
+        self._ticks += 1
+        if self._ticks < self._part_ticks:
+            return False
+        self._parts.append((self._counts, self._windows))
+        self._ticks, self._counts, self._windows = 0, [0] * tables.gears, 0.0
+        if len(self._parts) < PARTS:
+            return False
+        ticks = [sum(column) for column in zip(*(counts for counts, _ in self._parts), strict=True)]
+        self.distance = load_distance(ticks, self._planned)
+        self.drifting = load_drifts(self.drifting, self.distance, sum(windows for _, windows in self._parts))
+        return True
+
+
+class LiveTrace:
+    """Arrivals of each second, of the latest `LONGEST_WINDOW_S` seconds."""
+
+    def __init__(self) -> None:
+        self.arrived = 0
+        self._counted = 0
+        self._second = -1
+        self._counts: deque[int] = deque(maxlen=int(LONGEST_WINDOW_S))
+
+    def ticked(self, now_ns: int) -> None:
+        """Close the seconds that are over."""
+        second = now_ns // NS_PER_S
+        if self._second >= 0 and second > self._second:
+            self._counts.append(self.arrived - self._counted)
+            self._counts.extend([0] * min(second - self._second - 1, int(LONGEST_WINDOW_S)))
+            self._counted = self.arrived
+        self._second = second
+
+    def latest(self, seconds: float) -> list[int]:
+        """Arrivals (seconds,) of the latest whole seconds, as many as are known."""
+        counts = list(self._counts)
+        return counts[-max(1, round(seconds)) :]
