@@ -81,6 +81,7 @@ class RayCluster:
         self._ray: Any = None
         self._group: Any = None
         self._actors: dict[int, Any] = {}
+        self._closed = False
         self._lock = threading.Lock()
 
     def open(self, bundles: Sequence[Bundle]) -> str:
@@ -93,7 +94,9 @@ class RayCluster:
 
         strategy = "STRICT_SPREAD" if len(bundles) > 1 else "STRICT_PACK"
         with self._lock:
-            self._ray, self._group = ray, placement_group([dict(bundle) for bundle in bundles], strategy=strategy)
+            self._ray = ray
+            if not self._closed:  # as where a server is ended while it connects
+                self._group = placement_group([dict(bundle) for bundle in bundles], strategy=strategy)
         return str(get_node_ip_address())
 
     def _connect(self, ray: Any) -> None:
@@ -158,6 +161,7 @@ class RayCluster:
     def close(self) -> None:
         """See `Cluster`."""
         with self._lock:
+            self._closed = True
             group, self._group = self._group, None
             if group is None or not self._ray.is_initialized():
                 return
