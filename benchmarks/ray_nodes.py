@@ -14,10 +14,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-LONGEST_END_S = 30.0
+LONGEST_START_S, LONGEST_END_S = 120.0, 60.0
 HEARTBEATS = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000}
 LOST_AFTER = {"health_check_timeout_ms": 1000, "health_check_failure_threshold": 3}
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
 ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Has a driver keep 127.0.0.1, where Ray would else take the machine's address for it, on which no node listens."""
 
@@ -90,12 +90,12 @@ class Held:
             "temp_dir": str(folder),
         }
         head = {**self._options, "num_cpus": 0, "_system_config": {**HEARTBEATS, **LOST_AFTER}}
-        self._cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self._nodes: list[Any] = []
         self._lost: list[int] = []
         for _ in range(nodes):
             self.add(wait=False)
-        self._cluster.wait_for_nodes()
+        self._cluster.wait_for_nodes(timeout=LONGEST_START_S)
         self.address = self._cluster.address
 
     def add(self, *, wait: bool = True) -> None:

@@ -78,10 +78,11 @@ def test_however_the_server_ends_nothing_of_it_is_left_on_the_cluster(
 
 
 def test_a_plan_is_swapped_with_both_on_the_cluster_and_the_old_one_s_devices_are_given_back(
-    nodes: RayNodes, tmp_path: Path
+    nodes: RayNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = write_little_task(tmp_path)
-    server = serve(nodes, plan, plans=str(tmp_path)).ready()
+    monkeypatch.setenv("RAY_ADDRESS", nodes.address)
+    server = serve(nodes, plan, plans=str(tmp_path), address="auto").ready()
     status, swapped = speak(lambda client: swap(client, server, plan.name))
     assert status == 200, swapped
     assert infer(server, body((0, 1)))[0] == 200
