@@ -114,6 +114,28 @@ def mt_bench(data: Path, *, models: Sequence[str] = tuple(LLAMAS), seed: int = 0
     )
 
 
+def sponge_latency(data: Path) -> tuple[list[int], list[int], list[float]]:
+    """Batch sizes, cores and seconds of Sponge's 30 measurements of its human detector."""
+    with open(data / "profiles" / "sponge_resnet_latency.csv", newline="") as file:
+        cells = [
+            (int(row["batch_size"]), int(column.removeprefix("cores_")), float(row[column]))
+            for row in csv.DictReader(file)
+            for column in row
+            if column != "batch_size"
+        ]
+    batch_sizes, cores, seconds = zip(*cells, strict=True)
+    return list(batch_sizes), list(cores), list(seconds)
+
+
+def infadapter_capacity(data: Path) -> dict[str, tuple[list[int], list[float]]]:
+    """Cores and requests per second at saturation of each of InfAdapter's ResNets, at batch size 1."""
+    measured: dict[str, dict[int, float]] = {}
+    with open(data / "profiles" / "infadapter_capacity.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            measured.setdefault(f"resnet{row['ARCH']}", {})[int(row["CPU"])] = float(row["saturation_tp"])
+    return {model: (sorted(by), [by[c] for c in sorted(by)]) for model, by in measured.items()}
+
+
 def azure_conversations(data: Path, *, start_s: float, seconds: float) -> Trace:
     """Arrivals of the Azure trace of conversations within a window."""
     with open(data / "traces" / "azure_llm_conv.csv", newline="") as file:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from gearshift.planner.explain import Explanation
     from gearshift.planner.request import LoadDistribution, PlanRequest
     from gearshift.simulator.simulate import Simulation
+    from gearshift.traces.network import Uplink
 
 Progress = Callable[[str, float], None]
 PathLike = Path | str
@@ -39,9 +41,16 @@ def _silent(what: str, share: float) -> None:
 
 
 def profile(
-    project: PathLike = PROJECT_FILE, *, out: PathLike | None = None, seed: int = 0, progress: Progress = _silent
+    project: PathLike = PROJECT_FILE,
+    *,
+    out: PathLike | None = None,
+    cores: Sequence[int] = (1,),
+    seed: int = 0,
+    progress: Progress = _silent,
 ) -> Profile:
     """Measure the models of a project through the real path; writes the profile into the folder `out` if given.
+
+    On several counts of `cores`, run times are fitted by batch size and cores (`Profile.performance`).
 
     `project` is a `gearshift.toml` or its folder.  Raises `InvalidInput` before measuring where `out` holds anything
     else than a profile.
@@ -53,7 +62,12 @@ def profile(
     if folder is not None:
         require_replaceable(folder)
     made = profile_project(
-        project_file(Path(project)), progress=progress, seed=seed, folder=folder, front_end=front_end_beside
+        project_file(Path(project)),
+        progress=progress,
+        seed=seed,
+        folder=folder,
+        front_end=front_end_beside,
+        cores=cores,
     )
     return made if folder is None else write_profile(made, folder)
 
@@ -209,9 +223,17 @@ def workload_of(profile: Profile, trace: Trace, *, seed: int = 0) -> Workload:
 
 
 def simulate(
-    plan: GearPlan | PathLike, trace: Trace | PathLike, *, profile: Profile | PathLike | None = None, seed: int = 0
+    plan: GearPlan | PathLike,
+    trace: Trace | PathLike,
+    *,
+    profile: Profile | PathLike | None = None,
+    seed: int = 0,
+    uplink: "Uplink | None" = None,
 ) -> "Simulation":
     """What serving `trace` by `plan` would come to: a `Simulation`, whose `result(...)` holds the figures.
+
+    With an `uplink`, the trace says when requests are sent: they arrive later, with the deadlines that it gives them,
+    and latencies count from sending.
 
     A plan file names its profile; `profile` says where it is now.  Raises `InvalidInput` for another profile than the
     one that the plan was made from.
@@ -220,7 +242,11 @@ def simulate(
 
     made, measured = plan_and_profile(plan, profile)
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
-    return run(made, measured, workload_of(measured, arrivals, seed=seed))
+    workload = workload_of(measured, arrivals, seed=seed)
+    if uplink is None:
+        return run(made, measured, workload)
+    arrived = uplink.carry(workload)
+    return replace(run(made, measured, arrived.workload), communication_s=arrived.communication_s)
 
 
 def plan_and_profile(plan: GearPlan | PathLike, profile: Profile | PathLike | None) -> tuple[GearPlan, Profile]:

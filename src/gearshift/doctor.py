@@ -8,6 +8,7 @@ import msgspec
 import psutil
 
 from gearshift.extras import EXTRAS
+from gearshift.runtime.actuators.check import ActuatorCheck, check_actuators
 
 WORTH_HAVING = {
     "sklearn": "models from scikit-learn, and `gearshift demo`",
@@ -21,7 +22,10 @@ WORTH_HAVING = {
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """Cores and memory this process may use, versions of what is installed (None where missing), and advice."""
+    """Cores and memory this process may use, versions of what is installed (None where missing), and advice.
+
+    `actuators` are the ways to change a worker's cores in place, each tried out.
+    """
 
     system: str
     python: str
@@ -29,6 +33,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
     free_memory_bytes: int
     extras: dict[str, str | None]
+    actuators: dict[str, ActuatorCheck]
     advice: tuple[str, ...]
 
 
@@ -44,6 +49,7 @@ def examine() -> Machine:
         memory_bytes=memory.total,
         free_memory_bytes=memory.available,
         extras=extras,
+        actuators=check_actuators(),
         advice=tuple(_advice(cores, extras)),
     )
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gearshift.serving.sender import Progress
     from gearshift.serving.sources import SampleSource
     from gearshift.simulator.simulate import Simulation
+    from gearshift.traces.network import Uplink
 
 
 def replay(
@@ -38,6 +39,7 @@ def replay(
     largest_lateness_s: float | None = None,
     devices: int = 0,
     progress: "Progress | None" = None,
+    uplink: "Uplink | None" = None,
     **sending: Any,
 ) -> "Replay":
     """Send the trace to a server in an open loop; a `Replay` with the figures and a log of every request.
@@ -45,7 +47,9 @@ def replay(
     `target` is the URL of a V2 server (http, https, grpc, grpcs), or a plan file, which is then served within this
     process, without sockets.  Samples come from the project that the profile names, or from `project`; with
     `emulated` they are the numbers of recorded samples, for emulated devices.  The profile is by default the plan's,
-    or the folder `profile`.  `sending` holds the fields of `gearshift.serving.targets.Sending`.
+    or the folder `profile`.  With an `uplink` the trace says when requests are sent: they reach the server, over HTTP,
+    when the network has carried them, stamped with when that was.  `sending` holds the fields of
+    `gearshift.serving.targets.Sending`.
     """
     from gearshift.serving.in_process import InProcessTarget
     from gearshift.serving.replay import run_replay
@@ -62,7 +66,12 @@ def replay(
     if "://" in str(target):
         measured, folder = _profile_of(profile)
         source = source_of(measured, folder, project=project, emulated=emulated)
-        return run_replay(str(target), workload_of(measured, arrivals, seed=seed), source, **options)
+        workload = workload_of(measured, arrivals, seed=seed)
+        if uplink is not None:
+            arrived = uplink.carry(workload)
+            workload, options["under_way_s"] = arrived.workload, arrived.communication_s
+        return run_replay(str(target), workload, source, **options)
+    require(uplink is None, "--network needs a server to send to", remedy="serve the plan, and give its URL")
     plan = Path(target)
     require(plan.is_file(), "is neither a plan file nor a URL", where=str(plan), remedy="give http://HOST:PORT")
     require(not isinstance(profile, Profile), "a plan file is served with a profile on disk", remedy="name its folder")

@@ -5,6 +5,7 @@ import msgspec
 
 from gearshift import api
 from gearshift.cli.output import Output, table, verb
+from gearshift.cli.tables import milliseconds
 from gearshift.hardware import GIB
 
 
@@ -20,6 +21,9 @@ def command(output: Output) -> None:
     made.add_row("memory", f"{machine.memory_bytes / GIB:.1f} GiB, {machine.free_memory_bytes / GIB:.1f} GiB free")
     for extra, version in machine.extras.items():
         made.add_row(f"extra {extra}", version or "not installed")
+    for name, check in machine.actuators.items():
+        took = "" if check.took_s is None else f", a change took {milliseconds(check.took_s)} at most"
+        made.add_row(f"cores by {name}", f"works{took}" if check.works else f"not here: {check.why}")
     output.show(made)
     for advice in machine.advice:
         output.say(f"- {advice}")

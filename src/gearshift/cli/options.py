@@ -12,6 +12,7 @@ import msgspec
 from click.core import ParameterSource
 
 from gearshift.errors import require
+from gearshift.traces.network import Uplink, read_network
 from gearshift.traces.read import read_trace
 from gearshift.workload import Trace
 
@@ -94,9 +95,38 @@ def generator_options(function: Command) -> Command:
     return function
 
 
+def network_options(function: Command) -> Command:
+    """`--network` and how large requests are on it; `the_uplink` reads them."""
+    options = (
+        click.option("--network", type=PATH, help="A log of bandwidth that requests come over, as of 4G."),
+        click.option("--request-kb", type=float, help="With --network: so many kilobytes (1000 bytes) each."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def the_uplink(network: Path | None, request_kb: float | None, slo_s: float | None) -> Uplink | None:
+    """The network that `network_options` describe, where there is one."""
+    require(
+        (network is None) == (request_kb is None),
+        "one of --network and --request-kb is missing",
+        remedy="give both, or neither",
+    )
+    if network is None or request_kb is None:
+        return None
+    require_positive("--request-kb", request_kb, "kilobytes")
+    return Uplink(read_network(network), 1e3 * request_kb, slo_s)
+
+
 def seconds_of(milliseconds: float | None) -> float | None:
     """Seconds, where milliseconds are given."""
     return None if milliseconds is None else milliseconds / 1e3
+
+
+def numbers(value: str) -> tuple[int, ...]:
+    """Whole numbers with commas between them."""
+    return tuple(int(word) for word in value.split(","))
 
 
 def devices(value: str) -> int | Path:

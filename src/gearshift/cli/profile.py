@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from gearshift import api
-from gearshift.cli.options import PATH, SEED
+from gearshift.cli.options import PATH, SEED, numbers
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import NO_LABELS, profile_table
 from gearshift.config import PROJECT_FILE
@@ -16,16 +16,27 @@ from gearshift.config import PROJECT_FILE
 @click.option("--out", type=PATH, default="profile", show_default=True, help="The folder to write.")
 @click.option("--from-records", type=PATH, help="Import predictions and runtimes (.csv or .parquet) of this folder.")
 @click.option("--operator", default="default", show_default=True, help="The operator's name, with --from-records.")
+@click.option(
+    "--cores", type=numbers, default="1", show_default=True, help="Measure on so many cores each, as in 1,2,4."
+)
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the split into parts A and B.")
 @verb
-def command(output: Output, project: Path, out: Path, from_records: Path | None, operator: str, seed: int) -> None:
+def command(
+    output: Output,
+    project: Path,
+    out: Path,
+    from_records: Path | None,
+    operator: str,
+    cores: tuple[int, ...],
+    seed: int,
+) -> None:
     """Measure the models of PROJECT (a gearshift.toml or its folder): run times, predictions, certainty."""
     with output.progress() as tell:
         if from_records is not None:
             made = api.profile_from_records(from_records, out=out, operator=operator, seed=seed)
         else:
             made = api.profile(
-                project, out=out, seed=seed, progress=lambda what, share: tell(f"profiling: {what}", share)
+                project, out=out, cores=cores, seed=seed, progress=lambda what, share: tell(f"profiling: {what}", share)
             )
     output.json(
         {
@@ -51,9 +62,15 @@ def command(output: Output, project: Path, out: Path, from_records: Path | None,
                 }
                 for curve in made.curves
             ],
+            "performance": made.performance,
         }
     )
     output.show(profile_table(made))
+    for fitted in made.performance:
+        output.say(
+            f"{fitted.model}, {fitted.statistic} by batch size and cores: {fitted.form}, where not measured "
+            f"off by {100 * fitted.held_out_error:.1f} %, at worst by {100 * fitted.held_out_worst:.1f} %"
+        )
     if not made.predictions.labelled:
         output.say(NO_LABELS)
     output.say(f"wrote {out}")

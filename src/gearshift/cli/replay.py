@@ -6,7 +6,15 @@ from typing import Any
 import click
 
 from gearshift import served
-from gearshift.cli.options import PATH, generator_options, seconds_of, take_trace, trace_options
+from gearshift.cli.options import (
+    PATH,
+    generator_options,
+    network_options,
+    seconds_of,
+    take_trace,
+    the_uplink,
+    trace_options,
+)
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import results_table, tell_generator
 from gearshift.serving.keys import first_key
@@ -20,6 +28,7 @@ from gearshift.serving.request_log import require_log_path, write_request_log
 @click.option("--project", type=PATH, help="The gearshift.toml with the samples, where it has moved.")
 @click.option("--emulated", is_flag=True, help="The devices are emulated: send numbers of recorded samples.")
 @click.option("--slo-ms", type=float, help="Requests answered later than this are late.")
+@network_options
 @generator_options
 @click.option("--binary", is_flag=True, help="Send tensors as bytes; gRPC always does.")
 @click.option("--deadline-ms", type=float, help="Send this deadline with every request.")
@@ -35,6 +44,8 @@ def command(
     project: Path | None,
     emulated: bool,
     slo_ms: float | None,
+    network: Path | None,
+    request_kb: float | None,
     largest_lateness_ms: float | None,
     deadline_ms: float | None,
     key_file: Path | None,
@@ -44,10 +55,13 @@ def command(
 ) -> None:
     """Send a trace to TARGET, each request at its instant, and measure latency and accuracy.
 
-    TARGET is the URL of a server (http, https, grpc, grpcs), or a plan file to serve within this process.
+    TARGET is the URL of a server (http, https, grpc, grpcs), or a plan file to serve within this process.  With
+    --network the trace says when requests are sent: they reach the server when their last byte has, stamped with when
+    they were sent, from which latency counts.
     """
     if log is not None:
         require_log_path(log)
+    uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
     trace = take_trace(options)
     with output.progress() as tell:
         run = served.replay(
@@ -57,6 +71,7 @@ def command(
             project=project,
             emulated=emulated,
             slo_s=seconds_of(slo_ms),
+            uplink=uplink,
             largest_lateness_s=seconds_of(largest_lateness_ms),
             deadline_s=seconds_of(deadline_ms),
             api_key=None if key_file is None else first_key(key_file),

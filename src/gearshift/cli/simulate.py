@@ -6,26 +6,53 @@ from typing import Any
 import click
 
 from gearshift import api
-from gearshift.cli.options import PATH, the_trace, trace_options
+from gearshift.cli.options import (
+    PATH,
+    network_options,
+    require_positive,
+    seconds_of,
+    the_trace,
+    the_uplink,
+    trace_options,
+)
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import results_table
+from gearshift.cli.tables import milliseconds, results_table
 from gearshift.plan_tables import only_operator
+from gearshift.result import latency_summary
 
 
 @click.command("simulate", short_help="Predict what serving a trace by a plan comes to.")
 @click.argument("plan", type=PATH)
 @trace_options
+@network_options
+@click.option("--slo-ms", type=float, help="Requests answered later than this after sending are late: their deadline.")
 @click.option("--profile", type=PATH, help="The plan's profile, where it has moved.")
 @verb
-def command(output: Output, plan: Path, profile: Path | None, **trace_arguments: Any) -> None:
-    """Predict percentiles, accuracy and utilisation of serving a trace by PLAN."""
+def command(
+    output: Output,
+    plan: Path,
+    profile: Path | None,
+    network: Path | None,
+    request_kb: float | None,
+    slo_ms: float | None,
+    **trace_arguments: Any,
+) -> None:
+    """Predict percentiles, accuracy and utilisation of serving a trace by PLAN.
+
+    With --network the trace says when requests are sent; they arrive when their last byte has.
+    """
+    require_positive("--slo-ms", slo_ms, "milliseconds")
+    uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
     made, measured = api.plan_and_profile(plan, profile)
     trace = the_trace(**trace_arguments)
-    run = api.simulate(made, trace, profile=measured, seed=trace_arguments["seed"])
+    run = api.simulate(made, trace, profile=measured, seed=trace_arguments["seed"], uplink=uplink)
     objective = made.operators[only_operator(made)].objective
-    result = run.result(measured, latency_objective_s=objective.latency_s)
+    result = run.result(measured, latency_objective_s=seconds_of(slo_ms) or objective.latency_s)
     output.json(result)
     output.show(results_table("Predicted", [("gear plan", result)]))
     busy = ", ".join(f"{device} {100 * share:.0f} %" for device, share in list(result.utilisation.items())[:8])
     output.say(f"devices busy: {busy}{', ...' if len(result.utilisation) > 8 else ''}")
+    if run.communication_s is not None:
+        under_way = latency_summary(run.communication_s)
+        output.say(f"under way: {milliseconds(under_way.p50)} (p50), {milliseconds(under_way.p99)} (p99)")
     output.say(f"gear shifts: {len(run.shifts)}")

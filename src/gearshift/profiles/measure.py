@@ -11,6 +11,7 @@ from gearshift.errors import require
 from gearshift.loading import Samples
 from gearshift.model import Predicted
 from gearshift.profiles.parts import split_parts
+from gearshift.profiles.performance_model import PerformanceModel, Statistic, fit_performance_model
 from gearshift.profiles.profile import PredictionRecords, RunTimeCurve
 from gearshift.result import percentile
 
@@ -69,6 +70,32 @@ def fit_overheads(
     if per_batch < 0:  # the best line that starts at nothing
         return 0.0, float(np.median(y / x))
     return per_batch, per_request
+
+
+def performance_models(curves: Sequence[RunTimeCurve]) -> tuple[PerformanceModel, ...]:
+    """Models of median and p95 by batch size and cores, for all that was measured on several core counts.
+
+    Raises `InvalidInput` where that is too few points.
+    """
+    groups: dict[tuple[str, str, int, int], list[RunTimeCurve]] = {}
+    for curve in curves:
+        groups.setdefault((curve.model, curve.device_kind, curve.tensor_parallel, curve.segment), []).append(curve)
+    statistics: tuple[Statistic, Statistic] = "median", "p95"
+    return tuple(
+        fit_performance_model(
+            [size for curve in group for size in curve.batch_sizes],
+            [curve.cores for curve in group for _ in curve.batch_sizes],
+            [s for curve in group for s in (curve.median_s if statistic == "median" else curve.p95_s)],
+            model=model,
+            device_kind=device_kind,
+            tensor_parallel=tensor_parallel,
+            segment=segment,
+            statistic=statistic,
+        )
+        for (model, device_kind, tensor_parallel, segment), group in groups.items()
+        if len(group) > 1
+        for statistic in statistics
+    )
 
 
 def strongest_model(curves: Sequence[RunTimeCurve]) -> str:

@@ -11,6 +11,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.config import require_operator_name
 from gearshift.errors import InvalidInput, require
 from gearshift.model import TensorSpec
+from gearshift.profiles.performance_model import PerformanceModel, Statistic
 
 PART_A = 0
 PART_B = 1
@@ -131,12 +132,13 @@ class Profile:
     `sha256` is a hash over the content.  `project` is the path of the `gearshift.toml` whose models were measured,
     relative to the profile's folder; None for imported records.  `front_end_s` is what a request
     spends outside the router: on its way, being parsed and being answered.  `inputs` and `outputs` describe the
-    operator.
+    operator.  `performance` are the models by batch size and cores, of those measured on several core counts.
     """
 
     operator: str
     curves: tuple[RunTimeCurve, ...]
     predictions: PredictionRecords
+    performance: tuple[PerformanceModel, ...] = ()
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
     certainty: str = "top_two_difference"
@@ -150,6 +152,8 @@ class Profile:
         require(0 <= self.front_end_s < math.inf, "front_end_s is negative or not finite")
         keys = [(c.model, c.device_kind, c.tensor_parallel, c.cores, c.segment) for c in self.curves]
         require(len(set(keys)) == len(keys), "the profile has run times for one model and device kind twice")
+        fitted = [(m.model, m.device_kind, m.tensor_parallel, m.segment, m.statistic) for m in self.performance]
+        require(len(set(fitted)) == len(fitted), "the profile has two performance models for the same")
         for model in self.predictions.models:
             require(any(c.model == model for c in self.curves), f"model {model!r} has predictions but no run times")
         for curve in self.curves:
@@ -175,4 +179,22 @@ class Profile:
             f"the profile has no run times of model {model!r} on device kind {device_kind!r} "
             f"with {cores} cores and tensor_parallel {tensor_parallel}",
             remedy="profile it there, or plan for devices that were profiled",
+        )
+
+    def performance_model(
+        self, model: str, *, device_kind: str, tensor_parallel: int = 1, statistic: Statistic = "median"
+    ) -> PerformanceModel:
+        """The run times of `model` by batch size and cores; raises `InvalidInput` where cores were not varied."""
+        for one in self.performance:
+            if (one.model, one.device_kind, one.tensor_parallel, one.segment, one.statistic) == (
+                model,
+                device_kind,
+                tensor_parallel,
+                0,
+                statistic,
+            ):
+                return one
+        raise InvalidInput(
+            f"the profile cannot tell how model {model!r} runs on other cores of device kind {device_kind!r}",
+            remedy="profile it with `--cores 1,2,4`, on as many cores as it may get",
         )

@@ -17,6 +17,7 @@ from gearshift.errors import InvalidInput, require
 from gearshift.files import read_bytes, replace_folder
 from gearshift.model import TensorSpec
 from gearshift.plan_file import decode_json
+from gearshift.profiles.performance_model import PerformanceModel
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 
 SCHEMA_VERSION = 1
@@ -53,7 +54,9 @@ _BROKEN_ZIP = (
 Arrays = Mapping[str, NDArray[Any]]
 
 
-class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Fields with a default are left out where they hold it, so that older profiles keep their hash."""
+
     schema_version: int
     sha256: str
     operator: str
@@ -67,6 +70,7 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     labelled: bool
     arrays: tuple[str, ...]
     curves: tuple[RunTimeCurve, ...]
+    performance: tuple[PerformanceModel, ...] = ()
 
 
 class _Versioned(msgspec.Struct):
@@ -111,6 +115,7 @@ def read_profile(folder: Path, *, remedy: str = REMEDY) -> Profile:
         return Profile(
             operator=metadata.operator,
             curves=metadata.curves,
+            performance=metadata.performance,
             predictions=PredictionRecords(models=metadata.models, labelled=metadata.labelled, **arrays),
             inputs=metadata.inputs,
             outputs=metadata.outputs,
@@ -156,6 +161,7 @@ def _metadata_of(profile: Profile, arrays: Arrays) -> _Metadata:
         labelled=profile.predictions.labelled,
         arrays=tuple(arrays),
         curves=profile.curves,
+        performance=profile.performance,
     )
     # Decoded once, so that the hash sees the very numbers that a reader will (1.0 where a curve holds 1).
     return msgspec.json.decode(_encode(metadata), type=_Metadata)

@@ -18,7 +18,14 @@ from gearshift.errors import ModelFailed, require
 from gearshift.hardware import REMOTE, Device, Hardware, is_cuda
 from gearshift.loading import Samples, load_samples
 from gearshift.model import Predicted, TensorSpec, spec_of
-from gearshift.profiles.measure import curve_from_timings, fit_overheads, records_from_answers, strongest_model
+from gearshift.profiles.measure import (
+    curve_from_timings,
+    fit_overheads,
+    performance_models,
+    records_from_answers,
+    strongest_model,
+)
+from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.request import Request, Sample
 from gearshift.runtime.answers import rows_of, stack_results
@@ -62,9 +69,11 @@ def profile_project(
     seed: int = 0,
     folder: Path | None = None,
     front_end: FrontEnd = no_front_end,
+    cores: Sequence[int] = (1,),
 ) -> Profile:
-    """The profile of the project's models on the highest processor this process may use, or with CUDA device 0.
+    """The profile of the project's models on the highest processors this process may use, or with CUDA device 0.
 
+    Run times are measured on each of `cores`, with as many threads; on several of them, performance models are fitted.
     `front_end` works beside the models while they are timed, and is measured itself.
     `progress(what, share)` is told what is done and how far it is.  The profile's `project` is relative to `folder`,
     where it will be written; without one it is absolute.  Raises `ModelFailed` or `InvalidInput` naming the model
@@ -72,10 +81,11 @@ def profile_project(
     """
     project_path = project_path.resolve()
     project = read_project(project_path)
+    counts = _core_counts(cores, project, where=str(project_path))
     samples = load_samples(project, project_path.parent)
-    measured = _run(_measure_all(project, project_path, samples, progress, seed, front_end))
+    measured = _run(_measure_all(project, project_path, samples, progress, seed, front_end, counts))
     curves = tuple(one.curve for one in measured)
-    answers = {one.curve.model: one.answers for one in measured}
+    answers = {one.curve.model: one.answers for one in measured if one.answers is not None}
     return Profile(
         operator=project.operator,
         curves=curves,
@@ -83,6 +93,7 @@ def profile_project(
         inputs=tuple(spec_of(name, array) for name, array in samples.arrays.items()),
         outputs=common_outputs(list(answers.values())),
         certainty=project.certainty,
+        performance=performance_models(curves),
         front_end_s=float(np.mean([one.front_end_s for one in measured])),
         project=str(project_path) if folder is None else os.path.relpath(project_path, folder.resolve()),
     )
@@ -90,10 +101,10 @@ def profile_project(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredModel:
-    """What a model costs, its answers to all samples, and what the front end took beside it."""
+    """What a model costs, its answers to all samples where asked for, and what the front end took beside it."""
 
     curve: RunTimeCurve
-    answers: Predicted
+    answers: Predicted | None
     front_end_s: float
 
 
@@ -110,33 +121,67 @@ def common_outputs(answers: Sequence[Predicted]) -> tuple[TensorSpec, ...]:
     return tuple(common)
 
 
-async def _measure_all(
-    project: Project, project_path: Path, samples: Samples, progress: Progress, seed: int, front_end: FrontEnd
-) -> list[MeasuredModel]:
-    """All models in turn in one worker, as they will be served, or each in a worker of its own.
+def _core_counts(cores: Sequence[int], project: Project, *, where: str) -> tuple[int, ...]:
+    """The core counts to measure, rising; raises `InvalidInput` for more than there are, and for too few points."""
+    counts = tuple(sorted(set(cores)))
+    there = len(os.sched_getaffinity(0))
+    require(
+        len(counts) >= 1 and counts[0] >= 1 and counts[-1] <= there,
+        f"cores {', '.join(map(str, counts))} are to be measured, and this process may use {there}",
+        where=where,
+        remedy=f"give numbers from 1 to {there}",
+    )
+    sizes = len(set(project.profile.batch_sizes))
+    require(
+        len(counts) == 1 or sizes >= LEAST_BATCH_SIZES,
+        f"{sizes} batch sizes on {len(counts)} core counts are too few for a performance model",
+        where=where,
+        remedy=f"give at least {LEAST_BATCH_SIZES} batch_sizes in [profile]",
+    )
+    return counts
 
-    Remote models have a worker of their own too, on a device of kind `remote`.
+
+async def _measure_all(
+    project: Project,
+    project_path: Path,
+    samples: Samples,
+    progress: Progress,
+    seed: int,
+    front_end: FrontEnd,
+    core_counts: Sequence[int],
+) -> list[MeasuredModel]:
+    """All models in turn in one worker, as they will be served, or each in a worker of its own; per core count.
+
+    Remote models have a worker of their own too, on a device of kind `remote`, whose cores do not matter.  Answers are
+    recorded on the first core count.
     """
     groups = _groups(project)
-    hardware = Hardware(devices=tuple(Device(id=kind, kind=kind) for kind in dict.fromkeys(kind for _, kind in groups)))
+    rounds = [
+        (group, kind, count)
+        for count in core_counts
+        for group, kind in groups
+        if kind != REMOTE or count == core_counts[0]
+    ]
     cores_before = os.sched_getaffinity(0)
-    cores = assign_cores(hardware, sorted(cores_before))
-    os.sched_setaffinity(0, router_cores(hardware))
-    devices = {device.kind: device for device in hardware.devices}
-    measured = {}
+    measured: dict[tuple[str, int], MeasuredModel] = {}
     try:
-        for done, (group, kind) in enumerate(groups):
+        for done, (group, kind, count) in enumerate(rounds):
 
             def told(what: str, share: float, done: int = done) -> None:
-                progress(what, (done + share) / len(groups))
+                progress(what, (done + share) / len(rounds))
 
+            devices = {one: Device(id=one, kind=one, cores=1 if one == REMOTE else count) for _, one in groups}
+            hardware = Hardware(devices=tuple(devices.values()))
+            cores = assign_cores(hardware, sorted(cores_before))[kind]
+            os.sched_setaffinity(0, router_cores(hardware, sorted(cores_before)))
+            first = count == core_counts[0]
             for one in await _measure(
-                group, project, project_path, samples, told, devices[kind], cores[kind], seed, front_end
+                group, project, project_path, samples, told, devices[kind], cores, seed, front_end, predict=first
             ):
-                measured[one.curve.model] = one
+                measured[one.curve.model, count] = one
     finally:
         os.sched_setaffinity(0, cores_before)
-    return [measured[name] for name in project.models]
+    return [measured[name, count] for count in core_counts for name in project.models if (name, count) in measured]
 
 
 def _groups(project: Project) -> list[tuple[list[str], str]]:
@@ -159,6 +204,8 @@ async def _measure(
     cores: frozenset[int],
     seed: int,
     front_end: FrontEnd,
+    *,
+    predict: bool,
 ) -> list[MeasuredModel]:
     sizes = tuple(sorted(set(project.profile.batch_sizes)))
     bench = Bench(names, cores=cores, device_kind=device.kind)
@@ -168,7 +215,7 @@ async def _measure(
         async with front_end(samples) as front_end_time:
             timings = await _time_sizes(bench, sizes, project.profile, samples, progress, seed)
         answers = {}
-        for done, name in enumerate(names):
+        for done, name in enumerate(names if predict else ()):
 
             def told(share: float, name: str = name, done: int = done) -> None:
                 progress(
@@ -199,7 +246,7 @@ async def _measure(
             overhead_per_batch_s=per_batch_s,
             overhead_per_request_s=per_request_s,
         )
-        measured.append(MeasuredModel(curve, answers[name], front_end_time.mean_s))
+        measured.append(MeasuredModel(curve, answers.get(name), front_end_time.mean_s))
     return measured
 
 

@@ -5,10 +5,11 @@ import gc
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import require
-from gearshift.result import ServingResult, summarise
+from gearshift.result import ServingResult, latency_summary, summarise
 from gearshift.serving.event_loop import allow_much_load, loop_factory
 from gearshift.serving.replay_result import (
     FAILED,
@@ -41,6 +42,7 @@ async def replay(
     devices: int = 0,
     progress: Progress | None = None,
     clock: Clock | None = None,
+    under_way_s: NDArray[np.float64] | None = None,
 ) -> Replay:
     """Send `workload` to the V2 server at a URL (http, https, grpc, grpcs) or to another target, in an open loop.
 
@@ -50,13 +52,19 @@ async def replay(
     `processes` each sends every n-th request.  The run is valid while the generator's lateness at p50, p95 and p99 is
     within `replay_result.limit_s` of the latency measured there, or within `largest_lateness_s`.  `progress` is told
     (done, total) now and then; `devices` is copied into the result; without it, and for utilisation, the server's
-    metrics are asked before and after.
+    metrics are asked before and after.  With `under_way_s` (n,) each request is stamped as sent so long before it
+    arrives, and its latency counts from then.
 
     Raises `InvalidInput` where nothing listens at the URL, where the server rejects a request as wrong (another status
     of 300 to 499), and where an answer cannot be judged.
     """
     require(1 <= processes <= MOST_PROCESSES, f"{processes} processes asked for", remedy=f"give 1 to {MOST_PROCESSES}")
     require(processes == 1 or isinstance(target, str), "only a URL can be sent to by several processes")
+    require(
+        under_way_s is None or (processes == 1 and isinstance(target, str) and target.startswith("http")),
+        "requests under way are stamped by one process, into HTTP headers",
+        remedy="give --network with an http or https URL, and without --processes",
+    )
     require(largest_lateness_s is None or largest_lateness_s > 0, f"largest_lateness_s is {largest_lateness_s}")
     rows = {record: source.inputs(record) for record in np.unique(workload.record).tolist()}
     clock = clock or WallClock()
@@ -67,6 +75,7 @@ async def replay(
             requests={record: reached.encode(inputs) for record, inputs in rows.items()},
             labels={record: source.label(record) for record in rows},
             log=empty_log(workload.arrivals_ns / NS_PER_S, workload.record),
+            under_way_s=under_way_s,
         )
         before = await reached.counters()
         processes = min(processes, len(workload))
@@ -83,19 +92,21 @@ async def replay(
     utilisation = {device: busy_s / took_s for device, busy_s in after.busy_since(before).items()}
     result = _result(
         load.log,
+        load.log.latency_s if under_way_s is None else load.log.latency_s + under_way_s,
         slo_s=slo_s,
         duration_s=workload.duration_s,
         devices=devices or len(utilisation),
         utilisation=utilisation,
     )
-    lateness = lateness_of(load.log, result.latency_s, largest_lateness_s)
+    here = latency_summary(load.log.latency_s[load.log.answered])
+    lateness = lateness_of(load.log, here, largest_lateness_s)
     return Replay(
         result=result,
         log=load.log,
         lateness=lateness,
         effort=effort,
         why_invalid=why_invalid(
-            lateness, result.latency_s, effort, processes=isinstance(target, str), largest_s=largest_lateness_s
+            lateness, here, effort, processes=isinstance(target, str), largest_s=largest_lateness_s
         ),
         failed=int(np.count_nonzero(load.log.outcome == FAILED)),
         gears=gear_shifts(load.log),
@@ -114,11 +125,17 @@ def run_replay(target: str | Target, workload: Workload, source: SampleSource, *
 
 
 def _result(
-    log: RequestLog, *, slo_s: float | None, duration_s: float, devices: int, utilisation: dict[str, float]
+    log: RequestLog,
+    latency_s: NDArray[np.float64],
+    *,
+    slo_s: float | None,
+    duration_s: float,
+    devices: int,
+    utilisation: dict[str, float],
 ) -> ServingResult:
     answered = log.answered
     return summarise(
-        latency_s=log.latency_s[answered],
+        latency_s=latency_s[answered],
         quality=log.quality[answered],
         requests=len(log),
         refused=int(np.count_nonzero(log.outcome == REFUSED)),

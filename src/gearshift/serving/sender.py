@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gearshift.clock import NS_PER_S, Clock
 from gearshift.errors import InvalidInput, NoAnswer
 from gearshift.runtime.fine_timer import FineSleeper
 from gearshift.serving.replay_result import ANSWERED, DEGRADED, LATE, REFUSED, UNKNOWN, Effort, RequestLog
 from gearshift.serving.sources import Label, quality_of
+from gearshift.serving.stamp import stamped
 from gearshift.serving.targets import Reply, Sending, Target
 
 PROGRESS_EVERY_S = 0.1
@@ -21,11 +25,15 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What to send: encoded requests and labels by sample, and the log of whose instants and samples they are."""
+    """What to send: encoded requests and labels by sample, and the log of whose instants and samples they are.
+
+    With `under_way_s` (n,) requests are whole HTTP requests, and each is stamped as sent so long before its instant.
+    """
 
     requests: Mapping[int, Any]
     labels: Mapping[int, Label | None]
     log: RequestLog
+    under_way_s: NDArray[np.float64] | None = None
 
 
 async def send(
@@ -55,6 +63,7 @@ class _Run:
     ) -> None:
         self._target, self._requests, self._labels, self._log = target, load.requests, load.labels, load.log
         self._records = load.log.record.tolist()
+        self._under_way_s = None if load.under_way_s is None else load.under_way_s.tolist()
         self._models: dict[str, int] = {}
         self._turns = asyncio.Semaphore(sending.connections)
         self._longest_s = sending.longest_s
@@ -93,7 +102,7 @@ class _Run:
         """Send request `i` and note its answer; a request without one stays failed."""
         record = self._records[i]
         try:
-            reply = await self._target.exchange(self._requests[record], self._longest_s)
+            reply = await self._target.exchange(self._request_of(i), self._longest_s)
         except NoAnswer:
             return
         self._log.status[i] = status = reply.status
@@ -109,6 +118,13 @@ class _Run:
                 where=self._target.where,
                 remedy="check the URL and the operator's name, and that the samples are those of its profile",
             )
+
+    def _request_of(self, i: int) -> Any:
+        request = self._requests[self._records[i]]
+        if self._under_way_s is None:
+            return request
+        late_s = self._now_s() - float(self._log.due_s[i])
+        return stamped(request, time.time() - late_s - self._under_way_s[i])
 
     def _note_answer(self, i: int, record: int, reply: Reply) -> None:
         log = self._log

@@ -28,7 +28,7 @@ class Simulation:
 
     `busy_s` (devices,); `batches` (replicas, sizes) how often each ran; `arrived_in_gear` (gears,) samples;
     `shifts` (k, 2) of nanoseconds and the gear from then on; `log` of decisions, when asked for; `front_end_s` is part
-    of every latency.
+    of every latency, and so is `communication_s` (n,), where samples came over a network.
     """
 
     tables: PlanTables
@@ -42,11 +42,14 @@ class Simulation:
     shifts: NDArray[np.int64]
     log: list[LogRow]
     front_end_s: float = 0.0
+    communication_s: NDArray[np.float64] | None = None
 
     @property
     def latency_s(self) -> NDArray[np.float64]:
-        """Seconds per request from arrival to its last row's answer, front end included; NaN for refused ones."""
+        """Seconds per request from sending to its last row's answer, front end included; NaN for refused ones."""
         seconds = (self.finished_ns - self.workload.arrivals_ns) / NS_PER_S + self.front_end_s
+        if self.communication_s is not None:
+            seconds += self.communication_s
         seconds[self.finished_ns < 0] = np.nan
         if self.workload.continues is None:
             return seconds

@@ -65,6 +65,17 @@ def test_json_to_standard_output_leaves_nothing_else_there(made: Path) -> None:
     assert result["share_late"] <= 0.05
 
 
+def test_simulation_over_a_network_counts_latency_from_sending(made: Path) -> None:
+    log = made / "lte.log"
+    log.write_text("".join(f"0 {1000 * i} 51 3 1000000 1000\n" for i in range(1, 61)))
+    found = {}
+    for name, network in (("near", []), ("far", ["--network", log, "--request-kb", 100, "--slo-ms", 2000])):
+        run("simulate", made / "plan.json", "--trace", made / "t.csv", *network, "--json", made / f"{name}.json")
+        found[name] = json.loads((made / f"{name}.json").read_text())
+    assert found["far"]["latency_s"]["p50"] == pytest.approx(found["near"]["latency_s"]["p50"] + 0.1, abs=0.02)
+    assert found["far"]["requests"] == found["near"]["requests"]
+
+
 def test_inspect_prints_a_plan_and_a_profile(made: Path) -> None:
     assert "Gears of task" in run("inspect", made / "plan.json").output
     assert "m2" in run("inspect", made / "profile").output
@@ -129,6 +140,10 @@ BAD: dict[str, tuple[list[str], str]] = {
     "no memory": (
         ["plan", "profile", "--trace", "t.csv", "--p95-ms", "50", "--memory-gib", "0"],
         "--memory-gib is 0; give a positive number of GiB",
+    ),
+    "network without a size": (
+        ["simulate", "plan.json", "--trace", "t.csv", "--network", "lte.log"],
+        "one of --network and --request-kb is missing; give both, or neither",
     ),
     "moved profile": (
         ["simulate", "plan.json", "--trace", "t.csv", "--profile", "nowhere"],

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
 from gearshift.model import TensorSpec
+from gearshift.profiles.performance_model import PerformanceModel
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import read_profile, write_profile
 
@@ -254,3 +255,17 @@ def test_arrays_can_be_read_by_numpy_alone(tmp_path: Path) -> None:
     assert zipfile.ZipFile(io.BytesIO(data)).testzip() is None
     with np.load(tmp_path / "p/predictions.npz", allow_pickle=False) as arrays:
         assert arrays["label"].tolist() == ["cat", "dog", "cat"]
+
+
+def test_performance_models_are_stored_and_a_profile_without_them_keeps_its_hash(tmp_path: Path) -> None:
+    bare = write_profile(small_profile(), tmp_path / "bare")
+    assert b"performance" not in (tmp_path / "bare" / "profile.json").read_bytes()
+    fitted = PerformanceModel(
+        model="small", form="formula", batch_sizes=(1, 2, 4), cores=(1, 2), coefficients_s=(0.1, 0.2, 0.3, 0.4),
+        held_out_error=0.01, held_out_worst=0.02, held_out_points=2,
+    )  # fmt: skip
+    written = write_profile(dataclasses.replace(small_profile(), performance=(fitted,)), tmp_path / "fitted")
+    assert written.sha256 != bare.sha256
+    assert read_profile(tmp_path / "fitted").performance_model("small", device_kind="cpu") == fitted
+    with pytest.raises(InvalidInput, match="profile it with `--cores"):
+        bare.performance_model("small", device_kind="cpu")

@@ -3,7 +3,7 @@ import os
 import numpy as np
 import pytest
 
-from gearshift.errors import GearshiftError
+from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.model import TensorSpec
 from gearshift.runtime.measure import profile_project
 
@@ -97,3 +97,45 @@ def test_models_are_measured_and_their_answers_recorded(tmp_path):
 def test_a_model_that_cannot_be_measured_is_named_with_the_reason(tmp_path, broken, reason):
     with pytest.raises(GearshiftError, match=reason):
         profile_project(project(tmp_path, TASK + "\n" + broken + "\n"), progress=lambda model, share: None)
+
+
+def test_several_core_counts_give_a_curve_each_and_a_model_over_all(tmp_path):
+    there = sorted(os.sched_getaffinity(0))[:2]
+    if len(there) < 2:
+        pytest.skip("this process may use one core")
+    task = (
+        TASK
+        + """
+def by_cores():
+    def run(inputs):
+        time.sleep(0.004 * len(inputs["x"]) / len(os.sched_getaffinity(0)))
+        return {"label": np.where(inputs["x"].sum(axis=1) > 0, "up", "down")}, np.abs(inputs["x"].sum(axis=1))
+    return run
+"""
+    )
+    path = project(tmp_path, task)
+    path.write_text(
+        PROJECT.replace("[1, 4]", "[1, 2, 8]")
+        .replace("task.py:small", "task.py:by_cores")
+        .partition("[models.large]")[0]
+        + "[profile]\nbatch_sizes = [1, 2, 8]\nrepeats = 3\n"
+    )
+    profile = profile_project(path, progress=lambda what, share: None, cores=(2, 1))
+    assert [(curve.model, curve.cores) for curve in profile.curves] == [("small", 1), ("small", 2)]
+    assert profile.curves[1].median_s[-1] == pytest.approx(profile.curves[0].median_s[-1] / 2, rel=0.5)
+    assert [model.statistic for model in profile.performance] == ["median", "p95"]
+    assert profile.performance_model("small", device_kind="cpu").cores == (1, 2)
+    assert profile.predictions.quality.shape == (1, 50)
+
+
+@pytest.mark.parametrize(("cores", "says"), [((0,), "numbers from 1 to"), ((1, 4096), "may use"), ((), "may use")])
+def test_core_counts_that_are_not_there_are_refused_before_anything_is_measured(tmp_path, cores, says):
+    with pytest.raises(InvalidInput, match=says):
+        profile_project(project(tmp_path), progress=lambda what, share: None, cores=cores)
+
+
+def test_too_few_batch_sizes_for_a_performance_model_are_refused_before_anything_is_measured(tmp_path):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("this process may use one core")
+    with pytest.raises(InvalidInput, match=r"2 batch sizes on 2 core counts are too few.*at least 3"):
+        profile_project(project(tmp_path), progress=lambda what, share: None, cores=(1, 2))

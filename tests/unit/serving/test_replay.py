@@ -66,6 +66,25 @@ def outcomes(run: Replay) -> list[str]:
     return [OUTCOMES[code] for code in run.log.outcome]
 
 
+def test_requests_under_way_are_stamped_with_when_they_were_sent_and_latency_counts_from_then() -> None:
+    stamps: list[tuple[float, float]] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        stamps.append((time.time(), float(request.headers["x-request-start"].removeprefix("t="))))
+        return answer(int(LABELS[await sample_of(request)]))
+
+    run = replayed(handler, workload([0, 30], [0, 1]), under_way_s=np.array([0.2, 0.4]))
+    for (came, sent), under_way_s in zip(stamps, (0.2, 0.4), strict=True):
+        assert came - sent == pytest.approx(under_way_s, abs=0.15)
+    assert run.result.latency_s.p50 == pytest.approx(run.log.latency_s[0] + 0.2)
+    assert run.result.latency_s.p95 == pytest.approx(run.log.latency_s[1] + 0.4)
+
+
+def test_requests_under_way_need_a_server_that_reads_headers() -> None:
+    with pytest.raises(InvalidInput, match="give --network with an http or https URL"):
+        run_replay("grpc://127.0.0.1:1", workload([0]), samples(), under_way_s=np.array([0.1]))
+
+
 def test_answers_are_judged_and_their_gears_followed() -> None:
     async def handler(request: web.Request) -> web.Response:
         record = await sample_of(request)

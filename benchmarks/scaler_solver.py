@@ -1,0 +1,56 @@
+"""How long the scaler's solver takes: the bar is 1 ms for 1,000 requests in sight.
+
+python benchmarks/scaler_solver.py
+"""
+
+import argparse
+
+import numpy as np
+from machine import describe, pin_to_last_core, seconds_of
+
+from gearshift.policies.look_ahead import cores_ahead
+from gearshift.policies.scaling import fewest_cores, share_cores
+
+CORES, BATCH, NS = 16, 16, 1_000_000_000
+
+
+def table() -> list[int]:
+    """Run times of a model of 2 ms a sample on one core and 1 ms a batch."""
+    c, b = np.meshgrid(np.arange(CORES + 1), np.arange(BATCH + 1), indexing="ij")
+    return np.rint(1e6 * (2 * b / np.maximum(c, 1) + 1)).astype(np.int64).ravel().tolist()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=300)
+    repeats = parser.parse_args().repeats
+    pin_to_last_core()
+    print(f"{describe()}\n\n| what | median ms | p99 ms |\n|---|---|---|")
+    run_ns = table()
+    sent = np.arange(500, dtype=np.int64) * NS // 500
+    came, spread = sent.tolist(), (NS - sent // 3).tolist()
+    deadlines = [due + a for due, a in zip(spread, came, strict=True)]
+    for name, slo_ns in (("choice found", 4 * NS), ("no choice", NS // 100)):
+        queue = sorted(slo_ns + i * 1_000_003 % 97_000_000 for i in range(1000))
+        report(
+            f"Eq. 3, 1,000 queued, {name}",
+            lambda q=queue: fewest_cores(q, 1000, 0, 100.0, NS, run_ns, CORES, BATCH),
+            repeats,
+        )
+    queue = [4 * NS + i * 100_000 for i in range(500)]
+    report(
+        "with look-ahead, 500 queued and 500 expected",
+        lambda: cores_ahead(NS, NS, NS, NS, queue, came, deadlines, run_ns, CORES, BATCH),
+        repeats,
+    )
+    misses = [[100] + [max(0, 60 - (5 + r) * c) for c in range(1, CORES + 1)] for r in range(8)]
+    report("16 cores shared by 8 replicas", lambda: share_cores(misses, CORES), repeats)
+
+
+def report(name: str, work: object, repeats: int) -> None:
+    times = np.sort(seconds_of(work, repeats=repeats))  # type: ignore[arg-type]
+    print(f"| {name} | {1e3 * np.median(times):.3f} | {1e3 * times[int(0.99 * (len(times) - 1))]:.3f} |")
+
+
+if __name__ == "__main__":
+    main()

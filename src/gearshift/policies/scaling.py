@@ -1,0 +1,130 @@
+"""How many cores a worker has, and how large its batches are (Sponge section 3).
+
+`run_ns` is flat: a batch of b on c cores takes `run_ns[c * (largest_batch + 1) + b]`, margin included where one is
+kept.  Deadlines come in order, earliest first.  Of all choices the one with the fewest cores is taken, and of those
+the one with the smallest batch: `c + penalty * b` with a penalty below `1 / largest batch` says the same.
+"""
+
+from collections.abc import Sequence
+
+NO_CHOICE = 0
+"""Cores and batch size where no choice meets every deadline."""
+
+
+def fewest_cores(
+    deadlines_ns: Sequence[int],
+    waiting: int,
+    ready_ns: int,
+    rate_qps: float,
+    longest_run_ns: int,
+    run_ns: Sequence[int],
+    most_cores: int,
+    largest_batch: int,
+) -> tuple[int, int]:
+    """Cores and batch size of Sponge Eq. 3, exactly; `NO_CHOICE` for both where there is none.
+
+    The first `waiting` of `deadlines_ns` run in batches of b from `ready_ns` on, when the worker is free, and each
+    must be done by its deadline; `rate_qps` must be served, `b >= rate * run`; and no batch takes longer than
+    `longest_run_ns`, so that who comes after its start can still make it.
+
+    In a choice of b the batch i, from 0, is done after i + 1 runs, and its first request is its most urgent:
+
+        request   0 . . b . . 2b . .          run <= (deadline[i * b] - ready) / (i + 1)   for every full batch
+        batch     |  0  |  1  |  2            and the rest, a smaller batch, after the full ones
+
+    The least of these bounds is one number per b, whatever the cores: `waiting * (1 + 1/2 + ... + 1/largest_batch)`
+    steps, and one for every pair of cores and batch size.
+    """
+    sizes = largest_batch + 1
+    cores, batch = most_cores + 1, NO_CHOICE
+    for b in range(1, largest_batch + 1):
+        longest_ns = longest_run_ns
+        full = waiting // b
+        for i in range(full):
+            bound_ns = (deadlines_ns[i * b] - ready_ns) // (i + 1)
+            longest_ns = bound_ns if bound_ns < longest_ns else longest_ns
+        rest = waiting - full * b
+        left_ns = deadlines_ns[full * b] - ready_ns if rest > 0 else 0
+        for c in range(1, cores):
+            ns = run_ns[c * sizes + b]
+            in_time = ns <= longest_ns and (rest == 0 or full * ns + run_ns[c * sizes + rest] <= left_ns)
+            if in_time and b * 1e9 >= rate_qps * ns:
+                cores, batch = c, b
+                break
+    return (cores, batch) if batch != NO_CHOICE else (NO_CHOICE, NO_CHOICE)
+
+
+def fewest_misses(
+    deadlines_ns: Sequence[int], waiting: int, ready_ns: int, run_ns: Sequence[int], cores: int, largest_batch: int
+) -> int:
+    """How many of the first `waiting` deadlines `cores` miss in batches of the size that misses the fewest.
+
+    For sharing cores where no choice meets every deadline.  A request that cannot make it in the batch it would be in
+    is refused then, and holds nobody up.
+    """
+    sizes = largest_batch + 1
+    fewest = waiting
+    for b in range(1, sizes):
+        ns = run_ns[cores * sizes + b]
+        done_ns, taken, misses = ready_ns + ns, 0, 0
+        for i in range(waiting):
+            if deadlines_ns[i] < done_ns:
+                misses += 1
+                continue
+            taken += 1
+            if taken == b:
+                done_ns, taken = done_ns + ns, 0
+        fewest = misses if misses < fewest else fewest
+    return fewest
+
+
+def share_cores(misses: Sequence[Sequence[int]], cores: int) -> list[int]:
+    """Cores for each replica, at least one and `cores` in all, with the fewest misses; of equals, the fewest cores.
+
+    `misses[replica][c]` are the replica's with c cores, from 0 to as many as it could use; entry 0 is not looked at.
+    Exact: the best of the first r replicas with k cores in all is the best over the last one's share of what the
+    others then do best, and misses and cores of replicas add up.  Asks for at least one core per replica.
+    """
+    best: list[tuple[int, int, list[int]] | None] = [(0, 0, [])] + [None] * cores
+    for row in misses:
+        longer: list[tuple[int, int, list[int]] | None] = [None] * (cores + 1)
+        for held, before in enumerate(best):
+            if before is None:
+                continue
+            for c in range(1, min(len(row) - 1, cores - held) + 1):
+                found = before[0] + row[c], before[1] + c, [*before[2], c]
+                there = longer[held + c]
+                if there is None or found < there:
+                    longer[held + c] = found
+        best = longer
+    shares = min(share for share in best if share is not None)
+    return shares[2]
+
+
+def printed_algorithm_1(
+    waiting: int,
+    slo_ns: int,
+    communication_ns: int,
+    run_ns: Sequence[int],
+    most_cores: int,
+    largest_batch: int,
+) -> tuple[int, int]:
+    """Cores and batch size by Sponge's Algorithm 1 as printed; `NO_CHOICE` for both where it returns nothing.
+
+    Every request is charged the largest communication latency of all, `communication_ns`, so that of the `waiting`
+    requests only the number counts and their order plays no part; the throughput constraint of Eq. 3 is not checked;
+    a batch that is done at its deadline is late.
+    """
+    sizes = largest_batch + 1
+    for c in range(1, most_cores + 1):
+        for b in range(1, sizes):
+            ns = run_ns[c * sizes + b]
+            better, queued_ns = True, 0
+            for _ in range(0, waiting, b):
+                if ns + communication_ns + queued_ns >= slo_ns:
+                    better = False
+                    break
+                queued_ns += ns
+            if better:
+                return c, b
+    return NO_CHOICE, NO_CHOICE

@@ -1,0 +1,107 @@
+"""What every actuator does, and several of them in the order that keeps threads within the cores there are."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Say = Callable[[str], None]
+Now = Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What a change came to: `cores` in force since `effective_ns`, asked for at `asked_ns` (both of one clock).
+
+    Where that is not what was asked for, `problem` says why and what to do; serving goes on with what there is.
+    """
+
+    cores: float
+    asked_ns: int
+    effective_ns: int
+    problem: str = ""
+
+    @property
+    def took_s(self) -> float:
+        """From asking to taking effect."""
+        return (self.effective_ns - self.asked_ns) / 1e9
+
+
+class Actuator(Protocol):
+    """Gives a worker cores.
+
+    `apply` returns once the change holds, or cannot: it raises nothing, and takes no longer than its own bound.
+    """
+
+    name: str
+
+    def apply(self, cores: float) -> Effect:
+        """Give so many cores from now on; actuators of whole cores round up."""
+        ...
+
+    def in_force(self) -> float:
+        """Cores as they are now, also where somebody else has changed them; as last known, where nobody can tell."""
+        ...
+
+
+class EmulatedActuator:
+    """Cores that are only a number; as many as `most`."""
+
+    name = "emulated"
+
+    def __init__(self, *, cores: float = 1.0, most: float = math.inf, now: Now = time.monotonic_ns) -> None:
+        self.cores, self._most, self._now = cores, most, now
+
+    def apply(self, cores: float) -> Effect:
+        """Take note of the number."""
+        asked_ns = self._now()
+        self.cores = min(cores, self._most)
+        problem = "" if self.cores == cores else f"{cores:g} cores were asked for, there are {self._most:g}"
+        return Effect(cores=self.cores, asked_ns=asked_ns, effective_ns=self._now(), problem=problem)
+
+    def in_force(self) -> float:
+        """The number."""
+        return self.cores
+
+
+class ActuatorChain:
+    """Actuators one after the other: quota, affinity, threads to grow, and the other way round to shrink.
+
+    So there are never more threads than cores: a thread too many waits for the others at every step (two threads on
+    one free core were measured 12 times slower than one).  What an earlier one did not get is not asked of a later
+    one.  Every problem is said once, until it is gone.
+    """
+
+    name = "chain"
+
+    def __init__(self, actuators: Sequence[Actuator], *, cores: float, say: Say) -> None:
+        self._actuators, self.cores, self._say = tuple(actuators), cores, say
+        self._problems: dict[str, str] = {}
+
+    def apply(self, cores: float) -> Effect:
+        """All of them; the effect of the slowest, and the fewest cores that any of them has in force."""
+        grows = cores >= self.cores
+        effects, reached = [], cores
+        for actuator in self._actuators if grows else reversed(self._actuators):
+            effect = actuator.apply(reached)
+            self._tell(actuator.name, effect.problem)
+            effects.append(effect)
+            if grows:
+                reached = min(reached, effect.cores)
+        self.cores = min(effect.cores for effect in effects)
+        return Effect(
+            cores=self.cores,
+            asked_ns=effects[0].asked_ns,
+            effective_ns=effects[-1].effective_ns,
+            problem="; ".join(filter(None, (effect.problem for effect in effects))),
+        )
+
+    def in_force(self) -> float:
+        """The fewest of any."""
+        return min(actuator.in_force() for actuator in self._actuators)
+
+    def _tell(self, name: str, problem: str) -> None:
+        if problem and self._problems.get(name) != problem:
+            self._say(f"{name}: {problem}; serving goes on with the cores there are")
+        self._problems[name] = problem

@@ -1,0 +1,93 @@
+"""Which actuators work on this machine, tried out, and how fast each took effect."""
+
+import contextlib
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from gearshift.runtime.actuators.affinity import AffinityActuator
+from gearshift.runtime.actuators.base import Actuator
+from gearshift.runtime.actuators.cgroup import CgroupActuator, own_groups
+from gearshift.runtime.actuators.kubernetes import ACCOUNT, in_a_pod
+from gearshift.runtime.actuators.threads import ThreadsActuator, torch_threads
+
+TRIES = 3
+
+
+class ActuatorCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether an actuator works here, the longest that a change took, and else why it does not work."""
+
+    works: bool
+    took_s: float | None = None
+    why: str = ""
+
+
+def check_actuators() -> dict[str, ActuatorCheck]:
+    """Try each on this process, or on a control group made for it, and leave everything as it was."""
+    return {"threads": _threads(), "affinity": _affinity(), "cgroup": _cgroup(), "kubernetes": _kubernetes()}
+
+
+def _tried(actuator: Actuator, cores: tuple[float, ...]) -> ActuatorCheck:
+    effects = [actuator.apply(count) for _ in range(TRIES) for count in cores]
+    problem = next((effect.problem for effect in effects if effect.problem), "")
+    if problem:
+        return ActuatorCheck(works=False, why=problem)
+    return ActuatorCheck(works=True, took_s=max(effect.took_s for effect in effects))
+
+
+def _counts() -> tuple[int, ...]:
+    there = len(os.sched_getaffinity(0))
+    return (1, there) if there > 1 else (1,)
+
+
+def _threads() -> ActuatorCheck:
+    if importlib.util.find_spec("torch") is None:
+        return ActuatorCheck(
+            works=False, why="PyTorch is not installed; sessions of ONNX Runtime are made once per core count"
+        )
+    set_threads = torch_threads()
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        return _tried(ThreadsActuator(set_threads), _counts())
+    finally:
+        set_threads(before)
+
+
+def _affinity() -> ActuatorCheck:
+    before = os.sched_getaffinity(0)
+    try:
+        return _tried(AffinityActuator(os.getpid(), sorted(before)), _counts())
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _cgroup() -> ActuatorCheck:
+    why = "this process is in no control group with processor time"
+    for parent in own_groups():
+        try:
+            with _group_in(parent) as group:
+                return _tried(CgroupActuator(group), (0.5, 1.0))
+        except (OSError, ValueError) as error:
+            why = f"no group can be made below {parent}: {error}"
+    return ActuatorCheck(works=False, why=why)
+
+
+@contextlib.contextmanager
+def _group_in(parent: Path) -> Iterator[Path]:
+    group = parent / f"gearshift-doctor-{os.getpid()}"
+    group.mkdir()
+    try:
+        yield group
+    finally:
+        group.rmdir()
+
+
+def _kubernetes(inside: Callable[[], bool] = in_a_pod) -> ActuatorCheck:
+    if not inside():
+        return ActuatorCheck(works=False, why=f"this process is in no pod with a service account ({ACCOUNT})")
+    return ActuatorCheck(works=True, why="in a pod; whether it may resize itself is seen at the first change")

@@ -1,0 +1,177 @@
+"""A container's cores through the API server of Kubernetes: the pod's `resize` subresource, general since 1.35."""
+
+import contextlib
+import http.client
+import json
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from gearshift.errors import InvalidInput, require
+from gearshift.runtime.actuators.base import Effect, Now
+from gearshift.runtime.actuators.cgroup import cgroup_version, cores_of_group
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+LONGEST_S = 5.0
+LOOK_EVERY_S = 0.01
+SHARE_FOR_WHY = 0.2
+"""Of the time, kept for asking why a change does not come."""
+MOST_BYTES = 4 << 20
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_PATCH = "application/strategic-merge-patch+json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """Which container of which pod, and where its API server is; raises `InvalidInput` for names that are none."""
+
+    server: str
+    namespace: str
+    pod: str
+    container: str
+    token_file: Path | None = ACCOUNT / "token"
+    ca_file: Path | None = ACCOUNT / "ca.crt"
+
+    def __post_init__(self) -> None:
+        for field in ("namespace", "pod", "container"):
+            name = getattr(self, field)
+            require(_NAME.fullmatch(name) is not None, f"{field} {name!r} is no name that Kubernetes allows")
+        address = urlsplit(self.server)
+        require(
+            address.scheme in ("http", "https") and bool(address.hostname),
+            f"the API server is {self.server!r}",
+            remedy="give it as https://HOST:PORT",
+        )
+
+
+class KubernetesActuator:
+    """Resizes a container in place, and waits until its own control group shows it, at most `longest_s` in all.
+
+    The pod's status is no acknowledgement: it was measured to follow the control group by more than a minute.  It is
+    asked only for why a change does not come: `Deferred` or `Infeasible`.
+    """
+
+    name = "kubernetes"
+
+    def __init__(
+        self,
+        container: Container,
+        group: Path,
+        *,
+        longest_s: float = LONGEST_S,
+        now: Now = time.monotonic_ns,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        require(0 < longest_s <= 300, f"longest_s is {longest_s}, needs 0 to 300")
+        self._container, self._group, self._longest_s = container, group, longest_s
+        self._now, self._sleep = now, sleep
+        self._version = cgroup_version(group)
+        self._known = cores_of_group(group, self._version)
+
+    def apply(self, cores: float) -> Effect:
+        """Ask the API server, then look at the control group until it has changed."""
+        asked_ns = self._now()
+        until_ns = asked_ns + round(self._longest_s * 1e9)
+        millicores = max(1, round(cores * 1000))
+        amount = {"cpu": f"{millicores}m"}
+        change = {"name": self._container.container, "resources": {"requests": amount, "limits": amount}}
+        problem = ""
+        try:
+            answer = self._ask("PATCH", "/resize", {"spec": {"containers": [change]}}, until_ns)
+            problem = refusal(answer)
+            while not problem and abs(self.in_force() - millicores / 1000) > 5e-3:
+                if self._now() >= until_ns - round(SHARE_FOR_WHY * self._longest_s * 1e9):
+                    status = refusal(self._ask("GET", "", None, until_ns))
+                    problem = status or f"{millicores}m of processor were accepted, but are not in force"
+                    break
+                self._sleep(LOOK_EVERY_S)
+        except (OSError, http.client.HTTPException, InvalidInput, ValueError) as error:
+            problem = f"the API server at {self._container.server} did not resize the pod ({_why(error)})"
+        return Effect(cores=self.in_force(), asked_ns=asked_ns, effective_ns=self._now(), problem=problem)
+
+    def in_force(self) -> float:
+        """By the quota, as it stands in the container's own group."""
+        with contextlib.suppress(OSError, ValueError):
+            self._known = cores_of_group(self._group, self._version)
+        return self._known
+
+    def _ask(self, method: str, what: str, body: object, until_ns: int) -> dict[str, Any]:
+        """The answer of the API server, whole before `until_ns`; raises `OSError` where it is not, or is no success."""
+        connection = self._connect(until_ns)
+        where = self._container
+        path = f"/api/v1/namespaces/{where.namespace}/pods/{where.pod}{what}"
+        headers = {"Content-Type": _PATCH, "Accept": "application/json"}
+        if where.token_file is not None:
+            headers["Authorization"] = f"Bearer {where.token_file.read_text().strip()}"
+        watch = threading.Timer(self._left_s(until_ns), _cut, (connection,))
+        watch.start()
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            text = response.read(MOST_BYTES + 1)
+        except (OSError, http.client.HTTPException):
+            self._left_s(until_ns)
+            raise
+        finally:
+            watch.cancel()
+            connection.close()
+        self._left_s(until_ns)
+        if len(text) > MOST_BYTES:
+            raise InvalidInput("the answer is too large")
+        answer = json.loads(text)
+        if not isinstance(answer, dict):
+            raise InvalidInput("the answer is no object")
+        if response.status >= 300:
+            raise InvalidInput(f"status {response.status}: {str(answer.get('message', ''))[:300]}")
+        return answer
+
+    def _connect(self, until_ns: int) -> http.client.HTTPConnection:
+        address, left_s = urlsplit(self._container.server), self._left_s(until_ns)
+        host = str(address.hostname)
+        if address.scheme == "http":
+            return http.client.HTTPConnection(host, address.port, timeout=left_s)
+        ca_file = self._container.ca_file
+        context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+        return http.client.HTTPSConnection(host, address.port, timeout=left_s, context=context)
+
+    def _left_s(self, until_ns: int) -> float:
+        left_s = (until_ns - self._now()) / 1e9
+        if left_s <= 0:
+            raise TimeoutError(f"no answer within {self._longest_s:g} s")
+        return left_s
+
+
+def refusal(pod: dict[str, Any]) -> str:
+    """Why the node does not resize the pod now, from its conditions; empty where it does."""
+    status = pod.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    for condition in conditions if isinstance(conditions, list) else ():
+        if not isinstance(condition, dict) or condition.get("type") != "PodResizePending":
+            continue
+        if condition.get("status") == "True":
+            reason, message = str(condition.get("reason", "Pending"))[:60], str(condition.get("message", ""))[:300]
+            return f"the node answers {reason}{f' ({message})' if message else ''}"
+    return ""
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    """End a connection that takes too long, however slowly it still moves."""
+    if connection.sock is not None:
+        with contextlib.suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _why(error: Exception) -> str:
+    return "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+
+
+def in_a_pod(account: Path = ACCOUNT) -> bool:
+    """Whether this process has a service account, as containers of a pod have."""
+    return (account / "token").is_file()

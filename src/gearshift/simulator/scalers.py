@@ -1,0 +1,154 @@
+"""Scalers for `simulate_vertical`: ours, Sponge's as printed, none, and two that are here only to be compared with."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S
+from gearshift.policies.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, cores_ahead
+from gearshift.policies.scaling import NO_CHOICE, printed_algorithm_1
+from gearshift.profiles.performance_model import planned_ns
+from gearshift.simulator.vertical import Seen, Setting
+
+COLD_START_S = 10.0
+VPA_TARGET = 0.7
+Table = NDArray[np.int64]
+"""Nanoseconds (cores + 1, sizes + 1) of a batch: `PerformanceModel.table_ns`."""
+
+
+class _Bounded:
+    """Within the cores and batch sizes of a table, with run times planned to be longer by a margin."""
+
+    start_up_ns = 0
+
+    def __init__(self, table_ns: Table, margin: float, period_s: float) -> None:
+        self._most, self._largest = (size - 1 for size in table_ns.shape)
+        self._run_ns = planned_ns(table_ns, margin)
+        self._period_ns = round(period_s * NS_PER_S)
+
+    @property
+    def most(self) -> Setting:
+        """All that there is."""
+        return Setting(self._most, self._largest)
+
+
+class StaticScaler:
+    """What there was at first, for ever."""
+
+    start_up_ns = 0
+
+    def setting(self, seen: Seen) -> Setting:
+        """The setting in force."""
+        return seen.setting
+
+
+class ExactScaler(_Bounded):
+    """Sponge Eq. 3, solved exactly for the queue and the period ahead (`policies.look_ahead`).
+
+    The batch size in force stays the largest: a batch takes who is there, and no more than its most urgent allows, so
+    that the solver's b only shows that its cores suffice.
+    """
+
+    def __init__(
+        self,
+        table_ns: Table,
+        *,
+        margin: float = DEFAULT_MARGIN,
+        period_s: float = 1.0,
+        effect_s: float = 0.0,
+        remembered_periods: int = REMEMBERED_PERIODS,
+    ) -> None:
+        super().__init__(table_ns, margin, period_s)
+        self._effect_ns, self._remembered_ns = round(effect_s * NS_PER_S), remembered_periods * self._period_ns
+
+    def setting(self, seen: Seen) -> Setting:
+        """The fewest cores that suffice; what there was, before anything has come."""
+        remembered_ns = min(self._remembered_ns, seen.now_ns)
+        arrivals_ns, deadlines_ns = seen.since(seen.now_ns - remembered_ns)
+        if len(arrivals_ns) == 0:
+            return seen.setting
+        cores = cores_ahead(
+            seen.now_ns,
+            max(seen.free_ns, seen.now_ns + self._effect_ns),
+            self._period_ns,
+            remembered_ns,
+            seen.waiting_ns,
+            arrivals_ns.tolist(),
+            deadlines_ns.tolist(),
+            self._run_ns,
+            self._most,
+            self._largest,
+        )
+        return Setting(cores, self._largest)
+
+
+class PaperScaler(_Bounded):
+    """Sponge's Algorithm 1 as printed; all that there is, where it returns nothing.
+
+    The paper leaves open what the set of requests is: those that wait (`of_period` false), as its section 3.1 says,
+    or, as its authors' code has it, those that came in the last period.
+    """
+
+    def __init__(
+        self, table_ns: Table, *, slo_s: float, of_period: bool = False, margin: float = 0.0, period_s: float = 1.0
+    ) -> None:
+        super().__init__(table_ns, margin, period_s)
+        self._slo_ns, self._of_period = round(slo_s * NS_PER_S), of_period
+
+    def setting(self, seen: Seen) -> Setting:
+        """The first choice that Algorithm 1 finds no objection to."""
+        arrivals_ns, deadlines_ns = seen.since(seen.now_ns - self._period_ns)
+        requests = len(arrivals_ns)
+        if not self._of_period:
+            requests = len(seen.waiting_ns)
+            waits = np.isin(seen.deadlines_ns, np.array(seen.waiting_ns, dtype=np.int64))
+            arrivals_ns, deadlines_ns = seen.arrivals_ns[waits], seen.deadlines_ns[waits]
+        communication_ns = self._slo_ns - int((deadlines_ns - arrivals_ns).min(initial=self._slo_ns))
+        cores, batch = printed_algorithm_1(
+            requests, self._slo_ns, communication_ns, self._run_ns, self._most, self._largest
+        )
+        return self.most if cores == NO_CHOICE else Setting(cores, batch)
+
+
+class Fa2Scaler(_Bounded):
+    """Horizontal scaling as Sponge section 2.1 describes FA2: as many workers of one core as the rate needs.
+
+    Their batch size is the one with the highest throughput whose wait and run fit into what the slowest request of
+    the last period has left; 1 where none does.  A worker that is added takes `cold_start_s` before it serves.
+    """
+
+    def __init__(self, table_ns: Table, *, cold_start_s: float = COLD_START_S, period_s: float = 1.0) -> None:
+        super().__init__(table_ns, 0.0, period_s)
+        self.start_up_ns = round(cold_start_s * NS_PER_S)
+        self._one_core_ns: list[int] = table_ns[1].tolist()
+
+    @property
+    def most(self) -> Setting:
+        """One worker for every core."""
+        return Setting(1, self._largest, self._most)
+
+    def setting(self, seen: Seen) -> Setting:
+        """Batch size and number of workers of one core each."""
+        arrivals_ns, deadlines_ns = seen.since(seen.now_ns - self._period_ns)
+        if len(arrivals_ns) == 0:
+            return seen.setting
+        left_ns = int((deadlines_ns - arrivals_ns).min())
+        fitting = [b for b in range(1, self._largest + 1) if 2 * self._one_core_ns[b] <= left_ns]
+        batch = max(fitting, key=lambda b: b / self._one_core_ns[b], default=1)
+        busy = len(arrivals_ns) * self._one_core_ns[batch] / (self._period_ns * batch)
+        return Setting(1, batch, min(self._most, max(1, math.ceil(busy))))
+
+
+class VpaScaler(_Bounded):
+    """A threshold on utilisation, as Kubernetes' vertical autoscaler: cores so that `VPA_TARGET` of them are busy."""
+
+    def __init__(self, table_ns: Table) -> None:
+        super().__init__(table_ns, 0.0, 1.0)
+
+    def setting(self, seen: Seen) -> Setting:
+        """What was busy in the last period over the target."""
+        if len(seen.arrivals_ns) == 0:
+            return seen.setting
+        wanted = math.ceil(seen.busy_share * seen.setting.cores / VPA_TARGET)
+        return Setting(min(self._most, max(1, wanted)), self._largest)

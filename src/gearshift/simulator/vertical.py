@@ -1,0 +1,247 @@
+"""One model whose cores change while it serves: workers, a queue by deadline, and a scaler that is asked every period.
+
+Simulated in Python and by itself: here cores come and go, which the kernel's plans do not know.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S
+from gearshift.policies.order import Urgency, queue_key
+from gearshift.policies.sacrifice import sacrificed
+from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS
+from gearshift.workload import Workload
+
+NEVER_NS = 1 << 62
+REFUSED = -1
+
+RunTimes = Sequence[Sequence[int]]
+"""Nanoseconds of a batch by cores and by size: `PerformanceModel.table_ns`."""
+
+
+def can_finish(now_ns: int, run_ns: int, deadline_ns: int) -> bool:
+    """Whether a run that begins now is done by the deadline."""
+    return now_ns + run_ns <= deadline_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a scaler asks for: how many workers, the cores of each, and their largest batch."""
+
+    cores: int
+    largest_batch: int
+    workers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a scaler knows at `now_ns`: the deadlines that wait, earliest first, and when the first worker is free.
+
+    `arrivals_ns` and `deadlines_ns` (m,) are of all requests so far; `busy_share` is of the cores in the last period.
+    """
+
+    now_ns: int
+    waiting_ns: Sequence[int]
+    free_ns: int
+    arrivals_ns: NDArray[np.int64]
+    deadlines_ns: NDArray[np.int64]
+    busy_share: float
+    setting: Setting
+
+    def since(self, from_ns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Arrivals and deadlines of the requests that came at `from_ns` or later."""
+        first = int(np.searchsorted(self.arrivals_ns, from_ns))
+        return self.arrivals_ns[first:], self.deadlines_ns[first:]
+
+
+class Scaler(Protocol):
+    """Says at each adaptation what the model should have from then on."""
+
+    start_up_ns: int
+    """How long a worker that is added takes before it serves; its cores are held meanwhile."""
+
+    def setting(self, seen: Seen) -> Setting:
+        """The setting from now on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class VerticalRun:
+    """What became of each request (n,): `finished_ns`, `REFUSED` where it could no longer make it.
+
+    `cores` (k, 2) are nanoseconds and the cores held from then on; `batches` (sizes,) how often each ran.
+    """
+
+    workload: Workload
+    finished_ns: NDArray[np.int64]
+    cores: NDArray[np.int64]
+    batches: NDArray[np.int64]
+    duration_s: float
+
+    @property
+    def violations(self) -> NDArray[np.bool_]:
+        """Whether each request was refused, or done after its deadline."""
+        late = self.finished_ns > _deadlines(self.workload)
+        return np.asarray(late | (self.finished_ns == REFUSED))
+
+    @property
+    def core_seconds(self) -> float:
+        """Cores held, over time."""
+        times = np.append(self.cores[:, 0], round(self.duration_s * NS_PER_S))
+        return float((np.diff(times) * self.cores[:, 1]).sum() / NS_PER_S)
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    cores: int
+    ready_ns: int = 0
+    done_ns: int = NEVER_NS
+    batch: list[int] = field(default_factory=list)
+
+
+def simulate_vertical(
+    workload: Workload,
+    run_ns: RunTimes,
+    scaler: Scaler,
+    *,
+    first: Setting,
+    period_s: float = 1.0,
+    effect_s: float = 0.0,
+    sacrifices: bool = False,
+) -> VerticalRun:
+    """Serve `workload` (requests of one row) in virtual time by earliest deadline first; nothing is drawn.
+
+    `run_ns` is the true time of a batch, by cores and by size.  Every `period_s` the scaler is asked; its setting
+    holds `effect_s` later, for batches that start from then on.
+    A request that cannot be done in time alone is refused when it would run, and a batch is never larger than its most
+    urgent request allows; with `sacrifices` those are refused too whom `policies.sacrifice` gives up.  At one instant:
+    batches done, then the scaler, then arrivals, as everywhere.
+    """
+    run = _Run(workload, run_ns, scaler, first, round(period_s * NS_PER_S), round(effect_s * NS_PER_S), sacrifices)
+    return run.serve()
+
+
+def _deadlines(workload: Workload) -> NDArray[np.int64]:
+    n = len(workload)
+    return np.full(n, NO_DEADLINE_NS) if workload.deadline_ns is None else workload.deadline_ns
+
+
+class _Run:
+    """The state of one simulation."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        run_ns: RunTimes,
+        scaler: Scaler,
+        first: Setting,
+        period_ns: int,
+        effect_ns: int,
+        sacrifices: bool,
+    ) -> None:
+        self._workload, self._run_ns, self._scaler = workload, run_ns, scaler
+        self._period_ns, self._effect_ns, self._sacrifices = period_ns, effect_ns, sacrifices
+        self._deadlines = _deadlines(workload)
+        self._deadline_list: list[int] = self._deadlines.tolist()
+        self._setting = first
+        self._asked: list[tuple[int, Setting]] = []
+        self._workers = [_Worker(first.cores) for _ in range(first.workers)]
+        self._queue: list[tuple[Urgency, int]] = []
+        self._held: list[tuple[int, int]] = [(0, first.cores * first.workers)]
+        self._finished = np.full(len(workload), REFUSED, dtype=np.int64)
+        self._batches = np.zeros(len(run_ns[0]), dtype=np.int64)
+        self._arrived = 0
+        self._busy_core_ns = 0
+
+    def serve(self) -> VerticalRun:
+        arrivals: list[int] = self._workload.arrivals_ns.tolist()
+        tick_ns, n = 0, len(arrivals)
+        now_ns = 0
+        while self._arrived < n or self._queue or any(worker.batch for worker in self._workers):
+            arrival_ns = arrivals[self._arrived] if self._arrived < n else NEVER_NS
+            effect_ns = self._asked[0][0] if self._asked else NEVER_NS
+            now_ns = min(tick_ns, arrival_ns, effect_ns, *(self._next_ns(w, now_ns) for w in self._workers))
+            for worker in self._workers:
+                if worker.done_ns <= now_ns:
+                    self._finish(worker)
+            if now_ns == tick_ns:
+                self._ask(now_ns)
+                tick_ns += self._period_ns
+            while self._asked and self._asked[0][0] <= now_ns:
+                self._take_effect(now_ns, self._asked.pop(0)[1])
+            while self._arrived < n and arrivals[self._arrived] <= now_ns:
+                self._enter(self._arrived, now_ns)
+                self._arrived += 1
+            for worker in self._workers:
+                if not worker.batch and worker.ready_ns <= now_ns and self._queue:
+                    self._start(worker, now_ns)
+        end_ns = max(now_ns, round(self._workload.duration_s * NS_PER_S))
+        return VerticalRun(
+            self._workload, self._finished, np.array(self._held, dtype=np.int64), self._batches, end_ns / NS_PER_S
+        )
+
+    def _next_ns(self, worker: _Worker, now_ns: int) -> int:
+        return worker.ready_ns if worker.ready_ns > now_ns else worker.done_ns
+
+    def _enter(self, request: int, now_ns: int) -> None:
+        heapq.heappush(self._queue, (queue_key(LEAST_URGENT, self._deadline_list[request], now_ns, request), request))
+
+    def _start(self, worker: _Worker, now_ns: int) -> None:
+        run_ns, largest = self._run_ns[worker.cores], self._setting.largest_batch
+        while self._queue and not can_finish(now_ns, run_ns[1], self._queue[0][0][1]):
+            heapq.heappop(self._queue)
+        if self._sacrifices and self._under_pressure(now_ns, run_ns, largest):
+            waiting_ns = [key[1] for key, _ in sorted(self._queue)]
+            for _ in range(sacrificed(waiting_ns, len(waiting_ns), now_ns, run_ns, largest)):
+                heapq.heappop(self._queue)
+        if not self._queue:
+            return
+        size = min(len(self._queue), largest)
+        while not can_finish(now_ns, run_ns[size], self._queue[0][0][1]):
+            size -= 1
+        worker.batch = [heapq.heappop(self._queue)[1] for _ in range(size)]
+        worker.done_ns = now_ns + run_ns[size]
+        self._busy_core_ns += worker.cores * run_ns[size]
+        self._batches[size] += 1
+
+    def _under_pressure(self, now_ns: int, run_ns: Sequence[int], largest: int) -> bool:
+        if not self._queue:
+            return False
+        return not can_finish(now_ns, run_ns[min(len(self._queue), largest)], self._queue[0][0][1])
+
+    def _finish(self, worker: _Worker) -> None:
+        self._finished[worker.batch] = worker.done_ns
+        worker.batch, worker.done_ns = [], NEVER_NS
+
+    def _ask(self, now_ns: int) -> None:
+        held_core_ns = self._held[-1][1] * self._period_ns
+        setting = self._scaler.setting(
+            Seen(
+                now_ns,
+                [key[1] for key, _ in sorted(self._queue)],
+                min(w.ready_ns if not w.batch else w.done_ns for w in self._workers),
+                self._workload.arrivals_ns[: self._arrived],
+                self._deadlines[: self._arrived],
+                min(1.0, self._busy_core_ns / held_core_ns),
+                self._setting,
+            )
+        )
+        self._busy_core_ns = 0
+        if setting != self._setting:
+            self._asked.append((now_ns + self._effect_ns, setting))
+
+    def _take_effect(self, now_ns: int, setting: Setting) -> None:
+        """Workers that stay change their cores from their next batch on; those that go still finish their own."""
+        while len(self._workers) > setting.workers:
+            self._finish(self._workers.pop())
+        while len(self._workers) < setting.workers:
+            self._workers.append(_Worker(setting.cores, ready_ns=now_ns + self._scaler.start_up_ns))
+        for worker in self._workers:
+            worker.cores = setting.cores
+        self._setting = setting
+        self._held.append((now_ns, setting.cores * setting.workers))

@@ -1,0 +1,97 @@
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gearshift.policies.scaling import NO_CHOICE, fewest_cores, fewest_misses, printed_algorithm_1, share_cores
+
+MOST, LARGEST = 4, 5
+FAR = 1 << 60
+
+tables = st.lists(st.integers(1, 60), min_size=(MOST + 1) * (LARGEST + 1), max_size=(MOST + 1) * (LARGEST + 1))
+queues = st.lists(st.integers(0, 300), max_size=14).map(sorted)
+
+
+def by_hand(deadlines: list[int], ready: int, rate: float, longest: int, run: list[int]) -> tuple[int, int]:
+    """Every choice tried, cheapest first, its batches run one after the other."""
+    for cores in range(1, MOST + 1):
+        for batch in range(1, LARGEST + 1):
+            full = run[cores * (LARGEST + 1) + batch]
+            now, in_time = ready, True
+            for i in range(0, len(deadlines), batch):
+                together = deadlines[i : i + batch]
+                now += run[cores * (LARGEST + 1) + len(together)]
+                in_time = in_time and now <= min(together)
+            if in_time and full <= longest and batch / full >= rate / 1e9:
+                return cores, batch
+    return NO_CHOICE, NO_CHOICE
+
+
+@settings(derandomize=True, max_examples=400)
+@given(queues, st.integers(0, 50), st.floats(0, 2e8), st.integers(1, 80), tables)
+def test_the_choice_is_that_of_trying_all_and_running_their_batches_one_by_one(
+    deadlines: list[int], ready: int, rate: float, longest: int, run: list[int]
+) -> None:
+    found = fewest_cores(deadlines, len(deadlines), ready, rate, longest, run, MOST, LARGEST)
+    assert found == by_hand(deadlines, ready, rate, longest, run)
+
+
+def linear(per_sample: int, per_batch: int) -> list[int]:
+    return [(per_sample * b + per_batch) // max(c, 1) for c in range(MOST + 1) for b in range(LARGEST + 1)]
+
+
+def test_fewer_cores_go_before_smaller_batches() -> None:
+    run = linear(0, 12)
+    assert fewest_cores([12, 12, 12], 3, 0, 0.0, FAR, run, MOST, LARGEST) == (1, 3)
+    assert fewest_cores([12, 24, 36], 3, 0, 0.0, FAR, run, MOST, LARGEST) == (1, 1)
+
+
+def test_a_request_done_at_its_deadline_is_in_time_but_not_in_the_printed_algorithm() -> None:
+    run = linear(0, 12)
+    assert fewest_cores([12], 1, 0, 0.0, FAR, run, MOST, LARGEST) == (1, 1)
+    assert printed_algorithm_1(1, 12, 0, run, MOST, LARGEST) == (2, 1)
+
+
+def test_the_rate_needs_cores_though_nobody_waits() -> None:
+    run = linear(0, 12_000_000)
+    assert fewest_cores([], 0, 0, 400.0, FAR, run, MOST, LARGEST) == (1, 5)
+    assert fewest_cores([], 0, 0, 500.0, FAR, run, MOST, LARGEST) == (2, 3)
+    assert printed_algorithm_1(0, 10**9, 0, run, MOST, LARGEST) == (1, 1)
+
+
+def test_the_printed_algorithm_charges_everyone_the_slowest_communication() -> None:
+    run = linear(0, 12)
+    assert fewest_cores([100, 100], 2, 0, 0.0, FAR, run, MOST, LARGEST) == (1, 1)
+    assert printed_algorithm_1(2, 100, 50, run, MOST, LARGEST) == (1, 1)
+    assert printed_algorithm_1(2, 100, 90, run, MOST, LARGEST) == (2, 2)
+    assert printed_algorithm_1(2, 100, 99, run, MOST, LARGEST) == (NO_CHOICE, NO_CHOICE)
+
+
+def test_misses_are_those_of_the_best_batch_size_once_the_hopeless_are_refused() -> None:
+    run = linear(0, 12)
+    assert fewest_misses([5, 12, 12, 24], 4, 0, run, 1, LARGEST) == 1
+    assert fewest_misses([12] * 6, 6, 0, run, 1, LARGEST) == 1
+    assert fewest_misses([12] * 6, 6, 0, run, 2, LARGEST) == 0
+    assert fewest_misses([5] * 3, 3, 10, run, 4, LARGEST) == 3
+
+
+def everyones_shares(misses: list[list[int]], cores: int) -> list[tuple[int, ...]]:
+    if not misses:
+        return [()]
+    return [
+        (c, *others)
+        for c in range(1, len(misses[0]))
+        if c <= cores
+        for others in everyones_shares(misses[1:], cores - c)
+    ]
+
+
+@settings(derandomize=True, max_examples=200)
+@given(st.lists(st.lists(st.integers(0, 9), min_size=2, max_size=6), min_size=1, max_size=4), st.integers(4, 9))
+def test_shared_cores_miss_the_fewest_and_are_the_fewest_of_all_ways_to_share(
+    misses: list[list[int]], cores: int
+) -> None:
+    def cost(shares: tuple[int, ...]) -> tuple[int, int]:
+        return sum(row[c] for row, c in zip(misses, shares, strict=True)), sum(shares)
+
+    found = tuple(share_cores(misses, cores))
+    assert found in everyones_shares(misses, cores)
+    assert cost(found) == min(map(cost, everyones_shares(misses, cores)))
