@@ -11,7 +11,7 @@ demo: .venv/installed-demo
 test: .venv/installed-test lint
 	"$(BIN)/python" -m pytest -n 3 -m "not long"
 
-test-long: .venv/installed-test lint
+test-long: .venv/installed-test-long lint
 	"$(BIN)/python" -m pytest -n 3
 
 lint: .venv/installed-test
@@ -37,6 +37,10 @@ messages: .venv/installed-test
 .venv/installed-test: .venv/bin/python pyproject.toml constraints.txt
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@ .venv/installed-demo
+
+.venv/installed-test-long: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[test-long]'
+	touch $@ .venv/installed-test .venv/installed-demo
 
 clean:
 	rm -rf .venv build dist gearshift-demo

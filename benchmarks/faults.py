@@ -30,7 +30,7 @@ from machine import describe
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
-from gearshift.hardware import identical_devices
+from gearshift.hardware import Device, Hardware
 from gearshift.model import TensorSpec
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
@@ -88,7 +88,10 @@ def large():
 
 
 def write_world(folder: Path) -> Path:
-    """Project, profile and plan; `small` is on both devices, `large` on the second.  The path of the plan."""
+    """Project, profile and plan; `small` is on both devices, `large` on the second.  The path of the plan.
+
+    To Ray the devices are on two nodes; to worker processes of one machine that is all the same.
+    """
     (folder / "gearshift.toml").write_text(PROJECT)
     (folder / "task.py").write_text(TASK)
     models = ("small", "large")
@@ -120,7 +123,7 @@ def write_world(folder: Path) -> Path:
     )
     plan = GearPlan(
         planner="by hand",
-        hardware=identical_devices(2),
+        hardware=Hardware(devices=(Device(id="cpu-0", node="first"), Device(id="cpu-1", node="second"))),
         placement=Placement(
             replicas=tuple(Replica(id=replica, model=model, device_ids=(device,)) for replica, model, device in placed)
         ),
@@ -619,10 +622,10 @@ KINDS: dict[str, Round] = {
 }
 
 
-async def run_round(kind: str, seed: int) -> Tally:
+async def run_round(kind: str, seed: int, rounds: dict[str, Round] = KINDS) -> Tally:
     """One round in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        tally = await KINDS[kind](Path(folder), random.Random(f"{kind} {seed}"))
+        tally = await rounds[kind](Path(folder), random.Random(f"{kind} {seed}"))
     tally.rounds = 1
     return tally
 
@@ -639,14 +642,14 @@ def table(tallies: dict[str, Tally]) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def main(rounds: dict[str, Round] = KINDS) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=200, help="in all, dealt out over the kinds")
     parser.add_argument("--longest-s", type=float, default=float("inf"), help="begin no round after so many seconds")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", action="append", choices=sorted(KINDS), help="this kind alone; may be repeated")
+    parser.add_argument("--kind", action="append", choices=sorted(rounds), help="this kind alone; may be repeated")
     arguments = parser.parse_args()
-    kinds = arguments.kind or list(KINDS)
+    kinds = arguments.kind or list(rounds)
     tallies = {kind: Tally() for kind in kinds}
     begun, sound = time.monotonic(), True
     for number in range(arguments.rounds):
@@ -655,7 +658,7 @@ def main() -> int:
         kind = kinds[number % len(kinds)]
         seed = arguments.seed + number // len(kinds)
         try:
-            tally = asyncio.run(run_round(kind, seed))
+            tally = asyncio.run(run_round(kind, seed, rounds))
             tallies[kind].add(tally)
             wrong = "" if tally.sound else str(tally)
         except (AssertionError, TimeoutError, OSError, RuntimeError) as error:

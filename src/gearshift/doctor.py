@@ -17,6 +17,7 @@ WORTH_HAVING = {
     "parquet": "records in Parquet",
     "grpc": "`gearshift serve --grpc-port`",
     "otel": "`gearshift serve --otel`",
+    "ray": "`gearshift serve --backend ray`, on more than one machine",
 }
 
 

@@ -186,7 +186,7 @@ def validate(
     plan: PathLike,
     trace: Trace | PathLike,
     *,
-    backend: Literal["local", "emulated"] = "local",
+    backend: Literal["local", "emulated", "ray"] = "local",
     profile: PathLike | None = None,
     project: PathLike | None = None,
     seed: int = 0,

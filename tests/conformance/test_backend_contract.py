@@ -3,20 +3,24 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pytest
+from ray_nodes import ON_LOOPBACK, RayNodes
 
 from gearshift.plan_tables import PlanTables, plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.backends.local import LocalBackend
+from gearshift.runtime.backends.ray import RayBackend
+from gearshift.runtime.ray_cluster import Cluster, RayCluster
 from tests.little_task import INPUTS, little_plan, little_profile, write_little_task
+from tests.stand_in_cluster import StandInCluster
 
 LONGEST_S = 30.0
 
@@ -35,10 +39,13 @@ class World(Protocol):
 
 class Local:
     def __init__(self, folder: Path) -> None:
+        self._write(folder)
+        self.backend = LocalBackend(self.tables, self.plan, project=self.project, inputs=INPUTS)
+
+    def _write(self, folder: Path) -> None:
         write_little_task(folder)
-        plan = little_plan("")
-        self.tables = plan_tables(plan, "sums")
-        self.backend = LocalBackend(self.tables, plan, project=folder / "gearshift.toml", inputs=INPUTS)
+        self.plan, self.project = little_plan(""), folder / "gearshift.toml"
+        self.tables = plan_tables(self.plan, "sums")
 
     def good(self):
         return {"x": np.array([[1.0, 2.0]])}
@@ -51,6 +58,25 @@ class Local:
 
     def break_replica(self, replica: int) -> None:
         os.kill(self.backend.worker_pids()[replica], signal.SIGKILL)
+
+
+class OnStandIn(Local):
+    """The Ray backend on a stand-in for Ray, which starts within a second."""
+
+    def __init__(self, folder: Path) -> None:
+        self._write(folder)
+        self.backend = self.on(StandInCluster())
+
+    def on(self, cluster: Cluster) -> RayBackend:
+        return RayBackend(self.tables, self.plan, project=self.project, inputs=INPUTS, cluster=cluster)
+
+
+class OnRay(OnStandIn):
+    """The Ray backend on a real cluster."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self._write(folder)
+        self.backend = self.on(RayCluster(address))
 
 
 class Emulated:
@@ -104,9 +130,22 @@ class Events:
                 await self.news.wait()
 
 
-@pytest.fixture(params=[Local, Emulated])
+@pytest.fixture(params=[Local, Emulated, OnStandIn, pytest.param(OnRay, marks=pytest.mark.long)])
 def make_world(request, tmp_path) -> Callable[[], World]:
+    if request.param is OnRay:
+        address = request.getfixturevalue("ray_address")
+        return lambda: OnRay(tmp_path, address)
     return lambda: request.param(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def ray_address() -> Iterator[str]:
+    os.environ.update(ON_LOOPBACK)
+    ray = pytest.importorskip("ray", reason="ray is not installed; `make test-long` does that")
+    with RayNodes(1) as nodes:
+        yield nodes.address
+        assert nodes.actors() == {"actors": 0, "groups": 0}
+        ray.shutdown()
 
 
 def batch_of(number: int, replica: int, payloads: Sequence[dict[str, np.ndarray]]) -> Batch:

@@ -8,7 +8,7 @@ from gearshift.errors import InvalidInput
 from gearshift.extras import EXTRAS, load_extra
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-NOT_FOR_USERS = {"demo", "test"}
+NOT_FOR_USERS = {"demo", "test", "test-long"}
 
 
 def test_the_doctor_knows_every_extra_that_can_be_installed() -> None:

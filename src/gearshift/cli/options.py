@@ -63,10 +63,10 @@ def served_options(function: Command) -> Command:
     options = (
         click.option(
             "--backend",
-            type=click.Choice(["local", "emulated"]),
+            type=click.Choice(["local", "emulated", "ray"]),
             default="local",
             show_default=True,
-            help="Real models in worker processes, or devices that sleep for the profiled time.",
+            help="Models in processes here, devices that sleep for the profiled time, or models on a Ray cluster.",
         ),
         click.option("--profile", type=PATH, help="The plan's profile, where it has moved."),
         click.option("--project", type=PATH, help="The gearshift.toml with the models, where it has moved."),

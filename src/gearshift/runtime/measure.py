@@ -29,7 +29,8 @@ from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.request import Request, Sample
 from gearshift.runtime.answers import rows_of, stack_results
-from gearshift.runtime.backends.local import assemble, assign_cores, router_cores, settle
+from gearshift.runtime.backends.local import assign_cores, router_cores
+from gearshift.runtime.backends.workers import assemble, settle
 from gearshift.runtime.messages import Done, Load, ReplicaToLoad, Run
 from gearshift.runtime.remote.models import is_remote_model
 from gearshift.runtime.worker_process import WorkerProcess

@@ -66,6 +66,12 @@ class Ping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Answer with `Pong`."""
 
 
+class Challenge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """The first frame over TCP: prove with `nonce` that you know the run's secret; answered by `Hello`."""
+
+    nonce: bytes
+
+
 class Stop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
     """End."""
 
@@ -123,6 +129,19 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The worker lives, and has done all that it was told before."""
 
 
-ToWorker = Load | Run | Ping | Stop
-ToRouter = Loaded | LoadFailed | Done | Pong
-Message = Load | Run | Ping | Stop | Loaded | LoadFailed | Done | Pong
+class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """The first frame of a worker over TCP: which of the run's workers it is, and `proof` that it may say so.
+
+    `host` and `pid` are where it runs, `version` is its Gearshift's.
+    """
+
+    worker: int
+    proof: bytes
+    host: str
+    pid: int
+    version: str
+
+
+ToWorker = Load | Run | Ping | Challenge | Stop
+ToRouter = Loaded | LoadFailed | Done | Pong | Hello
+Message = Load | Run | Ping | Challenge | Stop | Loaded | LoadFailed | Done | Pong | Hello

@@ -1,4 +1,4 @@
-"""Frames over a Unix socket: a small header that says what the raw bytes of tensors after it are.
+"""Frames over a stream socket, Unix or TCP: a small header that says what the raw bytes of tensors after it are.
 
     | header length, 4 bytes | body length, 8 bytes | header: msgpack | body: tensors, one after another |
 
@@ -12,7 +12,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ from gearshift.runtime.messages import Message, TensorHeader
 LARGEST_HEADER_BYTES = 16 << 20
 LARGEST_BODY_BYTES = 4 << 30
 SCRATCH_BYTES = 64 << 10
+SOCKET_BUFFER_BYTES = 4 << 20
 MOST_BUFFERS_PER_CALL = 512
 
 _PREFIX = struct.Struct("<IQ")
@@ -33,6 +34,7 @@ _DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 Buffer = bytes | memoryview
 Frame = tuple[Message, memoryview]
+OnFrame = Callable[[Message, memoryview], None]
 
 
 class FrameError(ValueError):
@@ -134,15 +136,24 @@ def encode_frame(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffe
     """The frame as buffers to write one after another; raises `FrameError` when it is over a bound."""
     header = _ENCODER.encode(message)
     body_bytes = sum(len(buffer) for buffer in buffers)
-    _check_bounds(len(header), body_bytes)
+    _check_bounds(len(header), body_bytes, WIDE)
     return [_PREFIX.pack(len(header), body_bytes) + header, *buffers]
 
 
-def _check_bounds(header_bytes: int, body_bytes: int) -> None:
-    if header_bytes > LARGEST_HEADER_BYTES or body_bytes > LARGEST_BODY_BYTES:
+class Bounds(NamedTuple):
+    """The largest header and the largest body of a frame, in bytes."""
+
+    header: int = LARGEST_HEADER_BYTES
+    body: int = LARGEST_BODY_BYTES
+
+
+WIDE = Bounds()
+
+
+def _check_bounds(header_bytes: int, body_bytes: int, bounds: Bounds) -> None:
+    if header_bytes > bounds.header or body_bytes > bounds.body:
         raise FrameError(
-            f"a frame of {header_bytes} + {body_bytes} bytes is over the bound of "
-            f"{LARGEST_HEADER_BYTES} + {LARGEST_BODY_BYTES}"
+            f"a frame of {header_bytes} + {body_bytes} bytes is over the bound of {bounds.header} + {bounds.body}"
         )
 
 
@@ -150,10 +161,12 @@ class FrameReader:
     """Cuts a stream into frames without a copy of large ones.
 
     Bytes are read into `buffer()`, then `received` is told how many.  Small frames arrive several at a time in one
-    scratch buffer; one that does not fit there gets a buffer of its own, which its tensors keep.
+    scratch buffer; one that does not fit there gets a buffer of its own, which its tensors keep.  `bounds` may be
+    changed between frames.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: Bounds = WIDE) -> None:
+        self.bounds = bounds
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._filled = 0
         self._large: memoryview | None = None
@@ -181,7 +194,7 @@ class FrameReader:
         begin = 0
         while self._filled - begin >= _PREFIX.size:
             header_bytes, body_bytes = _PREFIX.unpack_from(self._scratch, begin)
-            _check_bounds(header_bytes, body_bytes)
+            _check_bounds(header_bytes, body_bytes, self.bounds)
             content = begin + _PREFIX.size
             end = content + header_bytes + body_bytes
             if end > self._filled:
@@ -210,16 +223,29 @@ def _decode(content: memoryview, header_bytes: int) -> Frame:
         raise FrameError(f"a frame's header cannot be read: {error}") from error
 
 
+# Sockets -------------------------------------------------------------------------------------------------------------
+
+
+def widen(sock: socket.socket) -> None:
+    """Larger buffers, as far as the system allows, so that a batch leaves in few writes."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
+
+
 # The worker's side: blocking -----------------------------------------------------------------------------------------
 
 
 class BlockingConnection:
     """A socket on which frames are sent and received one after another."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, bounds: Bounds = WIDE) -> None:
         self._socket = sock
-        self._reader = FrameReader()
+        self._reader = FrameReader(bounds)
         self._frames: list[Frame] = []
+
+    def widen_bounds(self) -> None:
+        """Take frames of any size that there is from now on."""
+        self._reader.bounds = WIDE
 
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send a whole frame."""
@@ -247,11 +273,15 @@ class BlockingConnection:
 class FrameProtocol(asyncio.BufferedProtocol):
     """Hands each frame to `on_frame` as it completes, and says once through `on_end` that the other side is gone."""
 
-    def __init__(self, on_frame: Callable[[Message, memoryview], None], on_end: Callable[[], None]) -> None:
+    def __init__(self, on_frame: OnFrame, on_end: Callable[[], None], bounds: Bounds = WIDE) -> None:
         self._on_frame = on_frame
         self._on_end = on_end
-        self._reader = FrameReader()
+        self._reader = FrameReader(bounds)
         self._transport: asyncio.Transport | None = None
+
+    def hand_over(self, on_frame: OnFrame, on_end: Callable[[], None]) -> None:
+        """Let another receiver have what comes from now on, of any size that there is."""
+        self._on_frame, self._on_end, self._reader.bounds = on_frame, on_end, WIDE
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport, to write to."""
@@ -285,3 +315,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         """Close the socket."""
         if self._transport is not None:
             self._transport.close()
+
+    def abort(self) -> None:
+        """Close the socket without sending what is not sent yet."""
+        if self._transport is not None:
+            self._transport.abort()

@@ -69,7 +69,10 @@ def main() -> int:
         os.sched_setaffinity(0, {int(core) for core in arguments.cores.split(",")})
     logs = LogSettings(arguments.log_level, arguments.log_format)
     with socket.socket(fileno=arguments.fd) as sock, logging_to_stderr(logs, worker=True):
-        return main_loop(BlockingConnection(sock))
+        try:
+            return main_loop(BlockingConnection(sock))
+        except (EndOfStream, OSError):
+            return 0
 
 
 def die_with_parent(parent: int) -> bool:
@@ -80,25 +83,26 @@ def die_with_parent(parent: int) -> bool:
 
 
 def main_loop(connection: BlockingConnection) -> int:
-    """Do what the messages say until `Stop` or the end of the stream."""
+    """Do what the messages say until `Stop`; the status, 1 where a model cannot be loaded.
+
+    Raises `EndOfStream` or `OSError` when the other side is gone.
+    """
     models: dict[int, tuple[str, RunnableModel]] = {}
     while True:
-        try:
-            message, body = connection.receive()
-            match message:
-                case Load():
+        message, body = connection.receive()
+        match message:
+            case Load():
+                try:
                     load_all(message, models, connection)
-                case Run():
-                    name, model = models[message.replica]
-                    connection.send(*run_batch(name, model, message, body))
-                case Ping():
-                    connection.send(Pong())
-                case Stop():
-                    return 0
-        except (EndOfStream, BrokenPipeError, ConnectionResetError):
-            return 0
-        except ModelFailed:
-            return 1
+                except ModelFailed:
+                    return 1
+            case Run():
+                name, model = models[message.replica]
+                connection.send(*run_batch(name, model, message, body))
+            case Ping():
+                connection.send(Pong())
+            case Stop():
+                return 0
 
 
 # Loading -------------------------------------------------------------------------------------------------------------

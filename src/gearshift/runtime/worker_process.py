@@ -6,13 +6,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from gearshift.errors import ModelFailed, WorkerDied, require
+from gearshift.errors import WorkerDied, require
 from gearshift.observability.logs import settings_in_force
-from gearshift.runtime.health import Health
-from gearshift.runtime.messages import Done, Load, Loaded, LoadFailed, Message, Ping, Pong, Run, Stop
-from gearshift.runtime.transport import Buffer, FrameProtocol
+from gearshift.runtime.messages import Load, Loaded, LoadFailed, Run
+from gearshift.runtime.transport import Buffer, FrameProtocol, widen
+from gearshift.runtime.worker_link import OnDone, OnEnd, WorkerLink
 
 THREAD_SETTINGS = (
     "OMP_NUM_THREADS",
@@ -23,12 +23,8 @@ THREAD_SETTINGS = (
     "NUMBA_NUM_THREADS",
 )
 CUDA_SETTING = "CUDA_VISIBLE_DEVICES"
-SOCKET_BUFFER_BYTES = 4 << 20
 TERMINATE_WAIT_S = 0.5
 KILL_WAIT_S = 5.0
-
-OnDone = Callable[[Done, memoryview], None]
-OnEnd = Callable[[str], None]
 
 
 class WorkerProcess:
@@ -49,26 +45,24 @@ class WorkerProcess:
         cuda: Sequence[int] = (),
         probe_s: float | None = None,
     ) -> None:
-        self._cores, self._cuda, self._on_done, self._on_end = cores, cuda, on_done, on_end
-        self._probe_s = probe_s
-        self._health: Health | None = None
+        self._cores, self._cuda, self._on_end = cores, cuda, on_end
+        self._link = WorkerLink(on_done=on_done, stuck=self.terminate, probe_s=probe_s)
         self._killed_for = ""
         self._process: subprocess.Popen[bytes] | None = None
-        self._protocol: FrameProtocol | None = None
         self._pidfd = -1
         self._serving = False
         self._stopping = False
         self._gone = asyncio.Event()
-        self.not_loaded: list[LoadFailed] = []
-        self._loaded: list[Loaded] = []
-        self._loading: asyncio.Future[list[Loaded]] | None = None
-        self._to_load = 0
-        self._keeps_others = False
 
     @property
     def pid(self) -> int:
         """The process's id, 0 before `start`."""
         return 0 if self._process is None else self._process.pid
+
+    @property
+    def not_loaded(self) -> Sequence[LoadFailed]:
+        """Why replicas could not be loaded, where others of the worker were kept."""
+        return self._link.not_loaded
 
     async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
         """Start the process and have it load; nothing is left running where it cannot.
@@ -78,33 +72,24 @@ class WorkerProcess:
         """
         loop = asyncio.get_running_loop()
         environment = self._environment()
-        self._loading, self._to_load = loop.create_future(), len(load.replicas)
-        self._keeps_others = load.keep_others
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        _widen(ours)
-        _widen(theirs)
-        _, self._protocol = await loop.create_unix_connection(
-            lambda: FrameProtocol(self._received, self._stream_ended), sock=ours
+        widen(ours)
+        widen(theirs)
+        _, protocol = await loop.create_unix_connection(
+            lambda: FrameProtocol(self._link.received, self._stream_ended), sock=ours
         )
+        self._link.attach(protocol)
         with theirs:
             self._process = self._spawn(theirs.fileno(), environment)
         self._pidfd = os.pidfd_open(self._process.pid)
         loop.add_reader(self._pidfd, self._ended)
-        self._protocol.send(load)
         try:
-            async with asyncio.timeout(longest_s):
-                loaded = await self._loading
+            loaded = await self._link.load(load, longest_s=longest_s)
             if self._gone.is_set():
                 raise WorkerDied("a worker ended right after it had loaded its models")
             self._serving = True
-            if self._probe_s is not None:
-                self._health = Health(loop, probe_s=self._probe_s, ask=self._ask, stuck=self.terminate)
-                self._health.start()
+            self._link.watch()
             return loaded
-        except TimeoutError:
-            await self.kill()
-            models = ", ".join(repr(replica.model) for replica in load.replicas)
-            raise ModelFailed(f"loading {models} took longer than {longest_s:g} s") from None
         except BaseException:
             await self.kill()
             raise
@@ -114,10 +99,7 @@ class WorkerProcess:
 
         Who holds it for longer than `longest_s` is stuck.
         """
-        if self._protocol is not None:
-            self._protocol.send(message, buffers)
-            if self._health is not None:
-                self._health.began(longest_s)
+        self._link.run(message, buffers, longest_s=longest_s)
 
     def terminate(self, why: str) -> None:
         """Kill the worker without waiting; `on_end` will tell, with `why`."""
@@ -130,8 +112,7 @@ class WorkerProcess:
         self._stopping = True
         if self._process is None or self._gone.is_set():
             return
-        if self._protocol is not None:
-            self._protocol.send(Stop())
+        self._link.ask_to_stop()
         if not await self._is_gone_within(longest_s):
             self._signal(signal.SIGTERM)
             await self._is_gone_within(TERMINATE_WAIT_S)
@@ -145,7 +126,7 @@ class WorkerProcess:
             await self._is_gone_within(KILL_WAIT_S)
 
     def _environment(self) -> dict[str, str]:
-        settings = dict.fromkeys(THREAD_SETTINGS, str(max(1, len(self._cores))))
+        settings = thread_settings(len(self._cores))
         if self._cuda:
             settings[CUDA_SETTING] = visible_cuda(self._cuda, os.environ.get(CUDA_SETTING))
         return {**os.environ, **settings}
@@ -163,38 +144,6 @@ class WorkerProcess:
             start_new_session=True,
         )
 
-    def _received(self, message: Message, body: memoryview) -> None:
-        match message:
-            case Done():
-                if self._health is not None:
-                    self._health.ended()
-                self._on_done(message, body)
-            case Pong():
-                if self._health is not None:
-                    self._health.answered()
-            case Loaded():
-                self._loaded.append(message)
-                self._end_loading()
-            case LoadFailed():
-                self.not_loaded.append(message)
-                self._end_loading()
-
-    def _end_loading(self) -> None:
-        """Once all is known, or enough; where nothing could be loaded, why is told of the first."""
-        whole = len(self._loaded) + len(self.not_loaded) == self._to_load
-        if self.not_loaded and (not self._keeps_others or (whole and not self._loaded)):
-            self._fail_loading(ModelFailed(why_not_loaded(self.not_loaded[0])))
-        elif whole and self._loading is not None and not self._loading.done():
-            self._loading.set_result(self._loaded)
-
-    def _ask(self) -> None:
-        if self._protocol is not None:
-            self._protocol.send(Ping())
-
-    def _fail_loading(self, error: Exception) -> None:
-        if self._loading is not None and not self._loading.done():
-            self._loading.set_exception(error)
-
     def _stream_ended(self) -> None:
         if not self._stopping and not self._gone.is_set():
             self._signal(signal.SIGKILL)  # it closed its socket, so nothing more will come of it
@@ -207,14 +156,10 @@ class WorkerProcess:
         self._signal(signal.SIGKILL)
         status = self._process.wait()
         self._gone.set()
-        if self._protocol is not None:
-            self._protocol.close()
-        if self._health is not None:
-            self._health.stop()
+        self._link.close()
         how = how_it_ended(status, self._killed_for)
-        if self._loading is not None and not self._loading.done():
-            self._fail_loading(WorkerDied(f"a worker {how} while it loaded its models"))
-        elif self._serving and not self._stopping:
+        loading = self._link.fail_loading(WorkerDied(f"a worker {how} while it loaded its models"))
+        if not loading and self._serving and not self._stopping:
             self._on_end(how)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -233,9 +178,9 @@ class WorkerProcess:
         return True
 
 
-def why_not_loaded(failed: LoadFailed) -> str:
-    """A sentence."""
-    return f"model {failed.model!r} cannot be loaded: {failed.reason}"
+def thread_settings(cores: int) -> dict[str, str]:
+    """The environment that keeps libraries to as many threads as there are cores."""
+    return dict.fromkeys(THREAD_SETTINGS, str(max(1, cores)))
 
 
 def how_it_ended(status: int, killed_for: str = "") -> str:
@@ -263,9 +208,3 @@ def visible_cuda(places: Sequence[int], seen: str | None) -> str:
         remedy="let this process see more devices, or plan for fewer",
     )
     return ",".join(names[place] for place in places)
-
-
-def _widen(sock: socket.socket) -> None:
-    """Larger buffers, as far as the system allows, so that a batch leaves in few writes."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)

@@ -85,6 +85,14 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     log_format: Annotated[Form, _help("Log lines for people, or one JSON object each.")] = "text"
     otel: Annotated[bool, _help("Send OpenTelemetry traces; the variables OTEL_... say where.")] = False
 
+    address: Annotated[str, _help("With --backend ray, the cluster to serve on: auto, or HOST:PORT of its head.")] = (
+        "auto"
+    )
+    advertise_host: Annotated[
+        str | None,
+        _help("With --backend ray, the address of this machine to which workers connect; by default Ray's own for it."),
+    ] = None
+
     api_keys: Annotated[str | None, _help("A file of API keys, one per line; requests without one are refused.")] = None
     admin_keys: Annotated[str | None, _help("A file of keys that administration needs in place of API keys.")] = None
     plans: Annotated[str | None, _help("A folder of plans that may be swapped in while serving.")] = None

@@ -25,14 +25,17 @@ from gearshift.runtime.audit import make_audit
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.backends.local import LocalBackend, assign_cores, router_cores
+from gearshift.runtime.backends.ray import RayBackend
+from gearshift.runtime.backends.workers import WorkersOptions
 from gearshift.runtime.by_deadline import DeadlineRules
 from gearshift.runtime.load_drift import window_of
+from gearshift.runtime.ray_cluster import RayCluster
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import Service
 from gearshift.runtime.status import ServedPlan
 from gearshift.serving.settings import ServerSettings
 
-BackendKind = Literal["local", "emulated"]
+BackendKind = Literal["local", "emulated", "ray"]
 Say = Callable[[str], None]
 
 log = logging.getLogger(__name__)
@@ -43,7 +46,7 @@ class ServingTask:
     """A plan and all that serving it needs.
 
     `served` names the plan's file, `profile_folder` is where its profile was found; `device_cores` are the devices'
-    processors, `router_cores` those left to this process.
+    processors, `router_cores` those left to this process, where devices are of this machine.
     """
 
     served: ServedPlan
@@ -62,18 +65,19 @@ class ServingTask:
         """The backend, not started."""
         if self.project is None:
             return EmulatedBackend(self.tables, self.plan, self.profile)
-        return LocalBackend(
-            self.tables,
-            self.plan,
-            project=self.project,
-            inputs=self.inputs,
-            cores=self.device_cores,
-            longest_start_s=settings.longest_start_s,
-            run_ns=self.run_ns,
-            shortest_hang_s=max(settings.shortest_hang_s, longest_remote_s(read_project(self.project))),
-            probe_s=settings.probe_s,
-            say=say,
-        )
+        options: WorkersOptions = {
+            "project": self.project,
+            "inputs": self.inputs,
+            "longest_start_s": settings.longest_start_s,
+            "run_ns": self.run_ns,
+            "shortest_hang_s": max(settings.shortest_hang_s, longest_remote_s(read_project(self.project))),
+            "probe_s": settings.probe_s,
+            "say": say,
+        }
+        if self.backend == "ray":
+            cluster, host = RayCluster(settings.address), settings.advertise_host
+            return RayBackend(self.tables, self.plan, cluster=cluster, advertise_host=host, **options)
+        return LocalBackend(self.tables, self.plan, cores=self.device_cores, **options)
 
     def make_recovery(self, settings: ServerSettings) -> Recovery:
         """What becomes of samples that lose their worker."""
@@ -151,8 +155,8 @@ def read_task(
         project=None if emulated else _project(folder, profile, project_path),
         inputs=EMULATED_INPUTS if emulated else profile.inputs,
         outputs=emulated_outputs(profile) if emulated else profile.outputs,
-        device_cores=None if emulated else assign_cores(plan.hardware, available),
-        router_cores=None if emulated else router_cores(plan.hardware, available),
+        device_cores=assign_cores(plan.hardware, available) if backend == "local" else None,
+        router_cores=router_cores(plan.hardware, available) if backend == "local" else None,
     )
 
 

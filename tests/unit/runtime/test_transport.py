@@ -12,7 +12,9 @@ from gearshift.model import DATATYPES
 from gearshift.runtime import transport
 from gearshift.runtime.messages import Done, DonePart, Message, Run, RunPart, Stop
 from gearshift.runtime.transport import (
+    WIDE,
     BlockingConnection,
+    Bounds,
     EndOfStream,
     FrameError,
     FrameProtocol,
@@ -78,11 +80,11 @@ def test_a_tensor_that_ends_past_the_body_is_refused():
 
 def test_a_frame_over_the_bound_is_refused_on_both_sides(monkeypatch):
     frame = b"".join(bytes(part) for part in encode_frame(Stop(), [bytes(2000)]))
-    monkeypatch.setattr(transport, "LARGEST_BODY_BYTES", 1000)
+    monkeypatch.setattr(transport, "WIDE", Bounds(body=1000))
     with pytest.raises(FrameError, match="over the bound"):
         encode_frame(Stop(), [bytes(2000)])
     with pytest.raises(FrameError, match="over the bound"):
-        read_in_pieces(frame, 100)
+        read_in_pieces(frame, 100, Bounds(body=1000))
 
 
 def test_a_header_that_is_no_message_is_refused():
@@ -90,8 +92,8 @@ def test_a_header_that_is_no_message_is_refused():
         read_in_pieces(b"\x01\x00\x00\x00" + bytes(8) + b"\xc1", 100)
 
 
-def read_in_pieces(data: bytes, piece: int):
-    reader, frames, offset = FrameReader(), [], 0
+def read_in_pieces(data: bytes, piece: int, bounds: Bounds = WIDE):
+    reader, frames, offset = FrameReader(bounds), [], 0
     while offset < len(data):
         buffer = reader.buffer()
         count = min(piece, len(buffer), len(data) - offset)

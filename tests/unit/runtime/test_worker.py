@@ -4,7 +4,7 @@ import pytest
 from gearshift.errors import ModelFailed
 from gearshift.model import Predicted, TensorSpec
 from gearshift.request import Request, Sample
-from gearshift.runtime.backends.local import assemble, settle
+from gearshift.runtime.backends.workers import assemble, settle
 from gearshift.runtime.messages import Done, ReplicaToLoad, Run
 from gearshift.runtime.worker import describe, run_batch, warm_up, zeros
 

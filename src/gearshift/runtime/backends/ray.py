@@ -1,0 +1,316 @@
+"""Workers as actors of a Ray cluster, on its nodes; requests reach them over a TCP connection of their own."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Sequence
+from typing import Unpack
+
+import gearshift
+from gearshift.errors import GearshiftError, InvalidInput, NotReady, WorkerDied, require
+from gearshift.gear import GearPlan
+from gearshift.hardware import Device, is_cuda, is_remote
+from gearshift.plan_tables import PlanTables
+from gearshift.runtime.backends.base import BatchEvents
+from gearshift.runtime.backends.workers import LONGEST_STOP_S, DeviceSet, WorkersBackend, WorkersOptions
+from gearshift.runtime.messages import Hello, Load, Loaded, LoadFailed, Message, Run
+from gearshift.runtime.ray_cluster import Address, Bundle, Cluster, Place, end_server, keep_signals
+from gearshift.runtime.tcp import SECRET_BYTES, Listener
+from gearshift.runtime.transport import Buffer, FrameProtocol
+from gearshift.runtime.worker_link import OnDone, OnEnd, WorkerLink
+from gearshift.runtime.worker_process import thread_settings
+
+LEAST_CPU = 0.001
+LOST = "lost its connection, as its process or its node has ended"
+STARTED_ANEW = "was started anew by Ray"
+
+log = logging.getLogger(__name__)
+
+# Devices as Ray's resources ------------------------------------------------------------------------------------------
+
+
+def places_of(sets: Sequence[DeviceSet]) -> tuple[list[Bundle], list[Place]]:
+    """What to reserve, a bundle for each node of the plan, and each worker's place in it.
+
+    A bundle has the cores and the CUDA devices of the node's devices; where a kind is not plain `cpu`, `cuda` or
+    `remote`, also as many of the resource that is called as the kind.  Raises `InvalidInput` for a worker on devices
+    of two nodes, and for a CUDA device with two workers.
+    """
+    devices = list(dict.fromkeys(device for one in sets for device in one.devices))
+    nodes = list(dict.fromkeys(device.node for device in devices))
+    cores: dict[str, tuple[int, ...]] = {}
+    for node in nodes:
+        taken = 0
+        for device in devices:
+            if device.node == node:
+                cores[device.id] = tuple(range(taken, taken + device.own_cores))
+                taken += device.own_cores
+    _require_own_cuda(sets)
+    places = []
+    for one in sets:
+        of_nodes = {device.node for device in one.devices}
+        require(len(of_nodes) == 1, f"a replica spans devices of the nodes {sorted(of_nodes)}", remedy="plan anew")
+        own = tuple(core for device in one.devices for core in cores[device.id])
+        places.append(
+            Place(
+                bundle=nodes.index(one.devices[0].node),
+                cores=own,
+                gpus=sum(is_cuda(device.kind) for device in one.devices),
+                environment=thread_settings(len(own)),
+            )
+        )
+    return [_bundle([device for device in devices if device.node == node]) for node in nodes], places
+
+
+def _bundle(devices: Sequence[Device]) -> Bundle:
+    wanted: dict[str, float] = {"CPU": sum(device.own_cores for device in devices) or LEAST_CPU}
+    for device in devices:
+        if is_cuda(device.kind):
+            wanted["GPU"] = wanted.get("GPU", 0) + 1
+        if device.kind not in ("cpu", "cuda") and not is_remote(device.kind):
+            wanted[device.kind] = wanted.get(device.kind, 0) + 1
+    return wanted
+
+
+def _require_own_cuda(sets: Sequence[DeviceSet]) -> None:
+    seen: set[str] = set()
+    for one in sets:
+        for device in one.devices:
+            require(
+                not (is_cuda(device.kind) and device.id in seen),
+                f"CUDA device {device.id!r} belongs to replicas on different sets of devices",
+                remedy="Ray gives a GPU to one worker alone: plan so that sets are equal or apart, or serve locally",
+            )
+            seen.add(device.id)
+
+
+# The backend ---------------------------------------------------------------------------------------------------------
+
+
+class RayBackend(WorkersBackend):
+    """Runs batches in actors that Ray places, watches and starts again.
+
+    Devices of one node of the plan are on one node of `cluster`, those of different nodes on different ones.  Workers
+    connect to `advertise_host`, by default this machine's address in the cluster, and find `project` at the same path.
+    A worker whose process or node is lost is back when Ray has started it anew, wherever there is room.
+    """
+
+    def __init__(
+        self,
+        tables: PlanTables,
+        plan: GearPlan,
+        *,
+        cluster: Cluster,
+        advertise_host: str | None = None,
+        **options: Unpack[WorkersOptions],
+    ) -> None:
+        super().__init__(tables, plan.hardware, **options)
+        self._cluster, self._advertise_host = cluster, advertise_host
+        self._bundles, places = places_of([slot.devices for slot in self._slots])
+        secret = secrets.token_bytes(SECRET_BYTES)
+        self._seats = [Seat(number, place, cluster, secret) for number, place in enumerate(places)]
+        self._listener = Listener(secret, self._arrived)
+
+    async def start(self, events: BatchEvents) -> None:
+        """Reserve the devices and start all workers; raises `GearshiftError` with nothing left running."""
+        try:
+            host = await asyncio.to_thread(self._cluster.open, self._bundles)
+            keep_signals()
+            router = await self._listener.start(self._advertise_host or host)
+        except BaseException:
+            await self.stop()
+            raise
+        for seat in self._seats:
+            seat.router = router
+        await super().start(events)
+
+    async def stop(self) -> None:
+        """End all workers and give their devices back."""
+        await super().stop()
+        self._listener.close()
+        for seat in self._seats:
+            seat.close()
+        await asyncio.to_thread(self._cluster.close)
+        await asyncio.gather(*(seat.until_given_back(LONGEST_STOP_S) for seat in self._seats))
+
+    def _make_worker(self, devices: DeviceSet, on_done: OnDone, on_end: OnEnd, probe_s: float) -> "RayWorker":
+        return RayWorker(self._seats[devices.number], on_done=on_done, on_end=on_end, probe_s=probe_s)
+
+    def _arrived(self, hello: Hello, protocol: FrameProtocol) -> None:
+        if 0 <= hello.worker < len(self._seats):
+            self._seats[hello.worker].arrive(hello, protocol)
+
+
+class Seat:
+    """What stays of a worker while Ray moves it about: its actor, and the connection that it has made last."""
+
+    def __init__(self, number: int, place: Place, cluster: Cluster, secret: bytes) -> None:
+        self._number, self._place, self._cluster, self._secret = number, place, cluster, secret
+        self.router: Address = ("", 0)
+        self._ended: asyncio.Future[int] | None = None
+        self._arrived: tuple[Hello, FrameProtocol] | None = None
+        self._news = asyncio.Event()
+        self._occupant: RayWorker | None = None
+
+    async def connection(self, occupant: "RayWorker") -> tuple[Hello, FrameProtocol]:
+        """The worker's next connection; its actor is started where there is none, or Ray has given it up.
+
+        Raises `WorkerDied` when Ray gives it up meanwhile.
+        """
+        if self._ended is None or self._ended.done():
+            if self._ended is not None:
+                await self._require_cluster()
+            ended = await asyncio.to_thread(self._cluster.start, self._number, self._place, self.router, self._secret)
+            self._ended = asyncio.wrap_future(ended)
+            self._ended.add_done_callback(self._actor_ended)
+        while self._arrived is None:
+            self._news.clear()
+            await self._news.wait()
+            if self._arrived is None and self._ended.done():
+                error = None if self._ended.cancelled() else self._ended.exception()
+                why, _, _ = str(error or "it ended").partition("\n")
+                raise WorkerDied(f"Ray does not start a worker any more: {why}")
+        (arrived, self._arrived), self._occupant = (self._arrived, None), occupant
+        return arrived
+
+    def arrive(self, hello: Hello, protocol: FrameProtocol) -> None:
+        """The worker has connected, perhaps in the place of one that was not known to be gone."""
+        self.close()
+        self._arrived = hello, protocol
+        protocol.hand_over(_ignore, lambda: self._left(protocol))
+        self._news.set()
+        if self._occupant is not None:
+            self._occupant.end(STARTED_ANEW)
+
+    def kill(self) -> None:
+        """Have the worker's process killed, and so started again, without waiting for it."""
+        asyncio.get_running_loop().run_in_executor(None, self._cluster.restart, self._number)
+
+    async def why_missing(self, longest_s: float) -> GearshiftError:
+        """Why no worker has connected."""
+        if missing := await asyncio.to_thread(self._cluster.why_not_started):
+            return NotReady(f"{missing}; waited {longest_s:g} s: add nodes, or plan for fewer devices")
+        host, port = self.router
+        return WorkerDied(
+            f"no worker has connected to {host}:{port} within {longest_s:g} s; see Ray's logs of the actor, and have "
+            "nodes reach this machine there (--advertise-host)"
+        )
+
+    def close(self) -> None:
+        """End a connection that nobody has taken yet."""
+        if self._arrived is not None:
+            self._arrived[1].abort()
+            self._arrived = None
+
+    async def until_given_back(self, longest_s: float) -> None:
+        """Until Ray says that the actor is gone, which it may forget to do."""
+        if self._ended is not None:
+            await asyncio.wait((self._ended,), timeout=longest_s)
+
+    async def _require_cluster(self) -> None:
+        """End the server where it has lost its place in the cluster: whoever supervises it starts it anew."""
+        if await asyncio.to_thread(self._cluster.has_lost_us):
+            log.error("Ray on this machine is gone, and with it the server's place in the cluster; the server ends")
+            end_server()
+
+    def _actor_ended(self, ended: "asyncio.Future[int]") -> None:
+        """Wake who waits; take the error, of which nobody needs to hear when nobody waits."""
+        if not ended.cancelled():
+            ended.exception()
+        self._news.set()
+
+    def _left(self, protocol: FrameProtocol) -> None:
+        if self._arrived is not None and self._arrived[1] is protocol:
+            self._arrived = None
+
+
+def _ignore(message: Message, body: memoryview) -> None:
+    """Nothing is said before `Load`."""
+
+
+class RayWorker:
+    """The router's side of one connection of an actor, until it is lost or ended (`Worker`)."""
+
+    def __init__(self, seat: Seat, *, on_done: OnDone, on_end: OnEnd, probe_s: float | None) -> None:
+        self._seat, self._on_end = seat, on_end
+        self._link = WorkerLink(on_done=on_done, stuck=self._stuck, probe_s=probe_s)
+        self._hello: Hello | None = None
+        self._protocol: FrameProtocol | None = None
+        self._serving = False
+        self._stopping = False
+        self._gone = asyncio.Event()
+
+    @property
+    def pid(self) -> int:
+        """The id of its process on its node, 0 before `start`."""
+        return 0 if self._hello is None else self._hello.pid
+
+    @property
+    def not_loaded(self) -> Sequence[LoadFailed]:
+        """Why replicas could not be loaded, where others of it were kept."""
+        return self._link.not_loaded
+
+    async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
+        """Wait for it to connect, then have it load; who is started again is waited for without end.
+
+        Raises `NotReady` where the cluster has no room, `ModelFailed`, `WorkerDied`, or `InvalidInput` where its node
+        has another version of Gearshift.
+        """
+        try:
+            async with asyncio.timeout(None if load.keep_others else longest_s):
+                self._hello, self._protocol = await self._seat.connection(self)
+        except TimeoutError:
+            raise await self._seat.why_missing(longest_s) from None
+        self._protocol.hand_over(self._link.received, lambda: self.end(LOST))
+        self._link.attach(self._protocol)
+        try:
+            self._require_version(self._hello)
+            loaded = await self._link.load(load, longest_s=longest_s)
+            if self._gone.is_set():
+                raise WorkerDied("a worker ended right after it had loaded its models")
+            self._serving = True
+            self._link.watch()
+            return loaded
+        except BaseException:
+            if not self._gone.is_set():
+                self._seat.kill()
+            self.end(LOST)
+            raise
+
+    def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
+        """Send it a batch."""
+        self._link.run(message, buffers, longest_s=longest_s)
+
+    async def stop(self, *, longest_s: float) -> None:
+        """Have it end, kindly for `longest_s`; what is left is killed with the cluster's other actors."""
+        self._stopping = True
+        self._link.ask_to_stop()
+        try:
+            async with asyncio.timeout(longest_s):
+                await self._gone.wait()
+        except TimeoutError:
+            self.end(LOST)
+
+    def end(self, how: str) -> None:
+        """It is gone, or nothing more is to come of it."""
+        if self._gone.is_set():
+            return
+        self._gone.set()
+        self._link.close()
+        if self._protocol is not None:
+            self._protocol.abort()
+        loading = self._link.fail_loading(WorkerDied(f"a worker {how} while it loaded its models"))
+        if not loading and self._serving and not self._stopping:
+            self._on_end(how)
+
+    def _stuck(self, why: str) -> None:
+        self._seat.kill()
+        self.end(f"was killed ({why})")
+
+    @staticmethod
+    def _require_version(hello: Hello) -> None:
+        if hello.version != gearshift.__version__:
+            raise InvalidInput(
+                f"the node at {hello.host} has gearshift {hello.version}, this machine {gearshift.__version__}",
+                remedy="install the same on all nodes",
+            )

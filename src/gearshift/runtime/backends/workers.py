@@ -1,0 +1,341 @@
+"""What backends with workers share: one worker for each distinct device set, started again when it ends."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, Required, TypedDict, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S, to_ns
+from gearshift.errors import GearshiftError
+from gearshift.hardware import Device, Hardware
+from gearshift.model import Arrays, TensorSpec
+from gearshift.plan_tables import PlanTables
+from gearshift.policies.recovery import hangs_after_ns
+from gearshift.request import Sample
+from gearshift.runtime.backends.base import Batch, BatchEvents
+from gearshift.runtime.messages import Done, Load, Loaded, LoadFailed, ReplicaToLoad, Run, RunPart
+from gearshift.runtime.transport import Buffer, FrameError, pack_tensors, unpack_tensors
+from gearshift.runtime.worker import part_bytes
+from gearshift.runtime.worker_link import OnDone, OnEnd, why_not_loaded
+
+SHORTEST_RESTART_WAIT_S = 0.1
+LONGEST_RESTART_WAIT_S = 5.0
+LONGEST_STOP_S = 5.0
+
+Say = Callable[[str], None]
+
+
+# The backend ---------------------------------------------------------------------------------------------------------
+
+
+class Worker(Protocol):
+    """The router's side of one worker, wherever that runs, from `start` until it has ended.
+
+    `on_done` gets each finished batch, `on_end` is called once when it has ended though nobody stopped it, with how
+    (words that follow "the worker").
+    """
+
+    @property
+    def pid(self) -> int:
+        """The id of its process on its machine, 0 before `start`."""
+        ...
+
+    @property
+    def not_loaded(self) -> Sequence[LoadFailed]:
+        """Why replicas could not be loaded, where others of it were kept."""
+        ...
+
+    async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
+        """Have it start and load; raises `GearshiftError` with nothing left running."""
+        ...
+
+    def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
+        """Send it a batch; one that holds it for longer than `longest_s` is stuck."""
+        ...
+
+    async def stop(self, *, longest_s: float) -> None:
+        """Have it end, kindly for `longest_s`; returns when it is gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSet:
+    """What one worker is for: devices, the first of which says their kind, and the replicas that share them."""
+
+    number: int
+    devices: tuple[Device, ...]
+    replicas: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """A device set and the worker that serves it now."""
+
+    devices: DeviceSet
+    worker: Worker | None = None
+    restart: asyncio.Task[None] | None = None
+    restart_wait_s: float = SHORTEST_RESTART_WAIT_S
+    running: dict[int, Batch] = field(default_factory=dict)
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """The replicas that the worker serves."""
+        return self.devices.replicas
+
+
+class WorkersOptions(TypedDict, total=False):
+    """What every backend with workers takes, see `WorkersBackend`."""
+
+    project: Required[Path]
+    inputs: Required[Sequence[TensorSpec]]
+    longest_start_s: float
+    run_ns: Sequence[Sequence[int]] | None
+    shortest_hang_s: float
+    probe_s: float
+    say: Say
+
+
+class WorkersBackend(ABC):
+    """Runs batches in workers; one that ends is started again, each time after a longer wait.
+
+    `project` is the path of the `gearshift.toml` whose models the plan places; `inputs` are the operator's tensors.
+    A worker that does not answer within `probe_s` while it is idle, or holds a batch for much longer than profiled
+    (`run_ns`: (replicas, sizes); `hangs_after_ns`), is stuck, and is replaced.  A worker that is started again serves
+    those of its models that can be loaded.
+    """
+
+    def __init__(self, tables: PlanTables, hardware: Hardware, **options: Unpack[WorkersOptions]) -> None:
+        self._tables, self._project, self._inputs = tables, options["project"], tuple(options["inputs"])
+        self._longest_start_s, self._say = options.get("longest_start_s", 120.0), options.get("say", _say_nothing)
+        self._run_ns, self._probe_s = options.get("run_ns"), options.get("probe_s", 3.0)
+        self._shortest_hang_ns = to_ns(options.get("shortest_hang_s", 10.0))
+        self._slots = [_Slot(devices) for devices in device_sets(tables, hardware)]
+        self._slot_of = {replica: slot for slot in self._slots for replica in slot.replicas}
+        self._events: BatchEvents | None = None
+        self._stopped = False
+        self._told_cold: set[str] = set()
+
+    @abstractmethod
+    def _make_worker(self, devices: DeviceSet, on_done: OnDone, on_end: OnEnd, probe_s: float) -> Worker:
+        """A worker for these devices, not started."""
+
+    async def start(self, events: BatchEvents) -> None:
+        """Start all workers at once; raises `ModelFailed` or `WorkerDied` with nothing left running."""
+        self._events = events
+        starts = [asyncio.create_task(self._start_worker(slot)) for slot in self._slots]
+        try:
+            await asyncio.gather(*starts)
+        except BaseException:
+            for start in starts:
+                start.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
+            await self.stop()
+            raise
+        for slot in self._slots:
+            if slot.worker is not None:  # else it has ended already and is being started again
+                self._tell_ready(slot.replicas)
+
+    def run(self, batch: Batch) -> None:
+        """Send `batch` to its replica's worker."""
+        slot = self._slot_of[batch.replica]
+        try:
+            parts, buffers = assemble(batch.samples)
+            message = Run(batch=batch.id, replica=batch.replica, parts=parts)
+            if slot.worker is not None:
+                slot.worker.run(message, buffers, longest_s=self._longest_batch_s(batch.replica, parts))
+                slot.running[batch.id] = batch
+        except FrameError as error:
+            self._say(f"batch {batch.id} cannot be sent: {error}")
+            slot.running[batch.id] = batch
+            asyncio.get_running_loop().call_soon(self._fail_unsent, slot, batch)
+
+    async def stop(self) -> None:
+        """End all workers, kindly where nothing runs on them; nothing is left running."""
+        self._stopped = True
+        self._events = None
+        restarts = [slot.restart for slot in self._slots if slot.restart is not None]
+        for restart in restarts:
+            restart.cancel()
+        await asyncio.gather(*restarts, return_exceptions=True)
+        await asyncio.gather(
+            *(
+                slot.worker.stop(longest_s=0.0 if slot.running else LONGEST_STOP_S)
+                for slot in self._slots
+                if slot.worker is not None
+            )
+        )
+
+    def worker_pids(self) -> dict[int, int]:
+        """The process id of each replica's worker, 0 where none runs."""
+        return {r: slot.worker.pid if slot.worker else 0 for slot in self._slots for r in slot.replicas}
+
+    def _longest_batch_s(self, replica: int, parts: Sequence[RunPart]) -> float | None:
+        if self._run_ns is None:
+            return None
+        run_ns = sum(self._run_ns[replica][len(part.rows)] for part in parts)
+        return hangs_after_ns(run_ns, self._shortest_hang_ns) / NS_PER_S
+
+    async def _start_worker(self, slot: _Slot, *, again: bool = False) -> list[int]:
+        """Start the slot's worker; answers the replicas that it has loaded, all of them unless it is `again`."""
+        worker = self._make_worker(
+            slot.devices,
+            lambda done, body: self._batch_done(slot, done, body),
+            lambda how: self._worker_ended(slot, how),
+            self._probe_s,
+        )
+        loaded = await worker.start(self._load_message(slot, again), longest_s=self._longest_start_s)
+        slot.worker = worker
+        for failed in worker.not_loaded:
+            self._say(f"{why_not_loaded(failed)}; the other models of its worker are served without it")
+        for replica in loaded:
+            if replica.warm_up_failure:
+                self._tell_cold(self._tables.models[self._tables.replica_model[replica.replica]], replica)
+        return [replica.replica for replica in loaded]
+
+    def _tell_cold(self, model: str, replica: Loaded) -> None:
+        """Say once for each model that it may well not work."""
+        if model not in self._told_cold:
+            self._told_cold.add(model)
+            self._say(f"model {model!r} failed its warm-up on zeros ({replica.warm_up_failure}); it has not run yet")
+
+    def _load_message(self, slot: _Slot, again: bool) -> Load:
+        tables = self._tables
+        largest = tables.largest_batch_size.reshape(tables.gears, -1).max(axis=0)
+        return Load(
+            project=str(self._project),
+            inputs=self._inputs,
+            device_kind=slot.devices.devices[0].kind,
+            keep_others=again,
+            replicas=tuple(
+                ReplicaToLoad(
+                    replica=replica,
+                    model=tables.models[tables.replica_model[replica]],
+                    warm_up_rows=tuple(sorted({1, int(largest[replica])})),
+                )
+                for replica in slot.replicas
+            ),
+        )
+
+    def _batch_done(self, slot: _Slot, done: Done, body: memoryview) -> None:
+        batch = slot.running.pop(done.batch, None)
+        if batch is None or self._events is None:
+            return
+        model = self._tables.models[self._tables.replica_model[batch.replica]]
+        settle(batch.samples, done, body, model)
+        self._events.samples_finished(batch, batch.samples)
+        self._events.batch_finished(batch)
+
+    def _fail_unsent(self, slot: _Slot, batch: Batch) -> None:
+        if slot.running.pop(batch.id, None) is None or self._events is None:
+            return
+        for sample in batch.samples:
+            sample.error = "the batch is too large to be sent to its model"
+        self._events.samples_finished(batch, batch.samples)
+        self._events.batch_finished(batch)
+
+    def _worker_ended(self, slot: _Slot, how: str) -> None:
+        slot.worker = None
+        slot.running.clear()
+        if self._stopped or self._events is None:
+            return
+        slot.restart = asyncio.get_running_loop().create_task(self._restart(slot, how))
+        self._events.replicas_lost(slot.replicas, how)
+
+    async def _restart(self, slot: _Slot, how: str) -> None:
+        """Start the worker again until it stays; each attempt waits twice as long as the one before, up to a bound."""
+        loop = asyncio.get_running_loop()
+        names = ", ".join(self._tables.replica_ids[replica] for replica in slot.replicas)
+        loaded: list[int] = []
+        while slot.worker is None:
+            self._say(f"the worker of {names} {how}; starting it again in {slot.restart_wait_s:g} s")
+            await asyncio.sleep(slot.restart_wait_s)
+            slot.restart_wait_s = min(2 * slot.restart_wait_s, LONGEST_RESTART_WAIT_S)
+            try:
+                loaded = await self._start_worker(slot, again=True)
+            except (GearshiftError, OSError) as error:
+                how = f"is not back ({error})"
+        loop.call_later(2 * LONGEST_RESTART_WAIT_S, self._forget_failures, slot, slot.worker)
+        self._tell_ready(loaded)
+
+    def _tell_ready(self, replicas: Sequence[int]) -> None:
+        if self._events is not None:
+            for replica in replicas:
+                self._events.replica_ready(replica)
+
+    @staticmethod
+    def _forget_failures(slot: _Slot, worker: Worker) -> None:
+        if slot.worker is worker:
+            slot.restart_wait_s = SHORTEST_RESTART_WAIT_S
+
+
+def device_sets(tables: PlanTables, hardware: Hardware) -> list[DeviceSet]:
+    """The distinct sets of devices that replicas are placed on."""
+    devices = {device.id: device for device in hardware.devices}
+    by_devices: dict[tuple[int, ...], list[int]] = {}
+    for replica in range(len(tables.replica_ids)):
+        begin, end = tables.spans_begin[replica], tables.spans_begin[replica + 1]
+        by_devices.setdefault(tuple(tables.spans[begin:end].tolist()), []).append(replica)
+    return [
+        DeviceSet(number, tuple(devices[tables.device_ids[place]] for place in places), tuple(replicas))
+        for number, (places, replicas) in enumerate(by_devices.items())
+    ]
+
+
+def _say_nothing(text: str) -> None:
+    """Where nobody listens."""
+
+
+# Batches -------------------------------------------------------------------------------------------------------------
+
+
+def assemble(samples: Sequence[Sample]) -> tuple[tuple[RunPart, ...], list[Buffer]]:
+    """A batch's rows as parts of equal shapes, one wherever possible, and the buffers of their tensors."""
+    payloads: list[dict[str, NDArray[Any]]] = [sample.payload for sample in samples]  # type: ignore[misc]
+    try:
+        arrays = stack(payloads)
+    except ValueError:  # rows differ in a dimension that varies
+        return _assemble_by_shape(payloads)
+    headers, buffers = pack_tensors(arrays)
+    return (RunPart(rows=tuple(range(len(samples))), tensors=headers),), buffers
+
+
+def _assemble_by_shape(payloads: Sequence[Arrays]) -> tuple[tuple[RunPart, ...], list[Buffer]]:
+    by_shape: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+    for row, payload in enumerate(payloads):
+        by_shape.setdefault(tuple(array.shape for array in payload.values()), []).append(row)
+    parts: list[RunPart] = []
+    buffers: list[Buffer] = []
+    for rows in by_shape.values():
+        headers, part_buffers = pack_tensors(stack([payloads[row] for row in rows]))
+        parts.append(RunPart(rows=tuple(rows), tensors=headers))
+        buffers += part_buffers
+    return tuple(parts), buffers
+
+
+def stack(payloads: Sequence[Arrays]) -> Arrays:
+    """Payloads of one row each as arrays of n rows; raises `ValueError` where their shapes differ."""
+    if len(payloads) == 1:
+        return payloads[0]
+    return {name: np.concatenate([payload[name] for payload in payloads]) for name in payloads[0]}
+
+
+def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) -> None:
+    """Give each sample of a finished batch its result and certainty, or its error."""
+    offset = 0
+    for part in done.parts:
+        first, others = part.tensors[:1], part.tensors[1:]
+        (certainty,) = unpack_tensors(first, body, offset).values()
+        outputs = unpack_tensors(others, body, offset + first[0].size_bytes)
+        offset += part_bytes(part)
+        for i, (row, value) in enumerate(zip(part.rows, certainty.tolist(), strict=True)):
+            sample = samples[row]
+            sample.certainty = value
+            sample.exit_segment = part.exits[i] if part.exits else 0
+            sample.result = {name: array[i : i + 1] for name, array in outputs.items()}
+    for row in done.failed:
+        samples[row].error = f"model {model!r} failed on this sample"
