@@ -1,4 +1,4 @@
-"""The bare HTTP library under our front end: answers what it was sent."""
+"""A bare HTTP library: answers what it was sent."""
 
 import sys
 
