@@ -2,8 +2,8 @@
 
 `echo`: 16 floats through HTTP, queue, batch and worker; `wrk` with one thread in a closed loop over 1 and 64
 connections, then an open loop at half of what that gave over 16 and 256.  Processor time is that of the server's
-processes, user and system, over the requests it answered.  `model`: a model of the demo at saturation, beside the same
-model in a loop.  `goodput`: answers within a deadline under three times what the largest model alone can carry.
+processes, user and system, over the requests it answered.  `model`: models of the demo at saturation, each beside the
+same model in a loop.  `goodput`: answers within a deadline under three times what the largest model alone can carry.
 
 Every server has one worker process.  All run on the same two cores, one server at a time, in rounds: a round has each
 once, so that a ratio is of figures taken close together; each is shown as the median of rounds (least..most).  With a
@@ -22,7 +22,9 @@ from compared import PEERS, install, installed, two_cores, version
 from echo_cost import compare_echo
 from goodput_cost import compare_goodput
 from machine import describe
-from model_cost import compare_model
+from model_cost import compare_models
+
+from gearshift.demo.task import MODEL_NAMES
 
 PARTS = ("echo", "model", "goodput")
 
@@ -34,6 +36,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=8, help="of each load")
+    parser.add_argument("--models", nargs="*", choices=MODEL_NAMES, default=("medium", "small"), help="at saturation")
     parser.add_argument("--deadline-ms", type=float, default=200.0, help="of the goodput")
     parser.add_argument("--only", nargs="*", help="of the servers")
     parser.add_argument("--quick", action="store_true", help="one round of a second, of small models: no measurement")
@@ -55,7 +58,7 @@ def main() -> None:
         if "echo" in arguments.parts:
             compare_echo(arguments, folder)
         if "model" in arguments.parts:
-            compare_model(arguments, folder, cores)
+            compare_models(arguments, folder, cores)
         if "goodput" in arguments.parts:
             compare_goodput(arguments, folder, cores)
     if arguments.quick:

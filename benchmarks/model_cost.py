@@ -1,7 +1,8 @@
 """A real model at saturation: samples per second through each server, and of the model alone in a loop.
 
-The model is one of the demo's, of some milliseconds per batch.  The loop has the very core that the model has when
-served; router and client have the other.  Each round has the loop and each server once.
+The models are the demo's: of `medium` one sample takes about 2 ms, and of `small` a batch of eight.  The loop has the
+very core that the model has when served; router and client have the other.  Each round has the loop and each server
+once.
 """
 
 import argparse
@@ -14,14 +15,13 @@ from statistics import median
 
 from closed_loop import Load, loaded
 from compared import HERE, OURS, Cores, Served, Server, Setting, environment, installed, ours, peer, running, spread
-from digit_models import OPERATOR, capacities, profiled, trained
+from digit_models import OPERATOR, Digits, capacities, profiled, trained
 from judging import print_bar, print_table
 
 from gearshift import api
 from gearshift.serving.serve import pinned
 from gearshift.traces.generate import steady
 
-MODEL = "medium"
 CONNECTIONS = 64
 PART = 0.95
 
@@ -34,12 +34,17 @@ def bare(served: Served, row: list[float], *, seconds: float) -> tuple[int, floa
     return told["batch"], told["qps"]
 
 
-def compare_model(arguments: argparse.Namespace, folder: Path, cores: Cores) -> None:
+def compare_models(arguments: argparse.Namespace, folder: Path, cores: Cores) -> None:
     digits = trained(folder, quick=arguments.quick)
-    row, served = digits.rows[0], digits.served(MODEL, cores)
-    profile = profiled(digits, (MODEL,), quick=arguments.quick)
+    for model in arguments.models:
+        compare_model(arguments, digits, model, cores)
+
+
+def compare_model(arguments: argparse.Namespace, digits: Digits, model: str, cores: Cores) -> None:
+    row, served = digits.rows[0], digits.served(model, cores)
+    profile = profiled(digits, (model,), quick=arguments.quick)
     plan = profile.parent / "plan.json"
-    trace = steady(0.5 * capacities(profile)[MODEL], 5.0, seed=1)
+    trace = steady(0.5 * capacities(profile)[model], 5.0, seed=1)
     api.plan(profile, trace, latency_s=2.0, ranges=1, out=plan)
     compared: dict[str, Server] = {OURS: ours(plan, OPERATOR, row, cores=cores)}
     for name in installed(arguments.peers):
@@ -53,16 +58,16 @@ def compare_model(arguments: argparse.Namespace, folder: Path, cores: Cores) -> 
         for name, server in compared.items():
             with running(server) as (url, root), pinned(frozenset((cores.front,))):
                 loads[name].append(loaded(url, server.body, root, connections=CONNECTIONS, seconds=arguments.seconds))
-    show(alone, loads)
+    show(model, alone, loads)
 
 
-def show(alone: list[tuple[int, float]], loads: dict[str, list[Load]]) -> None:
+def show(model: str, alone: list[tuple[int, float]], loads: dict[str, list[Load]]) -> None:
     of_alone = {
         name: [load.qps / qps for load, (_, qps) in zip(each, alone, strict=True)] for name, each in loads.items()
     }
     sizes = sorted({batch for batch, _ in alone})
     print_table(
-        (f"{MODEL}, {CONNECTIONS} connections", "samples/s", "of the loop's", "p50, ms", "refused"),
+        (f"{model}, {CONNECTIONS} connections", "samples/s", "of the loop's", "p50, ms", "refused"),
         [
             (f"in a loop, batches of {' or '.join(map(str, sizes))}", spread([qps for _, qps in alone]), "1", "-", "-"),
             *(
@@ -79,4 +84,4 @@ def show(alone: list[tuple[int, float]], loads: dict[str, list[Load]]) -> None:
     )
     if OURS in of_alone:
         part = median(of_alone[OURS])
-        print_bar(part >= PART, f"{PART:.0%} of the samples/s of the model alone in a loop (it is {part:.1%})")
+        print_bar(part >= PART, f"{PART:.0%} of the samples/s of {model} alone in a loop (it is {part:.1%})")

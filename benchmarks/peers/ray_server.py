@@ -27,7 +27,7 @@ class Model:
 
 
 if __name__ == "__main__":
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     http = {"host": "127.0.0.1", "port": int(sys.argv[1]), "access_log": False}
     serve.start(http_options=http if BOUND_S is None else {**http, "request_timeout_s": BOUND_S})
     serve.run(Model.bind(), route_prefix="/predict")
