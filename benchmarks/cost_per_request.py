@@ -18,7 +18,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from compared import PEERS, install, installed, two_cores, version
+from compared import PACKAGES, install, two_cores, version
 from echo_cost import compare_echo
 from goodput_cost import compare_goodput
 from machine import describe
@@ -31,7 +31,9 @@ PARTS = ("echo", "model", "goodput")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", type=Path, default=Path.home() / ".cache" / "gearshift-peers")
+    parser.add_argument(
+        "--peers", type=Path, default=Path.home() / ".cache" / "gearshift-peers", help="the environments"
+    )
     parser.add_argument("--install", action="store_true", help="make an environment for each peer")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--rounds", type=int, default=5)
@@ -49,10 +51,10 @@ def main() -> None:
         install(arguments.peers)
     cores = two_cores()
     print(describe(), f"cores {cores.front} and {cores.model} for all")
-    print(", ".join(f"{name} {version(arguments.peers, name)}" for name in installed(arguments.peers)))
-    missing = set(PEERS) - set(installed(arguments.peers))
-    if missing:
-        print(f"not installed: {', '.join(sorted(missing))}")
+    there = [name for name in PACKAGES if (arguments.peers / name).is_dir()]
+    print(", ".join(f"{name} {version(arguments.peers, name)}" for name in there))
+    if len(there) < len(PACKAGES):
+        print(f"not installed: {', '.join(sorted(set(PACKAGES) - set(there)))}")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         if "echo" in arguments.parts:
