@@ -18,13 +18,13 @@ class Model(litserve.LitAPI):
         return np.stack(inputs)
 
     def predict(self, x):
-        return self.run(x if BATCH > 1 else x[None])
+        return self.run(x)
 
     def unbatch(self, output):
         return list(output)
 
     def encode_response(self, output):
-        return {"data": (output if BATCH > 1 else output[0]).tolist()}
+        return {"data": output.tolist()}
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ class Model(Worker):
         return np.array(json.loads(data)["data"], dtype=np.float32)
 
     def forward(self, data):
-        return list(self.run(np.stack(data)))
+        return list(self.run(np.stack(data))) if BATCH > 1 else self.run(data)
 
     def serialize(self, data):
         return json.dumps({"data": data.tolist()}).encode()

@@ -16,7 +16,7 @@ WAITING = SETTINGS.get("waiting")
 
 
 def load() -> Callable[[np.ndarray], np.ndarray]:
-    """Rows in, as many rows out: the same, or one label each.  A model keeps the process to its core."""
+    """Rows in, as many rows out: the same, or one label each; or one row.  A model keeps the process to its core."""
     if "model" not in SETTINGS:
         return lambda x: x
     for thread in os.listdir("/proc/self/task"):
@@ -24,4 +24,9 @@ def load() -> Callable[[np.ndarray], np.ndarray]:
     from gearshift.demo import task
 
     model = task.load(Path(SETTINGS["trained"]), SETTINGS["model"])
-    return lambda x: model.classes_[model.predict_proba(x).argmax(axis=1), None]
+
+    def labels(x: np.ndarray) -> np.ndarray:
+        best = model.predict_proba(np.atleast_2d(x)).argmax(axis=1)
+        return model.classes_[best].reshape(*x.shape[:-1], 1)
+
+    return labels
