@@ -12,7 +12,7 @@ class Model:
     def __init__(self) -> None:
         self.answer = load()
 
-    @bentoml.api(batchable=True, max_batch_size=BATCH, max_latency_ms=round(1000 * LONGEST_S))
+    @bentoml.api(batchable=BATCH > 1, max_batch_size=max(2, BATCH), max_latency_ms=round(1000 * LONGEST_S))
     def run(self, x: np.ndarray) -> np.ndarray:
         return self.answer(x)
 
