@@ -91,6 +91,7 @@ class Loop:
         self._latency, self._status = [np.inf] * len(due_s), [0] * len(due_s)
         self._lateness = [np.nan] * len(due_s)
         self._bodies = [b""] * (len(due_s) if keep else 0)
+        self._began = 0.0
         for _ in range(connections):
             self._connect(0.0)
 

@@ -2,9 +2,10 @@
 
 import bentoml
 import numpy as np
-from served import BATCH, BOUND_S, load
+from served import BATCH, BOUND_S, WAITING, load
 
 LONGEST_S = BOUND_S or 60
+BOUND = {"timeout": LONGEST_S} if WAITING is None else {"timeout": LONGEST_S, "max_concurrency": WAITING}
 
 
 @bentoml.service(workers=1)
@@ -17,7 +18,7 @@ class Model:
         return self.answer(x)
 
 
-@bentoml.service(workers=1, traffic={"timeout": LONGEST_S})
+@bentoml.service(workers=1, traffic=BOUND)
 class Front:
     model = bentoml.depends(Model)
 
