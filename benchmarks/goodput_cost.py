@@ -29,8 +29,9 @@ from gearshift.traces.generate import steady
 TIMES_LARGEST, TIMES_PEER = 3.0, 2.0
 CONNECTIONS = 1024
 BATCHES = (1, 8, 32)
-BOUNDS = (0.5, 0.9)
-"""Parts of the deadline that a peer's queue may take."""
+BOUNDS = ((0.5, True), (0.9, True), (0.5, False))
+"""Parts of the deadline that a peer's queue may take, in requests, and whether by the clock as well."""
+WARM_UP_S = np.arange(60) / 30
 LEAST_MARGIN = 1.35
 
 
@@ -58,8 +59,7 @@ class Question:
         bodies = [v2(row, label=True) if is_ours else plain(row) for row in self.digits.rows]
         with running(server) as (url, _), pinned(frozenset((cores.front,))):
             requests = [request_bytes(url, body, headers) for body in bodies]
-            few_s = np.arange(20) / 20
-            send(url, requests, few_s, connections=4)
+            send(url, requests, WARM_UP_S, connections=4)
             told = send(url, requests, self.due_s, connections=CONNECTIONS, give_up_s=self.deadline_s, keep=True)
         in_time = (told.status == 200) & (told.latency_s <= self.deadline_s)
         labels = self.digits.labels
@@ -98,8 +98,12 @@ class Rivals:
     def settings(self, model: str, deadline_s: float, *, quick: bool) -> list[Setting]:
         """Batch sizes and bounds to try; a bound in requests is what the model answers within the bound."""
         made = [
-            Setting(batch, part * deadline_s, max(batch, round(part * deadline_s * self.capacity_qps[model])))
-            for batch, part in product(BATCHES, BOUNDS)
+            Setting(
+                batch,
+                part * deadline_s if timed else None,
+                max(batch, round(part * deadline_s * self.capacity_qps[model])),
+            )
+            for batch, (part, timed) in product(BATCHES, BOUNDS)
         ]
         return made[-1:] if quick else made
 
@@ -146,7 +150,8 @@ def compare_goodput(arguments: argparse.Namespace, folder: Path, cores: Cores) -
         if arguments.only is None or name in arguments.only:
             tried = rivals.settings(model, deadline_s, quick=arguments.quick)
             setting = rivals.best(name, model, tried, searched)
-            told = f"batch {setting.batch}, {1e3 * (setting.bound_s or 0):.0f} ms"
+            timed = "" if setting.bound_s is None else f", {1e3 * setting.bound_s:.0f} ms"
+            told = f"batch {setting.batch}, {setting.waiting} waiting{timed}"
             compared[name, model] = told, rivals.server(name, model, setting)
     runs: dict[tuple[str, str], list[Good]] = {who: [] for who in compared}
     for number in range(arguments.rounds):
