@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from imported import DEVICE_KIND, frugalml
+from judging import print_bar
 from machine import describe
 
 from gearshift import api
@@ -25,7 +26,7 @@ from worlds import data_folder
 WITHIN = 0.05
 DEVICES, MEMORY_BYTES = 16, 16 << 30
 SCALE, PEAK_QPS = 95, 7_600.0
-WINDOW = slice(254, 314)
+WINDOW, SECONDS = slice(254, 314), 60.0
 
 
 def spiky(data: Path, window: slice, *, scale: float) -> Trace:
@@ -34,27 +35,34 @@ def spiky(data: Path, window: slice, *, scale: float) -> Trace:
     return Trace(arrivals_ns=poisson_arrivals(counts, 0), duration_s=float(len(counts)))
 
 
-def show(name: str, run: Validation, *, load: float) -> None:
+def show(name: str, run: Validation) -> None:
     measured, errors, late = run.measured, run.errors, run.replay.lateness
     microseconds = 1e6 * run.replay.effort.processor_s / measured.requests
     print(
         f"| {name} | {measured.requests} | {1e3 * run.predicted.latency_s.p95:.1f} ms "
         f"| {1e3 * measured.latency_s.p95:.1f} ms | {errors.p95:+.1%} | {100 * errors.share_late:+.2f} "
         f"| {measured.share_refused:.2%} | {1e3 * late.p50_s:.2f}, {1e3 * late.p99_s:.2f} ms | {microseconds:.0f} us "
-        f"| {run.replay.valid} | {not run.broken(within=WITHIN, within_points=None)} |",
+        f"| {run.replay.valid} |",
         flush=True,
     )
-    if not run.replay.valid:
-        print(f"not a measurement: {run.replay.why_invalid}")
-    if load < 1:
-        print(f"not a measurement: {load:g} of the load")
+
+
+def judge(runs: dict[str, Validation], *, whole: bool) -> None:
+    """The bar for each trace, and what makes a run no measurement."""
+    for name, run in runs.items():
+        bar = f"{name}: p95 within {WITHIN:.0%} of simulation (off by {run.errors.p95:+.1%})"
+        print_bar(run.replay.valid and not run.broken(within=WITHIN, within_points=None), bar)
+        if not run.replay.valid:
+            print(f"not a measurement: {run.replay.why_invalid}")
+    if not whole:
+        print("not a measurement: less than the whole load, or shorter")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", help="the folder of the data, else $GEARSHIFT_DATA")
     parser.add_argument("--load", type=float, default=1.0, help="this part of the load; less than 1 to try it out")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each trace")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each trace")
     parser.add_argument("--p95-ms", type=float, default=100.0, help="the plan's latency objective")
     parser.add_argument("--processes", type=int, default=1, help="of the load generator")
     parser.add_argument("--plan", type=Path, help="keep the plan in this folder, and take it from there next time")
@@ -73,15 +81,19 @@ def main() -> None:
         print(f"the plan: accuracy {accuracy:.4f}, p95 within {arguments.p95_ms:g} ms")
         print(
             "| trace | requests | p95 predicted | served | error | late, points | refused "
-            "| generator p50, p99 | generator per request | valid | within |"
+            "| generator p50, p99 | generator per request | valid |"
         )
-        print("|---|---|---|---|---|---|---|---|---|---|---|")
+        print(f"|{'---|' * 10}")
         window = slice(WINDOW.start, min(WINDOW.stop, WINDOW.start + round(arguments.seconds)))
-        for name, trace in {
+        traces = {
             "steady": steady(PEAK_QPS * load, arguments.seconds, seed=1),
             "spiky": spiky(data, window, scale=SCALE * load),
-        }.items():
-            show(name, validate(path, trace, backend="emulated", processes=arguments.processes), load=load)
+        }
+        runs = {}
+        for name, trace in traces.items():
+            runs[name] = validate(path, trace, backend="emulated", processes=arguments.processes)
+            show(name, runs[name])
+        judge(runs, whole=load >= 1 and arguments.seconds >= SECONDS)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imported import DEVICE_KIND, azure_conversations, frugalml, mt_bench
+from judging import print_bar
 from machine import describe
 
 from gearshift import api
@@ -132,15 +133,18 @@ def main() -> None:
         for trace, latency_s, run in validated(family, most_plans=most_plans, processes=arguments.processes):
             runs.append(run)
             print(row(name, trace, latency_s, run), flush=True)
-    p95 = sum(abs(run.errors.p95) <= WITHIN for run in runs)
-    late = sum(abs(run.errors.share_late) <= WITHIN_POINTS for run in runs)
-    valid = sum(run.replay.valid for run in runs)
-    print(
-        f"p95 within {WITHIN:.0%} in {p95} of {len(runs)} plans, share late within {100 * WITHIN_POINTS:g} point in "
-        f"{late}; the generator kept its time in {valid}"
-    )
-    if len(runs) < LEAST_PLANS:
-        print(f"not a measurement: fewer than {LEAST_PLANS} plans")
+    valid = [run for run in runs if run.replay.valid]
+    p95 = sum(abs(run.errors.p95) <= WITHIN for run in valid)
+    late = sum(abs(run.errors.share_late) <= WITHIN_POINTS for run in valid)
+    print(f"the generator kept its time with {len(valid)} of {len(runs)} plans; the others count for nothing:")
+    for run in runs:
+        if not run.replay.valid:
+            print(f"- {run.replay.why_invalid}")
+    print_bar(p95 == len(valid) >= LEAST_PLANS, f"p95 within {WITHIN:.0%} with every plan (it is with {p95})")
+    bar = f"share late within {100 * WITHIN_POINTS:g} point with every plan (it is with {late})"
+    print_bar(late == len(valid) >= LEAST_PLANS, bar)
+    if len(valid) < LEAST_PLANS:
+        print(f"not a measurement: {len(valid)} plans, fewer than {LEAST_PLANS}")
 
 
 if __name__ == "__main__":

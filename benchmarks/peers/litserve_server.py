@@ -4,11 +4,12 @@ import sys
 
 import litserve
 import numpy as np
+from served import BATCH, BOUND_S, load
 
 
-class Echo(litserve.LitAPI):
+class Model(litserve.LitAPI):
     def setup(self, device):
-        pass
+        self.run = load()
 
     def decode_request(self, request):
         return np.array(request["data"], dtype=np.float32)
@@ -17,7 +18,7 @@ class Echo(litserve.LitAPI):
         return np.stack(inputs)
 
     def predict(self, x):
-        return x
+        return self.run(x)
 
     def unbatch(self, output):
         return list(output)
@@ -27,8 +28,8 @@ class Echo(litserve.LitAPI):
 
 
 if __name__ == "__main__":
-    api = Echo(max_batch_size=32, batch_timeout=0.0)
-    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=1)
+    api = Model(max_batch_size=BATCH, batch_timeout=0.0)
+    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=1, timeout=BOUND_S or 30)
     server.run(
         host="127.0.0.1", port=int(sys.argv[1]), num_api_servers=1, log_level="warning", generate_client_file=False
     )
