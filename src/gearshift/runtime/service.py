@@ -13,13 +13,12 @@ from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics, NoMetrics
 from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plan_tables import PlanTables
-from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Late, Request, Sample
 from gearshift.runtime.adapting import Adapting
 from gearshift.runtime.answers import Done, OpenRequest, answer_of, judged, raise_if_refused, rows_of
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.by_deadline import DeadlineRules
-from gearshift.runtime.fine_timer import FineTimer
+from gearshift.runtime.pulse import Pulse
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.room import Reading, Room
 from gearshift.runtime.router import Router
@@ -76,23 +75,16 @@ class Service:
         self._ready_replicas: set[int] = set()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._tick_timer: FineTimer | None = None
-        self._wake_timer: FineTimer | None = None
-        self._next_tick_ns = 0
-        self._armed_ns: int | None = None
+        self._pulse = Pulse(self._clock, self._tick, self._wake)
 
     # Life ------------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Load the models, then accept requests; raises `ModelFailed` or `WorkerDied` with nothing left running."""
         await self._backend.start(self)
-        loop = asyncio.get_running_loop()
-        self._tick_timer, self._wake_timer = FineTimer(loop, self._tick), FineTimer(loop, self._wake)
-        self._tick_timer.start()
-        self._wake_timer.start()
+        self._pulse.start()
         self._watch()
         self._accepting = True
-        self._arm_tick()
         self._journal.write("ready", replicas=len(self._tables.replica_ids))
 
     def stop_accepting(self) -> None:
@@ -114,9 +106,7 @@ class Service:
         """End at once: what is not answered yet fails; nothing is left running."""
         self.stop_accepting()
         self._fail_open()
-        for timer in (self._tick_timer, self._wake_timer):
-            if timer is not None:
-                timer.stop()
+        self._pulse.stop()
         await self._backend.stop()
         self._journal.write("stop")
 
@@ -135,7 +125,7 @@ class Service:
 
     def status(self, plan: ServedPlan) -> Status:
         """What it is doing; it serves `plan`."""
-        stopped: State = "starting" if self._tick_timer is None else "draining"
+        stopped: State = "draining" if self._pulse.started else "starting"
         return status_of(
             plan,
             self._tables,
@@ -430,25 +420,10 @@ class Service:
         self.router.tick(now_ns := self._clock.now_ns())
         self.adapting.ticked(self.router, now_ns)
         self._arm_wake()
-        self._arm_tick()
-
-    def _arm_tick(self) -> None:
-        """The next point of a fixed grid; those missed while the loop was held up are passed over."""
-        now_ns = self._clock.now_ns()
-        self._next_tick_ns = (now_ns // METER_WINDOW_NS + 1) * METER_WINDOW_NS
-        if self._tick_timer is not None:
-            self._tick_timer.set(self._next_tick_ns - now_ns)
 
     def _wake(self) -> None:
-        self._armed_ns = None
         self.router.wake(self._clock.now_ns())
         self._arm_wake()
 
     def _arm_wake(self) -> None:
-        """Set the timer when a longest wait ends earlier than it would fire; firing too early does no harm."""
-        due_ns = self.router.next_wake_ns()
-        if due_ns is None or self._wake_timer is None:
-            return
-        if self._armed_ns is None or due_ns < self._armed_ns:
-            self._armed_ns = due_ns
-            self._wake_timer.set(due_ns - self._clock.now_ns())
+        self._pulse.wake_by(self.router.next_wake_ns())
