@@ -23,6 +23,7 @@ from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.room import Reading, Room
 from gearshift.runtime.router import Router
 from gearshift.runtime.status import ServedPlan, State, Status, shift_facts, status_of
+from gearshift.runtime.vertical import NoScaling
 
 Withdraw = Callable[[], None]
 
@@ -35,7 +36,8 @@ class Service:
     `most_waiting_requests` bounds the samples that wait in queues, `most_waiting_bytes` the bytes of all requests that
     are being read or are not answered yet.  A request without a deadline gets one `default_deadline_s` after its
     arrival, if that is given; such a one neither orders queues nor decides anything.  `recovery` decides what becomes
-    of what lost workers held, `deadlines` what clients' deadlines do beside ordering queues.
+    of what lost workers held, `deadlines` what clients' deadlines do beside ordering queues; `vertical`, which needs
+    them, changes replicas' cores.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Service:
         recovery: Recovery | None = None,
         adapting: Adapting | None = None,
         deadlines: DeadlineRules | None = None,
+        vertical: NoScaling | None = None,
         clock: Clock | None = None,
         metrics: Metrics | NoMetrics | None = None,
         journal: Journal | NoJournal | None = None,
@@ -68,6 +71,8 @@ class Service:
         self._settled: list[tuple[Done, Answer]] = []
         self.adapting = adapting or Adapting(tables)
         self.adapting.tell(self._metrics.adapting)
+        self._vertical = vertical or NoScaling()
+        self._vertical.tell(self._metrics.cores)
         self._spans: dict[int, RequestSpan] = {}
         self._request_ids, self._sequence, self._batch_ids = itertools.count(1), itertools.count(), itertools.count(1)
         self._started_ns: dict[int, int] = {}
@@ -82,6 +87,11 @@ class Service:
     async def start(self) -> None:
         """Load the models, then accept requests; raises `ModelFailed` or `WorkerDied` with nothing left running."""
         await self._backend.start(self)
+        try:
+            await self._vertical.start(self.router.by_deadline, self._arm_wake)
+        except BaseException:
+            await self.stop()
+            raise
         self._pulse.start()
         self._watch()
         self._accepting = True
@@ -107,6 +117,7 @@ class Service:
         self.stop_accepting()
         self._fail_open()
         self._pulse.stop()
+        await self._vertical.stop()
         await self._backend.stop()
         self._journal.write("stop")
 
@@ -160,6 +171,7 @@ class Service:
         """Count in the metrics of `before`, and begin with the gear of its metered load; both need the same clock."""
         self._metrics = before._metrics
         self.adapting.take_over_from(before.adapting)
+        self._vertical.tell(self._metrics.cores)
         self._watch()
         self.router.take_meter(before.router, self._clock.now_ns())
         self._arm_wake()
@@ -379,6 +391,7 @@ class Service:
         run_ns = now_ns - self._started_ns.pop(batch.replica, now_ns)
         self._metrics.batch_finished(model, self._tables.devices_of(batch.replica), run_ns / NS_PER_S)
         self.router.batch_finished(batch.replica, now_ns)
+        self._vertical.batch_finished(batch.replica, len(batch.samples), run_ns, now_ns)
         self.adapting.batch_finished(self.router, batch.replica, len(batch.samples), run_ns, now_ns)
         self._arm_wake()
 
@@ -400,6 +413,7 @@ class Service:
         self._ready_replicas.add(replica)
         self._tell_replicas(replica)
         self._journal.write("replica_ready", replica=self._tables.replica_ids[replica])
+        self._vertical.replica_ready(replica)
         self.router.replica_ready(replica, self._clock.now_ns())
         self._arm_wake()
 
