@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from gearshift.request import Sample
 from gearshift.runtime.actuators.base import Actuator, Effect
 from gearshift.runtime.by_deadline import DeadlineQueues
 from gearshift.runtime.scaler import Scaler, Scaling, give_all, share
+
+LATEST_BATCHES = 64
+"""Whose ends are known when a change has taken effect."""
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +86,7 @@ class VerticalScaling(NoScaling):
         self._place = {one.replica: i for i, one in enumerate(self._scaled)}
         self._in_force = [one.cores for one in self._scaled]
         self._changed_ns = [0] * len(self._scaled)
-        self._ended_ns: list[int | None] = [None] * len(self._scaled)
+        self._ended_ns: list[deque[int]] = [deque(maxlen=LATEST_BATCHES) for _ in self._scaled]
         self._scalers: list[Scaler] = []
         self._queues: DeadlineQueues | None = None
         self._changed: Callable[[], None] = lambda: None
@@ -127,8 +131,7 @@ class VerticalScaling(NoScaling):
         i = self._place.get(replica)
         if i is None:
             return
-        if self._ended_ns[i] is None:
-            self._ended_ns[i] = now_ns
+        self._ended_ns[i].append(now_ns)
         one, cores = self._scaled[i], self._in_force[i]
         if 0 < took_ns <= now_ns - self._changed_ns[i] and size < len(one.run_ns[cores]):
             error = abs(took_ns / one.run_ns[cores][size] - 1)
@@ -182,7 +185,6 @@ class VerticalScaling(NoScaling):
     async def _give(self, shares: Sequence[int]) -> None:
         assert self._thread is not None
         for i, cores in enumerate(shares):
-            self._ended_ns[i] = None
             if cores < self._in_force[i]:
                 self._reckon_with(i, cores)
         effects = await asyncio.get_running_loop().run_in_executor(self._thread, give_all, self._scalers, shares)
@@ -203,10 +205,10 @@ class VerticalScaling(NoScaling):
         self._metrics.cores.labels(one.id).set(cores)
 
     def _tell_effect(self, i: int, effect: Effect) -> None:
-        """How long the change took, the batch that ran meanwhile not counted."""
+        """How long the change took, what ran before it could be made not counted."""
         self._metrics.changes.labels(self._scaled[i].id, "short" if effect.problem else "whole").inc()
-        ended_ns = self._ended_ns[i] or 0
-        begun_ns = ended_ns if effect.asked_ns < ended_ns < effect.effective_ns else effect.asked_ns
+        ended_ns = (at_ns for at_ns in self._ended_ns[i] if effect.asked_ns < at_ns < effect.effective_ns)
+        begun_ns = max(ended_ns, default=effect.asked_ns)
         self._metrics.effect.observe((effect.effective_ns - begun_ns) / NS_PER_S)
 
 
