@@ -13,6 +13,7 @@ from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_file import write_plan
 from gearshift.profiles.store import write_profile
+from gearshift.runtime.actuators.base import ActuatorChain, EmulatedActuator
 from gearshift.runtime.service import Service
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.task import make_service, read_task
@@ -27,6 +28,11 @@ SETTINGS: dict[str, Any] = {"scaler": "exact", "scaler_period_s": 0.05}
 def served(folder: Path, journal: NoJournal | None = None, metrics: Metrics | None = None, **more: Any) -> Service:
     task = read_task(folder / "plan.json", "emulated")
     return make_service(task, ServerSettings(**{**SETTINGS, **more}), metrics, journal or NoJournal())
+
+
+def cores_in(metrics: Metrics) -> float:
+    (sample,) = metrics.cores.cores.collect()[0].samples
+    return sample.value
 
 
 class Told(NoJournal):
@@ -70,6 +76,48 @@ def test_a_live_service_shrinks_and_grows_with_what_is_needed_and_drops_nothing(
     text = metrics.text().decode()
     assert re.search(r'gearshift_core_changes_total.replica="net-0",result="whole". [2-9]', text)
     assert re.search(r'gearshift_model_error_count.cores="1",replica="net-0". [1-9]', text)
+
+
+def test_a_worker_that_is_started_again_gets_the_cores_of_the_one_before(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path)
+    journal = Told()
+
+    async def main() -> None:
+        service = served(tmp_path, journal)
+        await service.start()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                await requests(service, 1, 5.0)
+                assert await journal.changes.get() == ("net-0", 4, 1)
+                service._backend.lose(0)  # type: ignore[attr-defined]
+                assert await journal.changes.get() == ("net-0", 4, 1)
+        finally:
+            await service.stop()
+
+    asyncio.run(main())
+
+
+def test_cores_that_cannot_be_had_are_complained_of_once_and_served_without(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path)
+    journal, metrics, said = Told(), Metrics(), list[str]()
+
+    async def main() -> None:
+        service = served(tmp_path, journal, metrics)
+        stuck = ActuatorChain([EmulatedActuator(cores=1, most=1)], cores=1, say=said.append)
+        service._vertical._actuate = lambda replica: stuck  # type: ignore[attr-defined]
+        await service.start()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                for _ in range(6):
+                    answers = await requests(service, 4, 0.3)
+                    assert {answer.outcome for answer in answers} == {"answered"}
+            assert cores_in(metrics) == 1
+        finally:
+            await service.stop()
+
+    asyncio.run(main())
+    assert len(said) == 1
+    assert "4 cores were asked for, there are 1; serving goes on with the cores there are" in said[0]
 
 
 def test_replicas_never_hold_more_cores_than_they_share(tmp_path: Path) -> None:
