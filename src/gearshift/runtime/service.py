@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import NotReady, require
 from gearshift.model import Arrays
+from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics, NoMetrics
 from gearshift.observability.tracing import RequestSpan, trace_batch
@@ -171,6 +172,7 @@ class Service:
         """Count in the metrics of `before`, and begin with the gear of its metered load; both need the same clock."""
         self._metrics = before._metrics
         self.adapting.take_over_from(before.adapting)
+        before._vertical.tell(CoreMetrics())
         self._vertical.tell(self._metrics.cores)
         self._watch()
         self.router.take_meter(before.router, self._clock.now_ns())
