@@ -118,8 +118,7 @@ class Service:
         self.stop_accepting()
         self._fail_open()
         self._pulse.stop()
-        await self._vertical.stop()
-        await self._backend.stop()
+        await asyncio.gather(self._vertical.stop(), self._backend.stop())  # a change under way ends with its worker
         self._journal.write("stop")
 
     @property

@@ -162,7 +162,13 @@ class VerticalScaling(NoScaling):
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("cores are not changed any more, and serving goes on with those there are: %r", error)
 
     def _came(self, replica: int, sample: Sample) -> None:
         i = self._place.get(replica)
