@@ -104,7 +104,7 @@ def tables_ns(profile: Profile) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return medians, np.maximum(medians, tails)
 
 
-def simulated(profile: Profile, trace: Trace, uplink: Uplink) -> Outcome:
+def simulated(profile: Profile, trace: Trace, uplink: Uplink, first_cores: int) -> Outcome:
     medians, planned = tables_ns(profile)
     sent = Workload(
         arrivals_ns=trace.arrivals_ns,
@@ -115,7 +115,7 @@ def simulated(profile: Profile, trace: Trace, uplink: Uplink) -> Outcome:
         uplink.carry(sent).workload,
         medians.tolist(),
         ExactScaler(planned, period_s=PERIOD_S, effect_s=EFFECT_S),
-        first=Setting(CORES[-1], SIZES[-1]),
+        first=Setting(first_cores, SIZES[-1]),
         period_s=PERIOD_S,
         effect_s=EFFECT_S,
         sacrifices=True,
@@ -123,8 +123,8 @@ def simulated(profile: Profile, trace: Trace, uplink: Uplink) -> Outcome:
     return Outcome(float(run.violations.mean()), run.core_seconds)
 
 
-def live(folder: Path, trace: Trace, uplink: Uplink) -> tuple[Outcome, str, bool]:
-    """What was measured, and how long changes took to take effect, with whether all were short enough."""
+def live(folder: Path, trace: Trace, uplink: Uplink) -> tuple[Outcome, int, str, bool]:
+    """What was measured, the cores at first, and how long changes took, with whether all were short enough."""
     journal = folder / "journal.jsonl"
     journal.unlink(missing_ok=True)
     options = ["--scaler", "exact", "--core-share", str(SHARE), "--scaler-period-s", str(PERIOD_S), "--port", "0"]
@@ -148,7 +148,8 @@ def live(folder: Path, trace: Trace, uplink: Uplink) -> tuple[Outcome, str, bool
     changes = [(event["at"], event["cores"]) for event in events if event["event"] == "cores"]
     changes = [(0.0, float(CORES[-1])), *changes]
     effects, short = effects_of(metrics)
-    return Outcome(run.result.share_late, core_seconds(changes, begun, begun + trace.duration_s)), effects, short
+    measured = Outcome(run.result.share_late, core_seconds(changes, begun, begun + trace.duration_s))
+    return measured, round(next(cores for at, cores in reversed(changes) if at <= begun)), effects, short
 
 
 def core_seconds(changes: list[tuple[float, float]], begun: float, ended: float) -> float:
@@ -196,7 +197,8 @@ def main() -> None:
                 arrivals_ns=np.arange(count, dtype=np.int64) * (seconds * NS_PER_S) // count, duration_s=float(seconds)
             )
             uplink = Uplink(network, 1e3 * size_kb, SLO_S)
-            there, (here, effect, short) = simulated(profile, trace, uplink), live(folder, trace, uplink)
+            here, first_cores, effect, short = live(folder, trace, uplink)
+            there = simulated(profile, trace, uplink, first_cores)
             kept = (
                 abs(here.violations - there.violations) <= VIOLATIONS_WITHIN
                 and abs(here.core_seconds / there.core_seconds - 1) <= CORES_WITHIN

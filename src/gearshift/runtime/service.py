@@ -404,6 +404,7 @@ class Service:
             self._metrics.restarted(replica_id)
             self._tell_replicas(replica)
             self._journal.write("replica_lost", replica=replica_id, how=how)
+        self._vertical.replicas_lost(replicas)
         self.router.replicas_lost(replicas, self._clock.now_ns())
         self._arm_wake()
 

@@ -55,6 +55,9 @@ class NoScaling:
     def batch_finished(self, replica: int, size: int, took_ns: int, now_ns: int) -> None:
         """Forget it."""
 
+    def replicas_lost(self, replicas: Sequence[int]) -> None:
+        """Forget it."""
+
     def replica_ready(self, replica: int) -> None:
         """Forget it."""
 
@@ -92,6 +95,7 @@ class VerticalScaling(NoScaling):
         self._changed: Callable[[], None] = lambda: None
         self._thread: ThreadPoolExecutor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._lost: set[int] = set()
 
     def tell(self, metrics: CoreMetrics) -> None:
         """Count in `metrics` from now on."""
@@ -137,12 +141,17 @@ class VerticalScaling(NoScaling):
             error = abs(took_ns / one.run_ns[cores][size] - 1)
             self._metrics.error.labels(one.id, str(cores)).observe(error)
 
+    def replicas_lost(self, replicas: Sequence[int]) -> None:
+        """Their cores stay as they are until their workers are back."""
+        self._lost.update(replicas)
+
     def replica_ready(self, replica: int) -> None:
         """Its worker is another: it gets the cores of the one before."""
         i = self._place.get(replica)
         if i is not None and self._scalers:
             try:
                 self._scalers[i].act_through(self._actuate(replica))
+                self._lost.discard(replica)
             except GearshiftError as error:
                 log.warning("the cores of %s stay as they are: %s", self._scaled[i].id, error)
                 return
@@ -190,11 +199,13 @@ class VerticalScaling(NoScaling):
 
     async def _give(self, shares: Sequence[int]) -> None:
         assert self._thread is not None
-        for i, cores in enumerate(shares):
+        here = [i for i, one in enumerate(self._scaled) if one.replica not in self._lost]
+        scalers, wanted = [self._scalers[i] for i in here], [shares[i] for i in here]
+        for i, cores in zip(here, wanted, strict=True):
             if cores < self._in_force[i]:
                 self._reckon_with(i, cores)
-        effects = await asyncio.get_running_loop().run_in_executor(self._thread, give_all, self._scalers, shares)
-        for i, effect in enumerate(effects):
+        effects = await asyncio.get_running_loop().run_in_executor(self._thread, give_all, scalers, wanted)
+        for i, effect in zip(here, effects, strict=True):
             self._reckon_with(i, int(self._scalers[i].cores))
             if effect is not None:
                 self._tell_effect(i, effect)
