@@ -17,6 +17,10 @@ class CorePool:
         taken = {processor for mine in self.held.values() for processor in mine}
         self._free = sorted(set(processors) - taken)
 
+    def __len__(self) -> int:
+        """All of them, held or not."""
+        return len(self._free) + sum(map(len, self.held.values()))
+
     def resize(self, worker: int, count: int) -> tuple[int, ...]:
         """What the worker holds from now on: `count` processors, or fewer where no more are free.
 

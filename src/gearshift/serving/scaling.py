@@ -1,7 +1,7 @@
 """The scaler of a plan that is served: which replicas, how long they take on what cores, and by what means."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.local_cores import LocalCores
 from gearshift.runtime.scaler import Scaling
-from gearshift.runtime.vertical import NoScaling, ScaledReplica, VerticalScaling
+from gearshift.runtime.vertical import Actuate, NoScaling, ScaledReplica, VerticalScaling
 from gearshift.serving.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -37,48 +37,28 @@ def make_scaling(
     if settings.scaler == "static":
         return NoScaling()
     replicas = _scaled_replicas(task)
+    pool = _pool(task, replicas)
     begins_with = sum(replica.cores for replica in replicas.values())
-    cores = _cores(task, settings, begins_with)
+    cores = _cores(task, settings, pool, begins_with)
     require(
         begins_with <= cores,
         f"the plan begins with {begins_with} cores, and replicas share {cores}",
         remedy="give more --scaler-cores, or plan for fewer",
     )
-    scaled = [_scaled(task, number, replica, cores) for number, replica in replicas.items()]
-    scaling = Scaling(
-        scaler=settings.scaler,
-        period_s=settings.scaler_period_s,
-        effect_s=min(0.01, settings.scaler_period_s / 2),
-        slo_s=task.plan.operators[task.tables.operator].objective.latency_s,
-    )
-    if not isinstance(backend, LocalBackend):
-        now, first = clock.now_ns, {one.replica: float(one.cores) for one in scaled}
-        return VerticalScaling(
-            scaled,
-            lambda replica: EmulatedActuator(cores=first[replica], most=cores, now=now),
-            cores=cores,
-            scaling=scaling,
-            clock=clock,
-            journal=journal,
-        )
-    require(
-        settings.core_share == 1 or len(scaled) == 1,
-        f"--core-share is {settings.core_share:g}, and {len(scaled)} workers would share processors",
-        remedy="serve one replica so, or whole cores",
-    )
-    assert task.device_cores is not None
-    held = {number: _processors(task, replica) for number, replica in replicas.items()}
-    local = LocalCores(
-        backend, CorePool(task.pool, held), core_share=settings.core_share, say=log.warning, now=clock.now_ns
-    )
+    actuate, close = _means(settings, backend, clock, pool, replicas, cores)
     return VerticalScaling(
-        scaled,
-        local.actuator,
+        [_scaled(task, number, replica, cores) for number, replica in replicas.items()],
+        actuate,
         cores=cores,
-        scaling=scaling,
+        scaling=Scaling(
+            scaler=settings.scaler,
+            period_s=settings.scaler_period_s,
+            effect_s=min(0.01, settings.scaler_period_s / 2),
+            slo_s=task.plan.operators[task.tables.operator].objective.latency_s,
+        ),
         clock=clock,
         journal=journal,
-        close=local.close,
+        close=close,
     )
 
 
@@ -116,16 +96,46 @@ def _scaled_replicas(task: "ServingTask") -> dict[int, Replica]:
     return found
 
 
-def _processors(task: "ServingTask", replica: Replica) -> list[int]:
-    assert task.device_cores is not None
-    return sorted(frozenset().union(*(task.device_cores[device] for device in replica.device_ids)), reverse=True)
+def _pool(task: "ServingTask", replicas: Mapping[int, Replica]) -> CorePool:
+    """The processors that are left beside the router and devices that are not scaled, and who begins with which."""
+    cores = task.device_cores or {}
+    held = {
+        number: sorted(frozenset().union(*(cores.get(device, ()) for device in replica.device_ids)), reverse=True)
+        for number, replica in replicas.items()
+    }
+    scaled = {device for replica in replicas.values() for device in replica.device_ids}
+    taken = frozenset().union(*(mine for device, mine in cores.items() if device not in scaled))
+    return CorePool(sorted(set(task.pool) - taken), held)
 
 
-def _cores(task: "ServingTask", settings: ServerSettings, begins_with: int) -> int:
+def _means(
+    settings: ServerSettings,
+    backend: Backend,
+    clock: Clock,
+    pool: CorePool,
+    replicas: Mapping[int, Replica],
+    cores: int,
+) -> tuple[Actuate, Callable[[], None]]:
+    """What changes cores, and what is to be called at the end."""
+    if not isinstance(backend, LocalBackend):
+        return (
+            lambda number: EmulatedActuator(cores=replicas[number].cores, most=cores, now=clock.now_ns),
+            lambda: None,
+        )
+    require(
+        settings.core_share == 1 or len(replicas) == 1,
+        f"--core-share is {settings.core_share:g}, and {len(replicas)} workers would share processors",
+        remedy="serve one replica so, or whole cores",
+    )
+    local = LocalCores(backend, pool, core_share=settings.core_share, say=log.warning, now=clock.now_ns)
+    return local.actuator, local.close
+
+
+def _cores(task: "ServingTask", settings: ServerSettings, pool: CorePool, begins_with: int) -> int:
     """Cores that replicas share; raises `InvalidInput` for more than there are."""
     if task.backend == "emulated":
         return settings.scaler_cores or begins_with
-    there = int(len(task.pool) / settings.core_share + 1e-9)
+    there = int(len(pool) / settings.core_share + 1e-9)
     cores = settings.scaler_cores or there
     require(
         cores <= there,

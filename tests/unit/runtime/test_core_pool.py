@@ -10,6 +10,7 @@ def test_no_processor_is_ever_held_twice_and_a_worker_keeps_what_it_has() -> Non
     assert pool.resize(0, 3) == (7, 5, 4)
     assert pool.resize(1, 9) == (6, 3, 2, 1)
     assert pool.resize(0, 1) == (7,)
+    assert len(pool) == 7
     assert pool.resize(1, 6) == (6, 3, 2, 1, 5, 4)
 
 

@@ -181,3 +181,21 @@ def test_an_objective_is_needed_for_the_printed_algorithm(tmp_path: Path) -> Non
     write_plan(msgspec.structs.replace(plan, operators={"numbers": without}), tmp_path / "plan.json")
     with pytest.raises(InvalidInput, match="needs one SLO"):
         served(tmp_path, scaler="paper")
+
+
+def local(folder: Path, **more: Any) -> Service:
+    """A service on processors 0 to 3, not started."""
+    share = more.get("core_share", 1.0)
+    task = read_task(folder / "plan.json", "local", available=range(4), core_share=share)
+    assert task.router_cores == {0}
+    assert task.pool == (1, 2, 3)
+    return make_service(task, ServerSettings(**{**SETTINGS, **more}), None, NoJournal())
+
+
+def test_on_processors_the_router_keeps_its_own_and_shares_are_for_one_worker(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path, cores=1, replicas=2)
+    local(tmp_path, scaler_cores=3)
+    with pytest.raises(InvalidInput, match="--scaler-cores is 4, and 3 are left beside the router; give up to 3"):
+        local(tmp_path, scaler_cores=4)
+    with pytest.raises(InvalidInput, match="2 workers would share processors; serve one replica so"):
+        local(tmp_path, core_share=0.5)
