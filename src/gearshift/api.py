@@ -45,12 +45,14 @@ def profile(
     *,
     out: PathLike | None = None,
     cores: Sequence[int] = (1,),
+    core_share: float = 1.0,
     seed: int = 0,
     progress: Progress = _silent,
 ) -> Profile:
     """Measure the models of a project through the real path; writes the profile into the folder `out` if given.
 
-    On several counts of `cores`, run times are fitted by batch size and cores (`Profile.performance`).
+    On several counts of `cores`, run times are fitted by batch size and cores (`Profile.performance`).  Each core is
+    `core_share` of a processor, held by a quota below 1.
 
     `project` is a `gearshift.toml` or its folder.  Raises `InvalidInput` before measuring where `out` holds anything
     else than a profile.
@@ -68,6 +70,7 @@ def profile(
         folder=folder,
         front_end=front_end_beside,
         cores=cores,
+        core_share=core_share,
     )
     return made if folder is None else write_profile(made, folder)
 

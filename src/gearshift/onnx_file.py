@@ -1,6 +1,7 @@
 """ONNX files as models: a session on the worker's device, fed by name."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,13 @@ ERRORS_ONLY = 3
 
 
 class OnnxFile:
-    """A session as a model: its only output is an answer, several are outputs by name (`gearshift.model.Model`)."""
+    """A session as a model: its only output is an answer, several are outputs by name (`gearshift.model.Model`).
 
-    def __init__(self, name: str, session: Any) -> None:
-        self.name, self.session = name, session
+    `session` may become another that `make_session` makes, of so many threads.
+    """
+
+    def __init__(self, name: str, session: Any, make_session: Callable[[int], Any]) -> None:
+        self.name, self.session, self.make_session = name, session, make_session
         self._inputs = session.get_inputs()
         self._outputs = [output.name for output in session.get_outputs()]
 
@@ -87,14 +91,18 @@ def open_onnx_file(name: str, path: Path, *, device_kind: str, where: str) -> On
         where=where,
         remedy="install onnxruntime-gpu, or measure on device kind cpu",
     )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = len(os.sched_getaffinity(0))
-    options.inter_op_num_threads = 1
-    options.log_severity_level = ERRORS_ONLY
-    # Threads that spin after a batch would take the cores from the next model on this device.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+
+    def make_session(threads: int) -> Any:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = ERRORS_ONLY
+        # Threads that spin after a batch would take the cores from the next model on this device.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        return onnxruntime.InferenceSession(str(path), options, providers=[provider])
+
     try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=[provider])
+        session = make_session(len(os.sched_getaffinity(0)))
     except Exception as error:
         raise InvalidInput(
             f"onnxruntime cannot load the file ({' '.join(str(error).split())})",
@@ -102,7 +110,7 @@ def open_onnx_file(name: str, path: Path, *, device_kind: str, where: str) -> On
             remedy="export it again",
         ) from error
     _require_batches_of_tensors(session, path)
-    return OnnxFile(name, session)
+    return OnnxFile(name, session, make_session)
 
 
 def _require_batches_of_tensors(session: Any, path: Path) -> None:

@@ -19,6 +19,9 @@ from gearshift.config import PROJECT_FILE
 @click.option(
     "--cores", type=numbers, default="1", show_default=True, help="Measure on so many cores each, as in 1,2,4."
 )
+@click.option(
+    "--core-share", type=float, default=1.0, show_default=True, help="How much of a processor a core is, by a quota."
+)
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the split into parts A and B.")
 @verb
 def command(
@@ -28,6 +31,7 @@ def command(
     from_records: Path | None,
     operator: str,
     cores: tuple[int, ...],
+    core_share: float,
     seed: int,
 ) -> None:
     """Measure the models of PROJECT (a gearshift.toml or its folder): run times, predictions, certainty."""
@@ -36,7 +40,12 @@ def command(
             made = api.profile_from_records(from_records, out=out, operator=operator, seed=seed)
         else:
             made = api.profile(
-                project, out=out, cores=cores, seed=seed, progress=lambda what, share: tell(f"profiling: {what}", share)
+                project,
+                out=out,
+                cores=cores,
+                core_share=core_share,
+                seed=seed,
+                progress=lambda what, share: tell(f"profiling: {what}", share),
             )
     output.json(
         {

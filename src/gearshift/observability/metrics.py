@@ -9,6 +9,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from gearshift.observability.adapting_metrics import AdaptingMetrics
+from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.counts import Counter, Histogram
 from gearshift.observability.deadline_metrics import DeadlineMetrics
 from gearshift.policies.batching import AUDIT, DEADLINE, FULL, LONGEST_WAIT, RETRY
@@ -64,6 +65,7 @@ class NoMetrics:
     def __init__(self) -> None:
         self.adapting = AdaptingMetrics()
         self.deadlines = DeadlineMetrics()
+        self.cores = CoreMetrics()
 
     def watch(self, router: Watched, serving: Serving, *, last_gear: int) -> None:
         """Forget it."""
@@ -151,6 +153,7 @@ class Metrics:
         self._load = Gauge("gearshift_load_qps", "Arrivals per second that were measured last.", registry=registry)
         self._waiting = Gauge("gearshift_waiting_requests", "Samples that wait in queues.", registry=registry)
         self.deadlines = DeadlineMetrics(registry)
+        self.cores = CoreMetrics(registry)
         self._last_answer_s = 0.0
 
     def watch(self, router: Watched, serving: Serving, *, last_gear: int) -> None:

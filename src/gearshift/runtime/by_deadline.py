@@ -35,15 +35,23 @@ TOO_LATE = {
 
 
 class DeadlineRules:
-    """What deadlines decide by the profiled times `run_ns` (replicas, sizes); the kernel's part is on arrays.
+    """What deadlines decide by the profiled times `run_ns` (replicas, sizes), of which `take` changes rows.
 
     `late` says whether samples without any answer are refused, or answered late.
     """
 
     def __init__(self, tables: PlanTables, run_ns: Sequence[Sequence[int]], late: Late = "refuse") -> None:
-        self.run_ns = run_ns
+        self._tables, self.run_ns = tables, [*run_ns]
         self.refuses = late == "refuse"
-        self.fastest_ns: list[int] = fastest_ns(tables, np.asarray(run_ns)).tolist()
+        self._find_fastest()
+
+    def take(self, replica: int, run_ns: Sequence[int]) -> None:
+        """The replica takes other times from now on, by batch size."""
+        self.run_ns[replica] = run_ns
+        self._find_fastest()
+
+    def _find_fastest(self) -> None:
+        self.fastest_ns: list[int] = fastest_ns(self._tables, np.asarray(self.run_ns)).tolist()
 
     def may_drop(self, sample: Sample) -> bool:
         """Whether the sample has an answer already, or may go without one."""
@@ -62,6 +70,8 @@ def end_early(sample: Sample, ending: Ending) -> Sample:
 class DeadlineQueues:
     """The replicas' queues as deadlines see them; `end(sample, replica, ending, now_ns)` takes what leaves one early.
 
+    `told(replica, sample)`, where there is one, hears of everything that joins a queue.
+
     `gives_up_ns` has for each replica whose queue's head has a deadline when that head is to be dropped.
     """
 
@@ -71,6 +81,7 @@ class DeadlineQueues:
         self._rules, self.run_ns = rules, rules.run_ns
         self._queues, self._turns, self._devices, self._end = queues, turns, devices, end
         self.gives_up_ns: dict[int, int] = {}
+        self.told: Callable[[int, Sample], None] | None = None
 
     def misses_anyway(self, request: Request, model: int, now_ns: int) -> bool:
         """Whether no replica of `model` could answer in time, were the request the next that each runs, alone."""
@@ -94,6 +105,22 @@ class DeadlineQueues:
             self.shed(replica, now_ns)
             self.watch(replica, now_ns)
         return due
+
+    def routed(self, sample: Sample, replica: int, now_ns: int) -> None:
+        """A sample has joined the replica's queue."""
+        if self.told is not None:
+            self.told(replica, sample)
+        self.watch(replica, now_ns)
+
+    def waiting(self, replica: int, now_ns: int) -> tuple[list[tuple[int, int]], int]:
+        """When each that waits for the replica came there, its deadline, and when the devices should be free."""
+        waiting = [(sample.entered_ns, sample.request.deadline_ns) for sample in self._queues[replica].waiting()]
+        return waiting, self._devices.free_ns(replica, now_ns)
+
+    def take_run_times(self, replica: int, run_ns: Sequence[int], now_ns: int) -> None:
+        """The replica takes other times from now on, by batch size; what runs still ends when it was to."""
+        self._rules.take(replica, run_ns)
+        self.watch(replica, now_ns)
 
     def watch(self, replica: int, now_ns: int) -> None:
         """Note when the head of the replica's queue is to be dropped."""

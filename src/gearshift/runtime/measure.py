@@ -5,7 +5,7 @@ import itertools
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,11 @@ from gearshift.profiles.measure import (
 from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.request import Request, Sample
+from gearshift.runtime.actuators.own_group import bounded
 from gearshift.runtime.answers import rows_of, stack_results
 from gearshift.runtime.backends.local import assign_cores, router_cores
 from gearshift.runtime.backends.workers import assemble, settle
+from gearshift.runtime.core_pool import on_processors
 from gearshift.runtime.messages import Done, Load, ReplicaToLoad, Run
 from gearshift.runtime.remote.models import is_remote_model
 from gearshift.runtime.worker_process import WorkerProcess
@@ -70,10 +72,12 @@ def profile_project(
     folder: Path | None = None,
     front_end: FrontEnd = no_front_end,
     cores: Sequence[int] = (1,),
+    core_share: float = 1.0,
 ) -> Profile:
     """The profile of the project's models on the highest processors this process may use, or with CUDA device 0.
 
     Run times are measured on each of `cores`, with as many threads; on several of them, performance models are fitted.
+    A core is `core_share` of a processor, held by the quota of a control group below 1.
     `front_end` works beside the models while they are timed, and is measured itself.
     `progress(what, share)` is told what is done and how far it is.  The profile's `project` is relative to `folder`,
     where it will be written; without one it is absolute.  Raises `ModelFailed` or `InvalidInput` naming the model
@@ -81,9 +85,9 @@ def profile_project(
     """
     project_path = project_path.resolve()
     project = read_project(project_path)
-    counts = _core_counts(cores, project, where=str(project_path))
+    counts = _core_counts(cores, core_share, project, where=str(project_path))
     samples = load_samples(project, project_path.parent)
-    measured = _run(_measure_all(project, project_path, samples, progress, seed, front_end, counts))
+    measured = _run(_measure_all(project, project_path, samples, progress, seed, front_end, counts, core_share))
     curves = tuple(one.curve for one in measured)
     answers = {one.curve.model: one.answers for one in measured if one.answers is not None}
     return Profile(
@@ -121,10 +125,11 @@ def common_outputs(answers: Sequence[Predicted]) -> tuple[TensorSpec, ...]:
     return tuple(common)
 
 
-def _core_counts(cores: Sequence[int], project: Project, *, where: str) -> tuple[int, ...]:
+def _core_counts(cores: Sequence[int], core_share: float, project: Project, *, where: str) -> tuple[int, ...]:
     """The core counts to measure, rising; raises `InvalidInput` for more than there are, and for too few points."""
     counts = tuple(sorted(set(cores)))
-    there = len(os.sched_getaffinity(0))
+    require(0.05 <= core_share <= 1, f"core_share is {core_share:g}", remedy="give 0.05 to 1")
+    there = int(len(os.sched_getaffinity(0)) / core_share + 1e-9)
     require(
         len(counts) >= 1 and counts[0] >= 1 and counts[-1] <= there,
         f"cores {', '.join(map(str, counts))} are to be measured, and this process may use {there}",
@@ -149,6 +154,7 @@ async def _measure_all(
     seed: int,
     front_end: FrontEnd,
     core_counts: Sequence[int],
+    core_share: float,
 ) -> list[MeasuredModel]:
     """All models in turn in one worker, as they will be served, or each in a worker of its own; per core count.
 
@@ -171,12 +177,13 @@ async def _measure_all(
                 progress(what, (done + share) / len(rounds))
 
             devices = {one: Device(id=one, kind=one, cores=1 if one == REMOTE else count) for _, one in groups}
-            hardware = Hardware(devices=tuple(devices.values()))
+            hardware = on_processors(Hardware(devices=tuple(devices.values())), core_share)
             cores = assign_cores(hardware, sorted(cores_before))[kind]
             os.sched_setaffinity(0, router_cores(hardware, sorted(cores_before)))
             first = count == core_counts[0]
+            quota = count * core_share if core_share < 1 and kind != REMOTE else None
             for one in await _measure(
-                group, project, project_path, samples, told, devices[kind], cores, seed, front_end, predict=first
+                group, project, project_path, samples, told, devices[kind], cores, quota, seed, front_end, predict=first
             ):
                 measured[one.curve.model, count] = one
     finally:
@@ -202,6 +209,7 @@ async def _measure(
     progress: Progress,
     device: Device,
     cores: frozenset[int],
+    quota: float | None,
     seed: int,
     front_end: FrontEnd,
     *,
@@ -212,8 +220,10 @@ async def _measure(
     progress("loading models", 0.0)
     try:
         memory_bytes = await bench.start(project_path, samples, warm_up_rows=sizes[-1:])
+        held = nullcontext() if quota is None else bounded(bench.pid, quota)
         async with front_end(samples) as front_end_time:
-            timings = await _time_sizes(bench, sizes, project.profile, samples, progress, seed)
+            with held:
+                timings = await _time_sizes(bench, sizes, project.profile, samples, progress, seed)
         answers = {}
         for done, name in enumerate(names if predict else ()):
 
@@ -314,6 +324,11 @@ class Bench:
         self._batch_ids = itertools.count(1)
         self._finished: asyncio.Future[tuple[Done, memoryview]] | None = None
         self._running = ""
+
+    @property
+    def pid(self) -> int:
+        """The worker's process."""
+        return self._worker.pid
 
     async def start(self, project_path: Path, samples: Samples, *, warm_up_rows: tuple[int, ...]) -> dict[str, int]:
         """Load the models; by how many bytes each grew the worker, 0 where that is unknown.  Raises `ModelFailed`.

@@ -38,6 +38,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `device_kind` says where PyTorch modules and ONNX files go; a worker sees no other CUDA devices than its own.
 
     `inputs` are the operator's tensors, from which warm-up batches of zeros are made; without them none is run.
+
+    `thread_counts` are those that `SetThreads` may ask for; sessions of ONNX files are made for each of them.
     """
 
     project: str
@@ -45,6 +47,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     inputs: tuple[TensorSpec, ...] = ()
     device_kind: str = "cpu"
     keep_others: bool = False
+    thread_counts: tuple[int, ...] = ()
 
 
 class RunPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,6 +63,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     batch: int
     replica: int
     parts: tuple[RunPart, ...]
+
+
+class SetThreads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """Compute with so many threads from the next batch on; answered by `ThreadsSet`."""
+
+    threads: int
 
 
 class Ping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
@@ -129,6 +138,13 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The worker lives, and has done all that it was told before."""
 
 
+class ThreadsSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """So many threads compute from now on; where they are not those asked for, `problem` says why."""
+
+    threads: int
+    problem: str = ""
+
+
 class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
     """The first frame of a worker over TCP: which of the run's workers it is, and `proof` that it may say so.
 
@@ -142,6 +158,6 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     version: str
 
 
-ToWorker = Load | Run | Ping | Challenge | Stop
-ToRouter = Loaded | LoadFailed | Done | Pong | Hello
-Message = Load | Run | Ping | Challenge | Stop | Loaded | LoadFailed | Done | Pong | Hello
+ToWorker = Load | Run | SetThreads | Ping | Challenge | Stop
+ToRouter = Loaded | LoadFailed | Done | ThreadsSet | Pong | Hello
+Message = Load | Run | SetThreads | Ping | Challenge | Stop | Loaded | LoadFailed | Done | ThreadsSet | Pong | Hello

@@ -65,6 +65,10 @@ class WaitingQueue:
             self._by_entry.clear()
         return taken
 
+    def waiting(self) -> list[Sample]:
+        """All samples, in no order."""
+        return [sample for (entered, _), sample in self._by_entry if self._is_here(sample, entered)]
+
     def remove(self, sample: Sample) -> bool:
         """Take `sample` out; False where it is not here."""
         here = self._waiting.pop(sample.sequence, None) is not None

@@ -5,7 +5,6 @@ calls the policies and then starts what may start on the devices it touched.  Th
 in the same order (`simulator/kernel.py`), and the conformance test compares their logs.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from gearshift.decisions import Decision, Ending, LogRow
@@ -13,12 +12,12 @@ from gearshift.plan_tables import PlanTables
 from gearshift.policies.batching import DEADLINE, NOT_YET, RETRY, batch_size, start_reason
 from gearshift.policies.forwarding import ANSWER, next_model
 from gearshift.policies.gear_shift import gear_asked_for, gear_in_force, metered_load
-from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arrival_rate_qps
 from gearshift.policies.order import replica_key
 from gearshift.request import Sample
 from gearshift.runtime.by_deadline import DeadlineQueues, DeadlineRules, end_early
 from gearshift.runtime.devices import Devices
 from gearshift.runtime.load_scaling import LoadScaling
+from gearshift.runtime.meter import Meter
 from gearshift.runtime.queue import WaitingQueue
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.turns import Turns
@@ -83,14 +82,17 @@ class Router:
         self._in_batch = [False] * self._replicas
         self._started_ns = [0] * self._replicas
         self._touched: list[int] = []
-        self._arrived_since_tick = 0
-        self._ticked_ns = 0
-        self._last_arrivals: deque[int] = deque(maxlen=METER_KEEPS_ARRIVALS)
+        self._meter = Meter()
 
     @property
     def waiting(self) -> int:
         """Samples that wait, in queues or for another worker."""
         return self._queued + self._recovery.count
+
+    @property
+    def by_deadline(self) -> DeadlineQueues | None:
+        """The queues as deadlines see them, where these decide."""
+        return self._by_deadline
 
     # Events, in the order in which they are taken at one instant.
 
@@ -130,16 +132,7 @@ class Router:
 
     def tick(self, now_ns: int) -> None:
         """Meter the load of the window that ends now, and shift the gear if it asks for another and none is pinned."""
-        kept = self._last_arrivals
-        self.rate_qps = arrival_rate_qps(
-            self._arrived_since_tick,
-            max(METER_WINDOW_NS, now_ns - self._ticked_ns),
-            len(kept),
-            kept[0] if len(kept) == METER_KEEPS_ARRIVALS else 0,
-            now_ns,
-        )
-        self._arrived_since_tick = 0
-        self._ticked_ns = now_ns
+        self.rate_qps = self._meter.tick(now_ns)
         tables = self._tables
         self.load = metered_load(tables.meter, self.rate_qps, self.scaling.factor, self.waiting, tables.alpha)
         longest, starts = self._longest_first_stage_queue(), self._range_starts
@@ -163,8 +156,7 @@ class Router:
 
     def take_meter(self, before: "Router", now_ns: int) -> None:
         """Go on with what `before` has metered, in the gear of its arrivals; what waits there does not count."""
-        self._last_arrivals = before._last_arrivals.copy()
-        self._arrived_since_tick, self._ticked_ns = before._arrived_since_tick, before._ticked_ns
+        self._meter = before._meter.copy()
         self.rate_qps = self.load = before.rate_qps
         tables = self._tables
         gear = gear_asked_for(tables.meter, 0, self.load, 0, tables.alpha, self._range_starts, tables.gears)
@@ -180,8 +172,7 @@ class Router:
         by_deadline = self._by_deadline
         late = by_deadline is not None and by_deadline.misses_anyway(samples[0].request, first, now_ns)
         for sample in samples:
-            self._arrived_since_tick += 1
-            self._last_arrivals.append(now_ns)
+            self._meter.arrived(now_ns)
             if late:
                 self._write(now_ns, Decision.REFUSE, sample.sequence, Ending.INFEASIBLE, 0)
                 self._answered(end_early(sample, Ending.INFEASIBLE))
@@ -303,7 +294,7 @@ class Router:
         self._queued += 1
         self._touched.extend(self._spans[replica])
         if self._by_deadline is not None:
-            self._by_deadline.watch(replica, now_ns)
+            self._by_deadline.routed(sample, replica, now_ns)
         self._write(now_ns, Decision.ROUTE, sample.sequence, replica, sample.stage)
 
     def _start_on_touched(self, now_ns: int) -> None:

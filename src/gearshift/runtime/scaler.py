@@ -111,6 +111,10 @@ class Scaler:
             )
         return effect
 
+    def act_through(self, actuator: Actuator) -> None:
+        """Change cores through another actuator from now on, as the worker is another."""
+        self._actuator = actuator
+
     def misses(self, waiting: Sequence[Waiting], free_ns: int) -> list[int]:
         """How many of those that wait miss their deadline on 0, 1, ... cores; for sharing cores with other replicas."""
         due_ns = sorted(deadline_ns for _, deadline_ns in waiting)
@@ -172,7 +176,9 @@ def share(scalers: Sequence[Scaler], queues: Sequence[tuple[Sequence[Waiting], i
     return shares
 
 
-def give_all(scalers: Sequence[Scaler], shares: Sequence[int]) -> None:
-    """Have all their cores, those that shrink first, so that no core is given twice."""
-    for scaler, cores in sorted(zip(scalers, shares, strict=True), key=lambda one: one[1] - one[0].cores):
-        scaler.give(cores)
+def give_all(scalers: Sequence[Scaler], shares: Sequence[int]) -> list[Effect | None]:
+    """Have all their cores, those that shrink first, so that no core is given twice; what each change came to."""
+    effects: list[Effect | None] = [None] * len(scalers)
+    for i in sorted(range(len(scalers)), key=lambda i: shares[i] - scalers[i].cores):
+        effects[i] = scalers[i].give(shares[i])
+    return effects

@@ -9,21 +9,22 @@ from typing import Any, NoReturn
 from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import NotReady, require
 from gearshift.model import Arrays
+from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics, NoMetrics
 from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plan_tables import PlanTables
-from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Late, Request, Sample
 from gearshift.runtime.adapting import Adapting
 from gearshift.runtime.answers import Done, OpenRequest, answer_of, judged, raise_if_refused, rows_of
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.by_deadline import DeadlineRules
-from gearshift.runtime.fine_timer import FineTimer
+from gearshift.runtime.pulse import Pulse
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.room import Reading, Room
 from gearshift.runtime.router import Router
 from gearshift.runtime.status import ServedPlan, State, Status, shift_facts, status_of
+from gearshift.runtime.vertical import NoScaling
 
 Withdraw = Callable[[], None]
 
@@ -36,7 +37,8 @@ class Service:
     `most_waiting_requests` bounds the samples that wait in queues, `most_waiting_bytes` the bytes of all requests that
     are being read or are not answered yet.  A request without a deadline gets one `default_deadline_s` after its
     arrival, if that is given; such a one neither orders queues nor decides anything.  `recovery` decides what becomes
-    of what lost workers held, `deadlines` what clients' deadlines do beside ordering queues.
+    of what lost workers held, `deadlines` what clients' deadlines do beside ordering queues; `vertical`, which needs
+    them, changes replicas' cores.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Service:
         recovery: Recovery | None = None,
         adapting: Adapting | None = None,
         deadlines: DeadlineRules | None = None,
+        vertical: NoScaling | None = None,
         clock: Clock | None = None,
         metrics: Metrics | NoMetrics | None = None,
         journal: Journal | NoJournal | None = None,
@@ -69,6 +72,8 @@ class Service:
         self._settled: list[tuple[Done, Answer]] = []
         self.adapting = adapting or Adapting(tables)
         self.adapting.tell(self._metrics.adapting)
+        self._vertical = vertical or NoScaling()
+        self._vertical.tell(self._metrics.cores)
         self._spans: dict[int, RequestSpan] = {}
         self._request_ids, self._sequence, self._batch_ids = itertools.count(1), itertools.count(), itertools.count(1)
         self._started_ns: dict[int, int] = {}
@@ -76,23 +81,21 @@ class Service:
         self._ready_replicas: set[int] = set()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._tick_timer: FineTimer | None = None
-        self._wake_timer: FineTimer | None = None
-        self._next_tick_ns = 0
-        self._armed_ns: int | None = None
+        self._pulse = Pulse(self._clock, self._tick, self._wake)
 
     # Life ------------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Load the models, then accept requests; raises `ModelFailed` or `WorkerDied` with nothing left running."""
         await self._backend.start(self)
-        loop = asyncio.get_running_loop()
-        self._tick_timer, self._wake_timer = FineTimer(loop, self._tick), FineTimer(loop, self._wake)
-        self._tick_timer.start()
-        self._wake_timer.start()
+        try:
+            await self._vertical.start(self.router.by_deadline, self._arm_wake)
+        except BaseException:
+            await self.stop()
+            raise
+        self._pulse.start()
         self._watch()
         self._accepting = True
-        self._arm_tick()
         self._journal.write("ready", replicas=len(self._tables.replica_ids))
 
     def stop_accepting(self) -> None:
@@ -114,10 +117,8 @@ class Service:
         """End at once: what is not answered yet fails; nothing is left running."""
         self.stop_accepting()
         self._fail_open()
-        for timer in (self._tick_timer, self._wake_timer):
-            if timer is not None:
-                timer.stop()
-        await self._backend.stop()
+        self._pulse.stop()
+        await asyncio.gather(self._vertical.stop(), self._backend.stop())  # a change under way ends with its worker
         self._journal.write("stop")
 
     @property
@@ -135,7 +136,7 @@ class Service:
 
     def status(self, plan: ServedPlan) -> Status:
         """What it is doing; it serves `plan`."""
-        stopped: State = "starting" if self._tick_timer is None else "draining"
+        stopped: State = "draining" if self._pulse.started else "starting"
         return status_of(
             plan,
             self._tables,
@@ -170,6 +171,8 @@ class Service:
         """Count in the metrics of `before`, and begin with the gear of its metered load; both need the same clock."""
         self._metrics = before._metrics
         self.adapting.take_over_from(before.adapting)
+        before._vertical.tell(CoreMetrics())
+        self._vertical.tell(self._metrics.cores)
         self._watch()
         self.router.take_meter(before.router, self._clock.now_ns())
         self._arm_wake()
@@ -389,6 +392,7 @@ class Service:
         run_ns = now_ns - self._started_ns.pop(batch.replica, now_ns)
         self._metrics.batch_finished(model, self._tables.devices_of(batch.replica), run_ns / NS_PER_S)
         self.router.batch_finished(batch.replica, now_ns)
+        self._vertical.batch_finished(batch.replica, len(batch.samples), run_ns, now_ns)
         self.adapting.batch_finished(self.router, batch.replica, len(batch.samples), run_ns, now_ns)
         self._arm_wake()
 
@@ -400,6 +404,7 @@ class Service:
             self._metrics.restarted(replica_id)
             self._tell_replicas(replica)
             self._journal.write("replica_lost", replica=replica_id, how=how)
+        self._vertical.replicas_lost(replicas)
         self.router.replicas_lost(replicas, self._clock.now_ns())
         self._arm_wake()
 
@@ -410,6 +415,7 @@ class Service:
         self._ready_replicas.add(replica)
         self._tell_replicas(replica)
         self._journal.write("replica_ready", replica=self._tables.replica_ids[replica])
+        self._vertical.replica_ready(replica)
         self.router.replica_ready(replica, self._clock.now_ns())
         self._arm_wake()
 
@@ -430,25 +436,10 @@ class Service:
         self.router.tick(now_ns := self._clock.now_ns())
         self.adapting.ticked(self.router, now_ns)
         self._arm_wake()
-        self._arm_tick()
-
-    def _arm_tick(self) -> None:
-        """The next point of a fixed grid; those missed while the loop was held up are passed over."""
-        now_ns = self._clock.now_ns()
-        self._next_tick_ns = (now_ns // METER_WINDOW_NS + 1) * METER_WINDOW_NS
-        if self._tick_timer is not None:
-            self._tick_timer.set(self._next_tick_ns - now_ns)
 
     def _wake(self) -> None:
-        self._armed_ns = None
         self.router.wake(self._clock.now_ns())
         self._arm_wake()
 
     def _arm_wake(self) -> None:
-        """Set the timer when a longest wait ends earlier than it would fire; firing too early does no harm."""
-        due_ns = self.router.next_wake_ns()
-        if due_ns is None or self._wake_timer is None:
-            return
-        if self._armed_ns is None or due_ns < self._armed_ns:
-            self._armed_ns = due_ns
-            self._wake_timer.set(due_ns - self._clock.now_ns())
+        self._pulse.wake_by(self.router.next_wake_ns())

@@ -23,6 +23,7 @@ from gearshift.errors import GearshiftError, ModelFailed
 from gearshift.hardware import is_cuda
 from gearshift.model import DATATYPES, Arrays, Predicted, TensorSpec
 from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
+from gearshift.runtime.inference_threads import InferenceThreads
 from gearshift.runtime.messages import (
     Done,
     DonePart,
@@ -34,6 +35,7 @@ from gearshift.runtime.messages import (
     ReplicaToLoad,
     Run,
     RunPart,
+    SetThreads,
     Stop,
     TensorHeader,
 )
@@ -88,6 +90,7 @@ def main_loop(connection: BlockingConnection) -> int:
     Raises `EndOfStream` or `OSError` when the other side is gone.
     """
     models: dict[int, tuple[str, RunnableModel]] = {}
+    threads = InferenceThreads(())
     while True:
         message, body = connection.receive()
         match message:
@@ -96,6 +99,11 @@ def main_loop(connection: BlockingConnection) -> int:
                     load_all(message, models, connection)
                 except ModelFailed:
                     return 1
+                threads = InferenceThreads(message.thread_counts)
+                for _, model in models.values():
+                    threads.add(getattr(model, "model", None))
+            case SetThreads():
+                connection.send(threads.ask(message.threads))
             case Run():
                 name, model = models[message.replica]
                 connection.send(*run_batch(name, model, message, body))

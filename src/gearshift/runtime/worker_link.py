@@ -1,11 +1,24 @@
 """The router's side of the conversation with one worker, whatever carries its frames."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 
-from gearshift.errors import ModelFailed
+from gearshift.errors import ModelFailed, WorkerDied
 from gearshift.runtime.health import Health
-from gearshift.runtime.messages import Done, Load, Loaded, LoadFailed, Message, Ping, Pong, Run, Stop
+from gearshift.runtime.messages import (
+    Done,
+    Load,
+    Loaded,
+    LoadFailed,
+    Message,
+    Ping,
+    Pong,
+    Run,
+    SetThreads,
+    Stop,
+    ThreadsSet,
+)
 from gearshift.runtime.transport import Buffer, FrameProtocol
 
 OnDone = Callable[[Done, memoryview], None]
@@ -28,6 +41,7 @@ class WorkerLink:
         self._loading: asyncio.Future[list[Loaded]] | None = None
         self._to_load = 0
         self._keeps_others = False
+        self._threads: deque[asyncio.Future[ThreadsSet]] = deque()
 
     def attach(self, protocol: FrameProtocol) -> None:
         """Speak through `protocol`, whose frames go to `received`."""
@@ -69,6 +83,13 @@ class WorkerLink:
             if self._health is not None:
                 self._health.began(longest_s)
 
+    def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
+        """Have the worker compute with so many threads; what it answers, or `WorkerDied`."""
+        answer: asyncio.Future[ThreadsSet] = asyncio.get_running_loop().create_future()
+        self._threads.append(answer)
+        self._send(SetThreads(threads=threads))
+        return answer
+
     def ask_to_stop(self) -> None:
         """Ask the worker to end."""
         self._send(Stop())
@@ -79,6 +100,10 @@ class WorkerLink:
             self._protocol.close()
         if self._health is not None:
             self._health.stop()
+        for asked in self._threads:
+            if not asked.done():
+                asked.set_exception(WorkerDied("it is gone"))
+        self._threads.clear()
 
     def received(self, message: Message, body: memoryview) -> None:
         """Take a frame of the worker."""
@@ -90,6 +115,10 @@ class WorkerLink:
             case Pong():
                 if self._health is not None:
                     self._health.answered()
+            case ThreadsSet():
+                asked = self._threads.popleft()
+                if not asked.done():
+                    asked.set_result(message)
             case Loaded():
                 self._loaded.append(message)
                 self._end_loading()

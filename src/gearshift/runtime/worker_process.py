@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gearshift.errors import WorkerDied, require
 from gearshift.observability.logs import settings_in_force
-from gearshift.runtime.messages import Load, Loaded, LoadFailed, Run
+from gearshift.runtime.messages import Load, Loaded, LoadFailed, Run, ThreadsSet
 from gearshift.runtime.transport import Buffer, FrameProtocol, widen
 from gearshift.runtime.worker_link import OnDone, OnEnd, WorkerLink
 
@@ -100,6 +100,10 @@ class WorkerProcess:
         Who holds it for longer than `longest_s` is stuck.
         """
         self._link.run(message, buffers, longest_s=longest_s)
+
+    def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
+        """Have the models compute with so many threads from the next batch on."""
+        return self._link.set_threads(threads)
 
     def terminate(self, why: str) -> None:
         """Kill the worker without waiting; `on_end` will tell, with `why`."""

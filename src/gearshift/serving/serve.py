@@ -68,7 +68,12 @@ def serve(
     nothing is left running.
     """
     read = partial(
-        read_task, backend=backend, profile_path=profile_path, project_path=project_path, available=available_cores()
+        read_task,
+        backend=backend,
+        profile_path=profile_path,
+        project_path=project_path,
+        available=available_cores(),
+        core_share=None if settings.scaler == "static" else settings.core_share,
     )
     task = read(plan_path)
     if settings.plans is not None:

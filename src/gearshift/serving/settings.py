@@ -11,6 +11,7 @@ from gearshift.serving.deadline_headers import DEFAULT_TRUST_S
 
 LostStage = Literal["degrade", "refuse"]
 Replan = Literal["off", "offer", "swap"]
+ScalerKind = Literal["exact", "paper", "static"]
 OnOff = Literal["on", "off"]
 
 
@@ -79,6 +80,18 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         float, _help("How far x-request-start may be from this machine's clock to count, in seconds; 0: never.")
     ] = DEFAULT_TRUST_S
 
+    scaler: Annotated[
+        ScalerKind,
+        _help("How replicas' cores follow the load: exactly as needed, by Sponge's printed algorithm, or not at all."),
+    ] = "static"
+    scaler_period_s: Annotated[float, _help("How often a scaler chooses cores anew, in seconds.")] = 1.0
+    scaler_cores: Annotated[
+        int | None, _help("The cores that replicas share with a scaler; by default all that the router leaves.")
+    ] = None
+    core_share: Annotated[
+        float, _help("With a scaler, how much of a processor a core is, as it was profiled; below 1, by quotas.")
+    ] = 1.0
+
     log_level: Annotated[Level, _help("The least urgent messages that are logged; debug has a line per request.")] = (
         "info"
     )
@@ -125,9 +138,16 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             ("log_format", get_args(Form)),
             ("load_scaling", get_args(OnOff)),
             ("replan", get_args(Replan)),
+            ("scaler", get_args(ScalerKind)),
         ):
             value = getattr(self, name)
             require(value in choices, f"{name} is {value!r}", remedy=f"use one of {', '.join(choices)}")
+        require(0.05 <= self.scaler_period_s <= 3600, f"scaler_period_s is {self.scaler_period_s}, needs 0.05 to 3600")
+        require(0.05 <= self.core_share <= 1, f"core_share is {self.core_share}, needs 0.05 to 1")
+        require(
+            self.scaler_cores is None or 1 <= self.scaler_cores <= 4096,
+            f"scaler_cores is {self.scaler_cores}, needs 1 to 4096",
+        )
         require(0 < self.longest_read_s <= 86_400, f"longest_read_s is {self.longest_read_s}, needs 0 to 86400")
         require(0 <= self.drain_s <= 86_400, f"drain_s is {self.drain_s}, needs 0 to 86400")
         require(0 < self.longest_start_s <= 86_400, f"longest_start_s is {self.longest_start_s}, needs 0 to 86400")

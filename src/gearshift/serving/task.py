@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
-from gearshift.clock import Clock, to_ns
+from gearshift.clock import Clock, WallClock, to_ns
 from gearshift.config import Project, project_file, read_project
 from gearshift.errors import InvalidInput, require
 from gearshift.files import read_bytes
@@ -24,15 +24,17 @@ from gearshift.runtime.adapting import Adapting
 from gearshift.runtime.audit import make_audit
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
-from gearshift.runtime.backends.local import LocalBackend, assign_cores, router_cores
+from gearshift.runtime.backends.local import LocalBackend, assign_cores, available_cores, router_cores
 from gearshift.runtime.backends.ray import RayBackend
 from gearshift.runtime.backends.workers import WorkersOptions
 from gearshift.runtime.by_deadline import DeadlineRules
+from gearshift.runtime.core_pool import pooled_cores
 from gearshift.runtime.load_drift import window_of
 from gearshift.runtime.ray_cluster import RayCluster
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import Service
 from gearshift.runtime.status import ServedPlan
+from gearshift.serving.scaling import make_scaling, thread_counts
 from gearshift.serving.settings import ServerSettings
 
 BackendKind = Literal["local", "emulated", "ray"]
@@ -46,7 +48,8 @@ class ServingTask:
     """A plan and all that serving it needs.
 
     `served` names the plan's file, `profile_folder` is where its profile was found; `device_cores` are the devices'
-    processors, `router_cores` those left to this process, where devices are of this machine.
+    processors, `pool` those that a scaler hands out, `router_cores` those left to this process, where devices are of
+    this machine.
     """
 
     served: ServedPlan
@@ -60,18 +63,22 @@ class ServingTask:
     outputs: tuple[TensorSpec, ...]
     device_cores: dict[str, frozenset[int]] | None
     router_cores: frozenset[int] | None
+    pool: tuple[int, ...] = ()
 
-    def make_backend(self, settings: ServerSettings, say: Say) -> Backend:
-        """The backend, not started."""
+    def make_backend(
+        self, settings: ServerSettings, say: Say, run_ns: Sequence[Sequence[int]] | None = None
+    ) -> Backend:
+        """The backend, not started; it reads run times in `run_ns`, where that is given."""
         if self.project is None:
-            return EmulatedBackend(self.tables, self.plan, self.profile)
+            return EmulatedBackend(self.tables, self.plan, self.profile, run_ns=run_ns)
         options: WorkersOptions = {
             "project": self.project,
             "inputs": self.inputs,
             "longest_start_s": settings.longest_start_s,
-            "run_ns": self.run_ns,
+            "run_ns": self.run_ns if run_ns is None else run_ns,
             "shortest_hang_s": max(settings.shortest_hang_s, longest_remote_s(read_project(self.project))),
             "probe_s": settings.probe_s,
+            "thread_counts": thread_counts(self, settings),
             "say": say,
         }
         if self.backend == "ray":
@@ -89,11 +96,14 @@ class ServingTask:
         )
 
     def make_adapting(
-        self, settings: ServerSettings, journal: Journal | NoJournal, drifts: Callable[[], None]
+        self,
+        settings: ServerSettings,
+        journal: Journal | NoJournal,
+        drifts: Callable[[], None],
+        run_ns: Sequence[Sequence[int]],
     ) -> Adapting:
         """What the service watches of the world; `drifts` is called while load has drifted."""
         planned = self.plan.operators[self.tables.operator].planned_load
-        run_ns = self.run_ns
         share, seed = settings.audit_share, settings.audit_seed
         audit = make_audit(self.tables, self.plan, self.profile, share=share, seed=seed, run_ns=run_ns)
         return Adapting(
@@ -128,8 +138,11 @@ def read_task(
     profile_path: Path | None = None,
     project_path: Path | None = None,
     available: Sequence[int] | None = None,
+    core_share: float | None = None,
 ) -> ServingTask:
     """The plan with its profile and project, on the `available` processors (by default all of this process).
+
+    With a scaler, each core of the profile is `core_share` of one.
 
     Raises `InvalidInput` where one is missing or does not fit.
     """
@@ -145,6 +158,7 @@ def read_task(
         remedy="make the plan anew with `gearshift plan`, or name its profile",
     )
     emulated = backend == "emulated"
+    device_cores, pool, router = _processors(plan, backend, available, core_share)
     return ServingTask(
         served=served,
         plan=plan,
@@ -155,9 +169,21 @@ def read_task(
         project=None if emulated else _project(folder, profile, project_path),
         inputs=EMULATED_INPUTS if emulated else profile.inputs,
         outputs=emulated_outputs(profile) if emulated else profile.outputs,
-        device_cores=assign_cores(plan.hardware, available) if backend == "local" else None,
-        router_cores=router_cores(plan.hardware, available) if backend == "local" else None,
+        device_cores=device_cores,
+        router_cores=router,
+        pool=pool,
     )
+
+
+def _processors(
+    plan: GearPlan, backend: BackendKind, available: Sequence[int] | None, core_share: float | None
+) -> tuple[dict[str, frozenset[int]] | None, tuple[int, ...], frozenset[int] | None]:
+    """The devices' processors, those that they share, and the router's."""
+    if backend != "local":
+        return None, (), None
+    if core_share is not None:
+        return pooled_cores(plan.hardware, available or available_cores(), core_share)
+    return assign_cores(plan.hardware, available), (), router_cores(plan.hardware, available)
 
 
 def _project(folder: Path, profile: Profile, given: Path | None) -> Path:
@@ -183,16 +209,20 @@ def make_service(
     """The service of a plan with its backend, not started."""
     operator = task.plan.operators[task.tables.operator]
     scales = settings.load_scaling == "on"
+    clock = clock or WallClock()
+    deadlines = DeadlineRules(task.tables, task.run_ns, settings.late)
+    backend = task.make_backend(settings, log.warning, deadlines.run_ns)
     return Service(
         task.tables if scales else replace(task.tables, scale_minutes=0),
-        task.make_backend(settings, log.warning),
+        backend,
         most_waiting_requests=settings.most_waiting_requests,
         most_waiting_bytes=settings.most_waiting_bytes,
         default_priority=operator.default_priority,
         default_deadline_s=operator.objective.latency_s,
         recovery=task.make_recovery(settings),
-        adapting=task.make_adapting(settings, journal, drifts),
-        deadlines=DeadlineRules(task.tables, task.run_ns, settings.late),
+        adapting=task.make_adapting(settings, journal, drifts, deadlines.run_ns),
+        deadlines=deadlines,
+        vertical=make_scaling(task, settings, backend, clock, journal),
         clock=clock,
         metrics=metrics,
         journal=journal,

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
+from gearshift.policies.deadlines import in_time
 from gearshift.policies.order import Urgency, queue_key
 from gearshift.policies.sacrifice import sacrificed
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS
@@ -22,11 +23,6 @@ REFUSED = -1
 
 RunTimes = Sequence[Sequence[int]]
 """Nanoseconds of a batch by cores and by size: `PerformanceModel.table_ns`."""
-
-
-def can_finish(now_ns: int, run_ns: int, deadline_ns: int) -> bool:
-    """Whether a run that begins now is done by the deadline."""
-    return now_ns + run_ns <= deadline_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +189,7 @@ class _Run:
 
     def _start(self, worker: _Worker, now_ns: int) -> None:
         run_ns, largest = self._run_ns[worker.cores], self._setting.largest_batch
-        while self._queue and not can_finish(now_ns, run_ns[1], self._queue[0][0][1]):
+        while self._queue and not in_time(self._queue[0][0][1], now_ns, run_ns[1]):
             heapq.heappop(self._queue)
         if self._sacrifices and self._under_pressure(now_ns, run_ns, largest):
             waiting_ns = [key[1] for key, _ in sorted(self._queue)]
@@ -202,7 +198,7 @@ class _Run:
         if not self._queue:
             return
         size = min(len(self._queue), largest)
-        while not can_finish(now_ns, run_ns[size], self._queue[0][0][1]):
+        while not in_time(self._queue[0][0][1], now_ns, run_ns[size]):
             size -= 1
         worker.batch = [heapq.heappop(self._queue)[1] for _ in range(size)]
         worker.done_ns = now_ns + run_ns[size]
@@ -212,7 +208,7 @@ class _Run:
     def _under_pressure(self, now_ns: int, run_ns: Sequence[int], largest: int) -> bool:
         if not self._queue:
             return False
-        return not can_finish(now_ns, run_ns[min(len(self._queue), largest)], self._queue[0][0][1])
+        return not in_time(self._queue[0][0][1], now_ns, run_ns[min(len(self._queue), largest)])
 
     def _finish(self, worker: _Worker) -> None:
         self._finished[worker.batch] = worker.done_ns

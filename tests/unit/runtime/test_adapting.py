@@ -180,10 +180,10 @@ def test_early_answers_are_audited_when_it_is_quiet_and_nothing_of_it_is_seen_by
 def test_an_audit_is_not_metered_and_does_not_wait_in_a_queue() -> None:
     async def use(world: World) -> None:
         await world.ask(0)
-        before = world.service.router._arrived_since_tick, len(world.service.router._last_arrivals)
+        before = world.service.router._meter.counted
         assert world.backend.ran[-1] == (LARGE, 1)  # the audit, at once
         assert world.service.router.waiting == 0
-        assert (world.service.router._arrived_since_tick, len(world.service.router._last_arrivals)) == before
+        assert world.service.router._meter.counted == before
         world.idle(50)
         assert world.audit.cells[0, 0].audited == 1
         assert world.adapting.trace.arrived == 1

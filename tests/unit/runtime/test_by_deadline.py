@@ -142,3 +142,20 @@ def test_a_request_is_refused_whole(rows: int) -> None:
     samples = world.arrive(*range(rows), deadline_ns=MS)
     assert [sample.ending for sample in samples] == [Ending.INFEASIBLE] * rows
     assert world.router.waiting == 0
+
+
+def test_other_run_times_count_at_once_for_who_waits_and_who_comes() -> None:
+    world = driven()
+    queues = world.router.by_deadline
+    assert queues is not None
+    arrive(world, 0, 100)
+    arrive(world, 1, 10, ms=1)
+    assert queues.waiting(0, 1 * MS) == ([(1 * MS, 10 * MS)], 5 * MS)
+    queues.take_run_times(0, [(1 + size) * MS for size in range(17)], 2 * MS)
+    assert world.router.next_wake_ns() == 8 * MS + 1
+    kept = arrive(world, 2, 7.5, ms=2)
+    queues.take_run_times(0, [(20 + size) * MS for size in range(17)], 3 * MS)
+    refused = arrive(world, 3, 20, ms=3)
+    world.router.wake(3 * MS)
+    assert (kept.ending, refused.ending) == (Ending.INFEASIBLE, Ending.INFEASIBLE)
+    assert sorted(world.answered) == [1, 2, 3]

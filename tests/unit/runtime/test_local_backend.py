@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import uvloop
 
-from gearshift.errors import GearshiftError, ModelFailed
+from gearshift.errors import GearshiftError, ModelFailed, WorkerDied
 from gearshift.plan_tables import plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
@@ -114,6 +115,24 @@ def with_backend(backend: LocalBackend, use: Callable[[Events], Awaitable[None]]
 def batch(number: int, *rows: tuple[float, float]) -> Batch:
     request = Request(id=number, operator="sums", arrived_ns=0)
     return Batch(number, SMALL, [Sample(request, i, i, {"x": np.array([row])}) for i, row in enumerate(rows)])
+
+
+def test_a_worker_sets_its_threads_between_two_batches(tmp_path):
+    backend = backend_of(tmp_path, thread_counts=(1,))
+
+    async def use(events: Events) -> None:
+        backend.run(batch(1, (1, 2)))
+        answer = await backend.set_threads(SMALL, 1)
+        assert (answer.threads, answer.problem) == (1, "")
+        assert ("batch", 1) in events.seen
+        assert "may use 1 cores" in (await backend.set_threads(SMALL, 64)).problem
+        asking = asyncio.ensure_future(backend.set_threads(SMALL, 1))
+        os.kill(backend.worker_pids()[SMALL], signal.SIGKILL)
+        await events.until(lambda seen: ("lost", SMALL) in seen)
+        with contextlib.suppress(WorkerDied):
+            await asking
+
+    with_backend(backend, use)
 
 
 def test_a_worker_that_hangs_in_a_batch_is_replaced(tmp_path):

@@ -1,11 +1,13 @@
 """What every actuator does, and several of them in the order that keeps threads within the cores there are."""
 
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+NUMBER = re.compile(r"\d+(\.\d+)?")
 Say = Callable[[str], None]
 Now = Callable[[], int]
 
@@ -70,7 +72,7 @@ class ActuatorChain:
 
     So there are never more threads than cores: a thread too many waits for the others at every step (two threads on
     one free core were measured 12 times slower than one).  What an earlier one did not get is not asked of a later
-    one.  Every problem is said once, until it is gone.
+    one.  Every problem is said once, whatever the numbers in it, until it is gone.
     """
 
     name = "chain"
@@ -102,6 +104,7 @@ class ActuatorChain:
         return min(actuator.in_force() for actuator in self._actuators)
 
     def _tell(self, name: str, problem: str) -> None:
-        if problem and self._problems.get(name) != problem:
+        kind = NUMBER.sub("", problem)
+        if kind and self._problems.get(name) != kind:
             self._say(f"{name}: {problem}; serving goes on with the cores there are")
-        self._problems[name] = problem
+        self._problems[name] = kind

@@ -1,17 +1,17 @@
 """Which actuators work on this machine, tried out, and how fast each took effect."""
 
-import contextlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 
+from gearshift.errors import InvalidInput
 from gearshift.runtime.actuators.affinity import AffinityActuator
 from gearshift.runtime.actuators.base import Actuator
-from gearshift.runtime.actuators.cgroup import CgroupActuator, own_groups
+from gearshift.runtime.actuators.cgroup import CgroupActuator
 from gearshift.runtime.actuators.kubernetes import ACCOUNT, in_a_pod
+from gearshift.runtime.actuators.own_group import make_group, remove_group
 from gearshift.runtime.actuators.threads import ThreadsActuator, torch_threads
 
 TRIES = 3
@@ -67,24 +67,14 @@ def _affinity() -> ActuatorCheck:
 
 
 def _cgroup() -> ActuatorCheck:
-    why = "this process is in no control group with processor time"
-    for parent in own_groups():
-        try:
-            with _group_in(parent) as group:
-                return _tried(CgroupActuator(group), (0.5, 1.0))
-        except (OSError, ValueError) as error:
-            why = f"no group can be made below {parent}: {error}"
-    return ActuatorCheck(works=False, why=why)
-
-
-@contextlib.contextmanager
-def _group_in(parent: Path) -> Iterator[Path]:
-    group = parent / f"gearshift-doctor-{os.getpid()}"
-    group.mkdir()
     try:
-        yield group
+        group = make_group(f"gearshift-doctor-{os.getpid()}")
+    except InvalidInput as error:
+        return ActuatorCheck(works=False, why=error.what)
+    try:
+        return _tried(CgroupActuator(group), (0.5, 1.0))
     finally:
-        group.rmdir()
+        remove_group(group)
 
 
 def _kubernetes(inside: Callable[[], bool] = in_a_pod) -> ActuatorCheck:

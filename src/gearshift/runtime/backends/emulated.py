@@ -30,13 +30,21 @@ class EmulatedBackend:
 
     A sample's payload is `{"sample": (1,)}`, the number of a recorded one.  Its result holds `quality` and, where the
     profile has it, `label`.  A batch ends late by the timer's error (`FineTimer`: 66 us at the median, 223 us at p99),
-    plus whatever else the event loop is doing then.
+    plus whatever else the event loop is doing then.  `run_ns` (replicas, sizes), where given, is the time of batches.
     """
 
-    def __init__(self, tables: PlanTables, plan: GearPlan, profile: Profile, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        tables: PlanTables,
+        plan: GearPlan,
+        profile: Profile,
+        *,
+        clock: Clock | None = None,
+        run_ns: Sequence[Sequence[int]] | None = None,
+    ) -> None:
         self._tables = tables
         self._clock = clock or WallClock()
-        self._run_ns = run_times_ns(plan, tables, profile).tolist()
+        self._run_ns = run_times_ns(plan, tables, profile).tolist() if run_ns is None else run_ns
         self._answers = RecordedAnswers(tables.models, profile.predictions)
         self._events: BatchEvents | None = None
         self._timer: FineTimer | None = None

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, to_ns
-from gearshift.errors import GearshiftError
+from gearshift.errors import GearshiftError, WorkerDied
 from gearshift.hardware import Device, Hardware
 from gearshift.model import Arrays, TensorSpec
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.recovery import hangs_after_ns
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents
-from gearshift.runtime.messages import Done, Load, Loaded, LoadFailed, ReplicaToLoad, Run, RunPart
+from gearshift.runtime.messages import Done, Load, Loaded, LoadFailed, ReplicaToLoad, Run, RunPart, ThreadsSet
 from gearshift.runtime.transport import Buffer, FrameError, pack_tensors, unpack_tensors
 from gearshift.runtime.worker import part_bytes
 from gearshift.runtime.worker_link import OnDone, OnEnd, why_not_loaded
@@ -56,6 +56,10 @@ class Worker(Protocol):
 
     def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
         """Send it a batch; one that holds it for longer than `longest_s` is stuck."""
+        ...
+
+    def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
+        """Have its models compute with so many threads from the next batch on."""
         ...
 
     async def stop(self, *, longest_s: float) -> None:
@@ -97,6 +101,7 @@ class WorkersOptions(TypedDict, total=False):
     run_ns: Sequence[Sequence[int]] | None
     shortest_hang_s: float
     probe_s: float
+    thread_counts: Sequence[int]
     say: Say
 
 
@@ -106,7 +111,7 @@ class WorkersBackend(ABC):
     `project` is the path of the `gearshift.toml` whose models the plan places; `inputs` are the operator's tensors.
     A worker that does not answer within `probe_s` while it is idle, or holds a batch for much longer than profiled
     (`run_ns`: (replicas, sizes); `hangs_after_ns`), is stuck, and is replaced.  A worker that is started again serves
-    those of its models that can be loaded.
+    those of its models that can be loaded.  `thread_counts` are those that `set_threads` may ask for.
     """
 
     def __init__(self, tables: PlanTables, hardware: Hardware, **options: Unpack[WorkersOptions]) -> None:
@@ -114,6 +119,7 @@ class WorkersBackend(ABC):
         self._longest_start_s, self._say = options.get("longest_start_s", 120.0), options.get("say", _say_nothing)
         self._run_ns, self._probe_s = options.get("run_ns"), options.get("probe_s", 3.0)
         self._shortest_hang_ns = to_ns(options.get("shortest_hang_s", 10.0))
+        self._thread_counts = tuple(options.get("thread_counts", ()))
         self._slots = [_Slot(devices) for devices in device_sets(tables, hardware)]
         self._slot_of = {replica: slot for slot in self._slots for replica in slot.replicas}
         self._events: BatchEvents | None = None
@@ -174,6 +180,13 @@ class WorkersBackend(ABC):
         """The process id of each replica's worker, 0 where none runs."""
         return {r: slot.worker.pid if slot.worker else 0 for slot in self._slots for r in slot.replicas}
 
+    async def set_threads(self, replica: int, threads: int) -> ThreadsSet:
+        """Have the replica's worker compute with so many threads; raises `WorkerDied` where there is none."""
+        worker = self._slot_of[replica].worker
+        if worker is None:
+            raise WorkerDied("it is gone")
+        return await worker.set_threads(threads)
+
     def _longest_batch_s(self, replica: int, parts: Sequence[RunPart]) -> float | None:
         if self._run_ns is None:
             return None
@@ -211,6 +224,7 @@ class WorkersBackend(ABC):
             inputs=self._inputs,
             device_kind=slot.devices.devices[0].kind,
             keep_others=again,
+            thread_counts=self._thread_counts,
             replicas=tuple(
                 ReplicaToLoad(
                     replica=replica,

@@ -1,0 +1,58 @@
+"""A control group of our own below one that this process is in, for a process whose time is to be bounded."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from gearshift.errors import InvalidInput
+from gearshift.runtime.actuators.cgroup import CgroupActuator, cgroup_version, own_groups
+
+NO_GROUP = "this process is in no control group with processor time"
+
+
+def make_group(name: str) -> Path:
+    """A new group with processor time; raises `InvalidInput`, saying why, where none can be made."""
+    why = NO_GROUP
+    for parent in own_groups():
+        group = parent / name
+        try:
+            group.mkdir()
+        except OSError as error:
+            why = f"no group can be made below {parent}: {error}"
+            continue
+        try:
+            cgroup_version(group)
+        except InvalidInput as error:
+            why = f"no group can be made below {parent}: {error}"
+            group.rmdir()
+            continue
+        return group
+    raise InvalidInput(why, remedy="serve as a user who may make control groups, or with whole cores")
+
+
+def move_into(group: Path, pid: int) -> None:
+    """Have the group bound the process with all its threads; raises `OSError` where it may not."""
+    (group / "cgroup.procs").write_text(str(pid))
+
+
+def remove_group(group: Path) -> None:
+    """Remove the group; what still runs in it goes on in the one above.  Does nothing where it is gone."""
+    with contextlib.suppress(OSError):
+        for pid in (group / "cgroup.procs").read_text().split():
+            move_into(group.parent, int(pid))
+        group.rmdir()
+
+
+@contextlib.contextmanager
+def bounded(pid: int, cores: float) -> Iterator[None]:
+    """Bound the processor time of a process meanwhile; raises `InvalidInput` where that cannot be done."""
+    group = make_group(f"gearshift-{os.getpid()}-{pid}")
+    try:
+        move_into(group, pid)
+        problem = CgroupActuator(group).apply(cores).problem
+        if problem:
+            raise InvalidInput(problem)
+        yield
+    finally:
+        remove_group(group)

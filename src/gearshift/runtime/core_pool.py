@@ -1,0 +1,66 @@
+"""The processors that the workers of a machine share while a scaler runs, each held by one worker at most."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from gearshift.hardware import Hardware
+from gearshift.runtime.backends.local import assign_cores
+
+
+class CorePool:
+    """Processors, and who holds which: `held` at first, by the number of the worker."""
+
+    def __init__(self, processors: Sequence[int], held: Mapping[int, Sequence[int]]) -> None:
+        self.held = {worker: tuple(mine) for worker, mine in held.items()}
+        taken = {processor for mine in self.held.values() for processor in mine}
+        self._free = sorted(set(processors) - taken)
+
+    def __len__(self) -> int:
+        """All of them, held or not."""
+        return len(self._free) + sum(map(len, self.held.values()))
+
+    def resize(self, worker: int, count: int) -> tuple[int, ...]:
+        """What the worker holds from now on: `count` processors, or fewer where no more are free.
+
+        It keeps those that it has; the highest free ones come first, as everywhere, and the last that came go first.
+        """
+        mine = [*self.held[worker]]
+        while len(mine) > count:
+            self._free.append(mine.pop())
+        self._free.sort()
+        while len(mine) < count and self._free:
+            mine.append(self._free.pop())
+        self.held[worker] = tuple(mine)
+        return self.held[worker]
+
+
+def processors_for(cores: float, core_share: float) -> int:
+    """Whole processors for so many cores of the profile, each of which is `core_share` of one."""
+    return max(1, math.ceil(round(cores * core_share, 6)))
+
+
+def on_processors(hardware: Hardware, core_share: float) -> Hardware:
+    """The same devices, with whole processors in place of cores that are each `core_share` of one."""
+    return Hardware(
+        devices=tuple(
+            msgspec.structs.replace(device, cores=processors_for(device.cores, core_share))
+            for device in hardware.devices
+        )
+    )
+
+
+def pooled_cores(
+    hardware: Hardware, available: Sequence[int], core_share: float
+) -> tuple[dict[str, frozenset[int]], tuple[int, ...], frozenset[int]]:
+    """The processors that devices begin with, those that they share, and those of the router.
+
+    The router has the lowest; where devices begin with all there are, it shares them.  Raises `InvalidInput` where
+    devices need more than there are.
+    """
+    first = assign_cores(on_processors(hardware, core_share), available)
+    taken = frozenset().union(*first.values())
+    lowest = min(available)
+    pool = frozenset(available) if lowest in taken else frozenset(available) - {lowest}
+    return first, tuple(sorted(pool)), frozenset({lowest})

@@ -1,0 +1,34 @@
+"""The threads that the models of a worker compute with, changed in the thread that runs them."""
+
+import sys
+from collections.abc import Sequence
+
+from gearshift.onnx_file import OnnxFile
+from gearshift.runtime.actuators.threads import SessionsByThreads, ThreadsActuator, torch_threads
+from gearshift.runtime.messages import ThreadsSet
+
+
+class InferenceThreads:
+    """PyTorch's threads, and the sessions of ONNX files, made at once for each of `counts`."""
+
+    def __init__(self, counts: Sequence[int]) -> None:
+        self._counts = tuple(counts)
+        self._sessions: list[tuple[OnnxFile, SessionsByThreads[object]]] = []
+        self._actuator = ThreadsActuator(self._set)
+
+    def add(self, model: object) -> None:
+        """A model was loaded."""
+        if isinstance(model, OnnxFile) and self._counts:
+            self._sessions.append((model, SessionsByThreads(model.make_session, self._counts)))
+
+    def ask(self, threads: int) -> ThreadsSet:
+        """Compute with so many threads from now on, or as many as this process may use processors."""
+        effect = self._actuator.apply(threads)
+        return ThreadsSet(threads=int(effect.cores), problem=effect.problem)
+
+    def _set(self, threads: int) -> None:
+        if "torch" in sys.modules:
+            torch_threads()(threads)
+        for model, sessions in self._sessions:
+            sessions.use(threads)
+            model.session = sessions.session

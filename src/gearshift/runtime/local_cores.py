@@ -1,0 +1,66 @@
+"""What gives each worker of this machine its cores: a quota where cores are shares of one, processors, threads."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from gearshift.errors import InvalidInput
+from gearshift.runtime.actuators.base import Actuator, ActuatorChain, Say
+from gearshift.runtime.actuators.cgroup import CgroupActuator
+from gearshift.runtime.actuators.own_group import make_group, move_into, remove_group
+from gearshift.runtime.actuators.worker import PoolAffinity, SharedCores, WorkerThreads
+from gearshift.runtime.backends.workers import WorkersBackend
+from gearshift.runtime.core_pool import CorePool
+
+
+class LocalCores:
+    """Actuators for the workers of `backend`, each of one replica, which share `pool`.
+
+    A core is `core_share` of a processor; below 1 a worker is put into a control group, which `close` removes.  Whole
+    cores need no quota beside their processors.
+    """
+
+    def __init__(
+        self, backend: WorkersBackend, pool: CorePool, *, core_share: float, say: Say, now: Callable[[], int]
+    ) -> None:
+        self._backend, self._pool, self._core_share = backend, pool, core_share
+        self._say, self._now = say, now
+        self._groups: dict[int, Path] = {}
+
+    def actuator(self, replica: int) -> Actuator:
+        """For the worker that serves the replica now; raises `InvalidInput` where a quota is needed and there is none.
+
+        Asks for a running event loop.
+        """
+        pid, backend = self._backend.worker_pids()[replica], self._backend
+        chain: list[Actuator] = [self._quota(replica, pid)] if self._core_share < 1 else []
+        chain.append(PoolAffinity(pid, self._pool, replica, now=self._now))
+        chain.append(
+            WorkerThreads(
+                lambda threads: backend.set_threads(replica, threads),
+                asyncio.get_running_loop(),
+                cores=len(self._pool.held[replica]),
+                now=self._now,
+            )
+        )
+        return SharedCores(ActuatorChain(chain, cores=0.0, say=self._say), self._core_share)
+
+    def close(self) -> None:
+        """Remove the control groups; workers that still run are bounded no more."""
+        for group in self._groups.values():
+            remove_group(group)
+        self._groups.clear()
+
+    def _quota(self, replica: int, pid: int) -> Actuator:
+        if replica not in self._groups:
+            self._groups[replica] = make_group(f"gearshift-{os.getpid()}-{pid}")
+        group = self._groups[replica]
+        try:
+            move_into(group, pid)
+        except OSError as error:
+            raise InvalidInput(
+                f"the worker cannot be moved into control group {group} ({error.strerror})",
+                remedy="serve with --core-share 1",
+            ) from None
+        return CgroupActuator(group, now=self._now)

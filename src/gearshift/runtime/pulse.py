@@ -1,0 +1,57 @@
+"""When the router is asked: at every tick of the meter, and at the earliest instant at which something is due."""
+
+import asyncio
+from collections.abc import Callable
+
+from gearshift.clock import Clock
+from gearshift.policies.load import METER_WINDOW_NS
+from gearshift.runtime.fine_timer import FineTimer
+
+
+class Pulse:
+    """Calls `tick` on a fixed grid, and `wake` at the latest when asked to; from `start` until `stop`."""
+
+    def __init__(self, clock: Clock, tick: Callable[[], None], wake: Callable[[], None]) -> None:
+        self._clock, self._tick, self._wake = clock, tick, wake
+        self._timers: tuple[FineTimer, FineTimer] | None = None
+        self._armed_ns: int | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether `start` was called."""
+        return self._timers is not None
+
+    def start(self) -> None:
+        """Open the timers; raises `OSError` where the system gives none."""
+        loop = asyncio.get_running_loop()
+        self._timers = FineTimer(loop, self._ticked), FineTimer(loop, self._woken)
+        for timer in self._timers:
+            timer.start()
+        self._arm_tick()
+
+    def stop(self) -> None:
+        """Call nothing more; may be called twice, and before `start`."""
+        for timer in self._timers or ():
+            timer.stop()
+
+    def wake_by(self, due_ns: int | None) -> None:
+        """Wake at `due_ns`, unless that comes earlier anyway; waking too early does no harm."""
+        if due_ns is None or self._timers is None:
+            return
+        if self._armed_ns is None or due_ns < self._armed_ns:
+            self._armed_ns = due_ns
+            self._timers[1].set(due_ns - self._clock.now_ns())
+
+    def _ticked(self) -> None:
+        self._tick()
+        self._arm_tick()
+
+    def _arm_tick(self) -> None:
+        """The next point of the grid; those missed while the loop was held up are passed over."""
+        if self._timers is not None:
+            now_ns = self._clock.now_ns()
+            self._timers[0].set((now_ns // METER_WINDOW_NS + 1) * METER_WINDOW_NS - now_ns)
+
+    def _woken(self) -> None:
+        self._armed_ns = None
+        self._wake()

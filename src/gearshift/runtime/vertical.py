@@ -1,0 +1,240 @@
+"""Cores that grow and shrink in place while replicas serve: who is scaled, asked once a period, carried out beside."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S, Clock, to_ns
+from gearshift.errors import GearshiftError
+from gearshift.observability.core_metrics import CoreMetrics
+from gearshift.observability.journal import Journal, NoJournal
+from gearshift.request import Sample
+from gearshift.runtime.actuators.base import Actuator, Effect
+from gearshift.runtime.by_deadline import DeadlineQueues
+from gearshift.runtime.scaler import Scaler, Scaling, give_all, share
+
+LATEST_BATCHES = 64
+"""Whose ends are known when a change has taken effect."""
+
+log = logging.getLogger(__name__)
+
+Actuate = Callable[[int], Actuator]
+"""What gives a replica's worker cores, as that worker is now."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScaledReplica:
+    """A replica with a worker of its own, the cores it begins with, and its run times (cores + 1, sizes + 1).
+
+    `run_ns` are medians, by which deadlines decide; `planned_ns` are what cores are chosen by.
+    """
+
+    replica: int
+    id: str
+    cores: int
+    run_ns: list[list[int]]
+    planned_ns: NDArray[np.int64]
+
+
+class NoScaling:
+    """Cores stay as they are."""
+
+    def tell(self, metrics: CoreMetrics) -> None:
+        """There is nothing to tell."""
+
+    async def start(self, queues: DeadlineQueues | None, changed: Callable[[], None]) -> None:
+        """Nothing begins."""
+
+    def batch_finished(self, replica: int, size: int, took_ns: int, now_ns: int) -> None:
+        """Forget it."""
+
+    def replicas_lost(self, replicas: Sequence[int]) -> None:
+        """Forget it."""
+
+    def replica_ready(self, replica: int) -> None:
+        """Forget it."""
+
+    async def stop(self) -> None:
+        """Nothing ends."""
+
+
+class VerticalScaling(NoScaling):
+    """Shares `cores` among replicas, anew every period, from the router's queues and what has come to them.
+
+    Changes are made in a thread of their own, as some take long; the router reckons with the cores in force, and with
+    the fewer ones from the moment at which a worker is to lose some.
+    """
+
+    def __init__(
+        self,
+        scaled: Sequence[ScaledReplica],
+        actuate: Actuate,
+        *,
+        cores: int,
+        scaling: Scaling,
+        clock: Clock,
+        journal: Journal | NoJournal,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._scaled, self._actuate, self._cores, self._scaling = tuple(scaled), actuate, cores, scaling
+        self._clock, self._journal, self._close = clock, journal, close
+        self._metrics = CoreMetrics()
+        self._place = {one.replica: i for i, one in enumerate(self._scaled)}
+        self._in_force = [one.cores for one in self._scaled]
+        self._changed_ns = [0] * len(self._scaled)
+        self._ended_ns: list[deque[int]] = [deque(maxlen=LATEST_BATCHES) for _ in self._scaled]
+        self._scalers: list[Scaler] = []
+        self._queues: DeadlineQueues | None = None
+        self._changed: Callable[[], None] = lambda: None
+        self._thread: ThreadPoolExecutor | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lost: set[int] = set()
+
+    def tell(self, metrics: CoreMetrics) -> None:
+        """Count in `metrics` from now on."""
+        self._metrics = metrics
+        metrics.cores.clear()
+        for one, cores in zip(self._scaled, self._in_force, strict=True):
+            metrics.cores.labels(one.id).set(cores)
+
+    async def start(self, queues: DeadlineQueues | None, changed: Callable[[], None]) -> None:
+        """Give the cores of the plan, and then those that are needed; `changed` is called where run times change."""
+        assert queues is not None
+        self._queues, self._changed = queues, changed
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cores")
+        journal = _FromThread(self._journal, asyncio.get_running_loop())
+        self._scalers = [
+            Scaler(
+                one.id,
+                one.planned_ns,
+                self._actuate(one.replica),
+                cores=one.cores,
+                clock=self._clock,
+                journal=journal,
+                scaling=self._scaling,
+            )
+            for one in self._scaled
+        ]
+        first = [one.cores for one in self._scaled]
+        self._journal.write("scaler", scaler=self._scaling.scaler, cores={one.id: one.cores for one in self._scaled})
+        for i, cores in enumerate(first):
+            self._reckon_with(i, cores)
+        await self._give(first)
+        queues.told = self._came
+        self._begin(self._scale())
+
+    def batch_finished(self, replica: int, size: int, took_ns: int, now_ns: int) -> None:
+        """Compare a batch's time with the model's, unless cores have changed meanwhile."""
+        i = self._place.get(replica)
+        if i is None:
+            return
+        self._ended_ns[i].append(now_ns)
+        one, cores = self._scaled[i], self._in_force[i]
+        if 0 < took_ns <= now_ns - self._changed_ns[i] and size < len(one.run_ns[cores]):
+            error = abs(took_ns / one.run_ns[cores][size] - 1)
+            self._metrics.error.labels(one.id, str(cores)).observe(error)
+
+    def replicas_lost(self, replicas: Sequence[int]) -> None:
+        """Their cores stay as they are until their workers are back."""
+        self._lost.update(replicas)
+
+    def replica_ready(self, replica: int) -> None:
+        """Its worker is another: it gets the cores of the one before."""
+        i = self._place.get(replica)
+        if i is not None and self._scalers:
+            try:
+                self._scalers[i].act_through(self._actuate(replica))
+                self._lost.discard(replica)
+            except GearshiftError as error:
+                log.warning("the cores of %s stay as they are: %s", self._scaled[i].id, error)
+                return
+            self._begin(self._give([*self._in_force]))
+
+    async def stop(self) -> None:
+        """Leave cores as they are."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._thread is not None:
+            await asyncio.get_running_loop().run_in_executor(None, partial(self._thread.shutdown, cancel_futures=True))
+        self._close()
+
+    # Steps -----------------------------------------------------------------------------------------------------------
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("cores are not changed any more, and serving goes on with those there are: %r", error)
+
+    def _came(self, replica: int, sample: Sample) -> None:
+        i = self._place.get(replica)
+        if i is not None:
+            self._scalers[i].arrived(sample.request.deadline_ns)
+
+    async def _scale(self) -> None:
+        """Every period, on a fixed grid; periods that a change has taken are passed over."""
+        period_ns = to_ns(self._scaling.period_s)
+        while True:
+            now_ns = self._clock.now_ns()
+            await asyncio.sleep(((now_ns // period_ns + 1) * period_ns - now_ns) / NS_PER_S)
+            await self._give(self._wanted())
+
+    def _wanted(self) -> list[int]:
+        queues, now_ns = self._queues, self._clock.now_ns()
+        assert queues is not None
+        return share(self._scalers, [queues.waiting(one.replica, now_ns) for one in self._scaled], self._cores)
+
+    async def _give(self, shares: Sequence[int]) -> None:
+        assert self._thread is not None
+        here = [i for i, one in enumerate(self._scaled) if one.replica not in self._lost]
+        scalers, wanted = [self._scalers[i] for i in here], [shares[i] for i in here]
+        for i, cores in zip(here, wanted, strict=True):
+            if cores < self._in_force[i]:
+                self._reckon_with(i, cores)
+        effects = await asyncio.get_running_loop().run_in_executor(self._thread, give_all, scalers, wanted)
+        for i, effect in zip(here, effects, strict=True):
+            self._reckon_with(i, int(self._scalers[i].cores))
+            if effect is not None:
+                self._tell_effect(i, effect)
+
+    def _reckon_with(self, i: int, cores: int) -> None:
+        """The router goes by so many cores from now on."""
+        one, now_ns = self._scaled[i], self._clock.now_ns()
+        cores = min(max(1, cores), len(one.run_ns) - 1)
+        if cores != self._in_force[i]:
+            self._in_force[i], self._changed_ns[i] = cores, now_ns
+        if self._queues is not None:
+            self._queues.take_run_times(one.replica, one.run_ns[cores], now_ns)
+            self._changed()
+        self._metrics.cores.labels(one.id).set(cores)
+
+    def _tell_effect(self, i: int, effect: Effect) -> None:
+        """How long the change took, what ran before it could be made not counted."""
+        self._metrics.changes.labels(self._scaled[i].id, "short" if effect.problem else "whole").inc()
+        ended_ns = (at_ns for at_ns in self._ended_ns[i] if effect.asked_ns < at_ns < effect.effective_ns)
+        begun_ns = max(ended_ns, default=effect.asked_ns)
+        self._metrics.effect.observe((effect.effective_ns - begun_ns) / NS_PER_S)
+
+
+class _FromThread(NoJournal):
+    """Writes on the event loop's thread."""
+
+    def __init__(self, journal: Journal | NoJournal, loop: asyncio.AbstractEventLoop) -> None:
+        self._journal, self._loop = journal, loop
+
+    def write(self, event: str, **facts: object) -> None:
+        """Soon."""
+        self._loop.call_soon_threadsafe(partial(self._journal.write, event, **facts))

@@ -1,0 +1,162 @@
+"""The scaler of a plan that is served: which replicas, how long they take on what cores, and by what means."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gearshift.clock import Clock
+from gearshift.errors import InvalidInput, require
+from gearshift.hardware import is_cuda, is_remote
+from gearshift.observability.journal import Journal, NoJournal
+from gearshift.placement import Replica
+from gearshift.profiles.run_times import core_table_ns
+from gearshift.runtime.actuators.base import EmulatedActuator
+from gearshift.runtime.backends.base import Backend
+from gearshift.runtime.backends.local import LocalBackend
+from gearshift.runtime.core_pool import CorePool
+from gearshift.runtime.local_cores import LocalCores
+from gearshift.runtime.scaler import Scaling
+from gearshift.runtime.vertical import Actuate, NoScaling, ScaledReplica, VerticalScaling
+from gearshift.serving.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from gearshift.serving.task import ServingTask
+
+log = logging.getLogger(__name__)
+
+
+def make_scaling(
+    task: "ServingTask", settings: ServerSettings, backend: Backend, clock: Clock, journal: Journal | NoJournal
+) -> NoScaling:
+    """What changes cores while `task` is served by `backend`, not started; nothing with scaler `static`.
+
+    Raises `InvalidInput` for a plan or profile that cannot be scaled, or more cores than there are.
+    """
+    if settings.scaler == "static":
+        return NoScaling()
+    replicas = _scaled_replicas(task)
+    pool = _pool(task, replicas)
+    begins_with = sum(replica.cores for replica in replicas.values())
+    cores = _cores(task, settings, pool, begins_with)
+    require(
+        begins_with <= cores,
+        f"the plan begins with {begins_with} cores, and replicas share {cores}",
+        remedy="give more --scaler-cores, or plan for fewer",
+    )
+    actuate, close = _means(settings, backend, clock, pool, replicas, cores)
+    return VerticalScaling(
+        [_scaled(task, number, replica, cores) for number, replica in replicas.items()],
+        actuate,
+        cores=cores,
+        scaling=Scaling(
+            scaler=settings.scaler,
+            period_s=settings.scaler_period_s,
+            effect_s=min(0.01, settings.scaler_period_s / 2),
+            slo_s=task.plan.operators[task.tables.operator].objective.latency_s,
+        ),
+        clock=clock,
+        journal=journal,
+        close=close,
+    )
+
+
+def thread_counts(task: "ServingTask", settings: ServerSettings) -> Sequence[int]:
+    """The numbers of threads that workers may be set to: with a scaler, up to the processors that they share."""
+    return () if settings.scaler == "static" else range(1, len(task.pool) + 1)
+
+
+def _scaled_replicas(task: "ServingTask") -> dict[int, Replica]:
+    """Replicas on processors, by number; raises `InvalidInput` where two share a device, or there are none."""
+    require(
+        task.backend != "ray",
+        "cores are changed on this machine alone, and --backend ray has workers elsewhere",
+        remedy="serve with --scaler static",
+    )
+    kinds = {device.id: device.kind for device in task.plan.hardware.devices}
+    users: dict[str, str] = {}
+    found: dict[int, Replica] = {}
+    by_id = {replica.id: replica for replica in task.plan.placement.replicas}
+    for number, replica_id in enumerate(task.tables.replica_ids):
+        replica = by_id[replica_id]
+        if any(is_cuda(kinds[device]) or is_remote(kinds[device]) for device in replica.device_ids):
+            continue
+        found[number] = replica
+        for device in replica.device_ids:
+            require(
+                device not in users,
+                f"replicas {users.get(device)!r} and {replica_id!r} share device {device!r}, "
+                "and a scaler needs a worker for each",
+                remedy="serve a plan with a device for each replica, or with --scaler static",
+            )
+            users[device] = replica_id
+    if not found:
+        raise InvalidInput("no replica is on processors", remedy="serve with --scaler static")
+    return found
+
+
+def _pool(task: "ServingTask", replicas: Mapping[int, Replica]) -> CorePool:
+    """The processors that are left beside the router and devices that are not scaled, and who begins with which."""
+    cores = task.device_cores or {}
+    held = {
+        number: sorted(frozenset().union(*(cores.get(device, ()) for device in replica.device_ids)), reverse=True)
+        for number, replica in replicas.items()
+    }
+    scaled = {device for replica in replicas.values() for device in replica.device_ids}
+    taken = frozenset().union(*(mine for device, mine in cores.items() if device not in scaled))
+    return CorePool(sorted(set(task.pool) - taken), held)
+
+
+def _means(
+    settings: ServerSettings,
+    backend: Backend,
+    clock: Clock,
+    pool: CorePool,
+    replicas: Mapping[int, Replica],
+    cores: int,
+) -> tuple[Actuate, Callable[[], None]]:
+    """What changes cores, and what is to be called at the end."""
+    if not isinstance(backend, LocalBackend):
+        return (
+            lambda number: EmulatedActuator(cores=replicas[number].cores, most=cores, now=clock.now_ns),
+            lambda: None,
+        )
+    require(
+        settings.core_share == 1 or len(replicas) == 1,
+        f"--core-share is {settings.core_share:g}, and {len(replicas)} workers would share processors",
+        remedy="serve one replica so, or whole cores",
+    )
+    local = LocalCores(backend, pool, core_share=settings.core_share, say=log.warning, now=clock.now_ns)
+    return local.actuator, local.close
+
+
+def _cores(task: "ServingTask", settings: ServerSettings, pool: CorePool, begins_with: int) -> int:
+    """Cores that replicas share; raises `InvalidInput` for more than there are."""
+    if task.backend == "emulated":
+        return settings.scaler_cores or begins_with
+    there = int(len(pool) / settings.core_share + 1e-9)
+    cores = settings.scaler_cores or there
+    require(
+        cores <= there,
+        f"--scaler-cores is {cores}, and {there} are left beside the router",
+        remedy=f"give up to {there}",
+    )
+    return cores
+
+
+def _scaled(task: "ServingTask", number: int, replica: Replica, cores: int) -> ScaledReplica:
+    kinds = {device.id: device.kind for device in task.plan.hardware.devices}
+    largest = len(task.run_ns[number]) - 1
+    medians, planned = (
+        core_table_ns(
+            replica,
+            kinds[replica.device_ids[0]],
+            task.profile,
+            most_cores=cores,
+            largest=largest,
+            statistic=statistic,
+        )
+        for statistic in ("median", "p95")
+    )
+    return ScaledReplica(number, replica.id, replica.cores, medians.tolist(), np.maximum(medians, planned))

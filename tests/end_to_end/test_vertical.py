@@ -1,0 +1,63 @@
+"""A real server whose worker's cores change in place, quotas of a control group, under a replayed network log."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gearshift.errors import InvalidInput
+from gearshift.runtime.actuators.own_group import make_group, remove_group
+from tests.scaled_task import write_scaled_task
+
+LONGEST_S = 60.0
+GEARSHIFT = [sys.executable, "-m", "gearshift"]
+
+
+def groups_can_be_made() -> bool:
+    try:
+        remove_group(make_group(f"gearshift-try-{os.getpid()}"))
+    except InvalidInput:
+        return False
+    return True
+
+
+def write_network(path: Path) -> None:
+    """Bytes of each second: 100 KB take 20 ms, then 200 ms to 500 ms, then 20 ms again."""
+    rates = [5_000_000, 5_000_000, 500_000, 200_000, 350_000, 5_000_000, 5_000_000]
+    path.write_text("".join(f"{i * 1000} {(i + 1) * 1000} 51.0 3.7 {rate} 1000\n" for i, rate in enumerate(rates)))
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not groups_can_be_made(), reason="no control group can be made here")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the worker and the client need a processor each")
+def test_a_worker_gets_other_cores_under_a_replayed_network_and_nothing_is_dropped(tmp_path: Path) -> None:
+    plan = write_scaled_task(tmp_path)
+    write_network(tmp_path / "network.log")
+    counts = [5, 5, 5, 60, 60, 5, 5]
+    (tmp_path / "trace.csv").write_text("second,requests\n" + "".join(f"{i},{n}\n" for i, n in enumerate(counts)))
+    scaler = ["--scaler", "exact", "--core-share", "0.25", "--scaler-period-s", "0.5"]
+    serve = [*GEARSHIFT, "serve", str(plan), "--port", "0", "--journal", str(tmp_path / "journal.jsonl"), *scaler]
+    with subprocess.Popen(serve, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            url = next(word for word in server.stderr.readline().split() if word.startswith("http"))
+            replay = [*GEARSHIFT, "replay", url, "--trace", str(tmp_path / "trace.csv"), "--json", "-"]
+            replay += ["--network", str(tmp_path / "network.log"), "--request-kb", "100"]
+            replay += ["--slo-ms", "1000", "--deadline-ms", "1000", "--profile", str(tmp_path / "profile")]
+            replayed = subprocess.run(replay, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+            pid = server.pid
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(LONGEST_S)
+    measured = json.loads(replayed.stdout)
+    assert measured["share_refused"] == 0
+    events = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    changes = [(event["before"], event["cores"]) for event in events if event["event"] == "cores"]
+    assert any(after < before for before, after in changes)
+    assert any(after > before for before, after in changes)
+    assert not [event["problem"] for event in events if event.get("problem")]
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/gearshift-{pid}-*"))

@@ -1,0 +1,111 @@
+"""A task of one model that computes for a known time, with a profile made by hand of 1 to 4 cores of 1/4 each."""
+
+from pathlib import Path
+
+import numpy as np
+
+from gearshift.cascade import Cascade
+from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.hardware import identical_devices
+from gearshift.model import TensorSpec
+from gearshift.objective import Objective
+from gearshift.placement import Placement, Replica
+from gearshift.plan_file import write_plan
+from gearshift.profiles.measure import performance_models
+from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
+from gearshift.profiles.store import write_profile
+
+CORES, SHARE = (1, 2, 3, 4), 0.25
+PER_BATCH_S, PER_SAMPLE_S = 0.002, 0.004
+SIZES = (1, 2, 4)
+
+PROJECT = """
+operator = "numbers"
+samples = "task.py:samples"
+[models.net]
+load = "task.py:net"
+"""
+
+TASK = f"""
+import time
+import gearshift
+import numpy as np
+
+def samples():
+    return gearshift.Samples(inputs={{"x": np.arange(20.0).reshape(20, 1)}}, labels=np.array(["a"] * 20))
+
+def net():
+    def model(x):
+        until = time.thread_time() + {PER_BATCH_S} + {PER_SAMPLE_S} * len(x)
+        while time.thread_time() < until:
+            pass
+        return {{"label": np.array(["a"] * len(x), dtype=object)}}, np.ones(len(x))
+    return model
+"""
+
+
+def scaled_profile(cores: tuple[int, ...] = CORES) -> Profile:
+    """Twenty samples, and run times that are the inverse of the cores."""
+
+    def curve(count: int) -> RunTimeCurve:
+        seconds = tuple((PER_BATCH_S + PER_SAMPLE_S * size) / (SHARE * count) for size in SIZES)
+        return RunTimeCurve(model="net", cores=count, batch_sizes=SIZES, median_s=seconds, p95_s=seconds)
+
+    curves = tuple(curve(count) for count in cores)
+    return Profile(
+        operator="numbers",
+        curves=curves,
+        predictions=PredictionRecords(
+            models=("net",),
+            quality=np.ones((1, 20)),
+            certainty=np.ones((1, 20)),
+            part=(np.arange(20) % 2).astype(np.int8),
+            prediction=np.array([["a"] * 20]),
+        ),
+        inputs=(TensorSpec(name="x", datatype="FP64", shape=(-1, 1)),),
+        outputs=(TensorSpec(name="label", datatype="BYTES", shape=(-1,)),),
+        performance=performance_models(curves),
+        project="../gearshift.toml",
+    )
+
+
+def scaled_plan(sha256: str, *, cores: int = 4, replicas: int = 1, devices: int | None = None) -> GearPlan:
+    """Replicas of the model, each on a device of so many cores, unless there are fewer devices."""
+    hardware = identical_devices(devices or replicas, cores=cores)
+    ids = [f"net-{i}" for i in range(replicas)]
+    return GearPlan(
+        planner="by hand",
+        hardware=hardware,
+        placement=Placement(
+            replicas=tuple(
+                Replica(id=name, model="net", device_ids=(hardware.devices[i].id,), cores=cores)
+                for i, name in enumerate(ids)
+            )
+        ),
+        operators={
+            "numbers": OperatorPlan(
+                objective=Objective(latency_s=1.0),
+                gears=(
+                    Gear(
+                        load_range=LoadRange(from_=0),
+                        cascade=Cascade(models=("net",)),
+                        replicas=tuple(
+                            ReplicaSettings(replica=name, load_share=1 / replicas, largest_batch_size=4, cores=cores)
+                            for name in ids
+                        ),
+                    ),
+                ),
+            )
+        },
+        profile=SourceFile(path="profile", sha256=sha256),
+        trace=SourceFile(path="trace.csv", sha256=""),
+    )
+
+
+def write_scaled_task(folder: Path, **plan: int) -> Path:
+    """Write project, profile and plan; the path of the plan."""
+    (folder / "gearshift.toml").write_text(PROJECT)
+    (folder / "task.py").write_text(TASK)
+    profile = write_profile(scaled_profile(), folder / "profile")
+    write_plan(scaled_plan(profile.sha256, **plan), folder / "plan.json")
+    return folder / "plan.json"

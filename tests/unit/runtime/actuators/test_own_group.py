@@ -1,0 +1,41 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gearshift.errors import InvalidInput
+from gearshift.runtime.actuators import own_group
+from gearshift.runtime.actuators.cgroup import cgroup_version, cores_of_group
+from gearshift.runtime.actuators.own_group import bounded, make_group, remove_group
+
+
+def test_a_process_is_bounded_meanwhile_and_goes_on_unbounded() -> None:
+    try:
+        remove_group(make_group("gearshift-try"))
+    except InvalidInput as error:
+        pytest.skip(str(error))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+
+        def groups() -> list[Path]:
+            return [g for parent in own_group.own_groups() for g in parent.glob(f"gearshift-*-{child.pid}")]
+
+        with bounded(child.pid, 0.5):
+            (group,) = groups()
+            assert (group / "cgroup.procs").read_text().split() == [str(child.pid)]
+            assert cores_of_group(group, cgroup_version(group)) == 0.5
+        assert groups() == []
+        assert child.poll() is None
+        assert child.stdin is not None
+        child.stdin.close()
+
+
+def test_where_there_is_no_group_to_make_one_in_it_is_said_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_group, "own_groups", list[Path])
+    with pytest.raises(InvalidInput, match="in no control group with processor time; serve as a user"):
+        make_group("gearshift-try")
+    monkeypatch.setattr(own_group, "own_groups", lambda: [tmp_path / "gone"])
+    with pytest.raises(InvalidInput, match="no group can be made below"):
+        make_group("gearshift-try")

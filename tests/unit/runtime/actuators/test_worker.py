@@ -1,0 +1,76 @@
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from gearshift.errors import WorkerDied
+from gearshift.runtime.actuators.base import EmulatedActuator
+from gearshift.runtime.actuators.worker import PoolAffinity, SetThreads, SharedCores, WorkerThreads
+from gearshift.runtime.core_pool import CorePool
+from gearshift.runtime.messages import ThreadsSet
+
+
+def in_a_thread(ask: SetThreads, use: Callable[[WorkerThreads], None]) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        actuator = WorkerThreads(ask, loop, cores=1.0, longest_s=0.05)
+        with ThreadPoolExecutor(1) as thread:
+            await loop.run_in_executor(thread, use, actuator)
+
+    asyncio.run(main())
+
+
+def test_a_worker_says_how_many_threads_it_has() -> None:
+    async def ask(threads: int) -> ThreadsSet:
+        return ThreadsSet(threads=min(threads, 2), problem="" if threads <= 2 else "there are 2")
+
+    def use(actuator: WorkerThreads) -> None:
+        assert actuator.apply(1.5).cores == actuator.in_force() == 1.5
+        short = actuator.apply(3)
+        assert (short.cores, short.problem) == (2.0, "there are 2")
+
+    in_a_thread(ask, use)
+
+
+def test_a_worker_that_is_busy_or_gone_keeps_its_threads() -> None:
+    async def busy(threads: int) -> ThreadsSet:
+        return await asyncio.get_running_loop().create_future()
+
+    async def gone(threads: int) -> ThreadsSet:
+        raise WorkerDied("it is gone")
+
+    def use(actuator: WorkerThreads) -> None:
+        effect = actuator.apply(2)
+        assert effect.cores == actuator.in_force() == 1.0
+        assert "threads" in effect.problem
+
+    in_a_thread(busy, use)
+    in_a_thread(gone, use)
+
+
+def test_a_worker_is_pinned_to_processors_of_its_own() -> None:
+    processors = sorted(os.sched_getaffinity(0))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        pool = CorePool(processors, {0: processors[-1:], 1: []})
+        actuator = PoolAffinity(child.pid, pool, 0)
+        assert actuator.apply(1).cores == actuator.in_force() == 1
+        assert os.sched_getaffinity(child.pid) == {processors[-1]}
+        pool.resize(1, len(processors))
+        effect = actuator.apply(len(processors) + 1)
+        assert effect.cores == 1
+        assert "its pool has 1" in effect.problem
+        assert child.stdin is not None
+        child.stdin.close()
+
+
+def test_cores_may_be_shares_of_processors() -> None:
+    inner = EmulatedActuator(cores=1, most=0.75)
+    actuator = SharedCores(inner, 0.25)
+    assert actuator.in_force() == 4
+    assert actuator.apply(2).cores == 2
+    assert inner.cores == 0.5
+    assert actuator.apply(4).cores == 3
+    tenth = SharedCores(EmulatedActuator(), 0.1)
+    assert tenth.apply(3).cores == tenth.in_force() == 3

@@ -1,0 +1,201 @@
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from gearshift.clock import NS_PER_S
+from gearshift.errors import InvalidInput
+from gearshift.observability.journal import NoJournal
+from gearshift.observability.metrics import Metrics
+from gearshift.plan_file import write_plan
+from gearshift.profiles.store import write_profile
+from gearshift.runtime.actuators.base import ActuatorChain, EmulatedActuator
+from gearshift.runtime.service import Service
+from gearshift.serving.settings import ServerSettings
+from gearshift.serving.task import make_service, read_task
+from tests.little_task import write_little_task
+from tests.scaled_task import scaled_plan, scaled_profile, write_scaled_task
+
+LONGEST_S = 20
+SAMPLE = {"sample": np.array([0])}
+SETTINGS: dict[str, Any] = {"scaler": "exact", "scaler_period_s": 0.05}
+
+
+def served(folder: Path, journal: NoJournal | None = None, metrics: Metrics | None = None, **more: Any) -> Service:
+    task = read_task(folder / "plan.json", "emulated")
+    return make_service(task, ServerSettings(**{**SETTINGS, **more}), metrics, journal or NoJournal())
+
+
+def cores_in(metrics: Metrics) -> float:
+    (sample,) = metrics.cores.cores.collect()[0].samples
+    return sample.value
+
+
+class Told(NoJournal):
+    """The changes of cores, as they are written."""
+
+    def __init__(self) -> None:
+        self.changes: asyncio.Queue[tuple[str, float, float]] = asyncio.Queue()
+
+    def write(self, event: str, **facts: Any) -> None:
+        if event == "cores":
+            self.changes.put_nowait((facts["replica"], facts["before"], facts["cores"]))
+
+
+def requests(service: Service, count: int, left_s: float) -> Any:
+    deadline_ns = service.now_ns() + round(left_s * NS_PER_S)
+    return asyncio.gather(*(service.infer(SAMPLE, deadline_ns=deadline_ns) for _ in range(count)))
+
+
+def test_a_live_service_shrinks_and_grows_with_what_is_needed_and_drops_nothing(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path)
+    journal, metrics = Told(), Metrics()
+
+    async def main() -> None:
+        service = served(tmp_path, journal, metrics)
+        await service.start()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                answers = await requests(service, 1, 5.0)
+                assert await journal.changes.get() == ("net-0", 4, 1)
+                (slow,) = await requests(service, 1, 5.0)
+                burst = requests(service, 40, 1.0)
+                _, before, cores = await journal.changes.get()
+                assert (before, cores > 1) == (1, True)
+                answers += await burst
+            assert {answer.outcome for answer in answers} == {"answered"}
+            assert slow.run_s > 0.02
+        finally:
+            await service.stop()
+
+    asyncio.run(main())
+    text = metrics.text().decode()
+    assert re.search(r'gearshift_core_changes_total.replica="net-0",result="whole". [2-9]', text)
+    assert re.search(r'gearshift_model_error_count.cores="1",replica="net-0". [1-9]', text)
+
+
+def test_a_worker_that_is_started_again_gets_the_cores_of_the_one_before(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path)
+    journal = Told()
+
+    async def main() -> None:
+        service = served(tmp_path, journal)
+        await service.start()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                await requests(service, 1, 5.0)
+                assert await journal.changes.get() == ("net-0", 4, 1)
+                service._backend.lose(0)  # type: ignore[attr-defined]
+                await service._vertical._give([4])  # type: ignore[attr-defined]
+                assert journal.changes.empty()
+                assert await journal.changes.get() == ("net-0", 4, 1)
+        finally:
+            await service.stop()
+
+    asyncio.run(main())
+
+
+def test_cores_that_cannot_be_had_are_complained_of_once_and_served_without(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path)
+    journal, metrics, said = Told(), Metrics(), list[str]()
+
+    async def main() -> None:
+        service = served(tmp_path, journal, metrics)
+        stuck = ActuatorChain([EmulatedActuator(cores=1, most=1)], cores=1, say=said.append)
+        service._vertical._actuate = lambda replica: stuck  # type: ignore[attr-defined]
+        await service.start()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                for _ in range(6):
+                    answers = await requests(service, 4, 0.3)
+                    assert {answer.outcome for answer in answers} == {"answered"}
+            assert cores_in(metrics) == 1
+        finally:
+            await service.stop()
+
+    asyncio.run(main())
+    assert len(said) == 1
+    assert "4 cores were asked for, there are 1; serving goes on with the cores there are" in said[0]
+
+
+def test_replicas_never_hold_more_cores_than_they_share(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path, cores=1, replicas=2)
+    journal = Told()
+
+    async def main() -> None:
+        service = served(tmp_path, journal, scaler_cores=5)
+        await service.start()
+        held = {"net-0": 1.0, "net-1": 1.0}
+        try:
+            burst = requests(service, 100, 0.5)
+            async with asyncio.timeout(LONGEST_S):
+                while sum(held.values()) < 5:
+                    replica, before, cores = await journal.changes.get()
+                    assert before == held[replica]
+                    held[replica] = cores
+                    assert sum(held.values()) <= 5
+        finally:
+            burst.cancel()
+            await service.stop()
+
+    asyncio.run(main())
+
+
+def test_static_leaves_cores_as_planned(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path)
+    metrics = Metrics()
+    served(tmp_path, None, metrics, scaler="static")
+    assert not metrics.cores.cores.collect()[0].samples
+
+
+def test_what_cannot_be_scaled_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path, cores=1, replicas=2)
+    with pytest.raises(InvalidInput, match="begins with 2 cores, and replicas share 1; give more --scaler-cores"):
+        served(tmp_path, scaler_cores=1)
+    profile = write_profile(scaled_profile((2, 3, 4)), tmp_path / "profile")
+    write_plan(scaled_plan(profile.sha256, cores=2), tmp_path / "plan.json")
+    with pytest.raises(InvalidInput, match="profiled on 2 cores and more; profile it on 1 core too"):
+        served(tmp_path)
+    profile = write_profile(scaled_profile((1,)), tmp_path / "profile")
+    write_plan(scaled_plan(profile.sha256, cores=1), tmp_path / "plan.json")
+    with pytest.raises(InvalidInput, match=r"cannot tell how model 'net' runs on other cores.*--cores 1,2,4"):
+        served(tmp_path)
+
+
+def test_a_worker_of_two_replicas_is_refused(tmp_path: Path) -> None:
+    write_little_task(tmp_path)
+    with pytest.raises(InvalidInput, match=r"share device 'cpu-0'.*a device for each replica"):
+        served(tmp_path)
+
+
+def test_an_objective_is_needed_for_the_printed_algorithm(tmp_path: Path) -> None:
+    plan = scaled_plan(write_profile(scaled_profile(), tmp_path / "profile").sha256)
+    operator = plan.operators["numbers"]
+    without = msgspec.structs.replace(
+        operator, objective=msgspec.structs.replace(operator.objective, latency_s=None, accuracy=0.5)
+    )
+    write_plan(msgspec.structs.replace(plan, operators={"numbers": without}), tmp_path / "plan.json")
+    with pytest.raises(InvalidInput, match="needs one SLO"):
+        served(tmp_path, scaler="paper")
+
+
+def local(folder: Path, **more: Any) -> Service:
+    """A service on processors 0 to 3, not started."""
+    share = more.get("core_share", 1.0)
+    task = read_task(folder / "plan.json", "local", available=range(4), core_share=share)
+    assert task.router_cores == {0}
+    assert task.pool == (1, 2, 3)
+    return make_service(task, ServerSettings(**{**SETTINGS, **more}), None, NoJournal())
+
+
+def test_on_processors_the_router_keeps_its_own_and_shares_are_for_one_worker(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path, cores=1, replicas=2)
+    local(tmp_path, scaler_cores=3)
+    with pytest.raises(InvalidInput, match="--scaler-cores is 4, and 3 are left beside the router; give up to 3"):
+        local(tmp_path, scaler_cores=4)
+    with pytest.raises(InvalidInput, match="2 workers would share processors; serve one replica so"):
+        local(tmp_path, core_share=0.5)
