@@ -230,7 +230,7 @@ class Profile:
         """
         if all(curve.segment == 0 for curve in self.curves):
             return self.curves
-        return tuple(self._expected(self._segments_like(c)) for c in self.curves if c.segment == 0)
+        return tuple(self._expected(self.segments_like(c)) for c in self.curves if c.segment == 0)
 
     def curve(self, model: str, *, device_kind: str, tensor_parallel: int = 1, cores: int = 1) -> RunTimeCurve:
         """The run times of `model`, for one with learned caches what is expected by the recorded exits.
@@ -250,15 +250,15 @@ class Profile:
         """
         for c in self.curves:
             if c.place == (model, device_kind, tensor_parallel, cores):
-                return self._segments_like(c)
+                return self.segments_like(c)
         raise InvalidInput(
             f"the profile has no run times of model {model!r} on device kind {device_kind!r} "
             f"with {cores} cores and tensor_parallel {tensor_parallel}",
             remedy="profile it there, or plan for devices that were profiled",
         )
 
-    def _segments_like(self, one: RunTimeCurve) -> tuple[RunTimeCurve, ...]:
-        """The segments of the model and place of `one`."""
+    def segments_like(self, one: RunTimeCurve) -> tuple[RunTimeCurve, ...]:
+        """The curves of the model and place of `one`, by segment."""
         return tuple(sorted((c for c in self.curves if c.place == one.place), key=lambda c: c.segment))
 
     def _expected(self, segments: tuple[RunTimeCurve, ...]) -> RunTimeCurve:
