@@ -94,9 +94,10 @@ class RunnableModel:
 
         Raises `ModelFailed` where the user's code raises, or answers other than n rows of outputs and certainty (n,).
         """
-        n = len(next(iter(inputs.values())))
-        batch = self._decoded(inputs)
-        answer = self._call(_method_of(self.model), _function_of(self.model), batch)
+        answer = self._call(_method_of(self.model), _function_of(self.model), self._decoded(inputs))
+        return self._predicted(answer, len(next(iter(inputs.values()))))
+
+    def _predicted(self, answer: Any, n: int) -> Predicted:
         if isinstance(answer, Predicted):
             checked = self._checked(answer.outputs, answer.certainty, n)
             return replace(checked, failure=answer.failure, exit_segment=self._exits(answer.exit_segment, n))
@@ -224,9 +225,9 @@ class RunnableModel:
             raise self._refused(f"gave {what} of type {type(value).__name__}", "give a NumPy array")
         return array
 
-    def _call(self, what: str, function: Callable[[Any], Any], argument: Any) -> Any:
+    def _call(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return function(argument)
+            return function(*arguments)
         except ModelFailed:
             raise
         except (Exception, SystemExit) as error:
@@ -283,6 +284,10 @@ def load_model(project: Project, directory: Path, name: str, *, device_kind: str
             model.setup()
         except (Exception, SystemExit) as error:
             raise ModelFailed(f"model {name!r} raised {_told(error)} in setup") from error
+    if all(hasattr(model, attribute) for attribute in ("segments", "exits", "through")):
+        from gearshift.segmented_model import SegmentedModel
+
+        return SegmentedModel(name, model, certainty, settings.softmax)
     return RunnableModel(name, model, certainty, settings.softmax)
 
 

@@ -73,6 +73,9 @@ class Model(Protocol):
     outputs by name with `certainty` or `scores` among them, and perhaps `exit_segment`, or (outputs, certainty), where
     outputs are arrays by name, labels (n,) or scores (n, classes);
     `encode(scores)` turns scores into named outputs of n rows (default: `label`, the best class, and `scores`).
+    A model that stops early may have `segments`, how many it has, `exits(batch)`, which yields numbers of rows and what
+    `predict` would answer for them as they leave, and `through(batch)`: what `predict` would answer had no row left
+    early, and the seconds of each segment.
     An estimator with `predict_proba` and `classes_`, a plain function in place of `predict`, a PyTorch module, and an
     ONNX file are models too.
     """

@@ -108,7 +108,7 @@ def source_of(profile: Profile, folder: Path, *, project: PathLike | None, emula
     if labels is None:
         answers = profile.predictions.prediction
         require(answers is not None, "the samples have no labels to judge answers by", where=str(path))
-        labels = answers[profile.predictions.rows((strongest_model(profile.curves),))[0]]  # type: ignore[index]
+        labels = answers[profile.predictions.rows((strongest_model(profile.whole_curves),))[0]]  # type: ignore[index]
     return source_from_samples(samples.arrays, labels, profile.operator)
 
 

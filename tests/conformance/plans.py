@@ -1,6 +1,6 @@
 """Random small plans and workloads, with many ties: times are multiples of a millisecond, give or take a nanosecond."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -11,6 +11,8 @@ from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSetti
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
+from gearshift.plan_tables import plan_tables
+from gearshift.profiles.run_times import Exits
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.workload import Workload
 
@@ -21,12 +23,16 @@ NO_SOURCE = SourceFile(path="", sha256="")
 
 @dataclass(frozen=True)
 class Case:
-    """A plan, how long each replica's batches take (ns by size), certainties (models, records), and arrivals."""
+    """A plan, how long each replica's batches take (ns by size), certainties (models, records), and arrivals.
+
+    With `exits`, samples leave early.
+    """
 
     plan: GearPlan
     run_ns: list[NDArray[np.int64]]
     certainty: NDArray[np.float64]
     workload: Workload
+    exits: Exits | None = None
 
 
 @st.composite
@@ -142,3 +148,17 @@ def cases(draw: st.DrawFn) -> Case:
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     certainty = generator.integers(0, 5, (len(placement.models), 50)) / 4
     return Case(plan=plan, run_ns=run_ns, certainty=certainty, workload=draw(workloads(50)))
+
+
+@st.composite
+def cases_with_exits(draw: st.DrawFn) -> Case:
+    """A random case whose models have one to three segments, each in one to eight milliseconds, and random exits."""
+    case = draw(cases())
+    tables = plan_tables(case.plan, "task")
+    generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    segments = generator.integers(1, 4, len(tables.models))
+    base, growth = generator.integers(0, 6, (2, len(case.run_ns), 3))
+    segment_ns = (1 + base[..., None] + growth[..., None] * np.arange(5)).astype(np.int64) * MS
+    segment_ns[np.arange(3) >= segments[tables.replica_model][:, None]] = 0
+    exits = generator.integers(0, segments[:, None], (len(segments), 50))
+    return replace(case, run_ns=list(segment_ns.sum(axis=1)), exits=Exits(segment_ns, exits))

@@ -1,6 +1,7 @@
 """What every backend does, on each of them."""
 
 import asyncio
+import dataclasses
 import os
 import signal
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -8,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 import pytest
 from ray_nodes import ON_LOOPBACK, RayNodes
@@ -35,6 +37,27 @@ class World(Protocol):
     def bad(self) -> dict[str, np.ndarray]: ...
     def slow(self) -> dict[str, np.ndarray]: ...
     def break_replica(self, replica: int) -> None: ...
+    def stop_early(self) -> dict[str, np.ndarray]: ...
+
+
+STOPPING = """
+class Stopping:
+    segments = 2
+
+    def exits(self, x):
+        early = x[:, 0] >= 100
+        for exit, rows in enumerate((np.flatnonzero(early), np.flatnonzero(~early))):
+            exits = [exit] * len(rows)
+            yield rows, {"sum": x[rows].sum(axis=1), "certainty": np.ones(len(rows)), "exit_segment": exits}
+
+    def predict(self, x):
+        raise AssertionError
+
+    through = predict
+
+def small():
+    return Stopping()
+"""
 
 
 class Local:
@@ -58,6 +81,12 @@ class Local:
 
     def break_replica(self, replica: int) -> None:
         os.kill(self.backend.worker_pids()[replica], signal.SIGKILL)
+
+    def stop_early(self):
+        """Have `small` stop early, before the backend is started; a sample that does."""
+        with (self.project.parent / "task.py").open("a") as file:
+            file.write(STOPPING)
+        return {"x": np.array([[100.0, 2.0]])}
 
 
 class OnStandIn(Local):
@@ -95,6 +124,16 @@ class Emulated:
 
     def break_replica(self, replica: int) -> None:
         self.backend.lose(replica)
+
+    def stop_early(self):
+        profile = little_profile()
+        second = msgspec.structs.replace(profile.curves[0], segment=1)
+        exits = np.ones((2, 10), dtype=np.int64)
+        exits[0, 4] = exits[1] = 0
+        records = dataclasses.replace(profile.predictions, exit_segment=exits)
+        profile = dataclasses.replace(profile, curves=(*profile.curves, second), predictions=records)
+        self.backend = EmulatedBackend(self.tables, little_plan(""), profile)
+        return {"sample": np.array([4])}
 
 
 @dataclass
@@ -181,6 +220,23 @@ def test_a_batch_is_reported_sample_by_sample_and_then_as_a_whole(make_world):
             assert sample.error == ""
             assert sample.certainty == 1.0
             assert all(array.shape == (1,) for array in sample.result.values())
+
+    run(main())
+
+
+def test_samples_that_leave_early_are_reported_before_the_others(make_world):
+    async def main() -> None:
+        world = make_world()
+        early = world.stop_early()
+        events = await started(world)
+        small = world.tables.replica_ids.index("small-0")
+        batch = batch_of(1, small, [world.good(), early, world.good()])
+        world.backend.run(batch)
+        await events.until(lambda seen: ("batch", 1) in seen)
+        await world.backend.stop()
+        assert events.seen == [("samples", 1, 1), ("samples", 1, 2), ("batch", 1)]
+        assert [sample.exit_segment for sample in batch.samples] == [1, 0, 1]
+        assert [(sample.error, sample.certainty) for sample in batch.samples] == [("", 1.0)] * 3
 
     run(main())
 

@@ -4,16 +4,18 @@ import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gearshift.decisions import Decision, Ending
 from gearshift.gear import PlannedLoad
 from gearshift.objective import Objective
 from gearshift.plan_tables import plan_tables
 from gearshift.policies.batching import DEADLINE
+from gearshift.profiles.run_times import Exits
 from gearshift.request import Late
 from gearshift.runtime.virtual import run_virtually
 from gearshift.simulator.simulate import simulate_tables
-from tests.conformance.plans import MS, Case, cases
+from tests.conformance.plans import MS, Case, cases, cases_with_exits
 from tests.conformance.scenario import long_case
 from tests.conformance.small import small_gear, small_plan, small_workload
 
@@ -21,9 +23,11 @@ from tests.conformance.small import small_gear, small_plan, small_workload
 def assert_same_decisions(case: Case, late: Late = "refuse") -> list[tuple[int, int, int, int, int]]:
     tables = plan_tables(case.plan, "task")
     run_ns = np.stack(case.run_ns)
-    live = run_virtually(tables, case.run_ns, case.certainty, case.workload, late)
+    live = run_virtually(tables, case.run_ns, case.certainty, case.workload, late, case.exits)
     rows = len(live.log) + 10
-    simulated = simulate_tables(tables, run_ns, case.certainty, case.workload, late=late, log_rows=rows)
+    simulated = simulate_tables(
+        tables, run_ns, case.certainty, case.workload, exits=case.exits, late=late, log_rows=rows
+    )
     for row, (expected, got) in enumerate(zip(live.log, simulated.log, strict=False)):
         assert got == expected, f"decision {row}: the router {expected}, the simulator {got}"
     assert len(simulated.log) == len(live.log)
@@ -65,8 +69,38 @@ def test_random_plans_meet_every_way_in_which_a_deadline_decides() -> None:
     }
 
 
+@given(cases_with_exits())
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_decide_alike_where_samples_leave_early(case: Case) -> None:
+    assert_same_decisions(case)
+
+
+def test_a_sample_that_leaves_goes_on_to_the_next_model_while_its_batch_still_runs() -> None:
+    placed = {"a0": "d0", "b0": "d1"}
+    case = Case(
+        plan=small_plan(placed, small_gear(placed, "a b", (0.5,), minimum={"a0": 3}, wait_ms=50)),
+        run_ns=[(np.arange(5) * 10) * MS, np.full(5, 5 * MS)],
+        certainty=np.array([[0.0, 1.0, 1.0], [1.0, 1.0, 1.0]]),
+        workload=small_workload([0, 0, 0]),
+        exits=Exits(
+            np.stack([[np.arange(5) * 4 * MS, np.arange(5) * 6 * MS], [np.full(5, 5 * MS), np.zeros(5)]]).astype(int),
+            np.array([[0, 1, 0], [0, 0, 0]]),
+        ),
+    )
+    log = assert_same_decisions(case)
+    told = [(at_ns // MS, Decision(kind), a) for at_ns, kind, a, _, _ in log if kind != Decision.TAKE][3:]
+    assert told == [
+        (0, Decision.START, 0),
+        (12, Decision.ROUTE, 0),
+        (12, Decision.ANSWER, 2),
+        (12, Decision.START, 1),
+        (17, Decision.ANSWER, 0),
+        (18, Decision.ANSWER, 1),
+    ]
+
+
 @pytest.mark.long
-@given(cases())
+@given(st.one_of(cases(), cases_with_exits()))
 @settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_on_many_random_plans(case: Case) -> None:
     assert_same_decisions(case)

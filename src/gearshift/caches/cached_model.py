@@ -1,7 +1,8 @@
 """A model with learned caches, run as any other model: rows that hit leave, the rest goes on compacted."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from gearshift.caches.networks import LearnedCache
 from gearshift.errors import ModelFailed
 
 SCORES, EXIT_SEGMENT = "scores", "exit_segment"
+Answer = dict[str, NDArray[Any]]
 
 
 class CachedModel:
@@ -30,6 +32,11 @@ class CachedModel:
             if hasattr(chain.module, attribute):
                 setattr(self, attribute, getattr(chain.module, attribute))
 
+    @property
+    def segments(self) -> int:
+        """How many segments the chain has."""
+        return len(self.chain)
+
     def setup(self) -> None:
         """Move to the CUDA device that this process may use, if any, and use all cores that it may."""
         torch.set_num_threads(len(os.sched_getaffinity(0)))
@@ -37,38 +44,70 @@ class CachedModel:
         for part in (self.chain.module, *self.chain.segments, *self.caches.values()):
             part.to(device)
 
-    def predict(self, batch: Any) -> dict[str, NDArray[Any]]:
+    def predict(self, batch: Any) -> Answer:
         """Probabilities `scores` (n, classes), and `exit_segment` (n,), for a batch of n rows.
 
         Raises `ModelFailed` for several inputs.
         """
+        rows, answers = zip(*self.exits(batch), strict=True)
+        back = np.argsort(np.concatenate(rows))
+        return {name: np.concatenate([answer[name] for answer in answers])[back] for name in (SCORES, EXIT_SEGMENT)}
+
+    def exits(self, batch: Any) -> Iterator[tuple[NDArray[np.int64], Answer]]:
+        """The numbers of rows that leave and what `predict` answers for them, exit by exit.
+
+        Raises `ModelFailed` for several inputs.
+        """
+        hidden = self._given(batch)
+        rows, last = np.arange(len(hidden)), len(self.chain) - 1
+        for segment, run in enumerate(self.chain.segments):
+            with torch.inference_mode():
+                hidden = run(hidden)
+                if segment == last:
+                    probabilities = as_probabilities(hidden, logits=self.logits)
+                    hits = torch.ones(len(hidden), dtype=torch.bool)
+                elif segment in self.caches:
+                    probabilities, hits = self.caches[segment](hidden)
+                else:
+                    continue
+                hit = hits.cpu().numpy()
+                if not hit.any():
+                    continue
+                if not hit.all():
+                    probabilities, hidden = probabilities[hits], hidden[~hits]
+            yield rows[hit], _answer(probabilities, segment)
+            rows = rows[~hit]
+            if len(rows) == 0:
+                return
+
+    def through(self, batch: Any) -> tuple[Answer, list[float]]:
+        """What the model answers when every row goes through, and the seconds of each segment with its lookup.
+
+        Of several rows the copy that compacts a batch is charged as if nearly all of them stayed.
+        """
+        hidden, seconds = self._given(batch), list[float]()
+        with torch.inference_mode():
+            for segment, run in enumerate(self.chain.segments):
+                began = perf_counter()
+                hidden = run(hidden)
+                if segment == len(self.chain) - 1:
+                    answer = _answer(as_probabilities(hidden, logits=self.logits), segment)
+                elif segment in self.caches:
+                    _, hits = self.caches[segment](hidden)
+                    hits.cpu()
+                    hidden = hidden[torch.ones_like(hits)] if len(hidden) > 1 else hidden
+                if hidden.is_cuda:
+                    torch.cuda.synchronize(hidden.device)
+                seconds.append(perf_counter() - began)
+        return answer, seconds
+
+    def _given(self, batch: Any) -> torch.Tensor:
         if isinstance(batch, Mapping):
             raise ModelFailed("a model with learned caches takes one input; give the module a method `decode`")
-        with torch.inference_mode():
-            given = batch if isinstance(batch, torch.Tensor) else as_tensor(np.asarray(batch))
-            hidden = given.to(self.chain.device)
-            return self._answers(hidden)
+        given = batch if isinstance(batch, torch.Tensor) else as_tensor(np.asarray(batch))
+        return given.to(self.chain.device)
 
-    def _answers(self, hidden: torch.Tensor) -> dict[str, NDArray[Any]]:
-        n, last = len(hidden), len(self.chain) - 1
-        rows = torch.arange(n, device=hidden.device)
-        left: list[tuple[torch.Tensor, torch.Tensor, int]] = []
-        for segment, run in enumerate(self.chain.segments):
-            hidden = run(hidden)
-            if segment == last:
-                left.append((rows, as_probabilities(hidden, logits=self.logits), last))
-            elif segment in self.caches:
-                probabilities, hits = self.caches[segment](hidden)
-                count = int(hits.sum())
-                if count == 0:
-                    continue
-                left.append((rows[hits], probabilities[hits], segment))
-                if count == len(rows):
-                    break
-                rows, hidden = rows[~hits], hidden[~hits]
-        order = torch.cat([rows for rows, _, _ in left])
-        scores = torch.empty((n, left[0][1].shape[1]), device=order.device)
-        scores[order] = torch.cat([scores for _, scores, _ in left])
-        exits = np.empty(n, dtype=np.int64)
-        exits[order.cpu().numpy()] = np.repeat([at for _, _, at in left], [len(rows) for rows, _, _ in left])
-        return {SCORES: scores.cpu().numpy(), EXIT_SEGMENT: exits}
+
+def _answer(probabilities: torch.Tensor, segment: int) -> Answer:
+    scores = probabilities.cpu().numpy()
+    return {SCORES: scores, EXIT_SEGMENT: np.full(len(scores), segment, dtype=np.int64)}

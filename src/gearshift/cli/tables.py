@@ -106,13 +106,13 @@ def gears_table(plan: GearPlan, operator: str) -> Table:
 def profile_table(profile: Profile) -> Table:
     """One row per model and place where it was measured."""
     made = table("Models", "model", "device", "batch 1", "largest batch", "a sample there", "accuracy A", "B", "memory")
-    for curve in profile.curves:
+    for curve in profile.whole_curves:
         row = profile.predictions.models.index(curve.model)
         quality = profile.predictions.quality[row]
         per_sample = curve.seconds(curve.largest_batch_size) / curve.largest_batch_size
         made.add_row(
             curve.model,
-            _place_of(curve),
+            _place_of(curve, len(profile.segments_like(curve))),
             milliseconds(curve.seconds(curve.batch_sizes[0])),
             str(curve.largest_batch_size),
             milliseconds(per_sample),
@@ -123,10 +123,10 @@ def profile_table(profile: Profile) -> Table:
     return made
 
 
-def _place_of(curve: RunTimeCurve) -> str:
+def _place_of(curve: RunTimeCurve, segments: int) -> str:
     parallel = f" tp{curve.tensor_parallel}" if curve.tensor_parallel > 1 else ""
-    segment = f" segment {curve.segment}" if curve.segment else ""
-    return f"{curve.device_kind} x{curve.cores}{parallel}{segment}"
+    together = f", {segments} segments" if segments > 1 else ""
+    return f"{curve.device_kind} x{curve.cores}{parallel}{together}"
 
 
 def signed_percent(share: float) -> str:

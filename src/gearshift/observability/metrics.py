@@ -59,6 +59,10 @@ class Totals:
     last_answer_s: float = 0.0
 
 
+LAST_SEGMENT = 999
+"""So many labels a model may ever make, whatever it answers."""
+
+
 class NoMetrics:
     """Counts nothing."""
 
@@ -120,6 +124,9 @@ class Metrics:
             registry=registry,
         )
         self._rows = Counter("gearshift_rows", "Rows of answered requests.", ["operator"], registry=registry)
+        self._exits = Counter(
+            "gearshift_exits", "Rows by the segment after which they left.", ["model", "segment"], registry=registry
+        )
         self._queue = Histogram(
             "gearshift_queue_seconds", "Time a request waited in queues.", buckets=SECONDS, registry=registry
         )
@@ -173,6 +180,7 @@ class Metrics:
         self._rows.labels(operator).inc(len(answer.rows))
         self._last_answer_s = time.time()
         for row in answer.rows:
+            self._exits.labels(row.model, str(min(row.exit_segment, LAST_SEGMENT))).inc()
             for stage in range(row.stage):
                 self._forwarded.labels(str(stage)).inc()
 

@@ -21,7 +21,7 @@ from gearshift.planner.request import PlanRequest, load_ranges
 from gearshift.planner.search_trace import search_trace
 from gearshift.planner.steady_state import Cell, SteadyState
 from gearshift.profiles.profile import PART_A
-from gearshift.profiles.run_times import run_times_ns
+from gearshift.profiles.run_times import Exits, exits_of, run_times_ns
 from gearshift.result import percentile
 from gearshift.simulator.simulate import simulate_tables
 from gearshift.workload import Workload, draw_workload
@@ -76,7 +76,9 @@ class CandidatePlans:
     sampled: bool = field(init=False)
     """Whether the search sees other arrivals than the request's trace."""
     _tried: dict[Candidate, Tried] = field(init=False, default_factory=dict)
-    _run_ns: dict[tuple[Placement, int], NDArray[np.int64]] = field(init=False, default_factory=dict)
+    _run_ns: dict[tuple[Placement, int], tuple[NDArray[np.int64], Exits | None]] = field(
+        init=False, default_factory=dict
+    )
     _certainty: dict[tuple[str, ...], NDArray[np.float64]] = field(init=False, default_factory=dict)
     _run_s: dict[Placement, dict[str, NDArray[np.float64]]] = field(init=False, default_factory=dict)
     _shares: dict[tuple[Placement, int], dict[str, float]] = field(init=False, default_factory=dict)
@@ -168,15 +170,17 @@ class CandidatePlans:
         made, profile = self.bare(candidate), self.request.profile
         tables, key = plan_tables(made, profile.operator), (candidate.placement, candidate.largest_batch_size)
         if key not in self._run_ns:
-            self._run_ns[key] = run_times_ns(made, tables, profile)
+            self._run_ns[key] = run_times_ns(made, tables, profile), exits_of(made, tables, profile)
         if tables.models not in self._certainty:
             certainty = profile.predictions.certainty[profile.predictions.rows(tables.models)]
             self._certainty[tables.models] = np.ascontiguousarray(certainty)
+        run_ns, exits = self._run_ns[key]
         run = simulate_tables(
             tables,
-            self._run_ns[key],
+            run_ns,
             self._certainty[tables.models],
             self.workload,
+            exits=exits,
             front_end_s=profile.front_end_s,
         )
         return Tried(

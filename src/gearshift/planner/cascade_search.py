@@ -80,7 +80,7 @@ def work_per_request_s(profile: Profile, device: Device) -> dict[str, float]:
     Of a model that was not measured on such devices: on those where it takes least.
     """
     least_s: dict[str, float] = {}
-    for curves in (ways(profile, kind=device.kind, cores=device.cores), profile.curves):
+    for curves in (ways(profile, kind=device.kind, cores=device.cores), profile.whole_curves):
         known = set(least_s)
         for curve in curves:
             if curve.model not in known:

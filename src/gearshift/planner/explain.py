@@ -26,7 +26,7 @@ from gearshift.planner.request import LARGEST_MARGIN, MOST_CANDIDATES, RANGES, P
 from gearshift.planner.steady_state import Cell, SteadyState
 from gearshift.planner.ways import room_for
 from gearshift.profiles.profile import PART_A, PART_B, Profile
-from gearshift.profiles.run_times import run_times_ns
+from gearshift.profiles.run_times import expected_ns
 from gearshift.result import ServingResult
 from gearshift.simulator.simulate import Simulation, simulate
 from gearshift.workload import Trace, draw_workload
@@ -305,7 +305,7 @@ def busiest_model(plan: GearPlan, profile: Profile, run: Simulation) -> tuple[st
     """The model that takes the most time of a run's busiest device, and that device."""
     tables = run.tables
     device = tables.device_ids[int(np.argmax(run.busy_s))]
-    run_ns = run_times_ns(plan, tables, profile)
+    run_ns = expected_ns(plan, tables, profile)
     busy_ns = (run.batches * run_ns[:, : run.batches.shape[1]]).sum(axis=1)
     replicas = {replica.id: replica for replica in plan.placement.replicas}
     there = [r for r, name in enumerate(tables.replica_ids) if device in replicas[name].device_ids]

@@ -73,7 +73,7 @@ def nothing_holds(
 
 def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> float:
     """Seconds per request that a cascade spends in one of its models, at batch 1."""
-    curve = next(c for c in profile.curves if c.model == model)
+    curve = next(c for c in profile.whole_curves if c.model == model)
     return candidate.reach[candidate.cascade.models.index(model)] * curve.seconds(curve.batch_sizes[0])
 
 

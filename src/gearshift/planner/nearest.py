@@ -153,7 +153,7 @@ class _Nearest:
     def _alone_s(self, candidate: CandidateCascade) -> float:
         """The least seconds that the first model of a cascade takes anywhere for one request that nothing delays."""
         profile, first = self.request.profile, candidate.cascade.models[0]
-        return profile.front_end_s + min(c.seconds(c.batch_sizes[0]) for c in profile.curves if c.model == first)
+        return profile.front_end_s + min(c.seconds(c.batch_sizes[0]) for c in profile.whole_curves if c.model == first)
 
     def _accuracy_near(self, guesses: Iterable[float | None]) -> float | None:
         for guess in guesses:

@@ -325,7 +325,7 @@ class PlanSearch:
 
     def ladder(self) -> list[float]:
         """Latency objectives from the fastest model's run time up, a factor of `LADDER_STEP` apart."""
-        curves = [c for c in self.request.profile.curves if c.segment == 0]
+        curves = self.request.profile.whole_curves
         front_end_s = self.request.profile.front_end_s
         low = 1.1 * min(c.seconds(c.batch_sizes[0]) for c in curves) + front_end_s
         slowest = max(

@@ -34,7 +34,7 @@ def tune(
     Where none holds: the settings with the least latency, stable ones first.
     """
     first = [r.id for r in steady.placement.replicas if r.model == cascade.models[0] and shares.get(r.id, 0) > 0]
-    largest = max(curve.largest_batch_size for curve in steady.profile.curves)
+    largest = max(curve.largest_batch_size for curve in steady.profile.whole_curves)
     best: Tuned | None = None
     worse = 0
     for length in range(1, (longest or largest) + 1):

@@ -28,7 +28,7 @@ def slices_of(request: PlanRequest) -> int:
     """How many slices to plan for: 1 up to `LARGEST_SLICE` devices, and where devices or replicas are not alike."""
     devices = request.hardware.devices
     alike = {(d.node, d.kind, d.cores, d.memory_bytes, d.price_per_hour) for d in devices}
-    wide = any(c.tensor_parallel > 1 for c in request.profile.curves)
+    wide = any(c.tensor_parallel > 1 for c in request.profile.whole_curves)
     return 1 if len(alike) > 1 or wide else math.ceil(len(devices) / LARGEST_SLICE)
 
 

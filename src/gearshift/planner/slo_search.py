@@ -190,7 +190,7 @@ class SloSearch:
     def alphas(self) -> list[float]:
         """The meter's alphas to choose from, falling."""
         profile, placed = self.request.profile, set(self.steady.placement.models)
-        slowest_s = max(c.seconds(c.batch_sizes[0]) for c in profile.curves if c.model in placed)
+        slowest_s = max(c.seconds(c.batch_sizes[0]) for c in profile.whole_curves if c.model in placed)
         alphas = list(ALPHAS)
         while alphas[-1] * RUNS_TO_DRAIN * slowest_s > 1:
             alphas.append(alphas[-1] / 2)

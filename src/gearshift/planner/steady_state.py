@@ -21,7 +21,7 @@ from gearshift.planner.assemble import curves_of, replica_settings
 from gearshift.planner.balance import Balance, balanced
 from gearshift.planner.cascade_search import evaluate_cascade
 from gearshift.profiles.profile import PART_A, Profile
-from gearshift.profiles.run_times import run_times_ns
+from gearshift.profiles.run_times import Exits, exits_of, run_times_ns
 from gearshift.result import percentile
 from gearshift.simulator.simulate import Simulation, simulate_tables
 from gearshift.workload import Trace, Workload, draw_workload
@@ -94,6 +94,7 @@ class _Prepared:
     tables: PlanTables
     run_ns: NDArray[np.int64]
     certainty: NDArray[np.float64]
+    exits: Exits | None
 
 
 _Key = tuple[Cascade, float, int]
@@ -147,7 +148,7 @@ class SteadyState:
 
     def batch_sizes(self) -> list[int]:
         """The largest batches to choose from: about a doubling apart, up to the largest profiled."""
-        sizes = sorted({size for curve in self.profile.curves for size in curve.batch_sizes})
+        sizes = sorted({size for curve in self.profile.whole_curves for size in curve.batch_sizes})
         kept = [sizes[0]]
         for i, size in enumerate(sizes[1:], start=1):
             if i == len(sizes) - 1 or sizes[i + 1] > 2 * kept[-1]:
@@ -330,6 +331,7 @@ class SteadyState:
             tables=tables,
             run_ns=run_times_ns(plan, tables, self.profile),
             certainty=np.ascontiguousarray(records.certainty[records.rows(tables.models)]),
+            exits=exits_of(plan, tables, self.profile),
         )
 
     def _workload(self, load_qps: float) -> Workload:
@@ -347,6 +349,7 @@ class SteadyState:
             prepared.run_ns,
             prepared.certainty,
             self._workload(load_qps),
+            exits=prepared.exits,
             front_end_s=self.profile.front_end_s,
         )
         return _measured(run, self.objective.percentile)

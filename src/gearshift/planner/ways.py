@@ -16,9 +16,7 @@ DEGREES = (1, 2, 4, 8)
 def ways(profile: Profile, *, kind: str, cores: int) -> list[RunTimeCurve]:
     """All ways that were profiled on devices of this kind and cores, by model, narrow ones first."""
     found = [
-        c
-        for c in profile.curves
-        if (c.device_kind, c.cores, c.segment) == (kind, cores, 0) and c.tensor_parallel in DEGREES
+        c for c in profile.whole_curves if (c.device_kind, c.cores) == (kind, cores) and c.tensor_parallel in DEGREES
     ]
     order = {model: i for i, model in enumerate(profile.models)}
     return sorted(found, key=lambda c: (order[c.model], c.tensor_parallel))
@@ -65,7 +63,7 @@ def replica_on(curve: RunTimeCurve, devices: Sequence[Device]) -> Replica:
 def nowhere(profile: Profile, hardware: Hardware) -> InvalidInput:
     """The error that no model can run on this hardware, and why."""
     asked = {(device.kind, device.cores) for device in hardware.devices}
-    if not asked & {(curve.device_kind, curve.cores) for curve in profile.curves}:
+    if not asked & {(curve.device_kind, curve.cores) for curve in profile.whole_curves}:
         return InvalidInput(
             "the profile has no run times on devices of these kinds and cores: "
             + ", ".join(f"{kind} with {cores}" for kind, cores in sorted(asked)),

@@ -23,6 +23,7 @@ def curve_from_timings(
     *,
     device_kind: str = "cpu",
     cores: int = 1,
+    segment: int = 0,
     memory_bytes: int = 0,
     overhead_per_batch_s: float = 0.0,
     overhead_per_request_s: float = 0.0,
@@ -40,6 +41,7 @@ def curve_from_timings(
         model=model,
         device_kind=device_kind,
         cores=cores,
+        segment=segment,
         batch_sizes=tuple(int(size) for size in batch_sizes),
         median_s=tuple(percentile(s, 0.50) for s in runs),
         p95_s=tuple(percentile(s, 0.95) for s in runs),
@@ -98,11 +100,11 @@ def performance_models(curves: Sequence[RunTimeCurve]) -> tuple[PerformanceModel
     )
 
 
-def strongest_model(curves: Sequence[RunTimeCurve]) -> str:
+def strongest_model(curves: Sequence[RunTimeCurve], exits: Mapping[str, NDArray[np.int64]] | None = None) -> str:
     """The model with the longest run time at the largest batch that all can run; the first of equals.
 
     Compared where all models were measured alike (device kind, tensor parallelism, cores), if there is such a place;
-    segments of a model are added up.
+    segments of a model are added up, each as often as samples get to it by `exits` (samples,) of that model.
     """
     models = list(dict.fromkeys(curve.model for curve in curves))
     places = dict.fromkeys(_place(curve) for curve in curves)
@@ -110,7 +112,12 @@ def strongest_model(curves: Sequence[RunTimeCurve]) -> str:
     place = next(shared, None)
     compared = {m: _at_one_place([c for c in curves if c.model == m], place) for m in models}
     size = min(curve.largest_batch_size for group in compared.values() for curve in group)
-    return max(models, key=lambda m: sum(curve.seconds(size) for curve in compared[m]))
+
+    def expected_s(curve: RunTimeCurve) -> float:
+        known = None if exits is None else exits.get(curve.model)
+        return curve.seconds(size) * (1.0 if known is None else float((known >= curve.segment).mean()))
+
+    return max(models, key=lambda m: sum(map(expected_s, compared[m])))
 
 
 def records_from_answers(
@@ -145,7 +152,16 @@ def records_from_answers(
         labelled=labels is not None,
         label=None if labels is None else truth,
         prediction=prediction,
+        exit_segment=_exits(models, answers, len(samples)),
     )
+
+
+def _exits(models: Sequence[str], answers: Mapping[str, Predicted], n: int) -> NDArray[np.int64] | None:
+    """After which segment each sample left each model (models, samples); None where no model has several."""
+    exits = [answers[model].exit_segment for model in models]
+    if all(each is None for each in exits):
+        return None
+    return np.stack([np.zeros(n, dtype=np.int64) if each is None else each for each in exits])
 
 
 def _place(curve: RunTimeCurve) -> tuple[str, int, int]:

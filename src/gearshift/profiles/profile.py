@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import msgspec
 import numpy as np
@@ -57,6 +58,11 @@ class RunTimeCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             require(0 <= overhead < math.inf, "an overhead is negative or not finite", where=where)
 
     @property
+    def place(self) -> tuple[str, str, int, int]:
+        """What segments of one model that were measured together share: model, device kind, degree and cores."""
+        return self.model, self.device_kind, self.tensor_parallel, self.cores
+
+    @property
     def largest_batch_size(self) -> int:
         """The largest measured batch."""
         return self.batch_sizes[-1]
@@ -78,6 +84,32 @@ class RunTimeCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         table: NDArray[np.int64] = np.maximum(1, np.rint(seconds * NS_PER_S)).astype(np.int64)
         table[0] = 0
         return table
+
+
+@lru_cache
+def expected_curve(segments: tuple[RunTimeCurve, ...], reach: tuple[float, ...]) -> RunTimeCurve:
+    """What a batch holds its devices on average, where a share `reach` (segments,) of the samples gets to each segment.
+
+    A batch of b is drawn from the samples: k of them get to a segment with the binomial probability, and the segment
+    then takes as long as for a batch of k.  Memory and overheads are the first segment's.
+    """
+    first = segments[0]
+    most = min(curve.largest_batch_size for curve in segments)
+    sizes = [size for size in first.batch_sizes if size <= most]
+    if sizes[-1] < most:
+        sizes.append(most)
+    expected = np.zeros((2, len(sizes)))
+    for curve, share in zip(segments, reach, strict=True):
+        counts = np.arange(1, most + 1)
+        seconds = [np.interp(counts, curve.batch_sizes, each) for each in (curve.median_s, curve.p95_s)]
+        chances, drawn = np.ones(1), 0
+        for at, size in enumerate(sizes):
+            for _ in range(size - drawn):
+                chances = np.convolve(chances, (1 - share, share))
+            drawn = size
+            expected[:, at] += [chances[1:] @ each[:size] for each in seconds]
+    median_s, p95_s = (tuple(each) for each in expected.tolist())
+    return msgspec.structs.replace(first, batch_sizes=tuple(sizes), median_s=median_s, p95_s=p95_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +149,13 @@ class PredictionRecords:
     def indices(self, part: int) -> NDArray[np.int32]:
         """The samples of a part."""
         return np.flatnonzero(self.part == part).astype(np.int32)
+
+    def reach(self, model: str, segments: int) -> tuple[float, ...]:
+        """The share of part A's samples that get to each of so many segments; all, where no exits are recorded."""
+        if self.exit_segment is None:
+            return (1.0,) * segments
+        exits = self.exit_segment[self.models.index(model), self.indices(PART_A)]
+        return tuple(float((exits >= segment).mean()) for segment in range(segments))
 
     def rows(self, models: tuple[str, ...]) -> NDArray[np.int64]:
         """Row numbers of `models`; raises `InvalidInput` for one without records."""
@@ -158,33 +197,87 @@ class Profile:
             require(any(c.model == model for c in self.curves), f"model {model!r} has predictions but no run times")
         for curve in self.curves:
             require(curve.model in self.predictions.models, f"model {curve.model!r} has run times but no predictions")
+        for place, numbers in self._segments().items():
+            require(
+                numbers == list(range(len(numbers))),
+                f"run times of model {place[0]!r} are of segments {sorted(numbers)}",
+            )
+            exits = self.predictions.exit_segment
+            if exits is not None:
+                row = exits[self.predictions.models.index(place[0])]
+                require(
+                    bool(((row >= 0) & (row < len(numbers))).all()),
+                    f"samples leave model {place[0]!r} after segments of which it has no run times",
+                )
+
+    def _segments(self) -> dict[tuple[str, str, int, int], list[int]]:
+        """The segments of each model in each place, rising."""
+        numbers: dict[tuple[str, str, int, int], list[int]] = {}
+        for c in sorted(self.curves, key=lambda c: c.segment):
+            numbers.setdefault(c.place, []).append(c.segment)
+        return numbers
 
     @property
     def models(self) -> tuple[str, ...]:
         """The models profiled."""
         return self.predictions.models
 
+    @property
+    def whole_curves(self) -> tuple[RunTimeCurve, ...]:
+        """The run times of every model in every place that it was measured in: `curves` without segments.
+
+        A model with learned caches takes what is expected by the recorded exits (`expected_curve`).
+        """
+        if all(curve.segment == 0 for curve in self.curves):
+            return self.curves
+        return tuple(self._expected(self.segments_like(c)) for c in self.curves if c.segment == 0)
+
     def curve(self, model: str, *, device_kind: str, tensor_parallel: int = 1, cores: int = 1) -> RunTimeCurve:
-        """The run times of `model`; raises `InvalidInput` where that combination was not measured."""
+        """The run times of `model`, for one with learned caches what is expected by the recorded exits.
+
+        Raises `InvalidInput` where that combination was not measured.
+        """
+        return self._expected(
+            self.segments(model, device_kind=device_kind, tensor_parallel=tensor_parallel, cores=cores)
+        )
+
+    def segments(
+        self, model: str, *, device_kind: str, tensor_parallel: int = 1, cores: int = 1
+    ) -> tuple[RunTimeCurve, ...]:
+        """The run times of each segment of `model`; of one without learned caches there is one.
+
+        Raises `InvalidInput` where that combination was not measured.
+        """
         for c in self.curves:
-            if (c.model, c.device_kind, c.tensor_parallel, c.cores, c.segment) == (
-                model,
-                device_kind,
-                tensor_parallel,
-                cores,
-                0,
-            ):
-                return c
+            if c.place == (model, device_kind, tensor_parallel, cores):
+                return self.segments_like(c)
         raise InvalidInput(
             f"the profile has no run times of model {model!r} on device kind {device_kind!r} "
             f"with {cores} cores and tensor_parallel {tensor_parallel}",
             remedy="profile it there, or plan for devices that were profiled",
         )
 
+    def segments_like(self, one: RunTimeCurve) -> tuple[RunTimeCurve, ...]:
+        """The curves of the model and place of `one`, by segment."""
+        return tuple(sorted((c for c in self.curves if c.place == one.place), key=lambda c: c.segment))
+
+    def _expected(self, segments: tuple[RunTimeCurve, ...]) -> RunTimeCurve:
+        if len(segments) == 1:
+            return segments[0]
+        return expected_curve(segments, self.predictions.reach(segments[0].model, len(segments)))
+
     def performance_model(
         self, model: str, *, device_kind: str, tensor_parallel: int = 1, statistic: Statistic = "median"
     ) -> PerformanceModel:
-        """The run times of `model` by batch size and cores; raises `InvalidInput` where cores were not varied."""
+        """The run times of `model` by batch size and cores; raises `InvalidInput` where cores were not varied.
+
+        A model with learned caches is refused as well: nothing scales its cores.
+        """
+        require(
+            all(c.segment == 0 for c in self.curves if c.model == model),
+            f"model {model!r} has learned caches, and its cores cannot be scaled",
+            remedy="scale the model without caches",
+        )
         for one in self.performance:
             if (one.model, one.device_kind, one.tensor_parallel, one.segment, one.statistic) == (
                 model,

@@ -315,16 +315,17 @@ def _records(grid: _Grid, curves: tuple[RunTimeCurve, ...], seed: int) -> Predic
     tokens = None
     if "output_tokens" in table.columns:
         tokens = grid.numbers(table.parsed("output_tokens", partial(_whole, least=0)), np.int64)
+    exits = _exit_segments(grid, curves) if "exit_segment" in table.columns else None
     return PredictionRecords(
         models=grid.models,
-        quality=_judged(grid, label, prediction, curves),
+        quality=_judged(grid, label, prediction, curves, exits),
         certainty=grid.numbers(table.parsed("certainty", _number), np.float64),
         part=split_parts(np.arange(len(grid.samples)), seed),
         labelled="correct" in table.columns or label is not None,
         label=label,
         prediction=prediction,
         output_tokens=tokens,
-        exit_segment=_exit_segments(grid, curves) if "exit_segment" in table.columns else None,
+        exit_segment=exits,
     )
 
 
@@ -350,6 +351,7 @@ def _judged(
     label: NDArray[np.str_] | None,
     prediction: NDArray[np.str_] | None,
     curves: tuple[RunTimeCurve, ...],
+    exits: NDArray[np.int64] | None,
 ) -> NDArray[np.float64]:
     """Quality (models, samples): as recorded, else agreement with the label, else with the strongest model."""
     if "correct" in grid.table.columns:
@@ -363,7 +365,8 @@ def _judged(
             where=f"{grid.table.path}, header",
             remedy="add correct, or label and prediction, or prediction alone to compare with the strongest model",
         )
-    truth = label if label is not None else prediction[grid.models.index(strongest_model(curves))]
+    by_model = None if exits is None else dict(zip(grid.models, exits, strict=True))
+    truth = label if label is not None else prediction[grid.models.index(strongest_model(curves, by_model))]
     return np.asarray(prediction == truth, dtype=np.float64)
 
 

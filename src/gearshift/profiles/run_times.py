@@ -1,5 +1,8 @@
 """How long a batch holds a replica's devices: the one table of simulator and emulated devices."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -8,34 +11,76 @@ from gearshift.gear import GearPlan
 from gearshift.placement import Replica
 from gearshift.plan_tables import PlanTables
 from gearshift.profiles.performance_model import Statistic
-from gearshift.profiles.profile import Profile
+from gearshift.profiles.profile import Profile, RunTimeCurve
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exits:
+    """What lets batches of models with learned caches shrink.
+
+    `segment_ns` (replicas, segments, sizes): nanoseconds that a segment takes for the samples that are left, 0 past a
+    model's last.  `exit_segment` (models, records): after which segment each recorded sample leaves.
+    """
+
+    segment_ns: NDArray[np.int64]
+    exit_segment: NDArray[np.int64]
+
+
+def exits_of(plan: GearPlan, tables: PlanTables, profile: Profile) -> Exits | None:
+    """The exits of the plan's models; None where none of them has learned caches.  Raises as `run_times_ns`."""
+    segment_ns = _segment_times_ns(plan, tables, profile, profile.segments)
+    if segment_ns.shape[1] == 1:
+        return None
+    rows = profile.predictions.rows(tables.models)
+    if profile.predictions.exit_segment is not None:
+        return Exits(segment_ns, np.ascontiguousarray(profile.predictions.exit_segment[rows]))
+    last = (segment_ns[tables.model_begin[:-1], :, 1] > 0).sum(axis=1) - 1
+    return Exits(segment_ns, np.repeat(last[:, None], len(profile.predictions.part), axis=1))
 
 
 def run_times_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArray[np.int64]:
-    """Nanoseconds (replicas, sizes) that a batch of each size holds each replica's devices.
+    """Nanoseconds (replicas, sizes) that a batch of each size holds each replica's devices if no sample leaves early.
 
     Raises `InvalidInput` when the profile lacks a replica's run times or a gear's batch is larger than measured.
     """
+    whole_ns: NDArray[np.int64] = _segment_times_ns(plan, tables, profile, profile.segments).sum(axis=1)
+    return whole_ns
+
+
+def expected_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArray[np.int64]:
+    """`run_times_ns` on average, by the recorded exits; it differs where a model has learned caches."""
+    return _segment_times_ns(plan, tables, profile, lambda *args, **place: (profile.curve(*args, **place),))[:, 0]
+
+
+def _segment_times_ns(
+    plan: GearPlan, tables: PlanTables, profile: Profile, curves_of: Callable[..., tuple[RunTimeCurve, ...]]
+) -> NDArray[np.int64]:
+    """Nanoseconds (replicas, segments, sizes), 0 past a model's last segment."""
     replicas = {replica.id: replica for replica in plan.placement.replicas}
     kinds = {device.id: device.kind for device in plan.hardware.devices}
     largest = tables.largest_batch_size.reshape(-1, len(tables.replica_ids)).max(axis=0)
-    known: dict[tuple[str, str, int, int], NDArray[np.int64]] = {}
-    table = np.zeros((len(largest), int(largest.max()) + 1), dtype=np.int64)
-    for r, replica_id in enumerate(tables.replica_ids):
-        replica = replicas[replica_id]
+    known: dict[tuple[str, str, int, int], list[NDArray[np.int64]]] = {}
+
+    def tables_of(replica: Replica) -> list[NDArray[np.int64]]:
         key = replica.model, kinds[replica.device_ids[0]], replica.tensor_parallel, replica.cores
         if key not in known:
             model, kind, tensor_parallel, cores = key
-            curve = profile.curve(model, device_kind=kind, tensor_parallel=tensor_parallel, cores=cores)
-            known[key] = curve.table_ns()
-        row = known[key]
+            curves = curves_of(model, device_kind=kind, tensor_parallel=tensor_parallel, cores=cores)
+            known[key] = [curve.table_ns() for curve in curves]
+        return known[key]
+
+    rows = [tables_of(replicas[replica_id]) for replica_id in tables.replica_ids]
+    table = np.zeros((len(rows), max(map(len, rows)), int(largest.max()) + 1), dtype=np.int64)
+    for r, (replica_id, segments) in enumerate(zip(tables.replica_ids, rows, strict=True)):
+        measured = min(map(len, segments)) - 1
         require(
-            largest[r] < len(row),
+            largest[r] <= measured,
             f"a gear lets replica {replica_id!r} run batches of {largest[r]}, "
-            f"but model {replica.model!r} was profiled to {len(row) - 1}",
+            f"but model {replicas[replica_id].model!r} was profiled to {measured}",
             remedy="profile larger batches, or make the plan anew",
         )
-        table[r, : largest[r] + 1] = row[: largest[r] + 1]
+        for segment, row in enumerate(segments):
+            table[r, segment, : largest[r] + 1] = row[: largest[r] + 1]
     return table
 
 

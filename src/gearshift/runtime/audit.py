@@ -144,7 +144,7 @@ class Audit:
 
 def make_audit(tables: PlanTables, plan: GearPlan, profile: Profile, *, share: float, seed: int, run_ns: Any) -> Audit:
     """The audit of a plan by its strongest placed model, with the disagreement that its profile recorded."""
-    strongest = tables.models.index(strongest_model([c for c in profile.curves if c.model in tables.models]))
+    strongest = tables.models.index(strongest_model([c for c in profile.whole_curves if c.model in tables.models]))
     replica = int(tables.model_begin[strongest])
     gears = plan.operators[tables.operator].gears
     return Audit(

@@ -88,12 +88,15 @@ def profile_project(
     counts = _core_counts(cores, core_share, project, where=str(project_path))
     samples = load_samples(project, project_path.parent)
     measured = _run(_measure_all(project, project_path, samples, progress, seed, front_end, counts, core_share))
-    curves = tuple(one.curve for one in measured)
-    answers = {one.curve.model: one.answers for one in measured if one.answers is not None}
+    curves = tuple(curve for one in measured for curve in one.curves)
+    answers = {one.model: one.answers for one in measured if one.answers is not None}
+    exits = {model: answer.exit_segment for model, answer in answers.items() if answer.exit_segment is not None}
     return Profile(
         operator=project.operator,
         curves=curves,
-        predictions=records_from_answers(tuple(answers), answers, samples, seed, strongest=strongest_model(curves)),
+        predictions=records_from_answers(
+            tuple(answers), answers, samples, seed, strongest=strongest_model(curves, exits)
+        ),
         inputs=tuple(spec_of(name, array) for name, array in samples.arrays.items()),
         outputs=common_outputs(list(answers.values())),
         certainty=project.certainty,
@@ -105,11 +108,16 @@ def profile_project(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredModel:
-    """What a model costs, its answers to all samples where asked for, and what the front end took beside it."""
+    """What a model's segments cost, its answers to all samples where asked for, and the front end's time beside it."""
 
-    curve: RunTimeCurve
+    curves: tuple[RunTimeCurve, ...]
     answers: Predicted | None
     front_end_s: float
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return self.curves[0].model
 
 
 def common_outputs(answers: Sequence[Predicted]) -> tuple[TensorSpec, ...]:
@@ -185,7 +193,7 @@ async def _measure_all(
             for one in await _measure(
                 group, project, project_path, samples, told, devices[kind], cores, quota, seed, front_end, predict=first
             ):
-                measured[one.curve.model, count] = one
+                measured[one.model, count] = one
     finally:
         os.sched_setaffinity(0, cores_before)
     return [measured[name, count] for count in core_counts for name in project.models if (name, count) in measured]
@@ -238,7 +246,7 @@ async def _measure(
     measured = []
     for name in names:
         runs, trips = timings[name]
-        per_batch_s, per_request_s = fit_overheads(sizes, trips, runs)
+        per_batch_s, per_request_s = fit_overheads(sizes, trips, [run.sum(axis=1) for run in runs])
         given_mib = project.models[name].memory_mib
         require(
             given_mib is not None or memory_bytes[name] > 0,
@@ -246,17 +254,22 @@ async def _measure(
             where=str(project_path),
             remedy=f"give memory_mib in [models.{name}]",
         )
-        curve = curve_from_timings(
-            name,
-            sizes,
-            runs,
-            device_kind=device.kind,
-            cores=device.cores,
-            memory_bytes=memory_bytes[name] if given_mib is None else round(given_mib * (1 << 20)),
-            overhead_per_batch_s=per_batch_s,
-            overhead_per_request_s=per_request_s,
+        whole_bytes = memory_bytes[name] if given_mib is None else round(given_mib * (1 << 20))
+        curves = tuple(
+            curve_from_timings(
+                name,
+                sizes,
+                [run[:, segment] for run in runs],
+                device_kind=device.kind,
+                cores=device.cores,
+                segment=segment,
+                memory_bytes=whole_bytes if segment == 0 else 0,
+                overhead_per_batch_s=per_batch_s if segment == 0 else 0.0,
+                overhead_per_request_s=per_request_s if segment == 0 else 0.0,
+            )
+            for segment in range(runs[0].shape[1])
         )
-        measured.append(MeasuredModel(curve, answers.get(name), front_end_time.mean_s))
+        measured.append(MeasuredModel(curves, answers.get(name), front_end_time.mean_s))
     return measured
 
 
@@ -268,13 +281,16 @@ async def _time_sizes(
 ) -> dict[str, tuple[Timings, Timings]]:
     """Per model, runs and round trips for each batch size, over real samples; the first of each does not count.
 
+    Runs are (repeats, segments), round trips (repeats,); no sample leaves a model with learned caches early.
     Rounds over all models and sizes in an order drawn anew, half of the batches after a pause, with a front end's
     work beside: so that each batch finds processor and caches as they are when it is served.  A model of 0.3 ms per
     sample was seen to take twice as long after a pause of 3 ms, and half as long again beside a busy core.
     """
     generator = np.random.default_rng([seed, 3])
     rows = itertools.cycle(range(len(samples)))
-    timed: dict[tuple[str, int], list[tuple[float, float]]] = {(n, s): [] for n in bench.names for s in sizes}
+    timed: dict[tuple[str, int], list[tuple[tuple[float, ...], float]]] = {
+        (n, s): [] for n in bench.names for s in sizes
+    }
     spent_s = dict.fromkeys(timed, 0.0)
     pairs = list(timed)
     for done in range(how.repeats + 1):
@@ -284,7 +300,7 @@ async def _time_sizes(
                 continue
             if generator.random() < SHARE_OF_PAUSES:
                 await asyncio.sleep(generator.random() * LONGEST_PAUSE_S)
-            _, run_s, trip_s = await bench.run(name, samples, [next(rows) for _ in range(size)])
+            _, run_s, trip_s = await bench.run(name, samples, [next(rows) for _ in range(size)], through=True)
             spent_s[name, size] += trip_s
             if done > 0:
                 timed[name, size].append((run_s, trip_s))
@@ -310,7 +326,8 @@ async def _predict_all(
         outputs = stack_results(finished)
     except (KeyError, ValueError) as error:
         raise ModelFailed(f"model {name!r} answers outputs of different names or shapes from batch to batch") from error
-    return Predicted(outputs, np.array([sample.certainty for sample in finished]))
+    exits = np.array([sample.exit_segment for sample in finished]) if name in bench.segmented else None
+    return Predicted(outputs, np.array([sample.certainty for sample in finished]), exit_segment=exits)
 
 
 class Bench:
@@ -321,9 +338,11 @@ class Bench:
         self._device_kind = device_kind
         cuda = (0,) if is_cuda(device_kind) else ()
         self._worker = WorkerProcess(cores=cores, cuda=cuda, on_done=self._done, on_end=self._ended)
+        self.segmented: frozenset[str] = frozenset()
         self._batch_ids = itertools.count(1)
         self._finished: asyncio.Future[tuple[Done, memoryview]] | None = None
         self._running = ""
+        self._batch: list[Sample] = []
 
     @property
     def pid(self) -> int:
@@ -347,12 +366,16 @@ class Bench:
             device_kind=self._device_kind,
         )
         loaded = await self._worker.start(load, longest_s=LONGEST_LOAD_S)
+        self.segmented = frozenset(self.names[one.replica] for one in loaded if one.segments > 1)
         least = 0 if on_cuda else LEAST_MEMORY_BYTES
         return {self.names[one.replica]: max(least, one.memory_bytes) for one in loaded}
 
-    async def run(self, name: str, samples: Samples, rows: list[int]) -> tuple[list[Sample], float, float]:
-        """The finished samples, seconds in the model, and seconds from assembling the batch to settling it.
+    async def run(
+        self, name: str, samples: Samples, rows: list[int], *, through: bool = False
+    ) -> tuple[list[Sample], tuple[float, ...], float]:
+        """The finished samples, seconds in each segment, and seconds from assembling the batch to settling it.
 
+        Where it does not go `through`, samples leave a model with learned caches, and its time is told as a whole.
         Raises `ModelFailed` when a sample fails or the worker dies.
         """
         request = Request(id=0, operator="", arrived_ns=0)
@@ -361,7 +384,9 @@ class Bench:
         self._finished, self._running = asyncio.get_running_loop().create_future(), name
         begun = time.perf_counter()
         parts, buffers = assemble(batch)
-        self._worker.run(Run(batch=next(self._batch_ids), replica=self.names.index(name), parts=parts), buffers)
+        self._batch = batch
+        message = Run(batch=next(self._batch_ids), replica=self.names.index(name), parts=parts, through=through)
+        self._worker.run(message, buffers)
         done, body = await self._finished
         settle(batch, done, body, name)
         trip_s = time.perf_counter() - begun
@@ -372,14 +397,16 @@ class Bench:
             )
         if done.first_failure:
             raise ModelFailed(f"model {name!r} failed on a batch of {len(rows)} samples: {done.first_failure}")
-        return batch, max(done.run_s, 1e-9), trip_s
+        return batch, tuple(max(seconds, 1e-9) for seconds in done.segment_s or (done.run_s,)), trip_s
 
     async def stop(self) -> None:
         """End the worker."""
         await self._worker.stop(longest_s=1.0)
 
     def _done(self, done: Done, body: memoryview) -> None:
-        if self._finished is not None and not self._finished.done():
+        if done.more:
+            settle(self._batch, done, body, self._running)
+        elif self._finished is not None and not self._finished.done():
             self._finished.set_result((done, body))
 
     def _ended(self, how: str) -> None:

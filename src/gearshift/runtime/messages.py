@@ -58,11 +58,15 @@ class RunPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Run a batch on a replica; answered by `Done`.  The body holds the parts' tensors one after another."""
+    """Run a batch on a replica; answered by `Done`.  The body holds the parts' tensors one after another.
+
+    With `through` no row leaves a model with learned caches early, and each of its segments is timed.
+    """
 
     batch: int
     replica: int
     parts: tuple[RunPart, ...]
+    through: bool = False
 
 
 class SetThreads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
@@ -91,6 +95,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
     """A replica is loaded and warm; `memory_bytes` is by how much the worker's resident memory grew.
 
+    A model with learned caches has several `segments`.
     On a CUDA device it is the most that PyTorch's tensors took there beyond what was there before, 0 without any.
 
     `warm_up_failure` is what the model raised where it failed on every batch of zeros.
@@ -100,6 +105,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     load_s: float
     memory_bytes: int
     warm_up_failure: str = ""
+    segments: int = 1
 
 
 class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
@@ -124,7 +130,9 @@ class DonePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
     """A batch is done: its rows are in `parts`, or in `failed` where the model failed on that row alone.
 
-    `run_s` is the time in the model.  `first_failure` says what the model raised first, for logs and never for clients.
+    Where `more` is set, these rows have left a model with learned caches and others of the batch go on.
+    `run_s` is the time in the model, `segment_s` that of each segment of a batch that was to go `through`.
+    `first_failure` says what the model raised first, for logs and never for clients.
     """
 
     batch: int
@@ -132,6 +140,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     parts: tuple[DonePart, ...]
     failed: tuple[int, ...] = ()
     first_failure: str = ""
+    more: bool = False
+    segment_s: tuple[float, ...] = ()
 
 
 class Pong(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):

@@ -97,13 +97,10 @@ class Router:
     # Events, in the order in which they are taken at one instant.
 
     def samples_finished(self, replica: int, samples: Sequence[Sample], now_ns: int) -> None:
-        """Answer or queue samples whose certainty (or error) is set; devices start only after `batch_finished`."""
-        model = self._model_of[replica]
-        if len(samples) < len(self._running[replica]):
-            left = {sample.sequence for sample in samples}
-            self._running[replica] = [s for s in self._running[replica] if s.sequence not in left]
-        else:
-            self._running[replica] = ()
+        """Answer or queue samples with certainty (or error) set; devices start once `batch_finished`, or it goes on."""
+        model, running = self._model_of[replica], self._running[replica]
+        whole = len(samples) >= len(running)
+        self._running[replica] = () if whole else [sample for sample in running if sample not in samples]
         for sample in samples:
             sample.run_ns += now_ns - self._started_ns[replica]
             if sample.error:
@@ -121,6 +118,8 @@ class Router:
             else:
                 sample.stage += 1
                 self._route(sample, following, now_ns)
+        if not whole:
+            self._start_on_touched(now_ns)
 
     def batch_finished(self, replica: int, now_ns: int) -> None:
         """Free the replica's devices, then start what may start there and where samples were queued."""

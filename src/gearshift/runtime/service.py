@@ -372,6 +372,8 @@ class Service:
         if self._spans:
             self._trace(batch, samples, now_ns)
         self.router.samples_finished(batch.replica, samples, now_ns)
+        if len(samples) < len(batch.samples):  # the batch goes on, or has ended and arms it anyway
+            self._arm_wake()
 
     def _trace(self, batch: Batch, samples: Sequence[Sample], now_ns: int) -> None:
         trace_batch(

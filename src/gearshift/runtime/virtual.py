@@ -10,8 +10,10 @@ from gearshift.clock import ManualClock
 from gearshift.decisions import Ending, LogRow
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.load import METER_WINDOW_NS
+from gearshift.profiles.run_times import Exits
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Late, Request, Sample
 from gearshift.runtime.by_deadline import DeadlineRules
+from gearshift.runtime.exits import Leaving, ProfiledExits
 from gearshift.runtime.router import Router
 from gearshift.workload import Workload
 
@@ -34,9 +36,11 @@ def run_virtually(
     certainty: NDArray[np.float64],
     workload: Workload,
     late: Late = "refuse",
+    exits: Exits | None = None,
 ) -> VirtualRun:
     """Serve `workload` with the real router; replica r holds its devices `run_ns[r][size]` for a batch.
 
+    With `exits`, samples leave their batches at their recorded exits, and batches shrink.
     `certainty` is (models, records) in the order of `tables.models`.  At one instant batches finish first (by their
     first device), then the meter ticks, then samples arrive, then longest waits end.
     """
@@ -45,13 +49,15 @@ def run_virtually(
     finished_ns = np.full(len(workload), -1, dtype=np.int64)
     model = np.full(len(workload), -1, dtype=np.int64)
     ended = np.zeros(len(workload), dtype=np.int64)
-    ends: list[tuple[int, int, int, list[Sample]]] = []
+    ends: list[tuple[int, int, int, Leaving]] = []
+    profiled = ProfiledExits([row.tolist() for row in run_ns], exits, tables.replica_model.tolist())
     answered = 0
 
     def start(replica: int, samples: list[Sample], reason: int) -> None:
         first_device = int(tables.spans[tables.spans_begin[replica]])
-        end_ns = clock.now_ns() + int(run_ns[replica][len(samples)])
-        heapq.heappush(ends, (end_ns, first_device, replica, samples))
+        records = [int(workload.record[sample.sequence]) for sample in samples]
+        for leaving in profiled.of_batch(replica, samples, records):
+            heapq.heappush(ends, (clock.now_ns() + leaving.after_ns, first_device, replica, leaving))
 
     def take_answer(sample: Sample) -> None:
         nonlocal answered
@@ -74,12 +80,13 @@ def run_virtually(
         now_ns = min(end_ns, next_tick_ns, arrival_ns, NEVER_NS if wake_ns is None else wake_ns)
         clock.move_to(now_ns)
         if end_ns == now_ns:
-            _, _, replica, batch = heapq.heappop(ends)
-            for sample in batch:
+            _, _, replica, leaving = heapq.heappop(ends)
+            for sample in leaving.samples:
                 record = workload.record[sample.sequence]
                 sample.certainty = float(certainty[tables.replica_model[replica], record])
-            router.samples_finished(replica, batch, now_ns)
-            router.batch_finished(replica, now_ns)
+            router.samples_finished(replica, leaving.samples, now_ns)
+            if leaving.last:
+                router.batch_finished(replica, now_ns)
         elif next_tick_ns == now_ns:
             router.tick(now_ns)
             next_tick_ns += METER_WINDOW_NS

@@ -12,9 +12,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,27 @@ class RunnableModel(Protocol):
     def run(self, inputs: Arrays) -> Predicted:
         """Outputs and certainty of n rows; raises `ModelFailed`."""
         ...
+
+
+@runtime_checkable
+class StoppingModel(Protocol):
+    """A loaded model whose rows leave after one of several segments (`gearshift.segmented_model`)."""
+
+    @property
+    def segments(self) -> int:
+        """How many segments there are."""
+        ...
+
+    def exits(self, inputs: Arrays) -> Iterator[tuple[NDArray[np.int64], Predicted]]:
+        """Rows that leave, with outputs and certainty, as they do; raises `ModelFailed`."""
+        ...
+
+    def through(self, inputs: Arrays) -> tuple[Predicted, Sequence[float]]:
+        """Outputs and certainty of rows that all go through, and seconds per segment; raises `ModelFailed`."""
+        ...
+
+
+Send = Callable[[Done, Sequence[Buffer]], None]
 
 
 def main() -> int:
@@ -106,7 +127,7 @@ def main_loop(connection: BlockingConnection) -> int:
                 connection.send(threads.ask(message.threads))
             case Run():
                 name, model = models[message.replica]
-                connection.send(*run_batch(name, model, message, body))
+                run_batch(name, model, message, body, connection.send)
             case Ping():
                 connection.send(Pong())
             case Stop():
@@ -149,7 +170,13 @@ def load_one(
         failure = warm_up(replica, model, inputs)
     load_s = time.perf_counter() - begun
     grown = max(0, held_bytes(device_kind, peak=True) - memory_before)
-    return model, Loaded(replica=replica.replica, load_s=load_s, memory_bytes=grown, warm_up_failure=failure)
+    return model, Loaded(
+        replica=replica.replica,
+        load_s=load_s,
+        memory_bytes=grown,
+        warm_up_failure=failure,
+        segments=model.segments if isinstance(model, StoppingModel) else 1,
+    )
 
 
 def warm_up(replica: ReplicaToLoad, model: RunnableModel, inputs: Sequence[TensorSpec]) -> str:
@@ -189,9 +216,9 @@ def held_bytes(device_kind: str, *, peak: bool = False) -> int:
 # Running -------------------------------------------------------------------------------------------------------------
 
 
-def run_batch(name: str, model: RunnableModel, message: Run, body: memoryview) -> tuple[Done, list[Buffer]]:
-    """The batch's `Done` and its body."""
-    attempt = Attempt(name, model)
+def run_batch(name: str, model: RunnableModel, message: Run, body: memoryview, send: Send) -> None:
+    """Run the batch and send its `Done`, before that one for all rows that leave together while others go on."""
+    attempt = Attempt(name, model, message, send)
     offset = 0
     for part in message.parts:
         attempt.run(unpack_tensors(part.tensors, body, offset), part.rows)
@@ -201,14 +228,7 @@ def run_batch(name: str, model: RunnableModel, message: Run, body: memoryview) -
             f"model {name!r} failed on {len(attempt.failed)} of {sum(len(part.rows) for part in message.parts)} "
             f"samples of a batch; the first failure: {attempt.first_failure}"
         )
-    done = Done(
-        batch=message.batch,
-        run_s=attempt.run_s,
-        parts=tuple(attempt.parts),
-        failed=tuple(attempt.failed),
-        first_failure=attempt.first_failure,
-    )
-    return done, attempt.buffers
+    attempt.tell()
 
 
 def part_bytes(part: RunPart | DonePart) -> int:
@@ -217,36 +237,83 @@ def part_bytes(part: RunPart | DonePart) -> int:
 
 
 class Attempt:
-    """What became of a batch: answers, rows that failed, and the time in the model."""
+    """What becomes of a batch: answers, rows that failed, and the time in the model."""
 
-    def __init__(self, name: str, model: RunnableModel) -> None:
-        self._name, self._model = name, model
+    def __init__(self, name: str, model: RunnableModel, message: Run, send: Send) -> None:
+        self._name, self._model, self._send = name, model, send
+        self._batch, self._through = message.batch, message.through
+        self._left = sum(len(part.rows) for part in message.parts)
         self.parts: list[DonePart] = []
         self.buffers: list[Buffer] = []
         self.failed: list[int] = []
         self.first_failure = ""
         self.run_s = 0.0
+        self.segment_s: tuple[float, ...] = ()
+
+    def tell(self, *, more: bool = False) -> None:
+        """Send what is known; with `more`, other rows go on."""
+        done = Done(
+            batch=self._batch,
+            run_s=self.run_s,
+            parts=tuple(self.parts),
+            failed=() if more else tuple(self.failed),
+            first_failure="" if more else self.first_failure,
+            more=more,
+            segment_s=self.segment_s,
+        )
+        self._send(done, self.buffers)
+        self.parts, self.buffers = [], []
 
     def run(self, inputs: Arrays, rows: Sequence[int]) -> None:
         """Run `rows`; a failing batch is split in halves until the failing samples stand alone."""
+        if isinstance(self._model, StoppingModel) and not self._through:
+            self._run_by_exit(self._model, inputs, rows)
+            return
         try:
             predicted = self._timed(inputs, len(rows))
-            certainty, headers, buffers = packed(predicted)
+            self._take(predicted, rows)
         except Exception as error:  # noqa: BLE001  the door to the user's code
-            self.first_failure = self.first_failure or describe(self._name, error)
-            self._split(inputs, rows)
-            return
+            self._fail(error, inputs, rows)
+
+    def _run_by_exit(self, model: StoppingModel, inputs: Arrays, rows: Sequence[int]) -> None:
+        """Run `rows` and tell of those that leave at once; where the model fails, those that are left run again."""
+        stay = np.ones(len(rows), dtype=bool)
+        begun = time.perf_counter()
+        try:
+            for leaving, predicted in model.exits(inputs):
+                self.run_s += time.perf_counter() - begun
+                self._take(predicted, [rows[i] for i in leaving])
+                stay[leaving] = False
+                if self._left > 0 and self.parts:
+                    self.tell(more=True)
+                begun = time.perf_counter()
+        except Exception as error:  # noqa: BLE001  the door to the user's code
+            rest = np.flatnonzero(stay).tolist()
+            self._fail(error, {name: array[rest] for name, array in inputs.items()}, [rows[i] for i in rest])
+
+    def _take(self, predicted: Predicted, rows: Sequence[int]) -> None:
+        """Keep the answers to `rows`, but those without a certainty, which have failed."""
+        certainty, headers, buffers = packed(predicted)
         unknown = np.isnan(certainty)
         if unknown.any():
             self.first_failure = self.first_failure or predicted.failure or "the certainty is not a number"
             self._keep_known(predicted, rows, unknown)
         else:
             self._keep(rows, headers, buffers, predicted.exit_segment)
+        self._left -= len(rows)
+
+    def _fail(self, error: Exception, inputs: Arrays, rows: Sequence[int]) -> None:
+        self.first_failure = self.first_failure or describe(self._name, error)
+        self._split(inputs, rows)
 
     def _timed(self, inputs: Arrays, rows: int) -> Predicted:
         begun = time.perf_counter()
         try:
-            predicted = self._model.run(inputs)
+            if self._through and isinstance(self._model, StoppingModel):
+                predicted, seconds = self._model.through(inputs)
+                self.segment_s = tuple(seconds)
+            else:
+                predicted = self._model.run(inputs)
         finally:
             self.run_s += time.perf_counter() - begun
         check_rows(self._name, predicted, rows)
@@ -255,6 +322,7 @@ class Attempt:
     def _split(self, inputs: Arrays, rows: Sequence[int]) -> None:
         if len(rows) == 1:
             self.failed.append(rows[0])
+            self._left -= 1
             return
         middle = len(rows) // 2
         for half in (slice(0, middle), slice(middle, len(rows))):

@@ -28,8 +28,9 @@ OnEnd = Callable[[str], None]
 class WorkerLink:
     """What is said to a worker and what it says, from `attach` until `close`.
 
-    `on_done` gets each finished batch.  With `probe_s` the worker is looked after (`Health`) from `watch` on, and
-    `stuck(why)` is called once when there is no hope for it.  `not_loaded` is why replicas could not be loaded.
+    `on_done` gets each finished batch, and what leaves one before its end.  With `probe_s` the worker is looked after
+    (`Health`) from `watch` on, and `stuck(why)` is called once when there is no hope for it.  `not_loaded` is why
+    replicas could not be loaded.
     """
 
     def __init__(self, *, on_done: OnDone, stuck: Callable[[str], None], probe_s: float | None) -> None:
@@ -109,7 +110,7 @@ class WorkerLink:
         """Take a frame of the worker."""
         match message:
             case Done():
-                if self._health is not None:
+                if self._health is not None and not message.more:
                     self._health.ended()
                 self._on_done(message, body)
             case Pong():

@@ -18,7 +18,7 @@ from gearshift.observability.metrics import Metrics
 from gearshift.plan_file import read_plan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.run_times import run_times_ns
+from gearshift.profiles.run_times import expected_ns, run_times_ns
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.runtime.adapting import Adapting
 from gearshift.runtime.audit import make_audit
@@ -109,7 +109,7 @@ class ServingTask:
         return Adapting(
             self.tables,
             window_s=settings.load_window_s or window_of(0.0 if planned is None else planned.over_s),
-            run_ns=run_ns,
+            run_ns=expected_ns(self.plan, self.tables, self.profile).tolist(),
             audit=audit if share > 0 else None,
             journal=journal,
             drifts=drifts,

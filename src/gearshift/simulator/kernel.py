@@ -11,6 +11,7 @@ from gearshift.policies import load as load_module
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
 from gearshift.simulator.compiled import compiled, inlined
 from gearshift.simulator.deadlines import degrade, in_time, misses_anyway, shed, watch
+from gearshift.simulator.exits import take_leaving
 from gearshift.simulator.load_scaling import Scaling, ticked
 from gearshift.simulator.queues import Queues
 from gearshift.simulator.state import (
@@ -31,7 +32,7 @@ from gearshift.simulator.state import (
     next_lead,
     write,
 )
-from gearshift.simulator.steps import route, start_on, start_on_touched, touch
+from gearshift.simulator.steps import route, run_to_next_exit, start_on, start_on_touched, touch
 
 ANSWER = forwarding.ANSWER
 REFUSE = int(decisions.Decision.REFUSE)
@@ -59,19 +60,27 @@ def finish_batch(
     lead: int,
     now_ns: int,
 ) -> None:
-    """The router's `samples_finished`, then its `batch_finished`, for the batch whose first device is `lead`."""
+    """The router's `samples_finished`, then its `batch_finished`, for the batch whose first device is `lead`.
+
+    Where batches shrink, `samples_finished` alone for those that leave while others go on.
+    """
     replica = state.ending[lead]
     model = plan.replica_model[replica]
     gear = state.numbers[GEAR]
     stage = plan.stage_of[gear * settings.models + model]
     stages = plan.stage_count[gear]
     base = gear * settings.most_stages
-    for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
-        state.busy[plan.spans[i]] = 0
+    sample, leaving, left = state.batch[replica], state.batch_length[replica], 0
+    if settings.by_deadline is not None and settings.by_exit:
+        sample = take_leaving(plan, state, q, replica)
+        left = state.batch_length[replica]
+        leaving -= left
     state.ends_ns[lead] = NEVER_NS
-    touch(plan, state, replica)
-    sample = state.batch[replica]
-    for _ in range(state.batch_length[replica]):
+    if left == 0:
+        for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
+            state.busy[plan.spans[i]] = 0
+        touch(plan, state, replica)
+    for _ in range(leaving):
         following_sample = q.next[sample]
         visited = state.visited[sample] | (1 << model)
         state.visited[sample] = visited
@@ -94,6 +103,8 @@ def finish_batch(
                 route(plan, settings, state, q, out, sample, following, now_ns)
         sample = following_sample
     forget_end(state, lead)
+    if left != 0:
+        run_to_next_exit(plan, state, q, out, replica, state.exit[replica] + 1, now_ns)
     start_on_touched(plan, settings, state, q, out, now_ns)
 
 

@@ -13,7 +13,7 @@ from gearshift.gear import GearPlan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.run_times import fastest_ns, run_times_ns
+from gearshift.profiles.run_times import Exits, exits_of, fastest_ns, run_times_ns
 from gearshift.request import Late
 from gearshift.result import ServingResult, summarise
 from gearshift.simulator import kernel
@@ -143,6 +143,7 @@ def simulate(
         run_times_ns(plan, tables, profile),
         certainty,
         workload,
+        exits=exits_of(plan, tables, profile),
         front_end_s=profile.front_end_s,
         most_waiting=most_waiting,
         late=late,
@@ -156,6 +157,7 @@ def simulate_tables(
     certainty: NDArray[np.float64],
     workload: Workload,
     *,
+    exits: Exits | None = None,
     front_end_s: float = 0.0,
     most_waiting: int = UNBOUNDED,
     late: Late = "refuse",
@@ -175,7 +177,8 @@ def simulate_tables(
     n, devices, replicas = len(workload), len(tables.device_ids), len(tables.replica_ids)
     empty = np.zeros(0, dtype=np.int64)
     deadline_ns, priority = workload.deadline_ns, workload.priority
-    by_urgency = deadline_ns is not None or priority is not None
+    by_deadline = deadline_ns is not None or exits is not None
+    by_urgency = by_deadline or priority is not None
     if by_urgency:
         deadline_ns = np.full(n, UNBOUNDED) if deadline_ns is None else deadline_ns
         priority = np.zeros(n, dtype=np.int64) if priority is None else priority
@@ -190,6 +193,8 @@ def simulate_tables(
         **{name: getattr(tables, name) for name in Plan._fields if hasattr(tables, name)},
         run_ns=np.ascontiguousarray(run_ns),
         fastest_ns=fastest_ns(tables, run_ns),
+        segment_ns=np.zeros((0, 0, 0), dtype=np.int64) if exits is None else exits.segment_ns,
+        exit_segment=np.zeros((0, 0), dtype=np.int64) if exits is None else exits.exit_segment,
     )
     settings = Settings(
         replicas=replicas,
@@ -201,8 +206,9 @@ def simulate_tables(
         upshift_margin=tables.upshift_margin,
         starvation_ns=tables.starvation_ns,
         most_waiting=most_waiting,
-        by_deadline=None if workload.deadline_ns is None else True,
+        by_deadline=True if by_deadline else None,
         refuses=late == "refuse",
+        by_exit=exits is not None,
     )
     blocks = -(-devices // BLOCK)
     numbers = np.zeros(NUMBERS, dtype=np.int64)
@@ -227,6 +233,8 @@ def simulate_tables(
         deadline_ns=empty if deadline_ns is None else deadline_ns,
         gives_up_ns=np.full(replicas, NEVER_NS),
         free_ns=np.zeros(devices, dtype=np.int64),
+        record=workload.record,
+        exit=np.zeros(replicas, dtype=np.int64),
     )
     most_shifts = int(workload.duration_s * 10) * 2 + 1000
     out = Outcome(

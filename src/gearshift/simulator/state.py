@@ -15,7 +15,8 @@ GEAR, WAITING, LOGGED, SHIFTS, NEXT_END_NS, NEXT_WAKE_NS, TOUCHED, DONE, EASED_T
 class Plan(NamedTuple):
     """The arrays of `PlanTables`, with `run_ns` (replicas, sizes): how long a batch holds its devices.
 
-    `fastest_ns` (models,) is the time of one sample on a model's fastest replica.
+    `fastest_ns` (models,) is the time of one sample on a model's fastest replica.  Only where models have learned
+    caches: `segment_ns` (replicas, segments, sizes) and `exit_segment` (models, records), as in `Exits`.
     """
 
     replica_model: Any
@@ -35,13 +36,16 @@ class Plan(NamedTuple):
     range_starts: Any
     run_ns: Any
     fastest_ns: Any
+    segment_ns: Any
+    exit_segment: Any
 
 
 class Settings(NamedTuple):
     """Numbers that hold for the whole run.
 
-    `by_deadline` is True where deadlines limit batches and drop samples, else None: None has a type of its own, so
-    that the loop that is compiled for it holds nothing of deadlines.  `refuses`: also samples without any answer yet.
+    `by_deadline` is True where deadlines limit batches and drop samples or where batches shrink (`by_exit`), else None:
+    None has a type of its own, so that the loop that is compiled for it holds nothing of either.  `refuses`: also
+    samples without any answer yet.
     """
 
     replicas: int
@@ -55,6 +59,7 @@ class Settings(NamedTuple):
     most_waiting: int
     by_deadline: Any
     refuses: bool
+    by_exit: bool
 
 
 class State(NamedTuple):
@@ -65,6 +70,7 @@ class State(NamedTuple):
     replica are the rings of `policies/routing.py`.
     Only where deadlines decide: `deadline_ns` per sample, `gives_up_ns` per replica (when the head of its queue is
     dropped) and `free_ns` per device (when its batch ends).
+    Only where batches shrink: `record` per sample, `exit` per replica (after which segment samples leave next).
     `touched` lists idle devices to start on after an event; `is_touched` says which are in it.
     """
 
@@ -87,6 +93,8 @@ class State(NamedTuple):
     deadline_ns: Any
     gives_up_ns: Any
     free_ns: Any
+    record: Any
+    exit: Any
 
 
 class Outcome(NamedTuple):

@@ -6,8 +6,9 @@ Each function stands for the one of the same name in `runtime/router.py`.
 from gearshift import decisions
 from gearshift.policies import batching, order, routing
 from gearshift.simulator import queues as queues_module
-from gearshift.simulator.compiled import inlined
+from gearshift.simulator.compiled import apart, inlined
 from gearshift.simulator.deadlines import fill, shed, start_by_ns, watch
+from gearshift.simulator.exits import until_next_exit_ns
 from gearshift.simulator.queues import NONE, Queues
 from gearshift.simulator.state import (
     GEAR,
@@ -74,6 +75,15 @@ def spans_busy_device(plan: Plan, state: State, replica: int) -> bool:
     return False
 
 
+@apart
+def run_to_next_exit(plan: Plan, state: State, q: Queues, out: Outcome, replica: int, done: int, now_ns: int) -> None:
+    """Run what is left of the replica's batch on from segment `done` until samples leave."""
+    run_ns = until_next_exit_ns(plan, state, q, replica, done)
+    for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
+        out.busy_ns[plan.spans[i]] += run_ns
+    note_end(state, plan.spans[plan.spans_begin[replica]], now_ns + run_ns)
+
+
 @inlined
 def start_batch(
     plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, replica: int, reason: int, now_ns: int
@@ -92,12 +102,16 @@ def start_batch(
         device = plan.spans[i]
         state.busy[device] = 1
         state.wakes_ns[device] = NEVER_NS
-        out.busy_ns[device] += run_ns
+        if settings.by_deadline is None or not settings.by_exit:
+            out.busy_ns[device] += run_ns
         if settings.by_deadline is not None:
             state.free_ns[device] = now_ns + run_ns
     lead = plan.spans[plan.spans_begin[replica]]
     state.ending[lead] = replica
-    note_end(state, lead, now_ns + run_ns)
+    if settings.by_deadline is not None and settings.by_exit:
+        run_to_next_exit(plan, state, q, out, replica, 0, now_ns)
+    else:
+        note_end(state, lead, now_ns + run_ns)
     out.batches[replica, size] += 1
     if out.log.shape[0] > 0:
         write(state, out, now_ns, START, replica, size, reason)

@@ -69,6 +69,22 @@ def test_a_batch_that_hits_as_a_whole_ends_there() -> None:
     assert ran == {"a": [2]}
 
 
+def test_rows_are_given_exit_by_exit() -> None:
+    model, _ = counting()
+    left = [(numbers.tolist(), answer["exit_segment"].tolist()) for numbers, answer in model.exits(rows(0, 5, 1, 9, 2))]
+    assert left == [([1, 3], [0, 0]), ([2, 4], [1, 1]), ([0], [2])]
+
+
+def test_a_batch_that_goes_through_answers_as_the_base_model_and_times_each_segment() -> None:
+    model, ran = counting()
+    answer, seconds = model.through(rows(0, 5, 9))
+    assert answer["scores"].tolist() == [[3, 3], [8, 3], [12, 3]]
+    assert answer["exit_segment"].tolist() == [2, 2, 2]
+    assert ran == {"a": [3], "b": [3], "c": [3]}
+    assert len(seconds) == model.segments == 3
+    assert min(seconds) > 0
+
+
 def test_a_batch_answers_as_its_rows_do_alone() -> None:
     images = digits()[0][1300:1340]
     model = built().model

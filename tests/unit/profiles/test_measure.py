@@ -107,6 +107,12 @@ def test_segments_of_a_model_are_added_up() -> None:
     assert strongest_model(curves) == "cached"
 
 
+def test_segments_count_as_often_as_samples_get_there() -> None:
+    curves = [curve("cached", 0.04), curve("cached", 0.04, segment=1), curve("plain", 0.06)]
+    assert strongest_model(curves, {"cached": np.array([0, 0, 0, 1])}) == "plain"
+    assert strongest_model(curves, {"cached": np.array([0, 1, 1, 1])}) == "cached"
+
+
 # Records
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -45,6 +46,7 @@ def profiles(draw: st.DrawFn) -> Profile:
     def grid(values: st.SearchStrategy[Any]) -> list[list[Any]]:
         return draw(st.lists(st.lists(values, min_size=n, max_size=n), min_size=m, max_size=m))
 
+    segments = draw(st.integers(1, 3))
     predictions = PredictionRecords(
         models=models,
         quality=np.array(grid(st.floats(0, 1))),
@@ -54,11 +56,15 @@ def profiles(draw: st.DrawFn) -> Profile:
         label=np.array(draw(st.lists(texts, min_size=n, max_size=n)), dtype=np.str_) if draw(st.booleans()) else None,
         prediction=np.array(grid(texts), dtype=np.str_) if draw(st.booleans()) else None,
         output_tokens=np.array(grid(st.integers(0, 2**53))) if draw(st.booleans()) else None,
-        exit_segment=np.array(grid(st.integers(0, 9))) if draw(st.booleans()) else None,
+        exit_segment=np.array(grid(st.integers(0, segments - 1))) if draw(st.booleans()) else None,
     )
     return Profile(
         operator=draw(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)),
-        curves=tuple(curve(model, draw(st.floats(1e-9, 1e3))) for model in models),
+        curves=tuple(
+            msgspec.structs.replace(curve(model, draw(st.floats(1e-9, 1e3))), segment=segment)
+            for model in models
+            for segment in range(segments)
+        ),
         predictions=predictions,
         inputs=(TensorSpec(name="input", datatype="FP32", shape=(-1, 3)),),
         outputs=(TensorSpec(name="label", datatype="BYTES", shape=(-1,)),),

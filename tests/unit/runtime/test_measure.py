@@ -78,6 +78,45 @@ def test_models_are_measured_and_their_answers_recorded(tmp_path):
     assert told[-1] == ("predicting with large", 1.0)
 
 
+def test_a_model_that_stops_early_is_measured_by_segment_and_the_exit_of_each_sample_is_recorded(tmp_path):
+    stopping = """
+class Stopping:
+    segments = 2
+
+    def decode(self, inputs):
+        return inputs["x"].sum(axis=1)
+
+    def answer(self, total, exit):
+        label = np.where(total > 0, "up", "down")
+        return {"label": label, "certainty": np.abs(total), "exit_segment": np.full(len(total), exit)}
+
+    def exits(self, total):
+        early = np.abs(total) > 1
+        for exit, rows in enumerate((np.flatnonzero(early), np.flatnonzero(~early))):
+            if len(rows):
+                yield rows, self.answer(total[rows], exit)
+
+    def predict(self, total):
+        raise AssertionError
+
+    def through(self, total):
+        time.sleep(0.003)
+        return self.answer(total, 1), [0.001, 0.002]
+
+def small():
+    return Stopping()
+"""
+    profile = profile_project(project(tmp_path, TASK + stopping), progress=lambda what, share: None)
+    first, second, _ = profile.curves
+    assert [(c.model, c.segment) for c in profile.curves] == [("small", 0), ("small", 1), ("large", 0)]
+    assert (first.median_s, second.median_s) == ((0.001, 0.001), (0.002, 0.002))
+    assert first.memory_bytes > 0
+    assert (second.memory_bytes, second.overhead_per_batch_s, second.overhead_per_request_s) == (0, 0.0, 0.0)
+    assert profile.predictions.exit_segment is not None
+    total = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32).sum(axis=1)
+    assert profile.predictions.exit_segment.tolist() == [(np.abs(total) <= 1).astype(int).tolist(), [0] * 50]
+
+
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [

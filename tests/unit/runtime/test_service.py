@@ -289,6 +289,8 @@ def test_the_journal_and_the_metrics_tell_what_happened(tmp_path):
         'gearshift_requests_total{operator="sums",outcome="answered"} 1.0',
         'gearshift_request_latency_seconds_count{operator="sums",outcome="answered"} 1.0',
         'gearshift_rows_total{operator="sums"} 2.0',
+        'gearshift_exits_total{model="small",segment="0"} 1.0',
+        'gearshift_exits_total{model="large",segment="0"} 1.0',
         'gearshift_batch_size_sum{model="small"} 2.0',
         'gearshift_batches_total{model="large",reason="full"} 1.0',
         'gearshift_forwarded_total{stage="0"} 1.0',

@@ -1,12 +1,14 @@
 import numpy as np
 import pytest
 
+from gearshift.certainty import top_two_difference
 from gearshift.errors import ModelFailed
 from gearshift.model import Predicted, TensorSpec
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.workers import assemble, settle
 from gearshift.runtime.messages import Done, ReplicaToLoad, Run
 from gearshift.runtime.worker import describe, run_batch, warm_up, zeros
+from gearshift.segmented_model import SegmentedModel
 
 
 class Doubles:
@@ -31,14 +33,27 @@ def run(*payloads: np.ndarray) -> tuple[list[Sample], Doubles, Done]:
     return samples, model, done
 
 
-def run_through(model, *payloads: np.ndarray) -> tuple[list[Sample], Done]:
+def run_through(model, *payloads: np.ndarray, through: bool = False) -> tuple[list[Sample], Done]:
+    samples, told = run_telling(model, *payloads, through=through)
+    return samples, told[-1][0]
+
+
+def run_telling(
+    model, *payloads: np.ndarray, through: bool = False
+) -> tuple[list[Sample], list[tuple[Done, list[int]]]]:
+    """The samples, and what was told in turn, with the rows that it told of."""
     request = Request(id=1, operator="o", arrived_ns=0, rows=len(payloads))
     samples = [Sample(request, row, row, {"x": payload}) for row, payload in enumerate(payloads)]
     parts, buffers = assemble(samples)
     body = memoryview(b"".join(bytes(buffer) for buffer in buffers))
-    done, out = run_batch("m", model, Run(batch=1, replica=0, parts=parts), body)
-    settle(samples, done, memoryview(b"".join(bytes(buffer) for buffer in out)), "m")
-    return samples, done
+    told: list[tuple[Done, list[int]]] = []
+
+    def send(done: Done, out) -> None:
+        settled = settle(samples, done, memoryview(b"".join(bytes(buffer) for buffer in out)), "m")
+        told.append((done, [sample.row for sample in settled]))
+
+    run_batch("m", model, Run(batch=1, replica=0, parts=parts, through=through), body, send)
+    return samples, told
 
 
 def rows(*values: float) -> list[np.ndarray]:
@@ -119,3 +134,66 @@ def test_each_sample_is_told_after_which_segment_it_left():
 
     samples, _ = run_through(Leaves(), *rows(2.0, 13.0, 0.0))
     assert [sample.exit_segment for sample in samples if not sample.error] == [2, 0]
+
+
+class Leaves:
+    """Rows below 1 leave after the first of two segments; a 7 makes the second fail."""
+
+    segments = 2
+
+    def __init__(self) -> None:
+        self.second: list[int] = []
+
+    def exits(self, x):
+        early = x[:, 0] < 1
+        if early.any():
+            yield (
+                np.flatnonzero(early),
+                {"certainty": x[early, 0], "y": x[early], "exit_segment": np.zeros(early.sum(), int)},
+            )
+        rest = np.flatnonzero(~early)
+        self.second.append(len(rest))
+        if (x[rest] == 7).any():
+            raise ValueError("seven")
+        if len(rest):
+            yield rest, {"certainty": x[rest, 0], "y": x[rest], "exit_segment": np.ones(len(rest), int)}
+
+    def through(self, x):
+        return {"certainty": x[:, 0], "y": x, "exit_segment": np.ones(len(x), int)}, [0.25, 0.5]
+
+    def predict(self, x):
+        raise AssertionError("rows leave one exit at a time")
+
+
+def leaving(*values: float, through: bool = False) -> tuple[list[tuple[bool, list[int]]], list[Sample], Leaves, Done]:
+    """What was told in turn (whether more follows, the rows), the samples, the model and the last `Done`."""
+    model = Leaves()
+    runnable = SegmentedModel("m", model, top_two_difference)
+    samples, told = run_telling(runnable, *(np.array([[value]]) for value in values), through=through)
+    return [(done.more, settled) for done, settled in told], samples, model, told[-1][0]
+
+
+def test_rows_are_told_as_they_leave():
+    told, samples, _, _ = leaving(0.5, 3.0, 0.25)
+    assert told == [(True, [0, 2]), (False, [1])]
+    assert [sample.exit_segment for sample in samples] == [0, 1, 0]
+    assert [float(sample.result["y"][0, 0]) for sample in samples] == [0.5, 3.0, 0.25]
+
+
+def test_a_batch_that_leaves_as_a_whole_is_told_once():
+    assert leaving(0.5, 0.25)[0] == [(False, [0, 1])]
+
+
+def test_rows_that_have_left_are_safe_from_a_failure_behind_their_exit(caplog):
+    told, samples, model, done = leaving(0.5, 7.0, 3.0)
+    assert told == [(True, [0]), (False, [1, 2])]
+    assert [bool(sample.error) for sample in samples] == [False, True, False]
+    assert model.second == [2, 1, 1]
+    assert done.first_failure == "raised ValueError: seven in exits"
+
+
+def test_a_batch_that_goes_through_is_told_once_with_the_time_of_each_segment():
+    told, samples, _, done = leaving(0.5, 3.0, through=True)
+    assert told == [(False, [0, 1])]
+    assert [sample.exit_segment for sample in samples] == [1, 1]
+    assert done.segment_s == (0.25, 0.5)

@@ -181,7 +181,7 @@ def _lowest_latency(request: PlanRequest, accuracy: float, best_within: BestWith
 
 def _ladder(request: PlanRequest) -> tuple[float, float]:
     """Lowest and highest latency objective worth a try, in seconds."""
-    curves = request.profile.curves
+    curves = request.profile.whole_curves
     return min(c.median_s[0] for c in curves), LONGEST_IN_BATCHES * max(c.median_s[-1] for c in curves)
 
 

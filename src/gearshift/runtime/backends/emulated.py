@@ -13,21 +13,23 @@ from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
 from gearshift.plan_tables import PlanTables
 from gearshift.profiles.profile import PredictionRecords, Profile
-from gearshift.profiles.run_times import run_times_ns
+from gearshift.profiles.run_times import exits_of, run_times_ns
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents
+from gearshift.runtime.exits import Leaving, ProfiledExits
 from gearshift.runtime.fine_timer import FineTimer
 
 SAMPLE = "sample"
 EMULATED_INPUTS = (TensorSpec(name=SAMPLE, datatype="INT64", shape=(-1,)),)
 RESTART_S = 0.1
 
-End = tuple[int, int, Batch]
+End = tuple[int, int, Batch, Leaving]
 
 
 class EmulatedBackend:
     """Holds a batch for the profiled time, overheads included, then answers each sample from the records.
 
+    Of a model with learned caches each sample is answered at its recorded exit, and the rest of the batch goes on.
     A sample's payload is `{"sample": (1,)}`, the number of a recorded one.  Its result holds `quality` and, where the
     profile has it, `label`.  A batch ends late by the timer's error (`FineTimer`: 66 us at the median, 223 us at p99),
     plus whatever else the event loop is doing then.  `run_ns` (replicas, sizes), where given, is the time of batches.
@@ -44,7 +46,8 @@ class EmulatedBackend:
     ) -> None:
         self._tables = tables
         self._clock = clock or WallClock()
-        self._run_ns = run_times_ns(plan, tables, profile).tolist() if run_ns is None else run_ns
+        run_ns = run_times_ns(plan, tables, profile).tolist() if run_ns is None else run_ns
+        self._exits = ProfiledExits(run_ns, exits_of(plan, tables, profile), tables.replica_model.tolist())
         self._answers = RecordedAnswers(tables.models, profile.predictions)
         self._events: BatchEvents | None = None
         self._timer: FineTimer | None = None
@@ -65,10 +68,12 @@ class EmulatedBackend:
         if self._timer is None or batch.replica in self._lost:
             return
         now_ns = self._clock.now_ns()
-        end_ns = now_ns + self._run_ns[batch.replica][len(batch.samples)]
-        if not self._ends or end_ns < self._ends[0][0]:
-            self._timer.set(end_ns - now_ns)
-        heapq.heappush(self._ends, (end_ns, next(self._order), batch))
+        records = [_number_of(sample) for sample in batch.samples]
+        for leaving in self._exits.of_batch(batch.replica, batch.samples, records):
+            end_ns = now_ns + leaving.after_ns
+            if not self._ends or end_ns < self._ends[0][0]:
+                self._timer.set(end_ns - now_ns)
+            heapq.heappush(self._ends, (end_ns, next(self._order), batch, leaving))
 
     async def stop(self) -> None:
         """Forget what runs."""
@@ -94,19 +99,21 @@ class EmulatedBackend:
 
     def _due(self) -> None:
         while self._ends and self._ends[0][0] <= self._clock.now_ns():
-            _, _, batch = heapq.heappop(self._ends)
-            self._finish(batch)
+            _, _, batch, leaving = heapq.heappop(self._ends)
+            self._finish(batch, leaving)
         if self._ends and self._timer is not None:
             self._timer.set(self._ends[0][0] - self._clock.now_ns())
 
-    def _finish(self, batch: Batch) -> None:
+    def _finish(self, batch: Batch, leaving: Leaving) -> None:
         if self._events is None:
             return
         model = int(self._tables.replica_model[batch.replica])
-        for sample in batch.samples:
+        for sample in leaving.samples:
+            sample.exit_segment = leaving.segment
             self._answers.give(sample, model)
-        self._events.samples_finished(batch, batch.samples)
-        self._events.batch_finished(batch)
+        self._events.samples_finished(batch, leaving.samples)
+        if leaving.last and self._events is not None:
+            self._events.batch_finished(batch)
 
 
 class RecordedAnswers:
@@ -121,8 +128,7 @@ class RecordedAnswers:
 
     def give(self, sample: Sample, model: int) -> None:
         """Set certainty and result of `sample`, or its error when no such sample is recorded."""
-        payload: Any = sample.payload
-        number = int(payload[SAMPLE][0])
+        number = _number_of(sample)
         if not 0 <= number < self._count:
             sample.error = f"sample {number} is not recorded, the profile has samples 0 to {self._count - 1}"
             return
@@ -131,6 +137,11 @@ class RecordedAnswers:
         if self._label is not None:
             result["label"] = self._label[model, number : number + 1]
         sample.result = result
+
+
+def _number_of(sample: Sample) -> int:
+    payload: Any = sample.payload
+    return int(payload[SAMPLE][0])
 
 
 def emulated_outputs(profile: Profile) -> tuple[TensorSpec, ...]:

@@ -236,13 +236,13 @@ class WorkersBackend(ABC):
         )
 
     def _batch_done(self, slot: _Slot, done: Done, body: memoryview) -> None:
-        batch = slot.running.pop(done.batch, None)
+        batch = slot.running.get(done.batch) if done.more else slot.running.pop(done.batch, None)
         if batch is None or self._events is None:
             return
         model = self._tables.models[self._tables.replica_model[batch.replica]]
-        settle(batch.samples, done, body, model)
-        self._events.samples_finished(batch, batch.samples)
-        self._events.batch_finished(batch)
+        self._events.samples_finished(batch, settle(batch.samples, done, body, model))
+        if not done.more and self._events is not None:
+            self._events.batch_finished(batch)
 
     def _fail_unsent(self, slot: _Slot, batch: Batch) -> None:
         if slot.running.pop(batch.id, None) is None or self._events is None:
@@ -338,14 +338,15 @@ def stack(payloads: Sequence[Arrays]) -> Arrays:
     return {name: np.concatenate([payload[name] for payload in payloads]) for name in payloads[0]}
 
 
-def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) -> None:
-    """Give each sample of a finished batch its result and certainty, or its error."""
-    offset = 0
+def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) -> list[Sample]:
+    """Give the samples of a batch that `done` tells of their result and certainty, or their error; answers these."""
+    offset, rows = 0, list(done.failed)
     for part in done.parts:
         first, others = part.tensors[:1], part.tensors[1:]
         (certainty,) = unpack_tensors(first, body, offset).values()
         outputs = unpack_tensors(others, body, offset + first[0].size_bytes)
         offset += part_bytes(part)
+        rows += part.rows
         for i, (row, value) in enumerate(zip(part.rows, certainty.tolist(), strict=True)):
             sample = samples[row]
             sample.certainty = value
@@ -353,3 +354,4 @@ def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) 
             sample.result = {name: array[i : i + 1] for name, array in outputs.items()}
     for row in done.failed:
         samples[row].error = f"model {model!r} failed on this sample"
+    return [samples[row] for row in sorted(rows)]
