@@ -206,11 +206,13 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(folder: Path, *options: str) -> AsyncIterator[Server]:
-    """A server that looks at its workers often, for the time of a round."""
+async def serving(
+    folder: Path, *options: str, world: Callable[[Path], Path] = write_world
+) -> AsyncIterator[Server]:
+    """A server of this world's plan that looks at its workers often, for the time of a round."""
     settings = ("--port", "0", "--probe-s", "0.3", "--shortest-hang-s", str(HANG_S), *options)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gearshift", "serve", str(write_world(folder)), *settings),
+        *(sys.executable, "-m", "gearshift", "serve", str(world(folder)), *settings),
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
