@@ -661,7 +661,7 @@ async def attack_all(attack: Attack, kinds: list[str], inputs: int, first: int, 
                 await KINDS[kind](attack, kind, rng)
                 await check_right(attack, rng)
             except (Found, OSError, TimeoutError, grpc.aio.AioRpcError) as error:
-                attack.found.append(f"{kind}, batch {number}: {error!r:.6000}")
+                attack.found.append(f"{kind}, batch {number}: {error!r:.3000}")
             if drawn % 50 == 0:
                 print(f"\r{attack.inputs.total():,} inputs", end="", file=sys.stderr, flush=True)
 

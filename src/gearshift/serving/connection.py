@@ -237,6 +237,8 @@ class Connection(asyncio.Protocol):
             self._not_http(error)
         if offered_at is not None:
             self._pass_over_upgrade(bytes(data)[offered_at:])
+            self._feeding = feeding
+            return  # what was parsed anew has been counted
         self._feeding = feeding
         self._unheard_bytes = 0 if self._progress else self._unheard_bytes + len(data)
         if self._unheard_bytes > self._all.largest_header_bytes and not self._deaf:
