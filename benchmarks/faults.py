@@ -221,9 +221,7 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(
-    folder: Path, *options: str, world: Callable[[Path], Path] = write_world
-) -> AsyncIterator[Server]:
+async def serving(folder: Path, *options: str, world: Callable[[Path], Path] = write_world) -> AsyncIterator[Server]:
     """A server of this world's plan that looks at its workers often, for the time of a round."""
     settings = ("--port", "0", "--probe-s", "0.3", "--shortest-hang-s", str(HANG_S), *options)
     process = await asyncio.create_subprocess_exec(

@@ -7,8 +7,8 @@ own OpenAPI description lets it make up.  All but that is drawn from `--seed`; a
 its kind and number, and `--kind KIND --first NUMBER --inputs 1` sends it again.
 
 Requests go out pipelined, each under an id of its own: answers must come in that order, and none without its request.
-After every batch a request that fits is checked to be answered right.  503 and 504 are promised statuses, and counted; other 5xx
-are faults.  At the end nothing may be held, workers and open files must be those of the warm server, and the memory of
+After every batch a request that fits is checked to be answered right.  503 and 504 are promised statuses, and counted;
+other 5xx are faults.  At the end nothing may be held, workers and open files must be those of the warm server, and the memory of
 server and worker at most `GROWTH_BYTES` above that after a fifth of all inputs.
 
 `--install` makes an environment for schemathesis under `--peers`.  `/v2/gearshift/drain` is left out: it ends service.
@@ -78,7 +78,10 @@ INPUTS = (
     TensorSpec(name="flags", datatype="BOOL", shape=(-1, 2)),
     TensorSpec(name="count", datatype="INT64", shape=(-1,)),
 )
-OUTPUTS = (TensorSpec(name="text", datatype="BYTES", shape=(-1,)), TensorSpec(name="count", datatype="INT64", shape=(-1,)))
+OUTPUTS = (
+    TensorSpec(name="text", datatype="BYTES", shape=(-1,)),
+    TensorSpec(name="count", datatype="INT64", shape=(-1,)),
+)
 
 
 def write_world(folder: Path) -> Path:
@@ -121,20 +124,34 @@ NUMBERS = (
     -(1 << 63), 1 << 64, 10**30, 10**4000, 0.5, -0.0, 1e-300, 1e300, 1e5, 65504.0, 65520.0,
 )  # fmt: skip
 WORDS = (
-    "", "x", "text", "flags", "count", "half", "faults", "gearshift_model", "gearshift_certainty", "\x00", "é", "\U0001f600",
+    "", "x", "text", "flags", "count", "half", "faults", "gearshift_model", "gearshift_certainty", "\x00", "é",
+    "\U0001f600",
     "a" * 300, "FP32", "FP64", "FP16", "BYTES", "BOOL", "INT64", "BF16", "../plan.json", "plan.json", "%s%n", "'\"\\",
 )  # fmt: skip
 VALUES = (None, True, False, [], {}, [[]], [[1], [1, 2]], [[[[[1]]]]], {"a": 1}, *NUMBERS, *WORDS)
-RAW_JSON = ("NaN", "1e999", "-", "tru", '"\\ud800"', "[" * 3000, '{"a":' * 3000, "\ufeff1", '"' + "\\u0000" * 9 + '"', "1E400")
+RAW_JSON = (
+    "NaN",
+    "1e999",
+    "-",
+    "tru",
+    '"\\ud800"',
+    "[" * 3000,
+    '{"a":' * 3000,
+    "\ufeff1",
+    '"' + "\\u0000" * 9 + '"',
+    "1E400",
+)
 HEADERS = {
-    "x-slo-ms": ("0", "-1", "1e3", "nan", "inf", "0.001", "1", "9" * 15, "9" * 16, "9" * 400, "1_0", " 5", "", "٣", "0x10"),
+    "x-slo-ms": ("0", "-1", "1e3", "nan", "inf", "0.001", "1", "9" * 15, "9" * 16, "9" * 400, "1_0", " 5", "",
+    "٣", "0x10"),
     "x-request-start": (
-        "t=0", "nan", "-1", "t=-5", "1", "9" * 19, "9" * 20, "t=1e9", "t=", "", "t=1700000000.123456789123456789", "inf",
+        "t=0", "nan", "-1", "t=-5", "1", "9" * 19, "9" * 20, "t=1e9", "t=", "",
+        "t=1700000000.123456789123456789", "inf",
         "t=4102444800", "t=99999999999999",
     ),
     "x-request-id": ("", "a", "a" * 128, "a" * 129, "a b", "é", "%0d%0a"),
     "accept-encoding": ("gzip", "gzip;q=0", "deflate;q=nan", "*", "*;q=-1", ";;;,,,", "gzip;q=1e400", "a" * 1000, ""),
-    "inference-header-content-length": ("0", "-1", "1", "9" * 18, "9" * 30, "1.0", "", "0x1", "١"),
+    "inference-header-content-length": ("0", "-1", "1", "9" * 18, "9" * 30, "1.0", "", "0x1", "\u0661"),
     "content-encoding": ("gzip", "deflate", "identity", "br", "GZIP", "gzip, gzip", "", "x" * 500),
     "content-type": ("text/plain", "application/octet-stream", "", "multipart/form-data; boundary=x"),
     "authorization": ("Bearer x", "Basic eDp4", "bearer", "", "Bearer " + "k" * 2000),
@@ -147,16 +164,21 @@ HEADERS = {
 }  # fmt: skip
 METHODS = ("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "PROPFIND", "PURGE")
 PATHS = (
-    "/", "/v2", "/v2/", "//v2", "/v2/models", "/v2/models/faults", "/v2/models/faults/versions/1", "/v2/models/faults/versions/2",
+    "/", "/v2", "/v2/", "//v2", "/v2/models", "/v2/models/faults", "/v2/models/faults/versions/1",
+    "/v2/models/faults/versions/2",
     "/v2/models/other/infer", INFER, INFER + "/", INFER + "?a=b#c", "/v2/models/faults%2Finfer", "/v2/models/%ff/infer",
-    "/v2/models/faults/config", "/v2/models/faults/stats", "/v2/models/stats", "/v2/models/faults/ready", "/v2/health/live",
+    "/v2/models/faults/config", "/v2/models/faults/stats", "/v2/models/stats", "/v2/models/faults/ready",
+    "/v2/health/live",
     "/readyz", "/metrics", "/openapi.json", "/v2/repository/index", "/v2/repository/models/faults/load",
     "/v2/repository/models/%2e%2e/unload", "/v2/gearshift/status", "/v2/gearshift/gear", "/v2/gearshift/swap",
-    "/v2/gearshift/../gearshift/gear", "/" + "a" * 3000, "/%", "/%00", "/?" + "&" * 500, "http://x/v2", "http://x:99999/v2", "*",
+    "/v2/gearshift/../gearshift/gear", "/" + "a" * 3000, "/%", "/%00", "/?" + "&" * 500, "http://x/v2",
+    "http://x:99999/v2", "*",
 )  # fmt: skip
 BODIES = (
-    b"", b"{}", b"[]", b"null", b'{"ready":true}', b'{"ready":1}', b'{"pin":0}', b'{"pin":null}', b'{"pin":-1}', b'{"pin":1e400}',
-    b'{"pin":9999999999999999999999}', b'{"plan":"plan.json"}', b'{"plan":"../x"}', b'{"plan":1}', b"\xff" * 20, b"[" * 4000,
+    b"", b"{}", b"[]", b"null", b'{"ready":true}', b'{"ready":1}', b'{"pin":0}', b'{"pin":null}',
+    b'{"pin":-1}', b'{"pin":1e400}',
+    b'{"pin":9999999999999999999999}', b'{"plan":"plan.json"}', b'{"plan":"../x"}', b'{"plan":1}',
+    b"\xff" * 20, b"[" * 4000,
     b"x" * 5000,
 )  # fmt: skip
 
@@ -264,12 +286,17 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
             case 3:
                 data = data[:begin]
             case _:
-                what = rng.choice([b"\r\n", b"\n", b"\r", b"\0", b":", b" ", b"0\r\n\r\n", b"chunked", b"\xff", b"1" * 20])
+                what = rng.choice(
+                    [b"\r\n", b"\n", b"\r", b"\0", b":", b" ", b"0\r\n\r\n", b"chunked", b"\xff", b"1" * 20]
+                )
                 data = data[:begin] + what + data[begin:]
     return data
 
 
-BOMBS = ((gzip.compress(b" " * (LARGEST_BODY_BYTES * 20)), "gzip"), (zlib.compress(b"[" * (LARGEST_BODY_BYTES * 20)), "deflate"))
+BOMBS = (
+    (gzip.compress(b" " * (LARGEST_BODY_BYTES * 20)), "gzip"),
+    (zlib.compress(b"[" * (LARGEST_BODY_BYTES * 20)), "deflate"),
+)
 
 
 def squeezed(rng: random.Random) -> tuple[bytes, str]:
@@ -398,7 +425,9 @@ async def bytes_alone(attack: Attack, kind: str, rng: random.Random) -> None:
     """Some streams that are hardly HTTP, each cut somewhere, some left by the client in the middle."""
 
     async def one(number: int) -> list[str]:
-        requests = [rng.choice(list(PIPELINED.values()))(rng).framed(f"b{number}", rng) for _ in range(rng.choice([1, 2, 5]))]
+        requests = [
+            rng.choice(list(PIPELINED.values()))(rng).framed(f"b{number}", rng) for _ in range(rng.choice([1, 2, 5]))
+        ]
         stream = damaged(rng, b"".join(requests))
         if rng.random() < 0.1:
             stream = rng.randbytes(rng.choice([1, 10, 1000, 100_000]))
@@ -468,7 +497,9 @@ def message(rng: random.Random) -> bytes:
     raw = rng.random() < 0.6
     contents = {"x": "fp32_contents", "text": "bytes_contents", "flags": "bool_contents", "count": "int64_contents"}
     for name, array in tensors(rng, rows, 7).items():
-        tensor = asked.inputs.add(name=name, datatype=next(s.datatype for s in INPUTS if s.name == name), shape=array.shape)
+        tensor = asked.inputs.add(
+            name=name, datatype=next(s.datatype for s in INPUTS if s.name == name), shape=array.shape
+        )
         if raw:
             asked.raw_input_contents.append(packed(array.reshape(-1)))
         elif name in contents:
@@ -479,7 +510,9 @@ def message(rng: random.Random) -> bytes:
         match rng.randrange(12):
             case 0:
                 del tensor.shape[:]
-                tensor.shape.extend(rng.choice([[], [0], [-1], [1 << 62] * 3, [1, 1, 1 << 40], [1] * 5000, [1 << 20], [2, 2]]))
+                tensor.shape.extend(
+                    rng.choice([[], [0], [-1], [1 << 62] * 3, [1, 1, 1 << 40], [1] * 5000, [1 << 20], [2, 2]])
+                )
             case 1:
                 tensor.datatype = rng.choice(WORDS)
             case 2:
@@ -493,8 +526,10 @@ def message(rng: random.Random) -> bytes:
                 asked.raw_input_contents[place] = damaged(rng, asked.raw_input_contents[place])
             case 6:
                 parameters = rng.choice([asked.parameters, tensor.parameters])
-                choice = rng.choice([{"int64_param": -1}, {"string_param": "é"}, {"double_param": 1e300}, {"bool_param": True},
-                                     {"int64_param": (1 << 63) - 1}, {"uint64_param": (1 << 64) - 1}, {"int64_param": 1}, {}])  # fmt: skip
+                choice = rng.choice([{"int64_param": -1}, {"string_param": "é"}, {"double_param": 1e300},
+                {"bool_param": True},
+                                     {"int64_param": (1 << 63) - 1}, {"uint64_param": (1 << 64) - 1},
+                                     {"int64_param": 1}, {}])  # fmt: skip
                 name = rng.choice(["priority", "timeout", "shared_memory_region", "binary_data_size", ""])
                 parameters[name].CopyFrom(pb.InferParameter(**choice))
             case 7:
@@ -513,7 +548,7 @@ def message(rng: random.Random) -> bytes:
 
 METADATA = (
     (), (("x-slo-ms", "nan"),), (("x-slo-ms", "1"),), (("x-slo-ms", "9" * 300),), (("x-request-start", "t=-1"),),
-    (("x-request-id", "a" * 500),), (("x-api-key", "k"),), (("grpc-encoding", "gzip"),), (("authorization", "Bearer "),),
+    (("x-request-id", "a" * 500),), (("x-api-key", "k"),), (("authorization", "Bearer "),),
     (("x-request-start", "9" * 30), ("x-slo-ms", "0.0000000001")), (("odd-bin", b"\xff\x00"),),
 )  # fmt: skip
 
@@ -531,7 +566,9 @@ async def calls(attack: Attack, kind: str, rng: random.Random) -> None:
     methods = ["ModelInfer"] * 8 + ["ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics", "RepositoryIndex",
                                     "RepositoryModelLoad", "ServerMetadata", "None"]  # fmt: skip
 
-    async def one(channel: grpc.aio.Channel, method: str, data: bytes, longest_s: float, cancels: bool, metadata: Any) -> str:
+    async def one(
+        channel: grpc.aio.Channel, method: str, data: bytes, longest_s: float, cancels: bool, metadata: Any
+    ) -> str:
         call = channel.unary_unary(f"/inference.GRPCInferenceService/{method}", None, None)(
             data, timeout=longest_s, metadata=metadata
         )
@@ -544,12 +581,20 @@ async def calls(attack: Attack, kind: str, rng: random.Random) -> None:
             return "CANCELLED"
         except grpc.aio.AioRpcError as error:
             if error.code() in GRPC_FAULTS:
-                raise Found(f"{error.code().name} ({error.details()}) for {method} {metadata} {data[:4000]!r}") from None
+                raise Found(
+                    f"{error.code().name} ({error.details()}) for {method} {metadata} {data[:4000]!r}"
+                ) from None
             return error.code().name
         return "OK"
 
     drawn = [
-        (rng.choice(methods), message(rng), rng.choice([LONGEST_S] * 8 + [0.0, 0.0005]), rng.random() < 0.05, rng.choice(METADATA))
+        (
+            rng.choice(methods),
+            message(rng),
+            rng.choice([LONGEST_S] * 8 + [0.0, 0.0005]),
+            rng.random() < 0.05,
+            rng.choice(METADATA),
+        )
         for _ in range(BATCH)
     ]
     async with channel_to(attack) as channel:
@@ -558,7 +603,8 @@ async def calls(attack: Attack, kind: str, rng: random.Random) -> None:
 
 async def streams(attack: Attack, kind: str, rng: random.Random) -> None:
     """A stream of messages: each is answered, or told why not, and the stream goes on; or the client leaves."""
-    sent = [message(rng) for _ in range(BATCH)]
+    drawn = (message(rng) for _ in range(BATCH))
+    sent = [data for data in drawn if len(data) <= LARGEST_BODY_BYTES]  # a larger one ends its stream
     leaves_after = rng.choice([None, None, 0, BATCH // 2])
     statuses = []
     async with channel_to(attack) as channel:
@@ -572,9 +618,9 @@ async def streams(attack: Attack, kind: str, rng: random.Random) -> None:
                 call.cancel()
                 break
         else:
-            if len(statuses) != BATCH:
-                raise Found(f"a stream of {BATCH} messages had {len(statuses)} answers")
-    attack.count(kind, statuses, BATCH)
+            if len(statuses) != len(sent):
+                raise Found(f"a stream of {len(sent)} messages had {len(statuses)} answers")
+    attack.count(kind, statuses, len(sent))
 
 
 KINDS: dict[str, Callable[[Attack, str, random.Random], Awaitable[None]]] = {
@@ -611,7 +657,9 @@ async def check_right(attack: Attack, rng: random.Random) -> None:
     if number % 4:
         return
     arrays = tensors(random.Random(3), 1, number)
-    call = pb.ModelInferRequest(model_name="faults", raw_input_contents=[packed(a.reshape(-1)) for a in arrays.values()])
+    call = pb.ModelInferRequest(
+        model_name="faults", raw_input_contents=[packed(a.reshape(-1)) for a in arrays.values()]
+    )
     for spec in INPUTS:
         call.inputs.add(name=spec.name, datatype=spec.datatype, shape=arrays[spec.name].shape)
     async with channel_to(attack) as channel:
@@ -683,12 +731,15 @@ async def schemathesis(attack: Attack, peers: Path, examples: int, seed: int) ->
         peers / "schemathesis" / "bin" / "st", "run", f"http://{attack.server.host}:{attack.server.port}/openapi.json",
         "--exclude-path", "/v2/gearshift/drain", "--max-examples", str(examples), "--seed", str(seed),
         "--checks", "not_a_server_error,response_schema_conformance,content_type_conformance,status_code_conformance",
-        "--continue-on-failure", "--suppress-health-check", "all", "--phases", "examples,coverage,fuzzing", "--no-color",
+        "--continue-on-failure", "--suppress-health-check", "all", "--phases", "examples,coverage,fuzzing",
+        "--no-color",
     )  # fmt: skip
     process = await asyncio.create_subprocess_exec(*map(str, command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     said = (await process.communicate())[0].decode()
     counted = re.search(r"(\d+) generated", said)
-    attack.count("schemathesis", ["no failure" if process.returncode == 0 else "failures"], int(counted[1]) if counted else 0)
+    attack.count(
+        "schemathesis", ["no failure" if process.returncode == 0 else "failures"], int(counted[1]) if counted else 0
+    )
     if process.returncode != 0:
         attack.found.append(f"schemathesis: {said[-8000:]}")
     await check_right(attack, random.Random(seed))
@@ -744,7 +795,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", action="append", choices=sorted(KINDS), help="this kind alone; may be repeated")
     parser.add_argument("--first", type=int, default=0, help="the number of the first batch of each kind")
-    parser.add_argument("--examples", type=int, default=SCHEMATHESIS_EXAMPLES, help="of schemathesis, for each operation")
+    parser.add_argument(
+        "--examples", type=int, default=SCHEMATHESIS_EXAMPLES, help="of schemathesis, for each operation"
+    )
     parser.add_argument("--install", action="store_true", help="make the environment of schemathesis first")
     parser.add_argument("--peers", type=Path, default=Path("peers"), help="where that is")
     arguments = parser.parse_args()

@@ -152,7 +152,7 @@ def test_a_chunked_body_is_joined_and_extensions_and_trailers_are_passed_over():
 def test_a_body_in_tiny_parts_is_held_in_few_and_joined_whole():
     async def main() -> None:
         handler = Telling(patient=True)
-        connection, wire = connect(handler)
+        connection, _ = connect(handler)
         connection.data_received(CHUNKED + b"\r\n")
         sent = bytes(number % 251 for number in range(5000))
         for number in range(5000):

@@ -259,6 +259,8 @@ def test_a_message_of_too_many_fields_is_refused_before_it_is_parsed(field: byte
         require_few_fields(field * 10, 9)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff" * 40, b"\x2a", b"\x2a\xff", b"\x2f\x2a\x00", b"\x2a\xff\xff\xff\xff\x7fab"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff" * 40, b"\x2a", b"\x2a\xff", b"\x2f\x2a\x00", b"\x2a\xff\xff\xff\xff\x7fab"]
+)
 def test_of_what_is_no_message_nothing_is_said_before_it_is_parsed(data: bytes) -> None:
     require_few_fields(data, 9)
