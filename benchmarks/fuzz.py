@@ -8,8 +8,8 @@ its kind and number, and `--kind KIND --first NUMBER --inputs 1` sends it again.
 
 Requests go out pipelined, each under an id of its own: answers must come in that order, and none without its request.
 After every batch a request that fits is checked to be answered right.  503 and 504 are promised statuses, and counted;
-other 5xx are faults.  At the end nothing may be held, workers and open files must be those of the warm server, and the memory of
-server and worker at most `GROWTH_BYTES` above that after a fifth of all inputs.
+other 5xx are faults.  At the end nothing may be held, workers and open files must be those of the warm server, and
+the memory of server and worker at most `GROWTH_BYTES` above that after a fifth of all inputs.
 
 `--install` makes an environment for schemathesis under `--peers`.  `/v2/gearshift/drain` is left out: it ends service.
 """
