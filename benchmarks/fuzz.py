@@ -29,6 +29,7 @@ import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -214,7 +215,7 @@ def as_json(rng: random.Random, number: int = 7) -> dict[str, Any]:
 def mutated(rng: random.Random, value: Any) -> Any:
     """`value` with a part of it changed, left out, doubled or put elsewhere; containers are changed in place."""
     if not isinstance(value, dict | list) or not value or rng.random() < 0.1:
-        return rng.choice(VALUES)
+        return deepcopy(rng.choice(VALUES))
     keys: Any = list(value) if isinstance(value, dict) else range(len(value))
     key = rng.choice(keys)
     match rng.randrange(6):
@@ -223,7 +224,7 @@ def mutated(rng: random.Random, value: Any) -> Any:
         case 1 if isinstance(value, list):
             value.extend([value[key]] * rng.choice([1, 2, 30]))
         case 2 if isinstance(value, dict):
-            value[rng.choice(WORDS)] = rng.choice(VALUES)
+            value[rng.choice(WORDS)] = deepcopy(rng.choice(VALUES))
         case _:
             value[key] = mutated(rng, value[key])
     return value
