@@ -411,7 +411,7 @@ async def pipelined(attack: Attack, kind: str, rng: random.Random) -> None:
     ids = [f"{kind[0]}{number}" for number in range(len(asked))]
     framed = b"".join(one.framed(id, rng) for one, id in zip(asked, ids, strict=True))
     answers = await exchanged(attack.server, [framed])
-    told = answers_in(answers, [one.method == "HEAD" for one in asked])
+    told = answers_in(answers, [one.method == "HEAD" and one.path[0] == "/" for one in asked])  # else it is no request
     for number, (status, headers) in enumerate(told):
         if status != 400 and headers.get("x-request-id") != ids[number]:
             raise Found(f"answer {number} is to {headers.get('x-request-id')!r}: {asked[number : number + 1]}")
