@@ -15,16 +15,18 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 from machine import describe
 
@@ -37,6 +39,7 @@ from gearshift.placement import Placement, Replica
 from gearshift.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
+from gearshift.serving import grpc_messages_pb2 as pb
 
 LONGEST_S = 60.0
 LARGEST_BATCH = 8
@@ -44,10 +47,13 @@ CLIENTS = 16
 HANG_S = 1.0
 PAUSE_S = 0.02
 REPLICAS_OF_WORKER = (1, 2)
+MEMORY = Path("/sys/fs/cgroup/memory")
+"""Control groups that bound memory, where the machine has them (version 1) and lets this user make some."""
+MOST_MEMORY_BYTES = 256 << 20
 
 # What is served ------------------------------------------------------------------------------------------------------
 
-CERTAIN, FORWARDED, POISON, KILLED_ONCE, HANGS = range(5)
+CERTAIN, FORWARDED, POISON, KILLED_ONCE, HANGS, TAKES_MEMORY_ONCE = range(6)
 """What `small` does with a row by its second number; the third is how many seconds it takes."""
 
 PROJECT = """
@@ -63,19 +69,22 @@ TASK = """
 import os, pathlib, signal, time
 import numpy as np
 
-def killed_for_memory(number):
-    once = pathlib.Path(__file__).with_name(f"killed-{int(number)}")
-    if not once.exists():
-        once.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
+def first_time(number):
+    once = pathlib.Path(__file__).with_name(f"begun-{int(number)}")
+    if once.exists():
+        return False
+    once.touch()
+    return True
 
 def small():
     def model(x):
         for number, what, seconds in x.tolist():
             if what == 2:
                 os.kill(os.getpid(), signal.SIGSEGV)
-            if what == 3:
-                killed_for_memory(number)
+            if what == 3 and first_time(number):
+                os.kill(os.getpid(), signal.SIGKILL)
+            if what == 5 and first_time(number):
+                np.ones(1 << 30, np.uint8)
             if what == 4:
                 time.sleep(3600)
             time.sleep(seconds)
@@ -132,8 +141,11 @@ def write_world(folder: Path) -> Path:
         trace=SourceFile(path="trace.csv", sha256=""),
     )
     write_plan(plan, folder / "plan.json")
+    shutil.copy(folder / "plan.json", folder / OTHER_PLAN)
     return folder / "plan.json"
 
+
+OTHER_PLAN = "other.json"
 
 # The server ----------------------------------------------------------------------------------------------------------
 
@@ -143,7 +155,7 @@ class Server:
 
     def __init__(self, process: asyncio.subprocess.Process, said: asyncio.StreamReader) -> None:
         self.process, self._said = process, said
-        self.host, self.port = "", 0
+        self.host, self.port, self.grpc = "", 0, ""
         self.lines: list[str] = []
         self._reading: asyncio.Task[None] | None = None
 
@@ -151,8 +163,8 @@ class Server:
         """Until it serves; raises `RuntimeError` with what it said when it ends instead."""
         while line := (await self._said.readline()).decode():
             self.lines.append(line)
-            if found := re.search(r"serving faults at http://([\d.]+):(\d+)", line):
-                self.host, self.port = found[1], int(found[2])
+            if found := re.search(r"serving faults at http://([\d.]+):(\d+)(?: and grpc://(\S+))?", line):
+                self.host, self.port, self.grpc = found[1], int(found[2]), found[3] or ""
                 self._reading = asyncio.create_task(self._read())
                 return
         raise RuntimeError(f"the server has ended: {self.lines}")
@@ -176,11 +188,14 @@ class Server:
         found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
         return sorted(found, key=lambda worker: -max(os.sched_getaffinity(worker)))
 
-    async def get(self, path: str) -> tuple[int, str]:
-        """Status and body."""
+    async def get(self, path: str, posted: str | None = None) -> tuple[int, str]:
+        """Status and body of a GET, or of a POST of what is `posted`."""
         connection = await Connection.open(self)
+        method, body = ("GET", "") if posted is None else ("POST", posted)
         try:
-            connection.writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+            connection.writer.write(
+                f"{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
+            )
             return await connection.answer()
         finally:
             connection.writer.close()
@@ -206,11 +221,11 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(folder: Path, *options: str) -> AsyncIterator[Server]:
-    """A server that looks at its workers often, for the time of a round."""
+async def serving(folder: Path, *options: str, world: Callable[[Path], Path] = write_world) -> AsyncIterator[Server]:
+    """A server of this world's plan that looks at its workers often, for the time of a round."""
     settings = ("--port", "0", "--probe-s", "0.3", "--shortest-hang-s", str(HANG_S), *options)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gearshift", "serve", str(write_world(folder)), *settings),
+        *(sys.executable, "-m", "gearshift", "serve", str(world(folder)), *settings),
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
@@ -340,6 +355,44 @@ class Load:
                 await asyncio.sleep(PAUSE_S)
         await self.close(connection)
 
+    def start_calls(self, clients: int) -> None:
+        """As `start`, over gRPC."""
+        self._clients += [asyncio.create_task(self._caller()) for _ in range(clients)]
+
+    async def _caller(self) -> None:
+        async with grpc.aio.insecure_channel(self.server.grpc) as channel:
+            infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer", None, None)
+            while not self.stopping.is_set():
+                number = self.next_number()
+                self.tally.requests += 1
+                tensor = pb.ModelInferRequest.InferInputTensor(name="x", datatype="FP64", shape=[1, 3])
+                row = np.array([number, self.rng.choice([CERTAIN, FORWARDED]), 0.002]).tobytes()
+                asked = pb.ModelInferRequest(model_name="faults", inputs=[tensor], raw_input_contents=[row])
+                try:
+                    data = await infer(asked.SerializeToString(), timeout=LONGEST_S)
+                except grpc.aio.AioRpcError as error:
+                    self._count_error(error)
+                    await asyncio.sleep(PAUSE_S)
+                else:
+                    self._count_call(number, pb.ModelInferResponse.FromString(data))
+                self.progress.set()
+
+    def _count_error(self, error: grpc.aio.AioRpcError) -> None:
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED):
+            self.tally.refused += 1
+        elif error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            self.tally.lost += 1
+        else:
+            self._count_failed(f"{error.code().name}: {error.details()}")
+
+    def _count_call(self, number: int, answer: pb.ModelInferResponse) -> None:
+        if list(answer.raw_output_contents) != [np.float64(number).tobytes()]:
+            self.tally.doubled += 1
+        elif answer.parameters["outcome"].string_param == "degraded":
+            self.tally.degraded += 1
+        else:
+            self.tally.answered += 1
+
     async def ask(
         self, connection: Connection, what: int = CERTAIN, seconds: float = 0.0, *, taken: bool = True
     ) -> int:
@@ -383,9 +436,12 @@ class Load:
         elif status in (429, 503):
             tally.refused += 1
         else:
-            tally.failed += 1
-            reason = re.sub(r" \(id [0-9a-f]+\)$", "", f"{status}: {answer['error']}")
-            tally.reasons[reason] = tally.reasons.get(reason, 0) + 1
+            self._count_failed(f"{status}: {answer['error']}")
+
+    def _count_failed(self, told: str) -> None:
+        self.tally.failed += 1
+        reason = re.sub(r" \(id [0-9a-f]+\)$", "", told)
+        self.tally.reasons[reason] = self.tally.reasons.get(reason, 0) + 1
 
     async def close(self, connection: Connection) -> None:
         """End a connection, in which nothing may be left."""
@@ -422,11 +478,14 @@ Fault = Callable[[Server, Load], Awaitable[None]]
 Round = Callable[[Path, random.Random], Awaitable[Tally]]
 
 
-async def with_load(folder: Path, rng: random.Random, faults: Sequence[Fault], *options: str) -> Tally:
-    """A round: load, each fault at a random moment, load afterwards, and an orderly end."""
+async def with_load(
+    folder: Path, rng: random.Random, faults: Sequence[Fault], *options: str, callers: int = 0
+) -> Tally:
+    """A round: load, of so many `callers` over gRPC too, each fault at a random moment, and an orderly end."""
     async with serving(folder, *options) as server:
         load = Load(server, rng)
         load.start()
+        load.start_calls(callers)
         for fault in faults:
             await load.until_answered(rng.randrange(1, 300))
             await fault(server, load)
@@ -459,6 +518,44 @@ async def stop(server: Server, load: Load) -> None:
 async def kill_for_memory(server: Server, load: Load) -> None:
     """A worker is killed while it runs a request that passes the second time; SIGKILL stands in for the kernel's."""
     assert await ask_until_let_in(server, load, KILLED_ONCE) == 200
+
+
+async def exceed_memory(server: Server, load: Load) -> None:
+    """A request for which a worker takes more memory than its limit, so that the kernel kills it; later it passes."""
+    groups = [MEMORY / f"gearshift-faults-{worker}" for worker in server.workers()]
+    try:
+        for group, worker in zip(groups, server.workers(), strict=True):
+            group.mkdir()
+            (group / "memory.limit_in_bytes").write_text(str(MOST_MEMORY_BYTES))
+            (group / "cgroup.procs").write_text(str(worker))
+        assert await ask_until_let_in(server, load, TAKES_MEMORY_ONCE) == 200
+        killed = [re.search(r"oom_kill ([0-9]+)", (group / "memory.oom_control").read_text()) for group in groups]
+        assert sorted(int(found[1]) for found in killed if found) == [0, 1], "the kernel killed no worker"
+    finally:
+        for group in groups:
+            if group.exists():
+                for member in (group / "cgroup.procs").read_text().split():
+                    (MEMORY / "cgroup.procs").write_text(member)
+                group.rmdir()
+
+
+async def swap_and_kill(server: Server, load: Load) -> None:
+    """A swap to the plan that is not in force, and kill -9 of any worker, of the old or of the new, meanwhile."""
+    names = {"plan.json", OTHER_PLAN}
+    before = await plan_in_force(server)
+    wanted = (names - {before}).pop()
+    swapping = asyncio.create_task(server.get("/v2/gearshift/swap", json.dumps({"plan": wanted})))
+    await load.until_answered(load.rng.randrange(0, 150))
+    with suppress(ProcessLookupError):  # it may have just ended in order
+        os.kill(load.rng.choice(server.workers()), signal.SIGKILL)
+    status, said = await swapping
+    assert status in (200, 409), said
+    assert await plan_in_force(server) == (wanted if status == 200 else before)
+
+
+async def plan_in_force(server: Server) -> str:
+    """Its file's name."""
+    return Path(json.loads((await server.get("/v2/gearshift/status"))[1])["plan"]["path"]).name
 
 
 async def poison(server: Server, load: Load) -> None:
@@ -507,6 +604,17 @@ async def lost_stage(folder: Path, rng: random.Random) -> Tally:
     tally = await with_load(folder, rng, [kill_later_stage], "--lost-stage", policy)
     assert policy == "degrade" or tally.degraded == 0
     return tally
+
+
+async def swaps(folder: Path, rng: random.Random) -> Tally:
+    """Two swaps under HTTP and gRPC clients, in each of which a worker is killed."""
+    options = ("--plans", str(folder), "--grpc-port", "0")
+    return await with_load(folder, rng, [swap_and_kill] * 2, *options, callers=CLIENTS // 2)
+
+
+async def memory_limit(folder: Path, rng: random.Random) -> Tally:
+    """A worker over its limit; the kernel may take its time to kill it, which must not count as hanging."""
+    return await with_load(folder, rng, [exceed_memory], "--shortest-hang-s", "30")
 
 
 async def stop_idle(folder: Path, rng: random.Random) -> Tally:
@@ -619,7 +727,10 @@ KINDS: dict[str, Round] = {
     "half of all clients vanish": vanish,
     "shutdown in a batch (SIGTERM)": shutdown,
     "full queues": full,
+    "plan swaps, a worker killed in each (HTTP and gRPC)": swaps,
 }
+if os.access(MEMORY / "cgroup.procs", os.W_OK):
+    KINDS["worker over its memory limit (killed by the kernel)"] = memory_limit
 
 
 async def run_round(kind: str, seed: int, rounds: dict[str, Round] = KINDS) -> Tally:

@@ -78,6 +78,8 @@ class Service:
         self._request_ids, self._sequence, self._batch_ids = itertools.count(1), itertools.count(), itertools.count(1)
         self._started_ns: dict[int, int] = {}
         self._accepting = False
+        self._in_force = True
+        """Whether the metrics of replicas are its own; not once another has taken over, while this one ends."""
         self._ready_replicas: set[int] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -169,7 +171,7 @@ class Service:
 
     def take_over_from(self, before: "Service") -> None:
         """Count in the metrics of `before`, and begin with the gear of its metered load; both need the same clock."""
-        self._metrics = before._metrics
+        self._metrics, before._in_force = before._metrics, False
         self.adapting.take_over_from(before.adapting)
         before._vertical.tell(CoreMetrics())
         self._vertical.tell(self._metrics.cores)
@@ -428,6 +430,8 @@ class Service:
             self._tell_replicas(replica)
 
     def _tell_replicas(self, replica: int) -> None:
+        if not self._in_force:
+            return
         model = self._tables.replica_model[replica]
         ready = sum(bool(self._tables.replica_model[other] == model) for other in self._ready_replicas)
         self._metrics.replicas_ready(self._tables.models[model], ready)

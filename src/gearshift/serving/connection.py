@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[HttpExchange] = deque()
         self._unread = b""
         self._unread_at = 0
-        self._upgrading = self._feeding = self._progress = False
+        self._feeding = self._progress = False
         self._deaf = self._reading_paused = self._writing_paused = False
         """Deaf: nothing that the client still says counts."""
         self._idle = False
@@ -237,6 +237,8 @@ class Connection(asyncio.Protocol):
             self._not_http(error)
         if offered_at is not None:
             self._pass_over_upgrade(bytes(data)[offered_at:])
+            self._feeding = feeding
+            return  # what was parsed anew has been counted
         self._feeding = feeding
         self._unheard_bytes = 0 if self._progress else self._unheard_bytes + len(data)
         if self._unheard_bytes > self._all.largest_header_bytes and not self._deaf:
@@ -252,7 +254,10 @@ class Connection(asyncio.Protocol):
         """A header; after a body, a trailer, which nobody needs."""
         if self._arriving is None:
             self._head_bytes += len(name) + len(value) + 4
-            self._headers[name.lower()] = value
+            name = name.lower()
+            if name == TRANSFER_ENCODING and name in self._headers:
+                value = self._headers[name] + b", " + value  # a second coding is no chunked body
+            self._headers[name] = value
 
     def on_headers_complete(self) -> None:
         """The head is complete; what is raised here ends in `_not_http`."""
@@ -266,7 +271,6 @@ class Connection(asyncio.Protocol):
         if method == b"CONNECT":
             raise NotTaken("CONNECT is for proxies")
         if UPGRADE in headers and parser.should_upgrade():
-            self._upgrading = True
             return
         if TRANSFER_ENCODING in headers and headers[TRANSFER_ENCODING].strip().lower() != b"chunked":
             raise NotTaken("of transfer codings only chunked is taken")
@@ -285,7 +289,7 @@ class Connection(asyncio.Protocol):
         exchange = self._arriving
         if exchange is None or exchange.answered:
             return
-        exchange.parts.append(part)
+        exchange.add_part(part)
         if exchange.measure is not None:
             self._handler.measured(exchange, len(part))
 
@@ -311,7 +315,7 @@ class Connection(asyncio.Protocol):
         )  # fmt: skip
         others = [b"%b: %b\r\n" % pair for pair in self._headers.items() if pair[0] != UPGRADE]
         self._parser = httptools.HttpRequestParser(self)
-        self._url, self._headers, self._head_bytes, self._upgrading = b"", {}, 0, False
+        self._url, self._headers, self._head_bytes = b"", {}, 0
         self._feed(b"".join([first, *others, b"\r\n"]))
         if rest and not self._deaf:
             self._feed(rest)

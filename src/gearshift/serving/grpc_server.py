@@ -22,7 +22,7 @@ from gearshift.serving import v2
 from gearshift.serving.control import Control
 from gearshift.serving.deadline_headers import REQUEST_START, SLO_MS, SendingTimes, deadline_ns_of
 from gearshift.serving.exchange import REQUEST_ID, Exchange
-from gearshift.serving.grpc_tensors import encode_answer, parse_request
+from gearshift.serving.grpc_tensors import encode_answer, parse_request, require_few_fields
 from gearshift.serving.keys import Keys
 from gearshift.serving.settings import ServerSettings
 
@@ -33,6 +33,10 @@ LONGEST_TEXT = 500
 """Characters of an error's text; it travels in a header, which clients bound."""
 LONGEST_REASON = 360
 """Of a failure, so that an id fits behind it."""
+LARGE_BYTES = 64 << 10
+"""From here on a message's fields are counted before it is parsed."""
+FIELDS_PER_TENSOR = 4
+"""An input, its raw contents, an output, and another for what a request has beside."""
 RETRY_AFTER = (("grpc-retry-pushback-ms", "1000"),)
 STATUS = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -150,6 +154,8 @@ class GrpcServer:
                 headers, **{"rpc.system.name": "grpc", "rpc.method": f"{SERVICE}/ModelInfer"}
             )
         with self._service.reading(len(data)):
+            if len(data) > LARGE_BYTES:
+                require_few_fields(data, FIELDS_PER_TENSOR * self._limits.most_tensors)
             message = _parsed(pb.ModelInferRequest, data)
             self._check_model(message.model_name, message.model_version)
             exchange.offer(message.id)

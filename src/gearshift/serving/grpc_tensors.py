@@ -48,7 +48,44 @@ CONTENTS = {
 }
 """Where typed contents of each datatype stand; FP16 has no place there and travels raw."""
 
+_SKIPPED_BYTES = {1: 8, 5: 4}
+"""How much follows a field's tag, by the kind that it names; a number follows 0, and a length with its bytes 2."""
+
 # Requests ------------------------------------------------------------------------------------------------------------
+
+
+def require_few_fields(data: bytes, most_fields: int) -> None:
+    """Raise `InvalidInput` where the message in `data` has more fields, before it is parsed.
+
+    An empty field is 2 bytes, and dozens of times as many once it is parsed.  Of what is no message nothing is said:
+    the parser does.
+    """
+    at = fields = 0
+    while at < len(data):
+        fields += 1
+        require(fields <= most_fields, f"the message has more than {most_fields} fields", remedy="send fewer")
+        tag, at = _varint(data, at)
+        kind = tag & 7
+        if kind in (0, 2):
+            number, at = _varint(data, at)
+            at += number if kind == 2 else 0
+        elif kind in _SKIPPED_BYTES:
+            at += _SKIPPED_BYTES[kind]
+        else:
+            return
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number that begins at `at`, and where it ends."""
+    value = shift = 0
+    while at < len(data):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80 or shift >= 70:
+            break
+    return value, at
 
 
 def parse_request(

@@ -33,6 +33,8 @@ OPEN_PATHS = frozenset({"/livez", "/readyz", "/v2/health/live", "/v2/health/read
 """Those that ask for no key."""
 LARGEST_INDEX_BODY_BYTES = 4096
 RETRY_AFTER = (b"retry-after", b"1")
+LONGEST_TEXT = 2000
+"""Characters of an error's text; a request may name what it lacks at any length."""
 
 
 class Application:
@@ -124,21 +126,26 @@ class Application:
 
     def _attempt(self, exchange: HttpExchange, step: Callable[..., Work | None], *given: Any) -> None:
         """Do a step; every error becomes a status, and what is our fault an id that the log explains."""
+        failure = None
         try:
             work = step(exchange, *given)
         except Exception as error:  # noqa: BLE001  the door to the outside
-            self._refuse(exchange, error)
-            return
-        if work is not None:
+            failure = error
+        if failure is not None:  # no longer handled here: to refuse it may begin with the next request
+            self._refuse(exchange, failure)
+        elif work is not None:
             task = asyncio.get_running_loop().create_task(self._wait(exchange, work))
             self._waiting.add(task)
             task.add_done_callback(self._waiting.discard)
 
     async def _wait(self, exchange: HttpExchange, work: Work) -> None:
+        failure = None
         try:
             await work
         except Exception as error:  # noqa: BLE001  the door to the outside
-            self._refuse(exchange, error)
+            failure = error
+        if failure is not None:
+            self._refuse(exchange, failure)
 
     def _refuse(self, exchange: HttpExchange, error: Exception) -> None:
         extra: Headers = ()
@@ -149,7 +156,7 @@ class Application:
         elif isinstance(error, (QueueFull, NotReady)):
             extra = (RETRY_AFTER,) if self._service.accepting else (RETRY_AFTER, CLOSE)
         if isinstance(error, GearshiftError):
-            _respond_error(exchange, error.http_status, str(error), extra)
+            _respond_error(exchange, error.http_status, str(error)[:LONGEST_TEXT], extra)
         else:
             _respond_error(exchange, 500, exchange.fault(error))
 

@@ -13,6 +13,7 @@ TRANSFER_ENCODING = b"transfer-encoding"
 EXPECT = b"expect"
 JSON = b"application/json"
 CLOSE = (b"connection", b"close")
+SMALL_PART_BYTES = 1 << 10
 LARGE_BYTES = 64 << 10
 """From here on a body is handed to the socket beside its head, not copied behind it."""
 
@@ -55,7 +56,7 @@ class HttpExchange(Exchange):
         given = headers.get(ID_HEADER)
         super().__init__(method, path, given.decode("latin-1") if given else "")
         self.client, self.headers, self.keep_alive = client, headers, keep_alive
-        self.parts: list[bytes] = []
+        self.parts: list[bytes | bytearray] = []
         self.complete = self.answered = self.gone = False
         self.then: Then | None = None
         self.measure: Callable[[int], None] | None = None
@@ -64,10 +65,20 @@ class HttpExchange(Exchange):
         self.refusal: tuple[int, str] | None = None
         """What is answered when it is its turn, whatever it asks for."""
 
+    def add_part(self, part: bytes) -> None:
+        """A part of the body; small ones are put together, as each on its own would cost far more than its bytes."""
+        last = self.parts[-1] if self.parts else None
+        if last is None or len(part) >= SMALL_PART_BYTES:
+            self.parts.append(part)
+        elif isinstance(last, bytearray):
+            last += part
+        else:
+            self.parts.append(bytearray(part))
+
     def take_body(self) -> bytes:
         """The whole body, once; it is not kept here, so that a request that waits holds it no more than once."""
         parts, self.parts = self.parts, []
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
 
     def end_reading(self) -> None:
         """The body is read, or nobody needs it."""

@@ -24,6 +24,8 @@ SERVER_NAME = "gearshift"
 MODEL_VERSION = "1"
 MOST_ROWS = 1 << 20
 LONGEST_TIMEOUT_US = 1 << 52
+MOST_DIMENSIONS_TOLD = 16
+MOST_TOLD = 1 << 63
 FLOATS = frozenset({"FP16", "FP32", "FP64"})
 EXTENSIONS = (
     "binary_tensor_data",
@@ -90,14 +92,16 @@ def declared_input(
     if datatype != spec.datatype:
         raise InvalidInput(f"datatype is {datatype!r}, needs {spec.datatype!r}", where=f"input {name!r}")
     if not _fits(shape, spec.shape):
+        given = list(shape) if len(shape) <= MOST_DIMENSIONS_TOLD else f"of {len(shape)} dimensions"
         raise InvalidInput(
-            f"shape is {list(shape)}, needs {list(spec.shape)}, -1 being any number from 1", where=f"input {name!r}"
+            f"shape is {given}, needs {list(spec.shape)}, -1 being any number from 1", where=f"input {name!r}"
         )
     if shape[0] > MOST_ROWS:
         raise InvalidInput(f"shape has {shape[0]} rows, at most {MOST_ROWS} are taken", where=f"input {name!r}")
     if (elements := math.prod(shape)) > limits.most_elements:
+        count = elements if elements < MOST_TOLD else f"over {MOST_TOLD}"  # Python writes no number of any length
         raise InvalidInput(
-            f"has {elements} elements by its shape, at most {limits.most_elements} are taken", where=f"input {name!r}"
+            f"has {count} elements by its shape, at most {limits.most_elements} are taken", where=f"input {name!r}"
         )
     return spec
 

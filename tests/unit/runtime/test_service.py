@@ -229,6 +229,23 @@ def test_the_metrics_say_how_many_replicas_of_a_model_serve():
     assert 'gearshift_replicas_ready{model="large"} 0.0' in text
 
 
+def test_a_service_that_has_been_taken_over_tells_no_more_of_its_replicas():
+    metrics = Metrics()
+
+    async def use(service: Service, backend: EmulatedBackend) -> str:
+        plan = little_plan("")
+        tables = plan_tables(plan, "sums")
+        after = Service(tables, EmulatedBackend(tables, plan, little_profile()))
+        await after.start()
+        after.take_over_from(service)
+        backend.lose(LARGE)
+        text = metrics.text().decode()
+        await after.stop()
+        return text
+
+    assert 'gearshift_replicas_ready{model="large"} 1.0' in serve(use, metrics=metrics)
+
+
 def test_an_earlier_stage_answers_while_the_next_model_has_no_replica():
     metrics = Metrics()
 

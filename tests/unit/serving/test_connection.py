@@ -149,6 +149,29 @@ def test_a_chunked_body_is_joined_and_extensions_and_trailers_are_passed_over():
 # One after another ---------------------------------------------------------------------------------------------------
 
 
+def test_a_body_in_tiny_parts_is_held_in_few_and_joined_whole():
+    async def main() -> None:
+        handler = Telling(patient=True)
+        connection, _ = connect(handler)
+        connection.data_received(CHUNKED + b"\r\n")
+        sent = bytes(number % 251 for number in range(5000))
+        for number in range(5000):
+            connection.data_received(b"1\r\n%b\r\n" % sent[number : number + 1])
+        connection.data_received(b"800\r\n" + b"x" * 0x800 + b"\r\n1\r\ny\r\n0\r\n\r\n")
+        (exchange,) = handler.exchanges
+        assert len(exchange.parts) == 4
+        assert exchange.take_body() == sent + b"x" * 0x800 + b"y"
+        connection.connection_lost(None)
+
+    run(main)
+
+
+def test_a_long_row_of_offered_upgrades_is_passed_over_one_by_one():
+    offers = b"GET / HTTP/1.1\r\nUpgrade:a\r\nConnection:upgrade\r\n\r\n" * 330
+    wire = say(offers + b"G", b"ET / HTTP/1.1\r\n\r\n")
+    assert statuses(wire) == [200] * 331
+
+
 def test_pipelined_requests_begin_and_are_answered_in_turn():
     async def main() -> list[str]:
         handler = Telling(patient=True)
@@ -375,6 +398,8 @@ def test_half_a_connection_counts_as_none():
         b"transfer-encoding: gzip, chunked",
         b"transfer-encoding: chunked, identity",
         b"transfer-encoding: xchunked",
+        b"transfer-encoding: gzip\r\ntransfer-encoding: chunked",
+        b"transfer-encoding: chunked\r\ntransfer-encoding: chunked",
         b"content-length: +3",
         b"content-length: 3, 3",
         b"content-length: " + b"9" * 30,

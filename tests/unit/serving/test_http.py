@@ -307,6 +307,28 @@ def test_a_body_over_the_bound_once_decompressed_is_413():
     assert "once it is decompressed" in response.json()["error"]
 
 
+def test_what_is_no_http_behind_a_request_that_is_refused_later_is_400_all_the_same(caplog):
+    async def main(server: Server) -> bytes:
+        connection, wire = server.connect()
+        head = f"POST {INFER} HTTP/1.1\r\ncontent-encoding: gzip\r\ncontent-length: 5\r\n\r\nwrong"
+        connection.data_received(head.encode() + b"GET /livez HTTP/1.1\r\n\r\n" * 1000 + b"no HTTP\r\n\r\n")
+        while not wire.closed:
+            await asyncio.sleep(0)
+        connection.connection_lost(None)
+        return bytes(wire.written)
+
+    answers = serve(main).split(b"HTTP/1.1 ")[1:]
+    assert [int(answer[:3]) for answer in answers] == [400, *[200] * 1000, 400]
+    assert "fault" not in caplog.text
+
+
+def test_the_text_of_a_refusal_is_bounded():
+    body = {"inputs": [{"name": "n" * 100_000, "datatype": "INT64", "shape": [1], "data": [1]}]}
+    response = serve(lambda server: server.infer(body))
+    assert response.status == 400
+    assert len(response.body) < 3000
+
+
 def test_decompressed_bytes_count_among_those_that_are_held():
     large = gzip.compress(json.dumps(samples(0)).encode() + b" " * 100_000)
 

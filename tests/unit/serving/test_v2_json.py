@@ -173,6 +173,17 @@ def test_row_facts_are_outputs_on_request():
     assert [output["data"] for output in outputs[:4]] == [["small", "large"], [0, 1], [0.9, 0.5], [0, 0]]
 
 
+def test_a_shape_of_numbers_too_long_to_write_is_refused_with_a_sentence():
+    cube = {"x": TensorSpec(name="x", datatype="FP32", shape=(-1, -1, -1))}
+    with pytest.raises(InvalidInput, match="has over 9223372036854775808 elements by its shape"):
+        parse({"inputs": [GOOD_X | {"shape": [1, 10**4000, 10**4000]}]}, cube)
+
+
+def test_of_a_shape_of_many_dimensions_only_their_number_is_told():
+    with pytest.raises(InvalidInput, match=r"shape is of 5000 dimensions, needs \[-1, 2\]"):
+        parse({"inputs": [GOOD_X | {"shape": [1] * 5000}, GOOD_N]})
+
+
 LIMITS = Limits(most_tensors=2, most_elements=6)
 
 
