@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Generator, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -152,6 +153,21 @@ class _Front:
                 self._see(search, choice)
         return max(choices[0].accuracy for choices, _ in found)
 
+    def _alone(self) -> Iterator[Seen]:
+        """Single models, each on all devices at all loads, with no slower one in its way; in scope `trace`.
+
+        They are confirmed whatever else was seen: a dearer plan of which fewer may be late than the percentile allows,
+        by little, looks better on the replayed samples and falls far behind on others.
+        """
+        if self._every_range or self._plans.sliced(self._request):
+            return
+        request = self._plans.within(self._plans.ladder()[-1])
+        for model in self._plans.single_models(request):
+            for search in self._plans.searches(request, [model], quick=True)[:1]:
+                with suppress(Infeasible):
+                    choice = search.choices()[0]
+                    yield Seen(search, choice, search.seen[choice].latency_s)
+
     def _see(self, search: SloSearch, choice: Choice) -> None:
         """Keep a replayed choice if nothing beats it.
 
@@ -209,10 +225,13 @@ class _Front:
         at_least, at_most = CONFIRMED_PLANS
         affordable = CONFIRMED_REQUESTS // (REPLAYS_TO_CONFIRM * len(self._request.trace))
         chosen = covering([s.point for s in self._seen], min(at_most, max(at_least, affordable)))
-        for done, i in enumerate(chosen[n] for n in sorted(range(len(chosen)), key=spread)):
+        pending = [self._seen[chosen[n]] for n in sorted(range(len(chosen)), key=spread)]
+        if affordable >= at_most:
+            pending += self._alone()
+        for done, seen in enumerate(pending):
             self._plans.on_time()
-            self._plans.report(f"confirming plan {done + 1} of {len(chosen)}", 0.8 + 0.2 * done / len(chosen))
-            made = self._confirmed(self._seen[i])
+            self._plans.report(f"confirming plan {done + 1} of {len(pending)}", 0.8 + 0.2 * done / len(pending))
+            made = self._confirmed(seen)
             if made is not None:
                 yield made
 

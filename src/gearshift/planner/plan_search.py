@@ -90,6 +90,10 @@ class PlanSearch:
         """A most accurate plan for one of many objectives: of cascades, on all devices."""
         return self._on_best_placements(request, -1.0, quick=True)
 
+    def single_models(self, request: PlanRequest) -> list[CandidateCascade]:
+        """The models alone by rising work; none where the candidates or the placement are given."""
+        return single_models(request) if self._given_candidates is None and self._given_placement is None else []
+
     def sliced(self, request: PlanRequest) -> bool:
         """Whether the devices are so many that one slice of them is planned for."""
         return self._given_placement is None and slices_of(request) > 1
