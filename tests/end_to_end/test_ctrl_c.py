@@ -32,7 +32,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "planner",
     [
-        pytest.param(name, marks=[pytest.mark.long] * (name not in ("coordinate", "frontier")))
+        pytest.param(name, marks=[pytest.mark.long] * (name != "coordinate"))
         for name in planners.MODULES
     ],
 )

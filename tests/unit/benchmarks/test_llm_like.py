@@ -52,6 +52,7 @@ def test_wrong_loads_stay_below_the_true_peak_but_for_noise() -> None:
         assert expected.peak_qps <= 1.5 * trace.peak_qps
 
 
+@pytest.mark.long
 def test_every_planner_and_ablation_finds_a_frontier_with_a_model_that_spans_devices(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -49,6 +49,7 @@ def test_rows_for_predictors_selectors_and_judging_are_disjoint_and_complete() -
     assert split_rows(1000, seed=4).check.tolist() != split.check.tolist()
 
 
+@pytest.mark.long
 def test_a_run_that_is_broken_off_goes_on_where_it_ended_and_comes_to_the_same(tmp_path: Path) -> None:
     images, labels = few()
     options: dict[str, Any] = {"variants": ("FC(16)",), "training": QUICK, "blocks": BLOCKS, "out": tmp_path}

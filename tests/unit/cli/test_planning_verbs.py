@@ -147,6 +147,7 @@ def test_explain_answers_per_range(made: Path) -> None:
     assert "devices busy: cpu-0" in done.stdout
 
 
+@pytest.mark.long
 def test_explain_says_which_models_a_better_cascade_lacks_and_what_was_asked(made: Path, tmp_path: Path) -> None:
     asked = ("plan", made / "profile", "--trace", made / "t.csv", "--planner", "single", "--ranges", 2)
     assert run(*asked, "--p95-ms", 5, "--out", tmp_path / "p.json").exit_code == 0
@@ -269,6 +270,7 @@ def test_compare_takes_hardware_files_memory_scope_and_percentile_and_writes_its
     assert "two hardwares of 2 devices; compare them apart" in twice.stderr
 
 
+@pytest.mark.long
 def test_compare_has_a_column_for_cocktail_where_the_profile_has_predictions(made: Path, tmp_path: Path) -> None:
     write_profile(independent_profile(), tmp_path / "profile")
     done = run(

@@ -156,6 +156,7 @@ def test_a_neighbour_is_asked_for_what_the_plan_was_asked_for_and_not_for_what_w
         assert dataclasses.replace(request, hardware=accurate.hardware) == accurate
 
 
+@pytest.mark.long
 def test_more_devices_give_less_latency_at_the_same_accuracy_and_too_few_break_the_accuracy_alone() -> None:
     made = planners.plan(
         "optimal", little_request(trace=little_trace(high_qps=900), devices=2, objective=Objective(accuracy=0.78))
@@ -168,6 +169,7 @@ def test_more_devices_give_less_latency_at_the_same_accuracy_and_too_few_break_t
     assert " ms" not in fewer.reason
 
 
+@pytest.mark.long
 def test_one_device_more_than_the_fewest_is_planned_for_the_latency_alone() -> None:
     both = Objective(latency_s=0.02, accuracy=0.84)
     made = planners.fewest("optimal", little_request(objective=both))

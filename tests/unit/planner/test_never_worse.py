@@ -115,6 +115,7 @@ def test_a_burst_that_the_meter_sees_does_not_make_two_ranges_too_coarse() -> No
     assert lost_to_others(request) == {}
 
 
+@pytest.mark.long
 def test_a_cascade_that_just_holds_at_the_end_of_a_range_is_used_there() -> None:
     assert lost_to_others(world(14)) == {}
 

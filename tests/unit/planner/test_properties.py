@@ -181,6 +181,7 @@ def of_equal_margin(request: PlanRequest) -> PlanRequest:
     return dataclasses.replace(request, least_margin=margin)
 
 
+@pytest.mark.long
 @examples(2)
 @given(requests(memory=False))
 def test_no_baseline_is_more_accurate(request: PlanRequest) -> None:
