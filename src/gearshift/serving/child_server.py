@@ -2,13 +2,12 @@
 
 import os
 import subprocess
-import sys
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from gearshift.errors import GearshiftError
+from gearshift.serving import with_parent
 
 READY = " at http"
 END_S = 20.0
@@ -23,13 +22,11 @@ class ServerEnded(GearshiftError):
 class ChildServer:
     """`gearshift serve` on a free port; `url` is where it listens once the block is entered.
 
-    It has `cores` alone, if they are given.
+    It has `cores` alone, if they are given, and ends with this process, however that ends.
     """
 
     def __init__(self, plan: Path, *options: str, cores: frozenset[int] | None = None) -> None:
-        self._command: Sequence[str] = (
-            sys.executable, "-m", "gearshift", "serve", str(plan), "--port", "0", *options,
-        )  # fmt: skip
+        self._command = with_parent.command("serve", str(plan), "--port", "0", *options)
         self._cores = cores
         self.url = ""
         self._reader: threading.Thread | None = None

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics
 from gearshift.result import ServingResult
 from gearshift.runtime.status import ReplanStatus
+from gearshift.serving import with_parent
 from gearshift.serving.control import Control
 from gearshift.serving.swap import SwapBody, SwapResult
 from gearshift.serving.task import ServingTask
@@ -205,10 +205,10 @@ async def _simulated(plan: Path, trace: Path, profile: str) -> ServingResult:
 async def _gearshift(*arguments: str) -> bytes:
     """The standard output of a command, in a session of its own; raises `Failed` with its last line."""
     pipe = asyncio.subprocess.PIPE
-    launcher = [sys.executable, "-P", "-m", "gearshift.serving.low_priority", str(os.getpid())]
+    command = with_parent.command(*arguments, niceness=with_parent.LOW_PRIORITY)
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
-            *launcher, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
         )
     )
     try:
