@@ -43,7 +43,10 @@ class LoadRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one replica works in one gear."""
+    """How one replica works in one gear.
+
+    `cores` are in force where the hardware has `pool_cores`; elsewhere they stay those of the placement.
+    """
 
     replica: str
     load_share: float
@@ -223,6 +226,8 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         model_of = {replica.id: replica.model for replica in self.placement.replicas}
         named = [settings.replica for settings in gear.replicas]
         require(sorted(named) == sorted(model_of), "settings must name each replica of the placement once", where=where)
+        pool, cores = self.hardware.pool_cores, sum(settings.cores for settings in gear.replicas)
+        require(pool is None or cores <= pool, f"replicas have {cores} cores, and share {pool}", where=where)
         total = dict.fromkeys(gear.cascade.models, 0.0)
         for settings in gear.replicas:
             model = model_of[settings.replica]
