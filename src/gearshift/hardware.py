@@ -6,6 +6,7 @@ from gearshift.errors import require
 
 GIB = 1 << 30
 REMOTE = "remote"
+HOST = "host"
 MOST_POOL_CORES = 4096
 
 
