@@ -7,6 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+EXACTLY = {"disp": False, "mip_rel_gap": 0.0}
+SAME_COST = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -28,12 +31,15 @@ def fewest_core_seconds(
 ) -> list[Option] | None:
     """One of each range's `options`, with the fewest cores by `time` (ranges,) of all that reach the accuracy.
 
-    Accuracy is weighted by `requests` (ranges,); None asks for the highest there is.  A model that any range uses is
-    loaded in all, where it holds one core at least; no range has more than `most_cores`.  None where no choice does.
+    Of equals the most accurate; accuracy is weighted by `requests` (ranges,), and None asks for the highest there is.
+    A model that any range uses is loaded in all, where it holds one core at least; no range has more than
+    `most_cores`.  None where no choice does.
 
     One variable per option, then one per model, all 0 or 1:
 
         minimise   sum over ranges of  time x (models loaded + what its option has beyond one core for each of its own)
+
+    and then once more, for the accuracy at that cost.
     """
     models = 1 + max(model for row in options for option in row for model in option.models)
     flat = [(r, option) for r, row in enumerate(options) for option in row]
@@ -47,6 +53,7 @@ def fewest_core_seconds(
     beyond = np.array([option.cores - len(option.models) for _, option in flat], dtype=np.float64)
     held = np.concatenate([of_range[:, :n] * beyond, np.ones((ranges, models))], axis=1)
     right = np.concatenate([[requests[r] * option.accuracy for r, option in flat], np.zeros(models)])
+    cost, whole = time @ held, {"integrality": np.ones(n + models, dtype=np.int64), "bounds": Bounds(0, 1)}
     constraints = [
         LinearConstraint(of_range, 1, 1),
         LinearConstraint(used, -np.inf, 0),
@@ -54,13 +61,11 @@ def fewest_core_seconds(
     ]
     if accuracy is not None:
         constraints.append(LinearConstraint(right[None, :], accuracy * requests.sum(), np.inf))
-    found = milp(
-        -right if accuracy is None else time @ held,
-        constraints=constraints,
-        integrality=np.ones(n + models, dtype=np.int64),
-        bounds=Bounds(0, 1),
-        options={"disp": False, "mip_rel_gap": 0.0},
-    )
+        cheapest = milp(cost, constraints=constraints, options=EXACTLY, **whole)
+        if cheapest.x is None:
+            return None
+        constraints.append(LinearConstraint(cost[None, :], -np.inf, cheapest.fun + SAME_COST))
+    found = milp(-right, constraints=constraints, options=EXACTLY, **whole)
     if found.x is None:
         return None
     return [row[int(np.argmax(found.x[[i for i in range(n) if flat[i][0] == r]]))] for r, row in enumerate(options)]

@@ -104,6 +104,11 @@ class CoreSplits:
         splits: NDArray[np.int16] = (places[order] + 1).astype(np.int16)
         return splits
 
+    def even(self, candidate: CandidateCascade) -> Split:
+        """About as many cores for each model of a cascade, and all there are."""
+        models = candidate.cascade.models
+        return tuple(max(1, min(self.most // len(models), len(self._curves[model]))) for model in models)
+
     def bottleneck(self, candidate: CandidateCascade) -> str:
         """The model of a cascade that has most to do, each on as many cores as there may be."""
         work_s = {
