@@ -157,18 +157,25 @@ class Scaler:
         return REMEMBERED_PERIODS * self._period_ns
 
 
-def share(scalers: Sequence[Scaler], queues: Sequence[tuple[Sequence[Waiting], int]], cores: int) -> list[int]:
+def share(
+    scalers: Sequence[Scaler],
+    queues: Sequence[tuple[Sequence[Waiting], int]],
+    cores: int,
+    least: Sequence[int] = (),
+) -> list[int]:
     """Cores for each replica of one machine, `cores` in all, from the queue of each and when its worker is free.
 
+    No fewer than the `least` of each, which are there in all: one, or what the gear in force gives.
     What each wants, where that is there.  Else the shares with which the fewest of all who wait miss their deadline;
     what is left then goes to those that want more, one by one.  Raises `InvalidInput` for more replicas than cores.
     """
     require(len(scalers) <= cores, f"{len(scalers)} replicas cannot share {cores} cores", remedy="give each a core")
-    wanted = [scaler.wanted(*queue) for scaler, queue in zip(scalers, queues, strict=True)]
+    least = least or [1] * len(scalers)
+    wanted = [max(low, s.wanted(*queue)) for s, queue, low in zip(scalers, queues, least, strict=True)]
     if sum(wanted) <= cores:
         return wanted
     misses = [scaler.misses(*queue) for scaler, queue in zip(scalers, queues, strict=True)]
-    shares = share_cores([row[: want + 1] for row, want in zip(misses, wanted, strict=True)], cores)
+    shares = share_cores([row[: want + 1] for row, want in zip(misses, wanted, strict=True)], cores, least)
     for i in itertools.cycle(range(len(shares))):
         if sum(shares) == cores:
             return shares

@@ -186,7 +186,7 @@ def test_an_objective_is_needed_for_the_printed_algorithm(tmp_path: Path) -> Non
 def local(folder: Path, **more: Any) -> Service:
     """A service on processors 0 to 3, not started."""
     share = more.get("core_share", 1.0)
-    task = read_task(folder / "plan.json", "local", available=range(4), core_share=share)
+    task = read_task(folder / "plan.json", "local", available=range(4), scaled=True, core_share=share)
     assert task.router_cores == {0}
     assert task.pool == (1, 2, 3)
     return make_service(task, ServerSettings(**{**SETTINGS, **more}), None, NoJournal())
