@@ -33,7 +33,7 @@ from gearshift.simulator.state import (
     next_lead,
     write,
 )
-from gearshift.simulator.steps import route, run_to_next_exit, start_on, start_on_touched, touch
+from gearshift.simulator.steps import route, run_to_next_exit, start_on_touched, touch, touch_device
 
 ANSWER = forwarding.ANSWER
 REFUSE = int(decisions.Decision.REFUSE)
@@ -106,7 +106,6 @@ def finish_batch(
     forget_end(state, lead)
     if left != 0:
         run_to_next_exit(plan, state, q, out, replica, state.exit[replica] + 1, now_ns)
-    start_on_touched(plan, settings, state, q, out, now_ns)
 
 
 @inlined
@@ -122,7 +121,7 @@ def share_turns(plan: Plan, settings: Settings, state: State) -> None:
 def shift(
     plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores, out: Outcome, gear: int, now_ns: int
 ) -> None:
-    """Change the gear, and test all idle devices again."""
+    """Change the gear, and test all idle devices again after this event."""
     before = state.numbers[GEAR]
     write(state, out, now_ns, SHIFT, before, gear, 0)
     state.numbers[GEAR] = gear
@@ -135,7 +134,7 @@ def shift(
         out.shifts[row, 1] = gear
         state.numbers[SHIFTS] = row + 1
     for device in range(settings.devices):
-        start_on(plan, settings, state, q, out, device, now_ns)
+        touch_device(state, device)
 
 
 @inlined
@@ -232,7 +231,6 @@ def run(
                 out.ended[sample] = ending
                 write(state, out, now_ns, REFUSE, sample, ending, 0)
             arrived = end
-            start_on_touched(plan, settings, state, q, out, now_ns)
         else:
             state.numbers[NEXT_WAKE_NS] = NEVER_NS
             if cores.in_gear.shape[0] > 0:
@@ -244,10 +242,12 @@ def run(
                         watch(plan, settings, state, q, replica, now_ns)
                         touch(plan, state, replica)
                     state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], state.gives_up_ns[replica])
-                state.numbers[TOUCHED] = 0
+            state.numbers[TOUCHED] = 0
             for device in range(settings.devices):
                 if state.wakes_ns[device] <= now_ns or state.is_touched[device] != 0:
                     state.is_touched[device] = 0
-                    start_on(plan, settings, state, q, out, device, now_ns)
-                state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], state.wakes_ns[device])
+                    touch_device(state, device)
+                else:
+                    state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], state.wakes_ns[device])
+        start_on_touched(plan, settings, state, q, out, now_ns)
     out.arrived_in_gear[state.numbers[GEAR]] += samples - arrived_at_tick
