@@ -75,15 +75,15 @@ class Scaler:
         """A request has come to the replica's queue."""
         self._came.append((self._clock.now_ns(), deadline_ns))
 
-    def wanted(self, waiting: Sequence[Waiting], free_ns: int) -> int:
+    def wanted(self, waiting: Sequence[Waiting], free_ns: int, idle: int | None = None) -> int:
         """Cores for those that wait and those that will come, of a worker that is free at `free_ns`.
 
-        As many as there are now with `static`, and before anything has come.
+        With `static`, and where nothing has come of late, `idle`: by default as many as there are now.
         """
         now_ns = self._clock.now_ns()
         self._forget(now_ns)
         if self._scaling.scaler == "static" or not self._came:
-            return max(1, int(self.cores))
+            return max(1, int(self.cores)) if idle is None else idle
         return self._printed(waiting) if self._scaling.scaler == "paper" else self._exact(now_ns, waiting, free_ns)
 
     def give(self, cores: int) -> Effect | None:
@@ -170,8 +170,9 @@ def share(
     what is left then goes to those that want more, one by one.  Raises `InvalidInput` for more replicas than cores.
     """
     require(len(scalers) <= cores, f"{len(scalers)} replicas cannot share {cores} cores", remedy="give each a core")
+    idle: Sequence[int | None] = least or [None] * len(scalers)
     least = least or [1] * len(scalers)
-    wanted = [max(low, s.wanted(*queue)) for s, queue, low in zip(scalers, queues, least, strict=True)]
+    wanted = [max(low, s.wanted(*q, i)) for s, q, low, i in zip(scalers, queues, least, idle, strict=True)]
     if sum(wanted) <= cores:
         return wanted
     misses = [scaler.misses(*queue) for scaler, queue in zip(scalers, queues, strict=True)]

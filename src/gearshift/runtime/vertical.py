@@ -95,7 +95,7 @@ class VerticalScaling(NoScaling):
         self._metrics = CoreMetrics()
         self._place = {one.replica: i for i, one in enumerate(self._scaled)}
         self._in_gear = in_gear
-        self._least = in_gear[0] if in_gear else [1] * len(self._scaled)
+        self._least = in_gear[0] if in_gear else ()
         self._in_force = [one.cores for one in self._scaled]
         self._changed_ns = [0] * len(self._scaled)
         self._ended_ns: list[deque[int]] = [deque(maxlen=LATEST_BATCHES) for _ in self._scaled]
@@ -214,8 +214,6 @@ class VerticalScaling(NoScaling):
     def _wanted(self) -> list[int]:
         queues, now_ns = self._queues, self._clock.now_ns()
         assert queues is not None
-        if self._in_gear and self._scaling.scaler == "static":
-            return [*self._least]
         waiting = [queues.waiting(one.replica, now_ns) for one in self._scaled]
         return share(self._scalers, waiting, self._cores, self._least)
 
