@@ -109,12 +109,7 @@ def command(
     )
     require_one_latency(p95_ms, latency_ms, percentile)
     if cores is not None:
-        beside = {"--devices": devices, "--memory-gib": memory_gib, "--frontier": frontier or None}
-        beside["--planner"] = None if options["planner"] == planners.DEFAULT else options["planner"]
-        given = ", ".join(name for name, value in beside.items() if value is not None)
-        require(
-            not given, f"{given} and --cores are given", remedy="give one of them: with --cores it is searched alone"
-        )
+        _require_alone(devices=devices, memory_gib=memory_gib, frontier=frontier, planner=options["planner"])
     require(
         options["confidence"] is None or options["accuracy"] is not None,
         "--confidence is given without --accuracy",
@@ -174,6 +169,18 @@ def command(
     output.show(gears_table(found, measured.operator))
     output.show(results_table("Predicted for the trace", [("gear plan", result_of(found))]))
     output.say(f"wrote {out} after {planning_s:.1f} s")
+
+
+def _require_alone(*, devices: object, memory_gib: object, frontier: bool, planner: str) -> None:
+    """Refuse what says where to plan, or who plans, beside the cores of a host."""
+    beside = {
+        "--devices": devices is not None,
+        "--memory-gib": memory_gib is not None,
+        "--frontier": frontier,
+        "--planner": planner != planners.DEFAULT,
+    }
+    given = next((name for name, there in beside.items() if there), "")
+    require(not given, f"{given} is given beside --cores", remedy="give one of them")
 
 
 def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +54,8 @@ def fewest_core_seconds(
     beyond = np.array([option.cores - len(option.models) for _, option in flat], dtype=np.float64)
     held = np.concatenate([of_range[:, :n] * beyond, np.ones((ranges, models))], axis=1)
     right = np.concatenate([[requests[r] * option.accuracy for r, option in flat], np.zeros(models)])
-    cost, whole = time @ held, {"integrality": np.ones(n + models, dtype=np.int64), "bounds": Bounds(0, 1)}
+    cost = time @ held
+    whole: Any = {"integrality": np.ones(n + models, dtype=np.int64), "bounds": Bounds(0, 1), "options": EXACTLY}
     constraints = [
         LinearConstraint(of_range, 1, 1),
         LinearConstraint(used, -np.inf, 0),
@@ -61,11 +63,11 @@ def fewest_core_seconds(
     ]
     if accuracy is not None:
         constraints.append(LinearConstraint(right[None, :], accuracy * requests.sum(), np.inf))
-        cheapest = milp(cost, constraints=constraints, options=EXACTLY, **whole)
+        cheapest = milp(cost, constraints=constraints, **whole)
         if cheapest.x is None:
             return None
         constraints.append(LinearConstraint(cost[None, :], -np.inf, cheapest.fun + SAME_COST))
-    found = milp(-right, constraints=constraints, options=EXACTLY, **whole)
+    found = milp(-right, constraints=constraints, **whole)
     if found.x is None:
         return None
     return [row[int(np.argmax(found.x[[i for i in range(n) if flat[i][0] == r]]))] for r, row in enumerate(options)]
