@@ -24,6 +24,7 @@ from gearshift.planner.cascade_search import (
 from gearshift.planner.confirm import workload_of
 from gearshift.planner.core_splits import CoreSplits, on_every_count
 from gearshift.planner.request import LARGEST_MARGIN, MOST_CANDIDATES, RANGES, PlanRequest, Progress, silent
+from gearshift.planner.slo_search import LEAST_MARGIN
 from gearshift.planner.steady_state import Cell, SteadyState
 from gearshift.planner.ways import room_for
 from gearshift.profiles.profile import PART_A, PART_B, Profile
@@ -320,29 +321,31 @@ class _CoreSearch(_Search):
 
     def __init__(self, plan: GearPlan, profile: Profile, trace: Trace, limit_s: float) -> None:
         super().__init__(plan, profile, trace, limit_s)
-        self.pool = plan.hardware.pool_cores or 1
-        limited = msgspec.structs.replace(self.operator.objective, latency_s=limit_s)
-        self.splits = CoreSplits(on_every_count(profile, self.pool), limited, self.pool, plan.seed)
+        pool, objective, asked = plan.hardware.pool_cores or 1, self.operator.objective, self.operator.asked
+        limited = msgspec.structs.replace(objective, latency_s=limit_s)
+        self.splits = CoreSplits(on_every_count(profile, pool), limited, pool, plan.seed)
+        self.margin = (asked and asked.least_margin) or LEAST_MARGIN[objective.scope]
 
     def predicted(self, candidate: CandidateCascade, load_qps: float) -> tuple[GearPrediction, Cell, int]:
-        """A cascade in steady load on the fewest cores that hold it, else on the most, and these cores in all."""
-        offered = [tuple(split.tolist()) for split in self.splits.promising(candidate, load_qps)]
+        """A cascade in steady load on the fewest cores that hold it, with these, or on the most, with 0."""
+        offered = [tuple(split.tolist()) for split in self.splits.promising(candidate, self.margin * load_qps)]
         tried = [*offered[:MOST_SPLITS], *offered[-MOST_SPLITS:]]
-        split = next((each for each in tried if self.splits.holds(candidate, each, load_qps)), None)
-        split = split or (offered[-1] if offered else self.splits.even(candidate))
+        held = next((s for s in tried if self.splits.holds(candidate, s, self.margin * load_qps)), None)
+        split = held or (offered[-1] if offered else self.splits.even(candidate))
         cell, _ = self.splits.chosen(candidate, split, load_qps)
-        return cell.prediction(load_qps, candidate.accuracy), cell, sum(split)
+        return cell.prediction(load_qps, candidate.accuracy), cell, sum(held or ())
 
     def next(self, k: int, candidate: CandidateCascade, load_qps: float) -> NextCascade:
         """What `candidate` would need in range k, or break."""
         prediction, cell, cores = self.predicted(candidate, load_qps)
-        holds = cell.stable and cell.latency_s <= self.limit_s
+        breaks: Breaks = "load" if not cell.stable else "latency" if cell.latency_s > self.limit_s else "margin"
         model = self.splits.bottleneck(candidate)
         return NextCascade(
             cascade=str(candidate.cascade),
             predicted=prediction,
-            breaks="cores" if holds else "latency" if cell.stable else "load",
-            cores=cores,
+            breaks="cores" if cores else breaks,
+            capacity_qps=None if cores else load_qps,
+            cores=cores or None,
             model=model,
             device=next(r.device_ids[0] for r in self.plan.placement.replicas if r.model == model),
         )

@@ -9,17 +9,16 @@ import pytest
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput
-from gearshift.gear import LoadRange
 from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
-from gearshift.plan_file import read_plan, write_plan
+from gearshift.plan_file import write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.runtime.actuators.base import ActuatorChain, EmulatedActuator
 from gearshift.runtime.service import Service
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.task import make_service, read_task
 from tests.little_task import write_little_task
-from tests.scaled_task import scaled_plan, scaled_profile, write_scaled_task
+from tests.scaled_task import scaled_plan, scaled_profile, write_geared_task, write_scaled_task
 
 LONGEST_S = 20
 SAMPLE = {"sample": np.array([0])}
@@ -182,26 +181,6 @@ def test_an_objective_is_needed_for_the_printed_algorithm(tmp_path: Path) -> Non
     write_plan(msgspec.structs.replace(plan, operators={"numbers": without}), tmp_path / "plan.json")
     with pytest.raises(InvalidInput, match="needs one SLO"):
         served(tmp_path, scaler="paper")
-
-
-def write_geared_task(folder: Path, *cores: tuple[int, int], pool: int) -> None:
-    """A plan of two replicas, which have these cores in each of its gears; the last gear is for over 1,000/s."""
-    write_scaled_task(folder, cores=1, replicas=2)
-    plan = read_plan(folder / "plan.json")
-    (gear,) = plan.operators["numbers"].gears
-    gears = [
-        msgspec.structs.replace(
-            gear,
-            load_range=load_range,
-            replicas=tuple(
-                msgspec.structs.replace(each, cores=count) for each, count in zip(gear.replicas, counts, strict=True)
-            ),
-        )
-        for load_range, counts in zip((LoadRange(from_=0, to=1e3), LoadRange(from_=1e3)), cores, strict=True)
-    ]
-    operator = msgspec.structs.replace(plan.operators["numbers"], gears=tuple(gears))
-    hardware = msgspec.structs.replace(plan.hardware, pool_cores=pool)
-    write_plan(msgspec.structs.replace(plan, hardware=hardware, operators={"numbers": operator}), folder / "plan.json")
 
 
 def test_without_a_scaler_cores_are_those_of_the_gear_in_force(tmp_path: Path) -> None:
