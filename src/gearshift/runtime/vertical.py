@@ -15,10 +15,11 @@ from gearshift.clock import NS_PER_S, Clock, to_ns
 from gearshift.errors import GearshiftError
 from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.journal import Journal, NoJournal
+from gearshift.policies.demand import Scaling
 from gearshift.request import Sample
 from gearshift.runtime.actuators.base import Actuator, Effect
 from gearshift.runtime.by_deadline import DeadlineQueues
-from gearshift.runtime.scaler import Scaler, Scaling, give_all, share
+from gearshift.runtime.scaler import Scaler, give_all, share
 
 LATEST_BATCHES = 64
 """Whose ends are known when a change has taken effect."""
@@ -215,7 +216,7 @@ class VerticalScaling(NoScaling):
         queues, now_ns = self._queues, self._clock.now_ns()
         assert queues is not None
         waiting = [queues.waiting(one.replica, now_ns) for one in self._scaled]
-        return share(self._scalers, waiting, self._cores, self._least)
+        return share(self._scalers, waiting, now_ns, self._cores, self._least)
 
     async def _give(self, shares: Sequence[int]) -> None:
         assert self._thread is not None
