@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gearshift.planner.compare import Comparison
     from gearshift.planner.explain import Explanation
     from gearshift.planner.request import LoadDistribution, PlanRequest
+    from gearshift.policies.demand import Scaling
     from gearshift.simulator.simulate import Simulation
     from gearshift.traces.network import Uplink
 
@@ -245,11 +246,12 @@ def simulate(
     profile: Profile | PathLike | None = None,
     seed: int = 0,
     uplink: "Uplink | None" = None,
+    scaling: "Scaling | None" = None,
 ) -> "Simulation":
     """What serving `trace` by `plan` would come to: a `Simulation`, whose `result(...)` holds the figures.
 
     With an `uplink`, the trace says when requests are sent: they arrive later, with the deadlines that it gives them,
-    and latencies count from sending.
+    and latencies count from sending.  With `scaling` a scaler gives a plan made with `cores` more of them where needed.
 
     A plan file names its profile; `profile` says where it is now.  Raises `InvalidInput` for another profile than the
     one that the plan was made from.
@@ -260,9 +262,9 @@ def simulate(
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
     workload = workload_of(measured, arrivals, seed=seed)
     if uplink is None:
-        return run(made, measured, workload)
+        return run(made, measured, workload, scaling=scaling)
     arrived = uplink.carry(workload)
-    return replace(run(made, measured, arrived.workload), communication_s=arrived.communication_s)
+    return replace(run(made, measured, arrived.workload, scaling=scaling), communication_s=arrived.communication_s)
 
 
 def plan_and_profile(plan: GearPlan | PathLike, profile: Profile | PathLike | None) -> tuple[GearPlan, Profile]:

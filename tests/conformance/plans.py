@@ -217,7 +217,7 @@ def cases_with_scaler(draw: st.DrawFn) -> Case:
         scaling=scaling,
         cores=largest + draw(st.integers(0, 3)),
         run_ns=[planned_ns(table, scaling.margin) for table in case.core_run_ns],
-        most=MOST_CORES,
+        most=[MOST_CORES] * len(case.core_run_ns),
         largest=4,
     )
     return replace(case, shared=shared)

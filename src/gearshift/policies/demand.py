@@ -14,6 +14,9 @@ from gearshift.policies.scaling import NO_CHOICE, fewest_misses, printed_algorit
 MOST_REMEMBERED = 4096
 """Requests, so that choosing takes no longer at high rates; what is remembered then reaches less far back."""
 
+CORES_EFFECT_S = 0.01
+"""How long more cores may take to be there: what every actuator of this machine keeps."""
+
 Waiting = tuple[int, int]
 """When a request arrived, and its deadline, in nanoseconds."""
 
@@ -27,7 +30,7 @@ class Scaling:
 
     scaler: Literal["exact", "paper", "static"] = "exact"
     period_s: float = 1.0
-    effect_s: float = 0.01
+    effect_s: float = CORES_EFFECT_S
     margin: float = DEFAULT_MARGIN
     slo_s: float | None = None
 
@@ -105,17 +108,18 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class SharedCores:
-    """A scaler of `cores` that replicas share; of each its `run_ns`, as in `Demand`, up to `most` and `largest`."""
+    """A scaler of `cores` that replicas share; of each its `run_ns`, as in `Demand`, up to its `most` and `largest`."""
 
     scaling: Scaling
     cores: int
     run_ns: Sequence[Sequence[int]]
-    most: int
+    most: Sequence[int]
     largest: int
 
     def demands(self) -> list[Demand]:
         """Of every replica, with nothing come yet."""
-        return [Demand(run_ns, self.most, self.largest, self.scaling) for run_ns in self.run_ns]
+        rows = zip(self.run_ns, self.most, strict=True)
+        return [Demand(run_ns, most, self.largest, self.scaling) for run_ns, most in rows]
 
 
 def share(

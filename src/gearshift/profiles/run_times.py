@@ -114,34 +114,37 @@ def core_table_ns(
     return table
 
 
-def gear_times_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArray[np.int64] | None:
-    """Nanoseconds (replicas, cores + 1, sizes) of batches on every count of cores that gears give; None without a pool.
+def gear_times_ns(
+    plan: GearPlan, tables: PlanTables, profile: Profile, *, statistic: Statistic = "median", most_cores: int = 0
+) -> list[NDArray[np.int64]] | None:
+    """Nanoseconds (cores + 1, sizes + 1) by replica of batches on all counts that gears give; None without a pool.
 
-    Raises as `core_table_ns`, and where a gear gives a replica more cores than were measured.
+    On at least `most_cores`, as far as they were measured.  Raises as `core_table_ns`, and where a gear gives a replica
+    more cores than that.
     """
     if plan.hardware.pool_cores is None:
         return None
     by_id = {replica.id: replica for replica in plan.placement.replicas}
     kinds = {device.id: device.kind for device in plan.hardware.devices}
-    shape = tables.gears, len(tables.replica_ids)
-    most, largest = tables.cores.reshape(shape).max(axis=0), tables.largest_batch_size.reshape(shape).max(axis=0)
-    times = np.zeros((shape[1], int(most.max()) + 1, int(largest.max()) + 1), dtype=np.int64)
-    for r, replica_id in enumerate(tables.replica_ids):
+    most = tables.cores.reshape(tables.gears, -1).max(axis=0)
+    largest = int(tables.largest_batch_size.max())
+    times = []
+    for replica_id, cores in zip(tables.replica_ids, most.tolist(), strict=True):
         replica = by_id[replica_id]
         table = core_table_ns(
             replica,
             kinds[replica.device_ids[0]],
             profile,
-            most_cores=int(most[r]),
-            largest=int(largest[r]),
-            statistic="median",
+            most_cores=max(cores, most_cores),
+            largest=largest,
+            statistic=statistic,
         )
         require(
-            len(table) > most[r],
-            f"a gear gives replica {replica_id!r} {most[r]} cores, and it was measured on up to {len(table) - 1}",
+            len(table) > cores,
+            f"a gear gives replica {replica_id!r} {cores} cores, and it was measured on up to {len(table) - 1}",
             remedy="profile it on more, or make the plan anew",
         )
-        times[r, : len(table), : table.shape[1]] = table
+        times.append(table)
     return times
 
 

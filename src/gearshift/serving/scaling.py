@@ -12,7 +12,7 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import is_cuda, is_remote
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.placement import Replica
-from gearshift.policies.demand import Scaling
+from gearshift.policies.demand import CORES_EFFECT_S, Scaling
 from gearshift.profiles.run_times import core_table_ns
 from gearshift.runtime.actuators.base import EmulatedActuator
 from gearshift.runtime.backends.base import Backend
@@ -55,7 +55,7 @@ def make_scaling(
         scaling=Scaling(
             scaler=settings.scaler,
             period_s=settings.scaler_period_s,
-            effect_s=min(0.01, settings.scaler_period_s / 2),
+            effect_s=min(CORES_EFFECT_S, settings.scaler_period_s / 2),
             slo_s=task.plan.operators[task.tables.operator].objective.latency_s,
         ),
         clock=clock,

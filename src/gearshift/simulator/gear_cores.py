@@ -1,5 +1,6 @@
 """Cores that change with the gear, compiled: run times of replicas are rows that are taken anew."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,14 @@ class Cores(NamedTuple):
     in_force: Any
     asked: Any
     holds_ns: Any
+
+
+def side_by_side(tables: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Tables (cores + 1, sizes + 1) of replicas as one (replicas, cores + 1, sizes + 1); 0 past a replica's cores."""
+    times = np.zeros((len(tables), max(map(len, tables)), tables[0].shape[1]), dtype=np.int64)
+    for row, table in zip(times, tables, strict=True):
+        row[: len(table)] = table
+    return times
 
 
 def make_cores(tables: PlanTables, run_ns: NDArray[np.int64] | None, effect_ns: int, *, scaled: bool) -> Cores:

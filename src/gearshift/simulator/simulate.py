@@ -1,28 +1,28 @@
 """Simulating a gear plan on a workload: the compiled kernel between plain data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.clock import NS_PER_S
+from gearshift.clock import NS_PER_S, to_ns
 from gearshift.decisions import Decision, Ending, LogRow
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
-from gearshift.policies.demand import SharedCores
+from gearshift.policies.demand import CORES_EFFECT_S, Scaling, SharedCores
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import Exits, exits_of, fastest_ns, gear_times_ns, run_times_ns
 from gearshift.request import Late
 from gearshift.result import ServingResult, summarise
 from gearshift.simulator import kernel
-from gearshift.simulator.gear_cores import make_cores
+from gearshift.simulator.gear_cores import make_cores, side_by_side
 from gearshift.simulator.load_scaling import make_scaling
 from gearshift.simulator.queues import NONE, make_queues
-from gearshift.simulator.scaled_cores import serve_scaled
+from gearshift.simulator.scaled_cores import serve_scaled, shared_cores
 from gearshift.simulator.state import (
     BLOCK,
     HALTED_NS,
@@ -40,8 +40,6 @@ from gearshift.simulator.state import (
 from gearshift.workload import Workload
 
 UNBOUNDED = 1 << 62
-CORES_EFFECT_S = 0.01
-"""How long more cores may take to be there: what every actuator of this machine keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,22 +145,36 @@ def simulate(
     *,
     most_waiting: int = UNBOUNDED,
     late: Late = "refuse",
+    scaling: Scaling | None = None,
     log_rows: int = 0,
 ) -> Simulation:
     """Serve `workload` by `plan` in virtual time.  Keeps no state from an earlier run.
 
     `most_waiting` bounds queued samples as the server's admission does.  `late` says whether samples without an answer
-    that would miss their deadlines are refused, or answered late; `log_rows` is how many decisions to keep.
+    that would miss their deadlines are refused, or answered late; `log_rows` is how many decisions to keep.  With
+    `scaling`, of a plan whose gears change cores, a scaler gives more where deadlines, or the plan's latency objective,
+    ask for them.
     """
     tables = plan_tables(plan, only_operator(plan))
     certainty = np.ascontiguousarray(profile.predictions.certainty[profile.predictions.rows(tables.models)])
+    shared, times, due_ns = None, gear_times_ns(plan, tables, profile), None
+    if scaling is not None:
+        shared, times = shared_cores(plan, tables, profile, scaling)
+        given_ns = workload.deadline_ns
+        given_ns = np.full(len(workload), UNBOUNDED) if given_ns is None else given_ns
+        objective_s = plan.operators[tables.operator].objective.latency_s
+        by_objective_ns = UNBOUNDED if objective_s is None else workload.arrivals_ns + to_ns(objective_s)
+        due_ns = np.where(given_ns < UNBOUNDED, given_ns, by_objective_ns)
+        workload = replace(workload, deadline_ns=given_ns)
     return simulate_tables(
         tables,
         run_times_ns(plan, tables, profile),
         certainty,
         workload,
         exits=exits_of(plan, tables, profile),
-        core_run_ns=gear_times_ns(plan, tables, profile),
+        core_run_ns=None if times is None else side_by_side(times),
+        shared=shared,
+        due_ns=due_ns,
         front_end_s=profile.front_end_s,
         most_waiting=most_waiting,
         late=late,
@@ -180,6 +192,7 @@ def simulate_tables(
     core_run_ns: NDArray[np.int64] | None = None,
     effect_s: float = CORES_EFFECT_S,
     shared: SharedCores | None = None,
+    due_ns: NDArray[np.int64] | None = None,
     front_end_s: float = 0.0,
     most_waiting: int = UNBOUNDED,
     late: Late = "refuse",
@@ -190,7 +203,7 @@ def simulate_tables(
 
     `core_run_ns` (replicas, cores + 1, sizes), where cores change with the gear, stand in the place of `run_ns`; more
     cores are there `effect_s` after they are asked for; with `shared`, as many as a scaler chooses, no fewer than the
-    gear's, by the deadlines of the workload.
+    gear's, by when samples are due (n,): `due_ns`, or their deadlines.
     With `by_arrival` queues are in order of arrival, whatever the deadlines, which else decide as they do.
     """
     records = certainty.shape[1]
@@ -294,7 +307,9 @@ def simulate_tables(
         held = _held_in_gears(tables, out.shifts[: numbers[SHIFTS]])
         log = [tuple(row) for row in out.log[: min(int(numbers[LOGGED]), log_rows)].tolist()]
     else:
-        log = serve_scaled(shared, run_until, plan, state, queues, cores, out)
+        log = serve_scaled(
+            shared, run_until, plan, state, queues, cores, out, state.deadline_ns if due_ns is None else due_ns
+        )
         held = _held_by_log(tables, log)
     return Simulation(
         tables=tables,

@@ -55,6 +55,18 @@ def test_simulate_predicts_the_core_seconds(place: Path) -> None:
     assert json.loads(done.stdout)["core_s"] == pytest.approx(planned, rel=0.1)
 
 
+def test_a_scaler_is_simulated_on_top_of_the_gears(place: Path) -> None:
+    simulate = ("simulate", "0.74.json", "--trace", "t.csv", "--json", "-")
+    scaler = ("--scaler", "exact", "--scaler-period-s", 0.1)
+    gears, scaled = (json.loads(run(*simulate, *more).stdout) for more in ((), scaler))
+    assert gears["core_s"] < scaled["core_s"] <= 8 * 11
+    assert scaled["latency_s"]["p99"] < gears["latency_s"]["p99"]
+    text = (place / "0.74.json").read_bytes().replace(b'"pool_cores": 8', b'"pool_cores": null')
+    (place / "old.json").write_bytes(text)
+    refused = run("simulate", "old.json", "--trace", "t.csv", *scaler)
+    assert (refused.exit_code, "a scaler needs a plan whose gears change cores" in refused.output) == (2, True)
+
+
 def test_explain_says_what_a_more_accurate_cascade_would_take(place: Path) -> None:
     done = run("explain", "0.7.json", "--json", "explained.json")
     assert done.exit_code == 0, done.output

@@ -12,7 +12,7 @@ NOBODY = (), 0
 
 
 def demands(**how: object) -> list[Demand]:
-    return SharedCores(Scaling(**how), 8, [RUN_NS, RUN_NS], MOST, LARGEST).demands()  # type: ignore[arg-type]
+    return SharedCores(Scaling(**how), 8, [RUN_NS, RUN_NS], [MOST, MOST], LARGEST).demands()  # type: ignore[arg-type]
 
 
 def test_where_nothing_has_come_cores_are_those_of_the_idle() -> None:
