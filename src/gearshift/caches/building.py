@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gearshift.caches.beside import Lookups
 from gearshift.caches.cached_model import CachedModel
 from gearshift.caches.chain import chain_of, check_chain, weights_sha256
-from gearshift.caches.choosing import as_choice, choose, explained, problem_of
+from gearshift.caches.choosing import as_choice, choose, explained, leaves_after, problem_of
 from gearshift.caches.collect import as_tensor
 from gearshift.caches.explore import (
     TRAINED_SHARE,
@@ -62,6 +63,7 @@ def build(
     own: Mapping[str, Factory] | None = None,
     memory_budget_bytes: float = math.inf,
     training: Training | None = None,
+    lookups: Lookups = "inline",
     out: Path | str | None = None,
     processes: int = 1,
     most_bytes: int = MOST_BYTES,
@@ -73,6 +75,7 @@ def build(
     `accuracy` is the share of samples that must be answered as the module answers them, on average on samples that did
     not choose the caches; with a `confidence`, its lower bound on them.  `blocks` names the blocks to look after, else
     they are found; `variants` the predictors to try, of which `own` makes the user's; `training` how they are trained.
+    With `lookups` beside the module, one at a time costs nothing but its own delay; else they delay whatever misses.
     With `out`, everything is written there, and a run that was broken off goes on where it ended.  With several
     `processes`, call it under `if __name__ == "__main__":`.
 
@@ -95,7 +98,8 @@ def build(
         )  # fmt: skip
     progress("timing lookups", 0.92)
     segment_s = measure_segments(chain, inputs[split.check][:64])
-    entries, problem, origins = problem_of(chain, segment_s, explored, how, accuracy, memory_budget_bytes)
+    thread = CachedModel(chain, {}, logits=answers.logits, lookups=lookups).lookup_thread()
+    entries, problem, origins = problem_of(chain, segment_s, explored, how, accuracy, memory_budget_bytes, thread)
     progress("composing", 0.96)
     found = choose(problem, confidence, seed)
     chosen, judged = found.variants, found.judged
@@ -103,7 +107,8 @@ def build(
     for v in chosen:
         cache = explored[origins[v]].trained.cache.requires_grad_(False)
         caches[entries[v].layer] = _at_threshold(cache, _threshold_of(explored[origins[v]], entries[v].level))
-    exits = np.bincount(np.array([*problem.layer[list(chosen)], len(chain) - 1])[exits_of(judged, chosen)])
+    left = np.array([*leaves_after(problem)[list(chosen)], len(chain) - 1])
+    exits = np.bincount(left[exits_of(judged, chosen)])
     manifest = Manifest(
         weights_sha256=weights,
         blocks=chain.names,
@@ -114,6 +119,7 @@ def build(
         confidence=confidence,
         lower_bound=found.lower_bound,
         samples=judged.samples,
+        lookups="inline" if thread is None else "beside",
         segment_s=tuple(segment_s.tolist()),
         latency_s=joint_outcome(judged, chosen).latency_s,
         accuracy=found.accuracy,
@@ -121,7 +127,7 @@ def build(
         variants=explained(entries, found.problem, chosen),
         choices=tuple(as_choice(one) for one in found.choices),
     )
-    built = Built(CachedModel(chain, caches, logits=answers.logits), manifest)
+    built = Built(CachedModel(chain, caches, logits=answers.logits, lookups=manifest.lookups), manifest)
     return built if out is None else Built(built.model, built.save(out))
 
 

@@ -1,7 +1,7 @@
 """The manifest of learned caches: which were explored, which were chosen and why, and for which weights."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -54,7 +54,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of `manifest.json`.
 
-    `blocks` names the segments, `segment_s` is how long each takes for one row.  `latency_s` and `exits` (share of
+    `blocks` names the segments, `segment_s` is how long each takes for one row.  `lookups` are in line or beside the
+    model, as caches were timed and chosen for.  `latency_s` and `exits` (share of
     samples that leave after each segment) are of `samples` validation samples, `accuracy` (relative to the base model)
     of those that did not make the choice.
     """
@@ -69,6 +70,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     confidence: float | None
     lower_bound: float | None
     samples: int
+    lookups: Literal["inline", "beside"] = "inline"
     segment_s: tuple[float, ...]
     latency_s: float
     accuracy: float

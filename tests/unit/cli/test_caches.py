@@ -1,6 +1,8 @@
 """Learned caches from the command line, of a network that nobody trained and on samples of noise."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +66,25 @@ def test_evaluate_compares_on_other_samples(built: Path) -> None:
     assert found["samples"] == 300
     assert found["agreement"] > 0.7
     assert "gain" in run("caches", "evaluate", model, *options).output
+
+
+def test_caches_for_lookups_beside_the_model_are_chosen_from_what_was_explored_and_run_so(
+    built: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(built / "caches", tmp_path / "caches")
+    model, data = f"{built / 'model.py'}:load", ("--data", built / "data.npz")
+    options = ("--variants", "FC(16)", "--epochs", 3, "--jobs", 1, "--accuracy", 0.9, "--lookups", "beside")
+    done = run("caches", "build", model, *data, "--out", tmp_path / "caches", *options)
+    assert done.exit_code == 0, done.output
+    spare = len(os.sched_getaffinity(0)) > 1
+    manifest = json.loads((tmp_path / "caches" / "manifest.json").read_text())
+    assert manifest["lookups"] == ("beside" if spare else "inline")
+    assert {kind.stem for kind in (tmp_path / "caches" / "exploration").glob("0*")} == {
+        kind.stem for kind in (built / "caches" / "exploration").glob("0*")
+    }
+    for how in ((), ("--lookups", "inline")):
+        done = run("caches", "evaluate", model, *data, "--caches", tmp_path / "caches", "--timed-rows", 2, *how)
+        assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize(
