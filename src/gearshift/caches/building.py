@@ -83,9 +83,12 @@ def build(
     are unusable, and for samples that are too few, naming how many it needs.
     """
     inputs, how = np.asarray(inputs), training or Training()
+    first = as_tensor(inputs if inputs.ndim == 0 else inputs[:CHECKED_ROWS])
     _require_samples(len(inputs), accuracy, confidence)
+    few = f"memory_budget_bytes is {memory_budget_bytes:g}"
+    require(memory_budget_bytes >= 0, few, where=WHERE, remedy="give 0 or more")
     chain = chain_of(module, blocks)
-    classes = check_chain(chain, as_tensor(inputs[:CHECKED_ROWS]).to(chain.device))
+    classes = check_chain(chain, first.to(chain.device))
     known = None if labels is None else class_numbers(module, np.asarray(labels), len(inputs), classes)
     split = split_rows(len(inputs), seed)
     weights = weights_sha256(module)

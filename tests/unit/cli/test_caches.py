@@ -24,6 +24,31 @@ def load_other():
 
 def load_number():
     return 3
+
+def load_turning():
+    class Turns(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) if x.sum() > 0 else x
+
+    class Both(torch.nn.Sequential):
+        pass
+
+    Turns.__module__ = Both.__module__ = "mine"
+    return Both(torch.nn.Linear(4, 4), Turns(4, 4), torch.nn.Linear(4, 3))
+
+def load_tied():
+    twice = torch.nn.Linear(4, 4)
+    return torch.nn.Sequential(twice, torch.nn.Linear(4, 4), twice, torch.nn.Linear(4, 3))
+
+def load_score():
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+
+class Cuts(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(x)[:, : 4 - int((x > 100).any())]
+
+def load_cutting():
+    return torch.nn.Sequential(Cuts(4, 4), torch.nn.AdaptiveAvgPool1d(4), torch.nn.Linear(4, 3))
 """
 
 
@@ -98,8 +123,27 @@ def test_caches_for_lookups_beside_the_model_are_chosen_from_what_was_explored_a
         (("build", "model.py:load_number", "--data", "data.npz"), "answered int, no PyTorch module"),
         (("build", "model.py", "--data", "data.npz"), "MODEL: is 'model.py'; write it as file.py:function"),
         (("build", "model.py:missing", "--data", "data.npz"), "has no function 'missing'"),
+        (("build", "model.py:load_turning", "--data", "data.npz"), "Both has control flow that depends on its data"),
+        (("build", "model.py:load_tied", "--data", "data.npz"), "Sequential runs block '0' 2 times"),
+        (("build", "model.py:load_score", "--data", "data.npz"), "answers shape (8, 1) for 8 rows, no class scores"),
+        (
+            ("build", "model.py:load_cutting", "--data", "large.npz", "--blocks", "0"),
+            "block '0': puts out rows of shape (3,) for some inputs and (4,) for others; give inputs of one size",
+        ),
+        (("build", "model.py:load", "--data", "nan.npz"), "block '0': puts out NaN or infinity for row 70; mend the"),
+        (("build", "model.py:load", "--data", "wide.npz"), "block '0': raised RuntimeError: mat1 and mat2 shapes"),
+        (("build", "model.py:load", "--data", "double.npz"), "give inputs of the shape and type that the module takes"),
+        (("build", "model.py:load", "--data", "single.npz"), "a single value is no input of a module"),
+        (("build", "model.py:load", "--data", "data.npz", "--memory-mib", "-1"), "memory_budget_bytes is"),
+        (("build", "model.py:load", "--data", "data.npz", "--confidence", "0.95"), "give at least 1001"),
+        (("build", "model.py:load", "--data", "data.npz", "--blocks", ""), "is given without a block to look after"),
+        (("build", "model.py:load", "--data", "data.npz", "--blocks", "4"), "ends with 4, and nothing is left to save"),
         (("show", "nowhere"), "no such file; make it with `gearshift caches build`"),
         (("evaluate", "model.py:load_other", "--data", "data.npz"), "belong to other weights"),
+        (
+            ("evaluate", "model.py:load", "--data", "wide.npz"),
+            "give inputs of the shape and type that the module takes",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -109,6 +153,16 @@ def test_bad_input_is_one_sentence(
     np.savez("other.npz", x=np.zeros(3))
     np.savez("few.npz", inputs=np.zeros((99, 4), dtype=np.float32))
     np.savez("pickled.npz", inputs=np.array([{}], dtype=object))
+    spoilt = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    np.savez("double.npz", inputs=spoilt.astype(np.float64))
+    np.savez("wide.npz", inputs=np.zeros((200, 5), dtype=np.float32))
+    np.savez("single.npz", inputs=np.float32(1))
+    spoilt[70] = 1000
+    np.savez("large.npz", inputs=spoilt)
+    spoilt[70] = np.nan
+    np.savez("nan.npz", inputs=spoilt)
     done = run("caches", *arguments)
     assert done.exit_code == 2, done.output
     assert why in done.stderr
+    assert done.stderr.count("error: ") == 1
+    assert "Traceback" not in done.output
