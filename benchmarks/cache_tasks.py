@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from gearshift import caches
+from gearshift.certainty import softmax, top_two_difference
 from gearshift.result import wilson_interval
 
 sys.path.append(str(Path(__file__).parent.parent / "examples" / "learned_caches"))
@@ -174,6 +175,35 @@ def cached_run(model: caches.CachedModel) -> Run:
     return lambda images: model.predict(images)["scores"]
 
 
+def softened(run: Run) -> Run:
+    """Its class scores as probabilities."""
+    return lambda images: softmax(run(images))
+
+
+def cascaded(small: Run, large: Run, threshold: float) -> Run:
+    """The small model first; images of which it is not certain go on.  Both answer probabilities."""
+
+    def run(images: np.ndarray) -> np.ndarray:
+        scores = small(images)
+        on = top_two_difference(scores) < threshold
+        if on.any():
+            scores[on] = large(images[on])
+        return scores
+
+    return run
+
+
+def cascade_threshold(small: Run, large: Run, base: np.ndarray, images: np.ndarray, target: float) -> float:
+    """The least certainty of the small model at which enough images are answered as in `base`; 1 if there is none."""
+    scores = scores_of(small, images)
+    certainty, wrong = top_two_difference(scores), scores.argmax(axis=1) != base
+    wrong_later = classes_of(large, images) != base
+    for threshold in np.sort(certainty):
+        if np.where(certainty >= threshold, wrong, wrong_later).mean() <= 1 - target:
+            return float(threshold)
+    return 1.0
+
+
 @contextmanager
 def on_cores(cores: frozenset[int]) -> Iterator[None]:
     """The calling thread on these processors, computing with as many threads."""
@@ -228,4 +258,9 @@ def agreement(run: Run, base: np.ndarray, images: np.ndarray) -> str:
 
 def classes_of(run: Run, images: np.ndarray) -> np.ndarray:
     """The class (n,) that each image is given."""
-    return np.concatenate([run(images[begin : begin + 32]) for begin in range(0, len(images), 32)]).argmax(axis=1)
+    return scores_of(run, images).argmax(axis=1)
+
+
+def scores_of(run: Run, images: np.ndarray) -> np.ndarray:
+    """What `run` says of images (n, classes), in batches."""
+    return np.concatenate([run(images[begin : begin + 32]) for begin in range(0, len(images), 32)])

@@ -25,9 +25,12 @@ from cache_tasks import (
     agreement,
     base_run,
     cached_run,
+    cascade_threshold,
+    cascaded,
     classes_of,
     in_turn,
     options_of,
+    softened,
     spread,
     task_of,
 )
@@ -36,7 +39,6 @@ from torch import nn
 
 from gearshift import caches
 from gearshift.caches.beside import divided
-from gearshift.certainty import softmax, top_two_difference
 
 BASE = "base model"
 
@@ -64,37 +66,14 @@ def compiled(network: nn.Module) -> Run:
     return base_run(torch.compile(deepcopy(network), dynamic=False))
 
 
-def cascade_threshold(small: Run, base: np.ndarray, images: np.ndarray, target: float) -> float:
-    """The least certainty of the small network at which enough images are answered as the model does."""
-    scores = np.concatenate([small(images[begin : begin + 32]) for begin in range(0, len(images), 32)])
-    certainty, wrong = top_two_difference(softmax(scores)), scores.argmax(axis=1) != base
-    for threshold in np.sort(certainty):
-        if (wrong & (certainty >= threshold)).mean() <= 1 - target:
-            return float(threshold)
-    return 1.0
-
-
-def cascaded(small: Run, large: Run, threshold: float) -> Run:
-    """The small network first; images of which it is not certain go on."""
-
-    def run(images: np.ndarray) -> np.ndarray:
-        scores = softmax(small(images))
-        on = top_two_difference(scores) < threshold
-        if on.any():
-            scores[on] = softmax(large(images[on]))
-        return scores
-
-    return run
-
-
 def alternatives(task: Task, network: nn.Module, build: Images, target: float) -> dict[str, Callable[[], Run]]:
     """What to compare, by name, each made when asked for."""
     large = base_run(network)
 
     def cascade(size: str) -> Run:
-        small = base_run(task.network(size))
+        stages = softened(base_run(task.network(size))), softened(large)
         base = classes_of(large, build[0])
-        return cascaded(small, large, cascade_threshold(small, base, build[0], target))
+        return cascaded(*stages, cascade_threshold(*stages, base, build[0], target))
 
     def with_caches(lookups: str) -> Run:
         name = f"{lookups}-caches"
