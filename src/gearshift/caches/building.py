@@ -19,14 +19,13 @@ from gearshift.caches.chain import chain_of, check_chain, weights_sha256
 from gearshift.caches.choosing import as_choice, choose, explained, leaves_after, problem_of
 from gearshift.caches.collect import as_tensor
 from gearshift.caches.explore import (
-    TRAINED_SHARE,
     Explored,
     Progress,
     explore,
     measure_segments,
     split_rows,
 )
-from gearshift.caches.manifest import Manifest
+from gearshift.caches.manifest import CHECKED_SHARE, Manifest
 from gearshift.caches.networks import Factory, LearnedCache
 from gearshift.caches.problem import exits_of, joint_outcome
 from gearshift.caches.store import save_caches
@@ -152,14 +151,19 @@ def class_numbers(module: nn.Module, labels: NDArray[Any], n: int, classes: int)
     return labels.astype(np.int64)
 
 
+def samples_to_show(accuracy: float, confidence: float) -> int:
+    """The fewest samples that may show this accuracy, below 1, with this confidence."""
+    tested = math.ceil(math.log(1 - confidence) / math.log(accuracy))
+    return max(LEAST_SAMPLES, math.ceil(2 * tested / CHECKED_SHARE) + 10)
+
+
 def _require_samples(n: int, accuracy: float, confidence: float | None) -> None:
     require(0 < accuracy <= 1, f"accuracy is {accuracy:g}", where=WHERE, remedy="give a share above 0, up to 1")
     needed = LEAST_SAMPLES
     if confidence is not None:
         given = f"confidence is {confidence:g} and accuracy {accuracy:g}"
         require(0 < confidence < 1 and accuracy < 1, given, where=WHERE, remedy="give shares below 1")
-        tested = math.ceil(math.log(1 - confidence) / math.log(accuracy))
-        needed = max(needed, math.ceil(2 * tested / (1 - TRAINED_SHARE)) + 10)
+        needed = samples_to_show(accuracy, confidence)
     asked = "" if confidence is None else f" to show accuracy {accuracy:g} with confidence {confidence:g}"
     require(n >= needed, f"{n} samples are too few{asked}", where=WHERE, remedy=f"give at least {needed}")
 

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from gearshift.caches.beside import LookupThread
 from gearshift.caches.chain import Chain
 from gearshift.caches.collect import BaseAnswers, collect_hidden, hidden_bytes, hidden_path, write_array
+from gearshift.caches.manifest import CHECKED_SHARE
 from gearshift.caches.networks import Factory, LearnedCache, default_variants, make_predictor
 from gearshift.caches.train import Material, Trained, Training, parameters_of, train_cache
 from gearshift.errors import GearshiftError, require
 from gearshift.extras import load_extra
 from gearshift.files import write_atomically
 
-TRAINED_SHARE = 0.8
+TRAINED_SHARE = 1 - CHECKED_SHARE
 FITTED_SHARE = 0.75
 """Of what is trained on; the rest is for selectors."""
 WARM_UP = 5

@@ -1,5 +1,7 @@
 """The manifest of learned caches: which were explored, which were chosen and why, and for which weights."""
 
+import math
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -7,9 +9,12 @@ import msgspec
 
 from gearshift.errors import InvalidInput, require
 from gearshift.files import read_bytes
+from gearshift.result import wilson_interval
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
+CHECKED_SHARE = 0.2
+"""Of the samples that caches are built from: on those agreement is counted."""
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 Sizes = Annotated[tuple[Size, ...], msgspec.Meta(max_length=8)]
@@ -92,6 +97,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def chosen(self) -> tuple[Variant, ...]:
         """The caches in use, in the order of layers."""
         return tuple(entry for entry in self.variants if entry.chosen)
+
+    @property
+    def accuracy_interval(self) -> tuple[float, float]:
+        """Where agreement on new samples may lie: the 95 % Wilson interval of the samples that it was counted on."""
+        return wilson_interval(self.accuracy, self.samples)
+
+    @property
+    def samples_for_a_point(self) -> int:
+        """How many samples to build from for that interval to end at most 0.01 below an agreement on target."""
+        counted = next(n for n in count(10, 10) if wilson_interval(self.target, n)[0] >= self.target - 0.01)
+        return math.ceil(counted / CHECKED_SHARE)
 
     @property
     def base_s(self) -> float:

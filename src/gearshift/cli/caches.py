@@ -224,6 +224,12 @@ def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> 
         f"{percent(manifest.accuracy)}{bound} of {manifest.samples} samples; "
         f"{percent(manifest.exits[-1])} run to the end"
     )
+    low, _ = manifest.accuracy_interval
+    if manifest.chosen and manifest.confidence is None and low < manifest.target - 0.01:
+        output.say(
+            f"on new samples it may be as low as {percent(low)}, as {manifest.samples} tell no better: build from "
+            f"{manifest.samples_for_a_point} samples to be within 1 % of the target, or ask for --confidence"
+        )
 
 
 def show_evaluation(output: Output, found: "Evaluation") -> None:
