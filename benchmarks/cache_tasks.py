@@ -25,7 +25,7 @@ sys.path.append(str(Path(__file__).parent.parent / "examples" / "learned_caches"
 import networks as digit_networks
 
 SIZES = {"large": (12, 48), "small": (3, 12), "distilled": (3, 24)}
-"""Blocks and channels of the networks for digits."""
+"""Blocks and channels of the networks for digits, of which the large one is far larger than digits need."""
 QUICK_SIZES = {"large": (6, 8), "small": (1, 4), "distilled": (1, 4)}
 CIFAR = {"small": "resnet20", "distilled": "resnet20"}
 SOFTENED, DISTILLED = 2.0, 0.7

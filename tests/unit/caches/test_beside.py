@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from threading import Event
 
 import numpy as np
@@ -15,7 +16,7 @@ from gearshift.caches.cached_model import CachedModel
 from gearshift.caches.chain import Chain, chain_of
 from gearshift.caches.choosing import at_ends, leaves_after
 from gearshift.caches.problem import Problem, joint_outcome
-from tests.unit.caches.digit_networks import built, digits, network
+from tests.unit.caches.digit_networks import BLOCKS, built, digits, network
 
 LONGEST_S = 10.0
 Left = list[tuple[list[int], list[int], int]]
@@ -140,6 +141,20 @@ def test_whatever_the_timing_a_row_has_the_answer_of_its_first_hit_or_of_the_bas
         as_base = np.isclose(scores, base[rows], atol=1e-4).all(axis=1)
         assert (as_base if segment == len(chain) - 1 else as_in_line).all()
     assert (seen == 1).all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_cuda_rows_have_the_answers_that_they_have_in_line() -> None:
+    images = digits()[0][1300:1500]
+    chain = chain_of(deepcopy(network()).cuda(), BLOCKS)
+    caches = {layer: deepcopy(one).cuda() for layer, one in built().model.caches.items()}
+    line = CachedModel(chain, caches, logits=True).predict(images)
+    model = CachedModel(chain, caches, logits=True, lookups="beside")
+    for _ in range(20):
+        said = model.predict(images)
+        early = said["exit_segment"] < len(chain) - 1
+        assert np.allclose(said["scores"][early], line["scores"][early], atol=1e-3)
+        assert (said["exit_segment"] >= line["exit_segment"]).all()
 
 
 def test_a_lookup_that_fails_fails_the_batch() -> None:
