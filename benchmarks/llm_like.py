@@ -212,10 +212,21 @@ def compared(request: PlanRequest, size: Size) -> dict[str, float]:
         name: math.nan if f.error else volume(judged(f.plans, request), request, slo_s=request.latency_s)
         for name, f in frontiers.items()
     }
+    planned_for = {
+        name: volume(judged(f.plans, request, part=PART_A), request, slo_s=request.latency_s)
+        for name, f in frontiers.items()
+    }
     print_table(
-        ("planner", "plans", "planning, s", "hypervolume", "refused"),
+        ("planner", "plans", "planning, s", "hypervolume", "on part A", "refused"),
         [
-            (name, len(f.plans), f"{f.seconds:.1f}", "" if f.error else f"{volumes[name]:.4f}", f.error)
+            (
+                name,
+                len(f.plans),
+                f"{f.seconds:.1f}",
+                "" if f.error else f"{volumes[name]:.4f}",
+                "" if f.error else f"{planned_for[name]:.4f}",
+                f.error,
+            )
             for name, f in frontiers.items()
         ],
     )

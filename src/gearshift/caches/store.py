@@ -9,6 +9,7 @@ import msgspec
 import torch
 from torch import nn
 
+from gearshift.caches.beside import Lookups
 from gearshift.caches.cached_model import CachedModel
 from gearshift.caches.chain import HEAD, chain_of, weights_sha256
 from gearshift.caches.manifest import MANIFEST, Manifest, read_manifest
@@ -42,8 +43,18 @@ def save_caches(folder: Path, manifest: Manifest, caches: Mapping[int, LearnedCa
     return named
 
 
-def load_caches(folder: Path | str, module: nn.Module, *, own: Mapping[str, Factory] | None = None) -> CachedModel:
+def load_caches(
+    folder: Path | str,
+    module: nn.Module,
+    *,
+    own: Mapping[str, Factory] | None = None,
+    lookups: Lookups | None = None,
+    lookup_cores: int = 1,
+) -> CachedModel:
     """`module` with the learned caches in `folder`; `own` makes the user's own predictors by name.
+
+    Lookups run as the caches were built for, unless `lookups` says otherwise: `inline`, or `beside` the module on so
+    many of the cores that the process may use.
 
     No code in the files is ever run.  Raises `InvalidInput` for caches of other weights, and files that are missing,
     broken, or do not belong together.
@@ -81,4 +92,6 @@ def load_caches(folder: Path | str, module: nn.Module, *, own: Mapping[str, Fact
         except RuntimeError as error:
             raise broken from error
         caches[entry.layer] = cache.requires_grad_(False).eval().to(chain.device)
-    return CachedModel(chain, caches, logits=manifest.logits)
+    return CachedModel(
+        chain, caches, logits=manifest.logits, lookups=lookups or manifest.lookups, lookup_cores=lookup_cores
+    )

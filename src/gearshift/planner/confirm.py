@@ -1,7 +1,7 @@
 """Confirmation: replaying the full trace on several arrival seeds before a plan is believed."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
@@ -42,20 +42,15 @@ class Confirmation:
 
     def judged_by(self, latency_objective_s: float) -> "Confirmation":
         """The same runs under an objective that at most so many requests miss as `slowest_s` has."""
-        late = [np.count_nonzero(s > latency_objective_s) / self.result.requests for s in self.slowest_s]
+        late = shares_late(self.slowest_s, self.result.requests, latency_objective_s)
         share, before = float(np.mean(late)), self.result.share_late
         per_share_qps = self.result.goodput_qps / (1 - before) if before < 1 else 0.0
         result = msgspec.structs.replace(self.result, share_late=share, goodput_qps=per_share_qps * (1 - share))
-        return replace(self, share_late=np.array(late), result=result)
+        return replace(self, share_late=late, result=result)
 
     def least_objective_s(self, percentile: float) -> float:
         """About the least latency objective that holds with these runs."""
-        low, high = float(self.latency_s.min()), float(max(s[-1] for s in self.slowest_s))
-        while high > low * OBJECTIVE_PRECISION:
-            middle = (low + high) / 2
-            holds = self.judged_by(middle).holds(percentile)
-            low, high = (low, middle) if holds else (middle, high)
-        return high
+        return least_objective_s(self.slowest_s, self.result.requests, percentile)
 
     def holds(self, percentile: float) -> bool:
         """Whether so many requests are in time, surely enough."""
@@ -63,11 +58,45 @@ class Confirmation:
 
     def share_late_bound(self) -> float:
         """Upper 95 % confidence bound (Student's t) of the mean share late."""
-        n = len(self.share_late)
-        if n == 1:
-            return float(self.share_late[0])
-        spread = float(self.share_late.std(ddof=1)) / n**0.5
-        return float(self.share_late.mean() + stats.t.ppf(0.95, n - 1) * spread)
+        return share_late_bound(self.share_late)
+
+
+def shares_late(
+    slowest_s: Sequence[NDArray[np.float64]], requests: int, latency_objective_s: float
+) -> NDArray[np.float64]:
+    """The share late of each run (seeds,) of so many requests, of whose latencies the slowest are given."""
+    return np.array([np.count_nonzero(s > latency_objective_s) / requests for s in slowest_s])
+
+
+def share_late_bound(share_late: NDArray[np.float64]) -> float:
+    """Upper 95 % confidence bound (Student's t) of the mean of shares late (seeds,); of one seed, its share."""
+    n = len(share_late)
+    if n == 1:
+        return float(share_late[0])
+    spread = float(share_late.std(ddof=1)) / n**0.5
+    return float(share_late.mean() + stats.t.ppf(0.95, n - 1) * spread)
+
+
+def least_objective_s(slowest_s: Sequence[NDArray[np.float64]], requests: int, percentile: float) -> float:
+    """About the least latency objective that surely enough holds in runs of so many requests; of one, its percentile.
+
+    `slowest_s` has at least the latencies beyond the percentile of each run, in rising order.
+    """
+    if len(slowest_s) == 1:
+        return float(slowest_s[0][percentile_rank(percentile, requests) - requests])
+    low, high = float(min(s[0] for s in slowest_s)), float(max(s[-1] for s in slowest_s))
+    while high > low * OBJECTIVE_PRECISION:
+        middle = (low + high) / 2
+        holds = share_late_bound(shares_late(slowest_s, requests, middle)) <= 1 - percentile
+        low, high = (low, middle) if holds else (middle, high)
+    return high
+
+
+def slowest_of(latency_s: NDArray[np.float64], percentile: float) -> NDArray[np.float64]:
+    """In rising order, `SLOWEST` times as many of a run's latencies as may be late; reorders `latency_s`."""
+    first = max(0, len(latency_s) - 1 - math.ceil(SLOWEST * (1 - percentile) * len(latency_s)))
+    latency_s.partition(first)
+    return np.sort(latency_s[first:])
 
 
 def redrawn(trace: Trace, seed: int) -> Trace:
@@ -117,11 +146,8 @@ def confirm(
         run = simulate(plan, profile, workload_of(trace, profile, part=part, seed=seed))
         result = run.result(profile, latency_objective_s=latency_objective_s)
         latency_s = run.latency_s
-        first = max(0, len(latency_s) - 1 - math.ceil(SLOWEST * (1 - percentile) * len(latency_s)))
-        latency_s.partition(first)
-        slowest_s = np.sort(latency_s[first:])
-        rank = percentile_rank(percentile, len(latency_s))
-        return result, float(slowest_s[rank - first]), slowest_s
+        slowest_s, requests = slowest_of(latency_s, percentile), len(latency_s)
+        return result, float(slowest_s[percentile_rank(percentile, requests) - requests]), slowest_s
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         runs = list(pool.map(replay, range(seeds)))

@@ -45,6 +45,7 @@ TRIED_IN_VAIN = 100
 ANOTHER_ALPHA = 0.125
 """How often a neighbour has an alpha drawn anew, too."""
 OBJECTIVE_DIGITS = 3
+NEXT_OBJECTIVE = 1.001
 SEARCHED_SHARE = 0.8
 """Of the budget; the rest is for confirming, or for predictions of what is not confirmed."""
 
@@ -92,6 +93,7 @@ class _Front:
         self._plans, self._request = search, search.request
         self._every_range = self._request.objective.scope == "every-range"
         self._seen: list[Seen] = []
+        self._careful: list[Seen] = []
         self._known: set[Hashable] = set()
 
     def explore(self) -> Iterator[GearPlan]:
@@ -169,13 +171,13 @@ class _Front:
                     yield Seen(search, choice, search.seen[choice].latency_s)
 
     def _see(self, search: SloSearch, choice: Choice) -> None:
-        """Keep a replayed choice if nothing beats it.
+        """Keep a replayed choice if nothing beats it, by its latency or by its careful one.
 
         In scope `every-range` its cascades hold in steady state for its search's objective, and no tighter one.
         """
-        least_s = search.request.latency_s if self._every_range else 0.0
-        seen = [*self._seen, Seen(search, choice, max(least_s, search.seen[choice].latency_s))]
-        self._seen = [seen[i] for i in undominated([s.point for s in seen])]
+        least_s, found = search.request.latency_s if self._every_range else 0.0, search.seen[choice]
+        self._seen = _front([*self._seen, Seen(search, choice, max(least_s, found.latency_s))])
+        self._careful = _front([*self._careful, Seen(search, choice, max(least_s, found.careful_s))])
 
     def search_around(self) -> None:
         """Replay neighbours of the front, drawn at random, until so many replays were made or all are known."""
@@ -200,9 +202,10 @@ class _Front:
 
     def _neighbour(self, generator: np.random.Generator) -> tuple[SloSearch, Choice] | None:
         """A choice of the front with a cheaper or dearer cascade in one or two of the ranges that are visited."""
-        if not self._seen:
+        front = [*self._seen, *self._careful]
+        if not front:
             return None
-        near = self._seen[int(generator.integers(len(self._seen)))]
+        near = front[int(generator.integers(len(front)))]
         search, n = near.search, len(near.search.candidates)
         assignment = list(near.choice.assignment)
         if near.choice.constant_to_qps is not None:
@@ -221,12 +224,17 @@ class _Front:
         )
 
     def confirmed(self) -> Iterator[GearPlan]:
-        """Plans of the front, each with the least objective that it holds on all seeds and both parts."""
+        """Plans of the front, each with the least objective that it holds on all seeds and both parts.
+
+        Of a short trace also those of the careful front: where records are few, a plan of which just fewer are late
+        than the percentile allows is late with the next.
+        """
         at_least, at_most = CONFIRMED_PLANS
         affordable = CONFIRMED_REQUESTS // (REPLAYS_TO_CONFIRM * len(self._request.trace))
-        chosen = covering([s.point for s in self._seen], min(at_most, max(at_least, affordable)))
-        pending = [self._seen[chosen[n]] for n in sorted(range(len(chosen)), key=spread)]
+        pending = _covering(self._seen, min(at_most, max(at_least, affordable)))
         if affordable >= at_most:
+            known = {seen.choice for seen in pending}
+            pending += [s for s in _covering(self._careful, at_most) if s.choice not in known]
             pending += self._alone()
         for done, seen in enumerate(pending):
             self._plans.on_time()
@@ -246,6 +254,8 @@ class _Front:
         if self._every_range:
             least_s = max(least_s, seen.search.request.latency_s)
         latency_s = rounded_up_s(least_s, digits=OBJECTIVE_DIGITS)
+        while not all(run.judged_by(latency_s).holds(percentile) for run in runs):  # the bound may rise for a while
+            latency_s = rounded_up_s(latency_s * NEXT_OBJECTIVE, digits=OBJECTIVE_DIGITS)
         result = runs[1].judged_by(latency_s).result
         made = with_objective(made, self._plans.within(latency_s).objective)
         return msgspec.structs.replace(made, predictions={self._request.profile.operator: result})
@@ -269,14 +279,22 @@ class _Front:
         """
         if not self._seen and (only := self._plans.unfinished()) is not None:
             yield only
-        chosen = covering([s.point for s in self._seen], UNCONFIRMED_PLANS)
-        for done, i in enumerate(chosen[n] for n in sorted(range(len(chosen)), key=spread)):
+        for done, seen in enumerate(_covering(self._seen, UNCONFIRMED_PLANS)):
             if done:
                 self._plans.on_time()
-            seen = self._seen[i]
             made = seen.search.plan_of(seen.choice)
             latency_s = rounded_up_s(seen.latency_s, digits=OBJECTIVE_DIGITS)
             yield unfinished(with_objective(made, self._plans.within(latency_s).objective), self._request)
+
+
+def _front(seen: list[Seen]) -> list[Seen]:
+    return [seen[i] for i in undominated([s.point for s in seen])]
+
+
+def _covering(front: list[Seen], most: int) -> list[Seen]:
+    """At most so many of a front that cover it well, in an order that spreads them."""
+    chosen = covering([s.point for s in front], most)
+    return [front[chosen[n]] for n in sorted(range(len(chosen)), key=spread)]
 
 
 def covering(points: Sequence[tuple[float, float]], most: int) -> list[int]:

@@ -3,16 +3,16 @@
 A short trace is replayed on several arrival seeds, so that what is found does not hang on the luck of a few requests.
 """
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
 
 from gearshift.gear import GearPlan
-from gearshift.planner.confirm import SEEDS, workload_of
+from gearshift.planner.confirm import SEEDS, least_objective_s, slowest_of, workload_of
 from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import PART_A
-from gearshift.result import percentile
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace
 
@@ -23,10 +23,12 @@ ENOUGH_REQUESTS = 20_000
 class Replayed:
     """Seconds at the objective's percentile, accuracy on part A, and the share of arrivals in each gear.
 
-    Of several seeds: means.
+    Of several seeds: the seconds that surely enough hold, as for a confirmation, and the means of the others.
+    `careful_s` are the seconds that would hold if a standard error more of the recorded samples came out late.
     """
 
     latency_s: float
+    careful_s: float
     accuracy: float
     arrived_in_gear: tuple[float, ...]
 
@@ -51,9 +53,12 @@ class Replays:
                 self._on_time()
                 workload = workload_of(request.trace, request.profile, part=PART_A, seed=seed)
                 runs.append(simulate(made, request.profile, workload))
-            at = request.objective.percentile
+            at, records = request.objective.percentile, len(request.profile.predictions.indices(PART_A))
+            careful = at + math.sqrt(at * (1 - at) / records)
+            slowest_s, requests = [slowest_of(run.latency_s, at) for run in runs], len(request.trace)
             self._known[key] = Replayed(
-                latency_s=float(np.mean([percentile(run.latency_s, at) for run in runs])),
+                latency_s=least_objective_s(slowest_s, requests, at),
+                careful_s=least_objective_s(slowest_s, requests, min(careful, 1.0)),
                 accuracy=float(np.mean([run.quality(request.profile).mean() for run in runs])),
                 arrived_in_gear=tuple(np.mean([run.arrived_in_gear / len(run.workload) for run in runs], axis=0)),
             )
