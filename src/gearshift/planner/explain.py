@@ -22,7 +22,7 @@ from gearshift.planner.cascade_search import (
     work_per_request_s,
 )
 from gearshift.planner.confirm import workload_of
-from gearshift.planner.core_splits import CoreSplits, on_every_count
+from gearshift.planner.core_splits import CoreSplits, Split, on_every_count
 from gearshift.planner.request import LARGEST_MARGIN, MOST_CANDIDATES, RANGES, PlanRequest, Progress, silent
 from gearshift.planner.slo_search import LEAST_MARGIN
 from gearshift.planner.steady_state import Cell, SteadyState
@@ -39,6 +39,8 @@ REPLAYS_AT_A_TIME = 2
 
 MOST_SPLITS = 32
 """Ways to split cores that are tried for a cascade in a range, the fewest cores first, and as many of the most."""
+
+MARGIN_STEP = 1.05
 
 Breaks = Literal["load", "latency", "trace", "open_end", "margin", "cores", "nothing"]
 
@@ -326,25 +328,34 @@ class _CoreSearch(_Search):
         self.splits = CoreSplits(on_every_count(profile, pool), limited, pool, plan.seed)
         self.margin = (asked and asked.least_margin) or LEAST_MARGIN[objective.scope]
 
-    def predicted(self, candidate: CandidateCascade, load_qps: float) -> tuple[GearPrediction, Cell, int]:
-        """A cascade in steady load on the fewest cores that hold it, with these, or on the most, with 0."""
-        offered = [tuple(split.tolist()) for split in self.splits.promising(candidate, self.margin * load_qps)]
+    def split(self, candidate: CandidateCascade, load_qps: float) -> Split | None:
+        """The fewest cores on which a cascade holds a load; None where it holds on none that are tried."""
+        offered = [tuple(split.tolist()) for split in self.splits.promising(candidate, load_qps)]
         tried = [*offered[:MOST_SPLITS], *offered[-MOST_SPLITS:]]
-        held = next((s for s in tried if self.splits.holds(candidate, s, self.margin * load_qps)), None)
-        split = held or (offered[-1] if offered else self.splits.even(candidate))
-        cell, _ = self.splits.chosen(candidate, split, load_qps)
+        return next((split for split in tried if self.splits.holds(candidate, split, load_qps)), None)
+
+    def predicted(self, candidate: CandidateCascade, load_qps: float) -> tuple[GearPrediction, Cell, int]:
+        """A cascade in steady load on the fewest cores that hold it, with these, or on all, with 0."""
+        held = self.split(candidate, self.margin * load_qps)
+        cell, _ = self.splits.chosen(candidate, held or self.splits.even(candidate), load_qps)
         return cell.prediction(load_qps, candidate.accuracy), cell, sum(held or ())
 
     def next(self, k: int, candidate: CandidateCascade, load_qps: float) -> NextCascade:
         """What `candidate` would need in range k, or break."""
         prediction, cell, cores = self.predicted(candidate, load_qps)
         breaks: Breaks = "load" if not cell.stable else "latency" if cell.latency_s > self.limit_s else "margin"
+        held = sum(settings.cores for settings in self.operator.gears[k].replicas if settings.load_share > 0)
+        margin = self.margin if cores else 1.0
+        while 0 < cores <= held and margin < LARGEST_MARGIN:  # on no more than now: how far?
+            if sum(self.split(candidate, margin * MARGIN_STEP * load_qps) or (held + 1,)) > held:
+                break
+            margin *= MARGIN_STEP
         model = self.splits.bottleneck(candidate)
         return NextCascade(
             cascade=str(candidate.cascade),
             predicted=prediction,
-            breaks="cores" if cores else breaks,
-            capacity_qps=None if cores else load_qps,
+            breaks="cores" if cores > held else breaks,
+            capacity_qps=margin * load_qps if breaks == "margin" and cores <= held else None,
             cores=cores or None,
             model=model,
             device=next(r.device_ids[0] for r in self.plan.placement.replicas if r.model == model),
