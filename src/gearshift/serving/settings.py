@@ -83,7 +83,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     scaler: Annotated[
         ScalerKind,
         _help(
-            "How replicas' cores follow the load: exactly as needed, by Sponge's printed algorithm, or with gears alone."
+            "How cores follow the load: exactly as needed, by Sponge's printed algorithm, or by the plan's gears alone."
         ),
     ] = "static"
     scaler_period_s: Annotated[float, _help("How often a scaler chooses cores anew, in seconds.")] = 1.0
