@@ -65,11 +65,16 @@ def pack_tensors(arrays: Arrays) -> tuple[tuple[TensorHeader, ...], list[Buffer]
             buffer: Buffer
             buffer, text = pack_bytes(array)
         else:
-            buffer = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            buffer = bytes_of(array)
         size_bytes = len(buffer)
         headers.append(TensorHeader(name=name, datatype=datatype, shape=array.shape, size_bytes=size_bytes, text=text))
         buffers.append(buffer)
     return tuple(headers), buffers
+
+
+def bytes_of(numbers: NDArray[Any]) -> memoryview:
+    """The bytes of an array of numbers, which is not copied where it is contiguous."""
+    return np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data
 
 
 def unpack_tensors(headers: Iterable[TensorHeader], body: memoryview, offset: int = 0) -> dict[str, NDArray[Any]]:
@@ -210,7 +215,7 @@ class FrameReader:
         return frames
 
     def _begin_large(self, arrived: memoryview, header_bytes: int, body_bytes: int) -> None:
-        self._large = memoryview(bytearray(header_bytes + body_bytes))
+        self._large = np.empty(header_bytes + body_bytes, np.uint8).data  # a bytearray would be cleared first
         self._large[: len(arrived)] = arrived
         self._large_header_bytes = header_bytes
         self._filled = len(arrived)
