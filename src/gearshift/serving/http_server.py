@@ -3,10 +3,12 @@
 import asyncio
 import socket
 
-from gearshift.serving.connection import Connection, Connections, Handler
+from gearshift.serving.connection import Connection
+from gearshift.serving.connections import Connections, Handler
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import BACKLOG
 from gearshift.serving.tls import server_context
+from gearshift.serving.tls_listener import TlsListener
 
 
 class HttpServer:
@@ -21,19 +23,18 @@ class HttpServer:
             keep_alive_s=settings.keep_alive_s,
             most_connections=settings.most_connections,
         )
-        self._server: asyncio.AbstractServer | None = None
+        self._server: asyncio.AbstractServer | TlsListener | None = None
 
     async def start(self, sock: socket.socket) -> None:
         """Listen on `sock`."""
         certificate, key = self._settings.tls_certificate, self._settings.tls_key
-        secure = certificate is not None and key is not None
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self._connections),
-            sock=sock,
-            backlog=BACKLOG,
-            ssl=server_context(certificate, key) if certificate is not None and key is not None else None,
-            ssl_handshake_timeout=self._settings.longest_read_s if secure else None,
-        )
+        if certificate is not None and key is not None:
+            self._server = TlsListener(sock, self._connections, server_context(certificate, key))
+            self._server.start()
+        else:
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: Connection(self._connections), sock=sock, backlog=BACKLOG
+            )
 
     def stop_listening(self) -> None:
         """Take no more connections; those that are open close after their next answer."""
