@@ -4,7 +4,7 @@ python benchmarks/sponge.py --data DIR [--quick] [--figure FILE.html]
 
 For every size of image and rate of requests the measured run times are multiplied by the largest factor for which 16
 static cores violate at most 0.1 % beyond the unavoidable; a refused request is a violation.  Static, printed and
-horizontal scaling have the plain queue by deadline; ours is shown with it, and with `policies.sacrifice`.  Nothing is
+horizontal scaling have the plain queue by deadline; ours is shown with it, and as the server does.  Nothing is
 drawn: the same data gives the same table on any machine.
 """
 
@@ -50,14 +50,14 @@ class Cell:
         assert self.workload.deadline_ns is not None
         return self.workload.deadline_ns - self.workload.arrivals_ns < self.table_ns[1:, 1].min()
 
-    def run(self, scaler: Scaler, first: Setting, *, sacrifices: bool = False) -> VerticalRun:
+    def run(self, scaler: Scaler, first: Setting, *, gives_way: bool = False) -> VerticalRun:
         return simulate_vertical(
-            self.workload, self.table_ns.tolist(), scaler, first=first, effect_s=EFFECT_S, sacrifices=sacrifices
+            self.workload, self.table_ns.tolist(), scaler, first=first, effect_s=EFFECT_S, gives_way=gives_way
         )
 
-    def outcome(self, scaler: Scaler, first: Setting = ALL, *, sacrifices: bool = False) -> tuple[float, float]:
+    def outcome(self, scaler: Scaler, first: Setting = ALL, *, gives_way: bool = False) -> tuple[float, float]:
         """Mean cores, and the share of violations beyond the unavoidable."""
-        run = self.run(scaler, first, sacrifices=sacrifices)
+        run = self.run(scaler, first, gives_way=gives_way)
         return run.core_seconds / run.duration_s, float((run.violations & ~self.unavoidable).mean())
 
 
@@ -102,7 +102,7 @@ def fewest_static(cell: Cell) -> int:
     """The fewest cores that hold 0.3 % all the time, with a queue that gives up who holds others up."""
     cores = MOST_CORES
     while cores > 1:
-        held = cell.outcome(StaticScaler(), Setting(cores - 1, LARGEST_BATCH), sacrifices=True)
+        held = cell.outcome(StaticScaler(), Setting(cores - 1, LARGEST_BATCH), gives_way=True)
         if held[1] > MAY_VIOLATE:
             break
         cores -= 1
@@ -136,7 +136,7 @@ def above(ours: Points, theirs: Points) -> Points:
 def curves(cell: Cell, margins: tuple[float, ...]) -> dict[str, Points]:
     """Mean cores and violations of each scaler, by margin; ours gives up the hopeless for the others' sake."""
     ours = [ExactScaler(cell.table_ns, margin=margin, effect_s=EFFECT_S) for margin in margins]
-    found = {"ours": [cell.outcome(scaler, sacrifices=True) for scaler in ours]}
+    found = {"ours": [cell.outcome(scaler, gives_way=True) for scaler in ours]}
     for name, of_period in (("printed", False), ("printed, a period's", True)):
         scalers = [PaperScaler(cell.table_ns, slo_s=SLO_S, margin=margin, of_period=of_period) for margin in margins]
         found[name] = [cell.outcome(scaler) for scaler in scalers]
@@ -167,7 +167,7 @@ def draw(cell: Cell, file: Path) -> None:
             ("static 8", StaticScaler(), Setting(8, LARGEST_BATCH)),
         )
     ):
-        run = cell.run(scaler, first, sacrifices=name == "ours")
+        run = cell.run(scaler, first, gives_way=name == "ours")
         when = run.workload.arrivals_ns[run.violations] // NS_PER_S
         color = f"hsl({72 * i}, 60%, 45%)"
         shown = {"name": name, "legendgroup": name, "line": {"color": color, "shape": "hv"}}
@@ -200,7 +200,7 @@ def main() -> None:
         fa2 = Fa2Scaler(cell.table_ns)
         runs = {
             "static 16": cell.outcome(StaticScaler()),
-            "exact": cell.outcome(ExactScaler(cell.table_ns, effect_s=EFFECT_S), sacrifices=True),
+            "exact": cell.outcome(ExactScaler(cell.table_ns, effect_s=EFFECT_S), gives_way=True),
             "exact, plain queue": cell.outcome(ExactScaler(cell.table_ns, effect_s=EFFECT_S)),
             "paper": cell.outcome(PaperScaler(cell.table_ns, slo_s=SLO_S)),
             "paper, a period's": cell.outcome(PaperScaler(cell.table_ns, slo_s=SLO_S, of_period=True)),

@@ -118,7 +118,7 @@ def simulated(profile: Profile, trace: Trace, uplink: Uplink, first_cores: int) 
         first=Setting(first_cores, SIZES[-1]),
         period_s=PERIOD_S,
         effect_s=EFFECT_S,
-        sacrifices=True,
+        gives_way=True,
     )
     return Outcome(float(run.violations.mean()), run.core_seconds)
 

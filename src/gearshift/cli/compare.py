@@ -9,7 +9,15 @@ from typing import Any, TypeVar
 import click
 
 from gearshift import api
-from gearshift.cli.options import PATH, listed, require_one_latency, require_positive, the_trace, trace_options
+from gearshift.cli.options import (
+    PATH,
+    listed,
+    require_one_latency,
+    require_positive,
+    scope_option,
+    the_trace,
+    trace_options,
+)
 from gearshift.cli.options import devices as devices_of
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import NO_LABELS, milliseconds, percent
@@ -52,13 +60,7 @@ T = TypeVar("T", int, float)
 @click.option("--p95-ms", type=listed, metavar="NUMBERS", help="Latency objectives in milliseconds.")
 @click.option("--latency-ms", type=listed, metavar="NUMBERS", help="As --p95-ms, for another --percentile.")
 @click.option("--percentile", type=float, help="The share of requests that must be within --latency-ms.")
-@click.option(
-    "--scope",
-    type=click.Choice(["every-range", "trace"]),
-    default="every-range",
-    show_default=True,
-    help="Where the objective must hold: in every load range and on the trace, or on the trace alone.",
-)
+@scope_option
 @click.option("--memory-gib", type=float, help="Memory of each device; by default enough for every model.")
 @click.option("--accuracies", type=listed, metavar="NUMBERS", help="Rows of the grid [default: five even steps].")
 @click.option(

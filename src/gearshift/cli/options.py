@@ -95,6 +95,15 @@ def generator_options(function: Command) -> Command:
     return function
 
 
+scope_option = click.option(
+    "--scope",
+    type=click.Choice(["every-range", "trace"]),
+    default="every-range",
+    show_default=True,
+    help="Where the objective must hold: in every load range and on the trace, or on the trace alone.",
+)
+
+
 def network_options(function: Command) -> Command:
     """`--network` and how large requests are on it; `the_uplink` reads them."""
     options = (

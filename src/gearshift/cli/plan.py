@@ -15,6 +15,7 @@ from gearshift.cli.options import (
     command_line,
     require_one_latency,
     require_positive,
+    scope_option,
     the_trace,
     trace_options,
 )
@@ -55,13 +56,7 @@ from gearshift.result import ServingResult
     show_default=True,
     help="Who searches.",
 )
-@click.option(
-    "--scope",
-    type=click.Choice(["every-range", "trace"]),
-    default="every-range",
-    show_default=True,
-    help="Where the objective must hold: in every load range and on the trace, or on the trace alone.",
-)
+@scope_option
 @click.option(
     "--load",
     type=click.Choice(["trace", "zipf"]),

@@ -25,6 +25,8 @@ LINGER_S, LINGER_BYTES = 2.0, 16 << 20
 """How long, and for how much, a client is still read from that has its last answer and may go on sending."""
 NEVER = float("inf")
 CONNECTION, UPGRADE = b"connection", b"upgrade"
+ENCODED_SLASH = "%252F"
+"""A slash that is encoded divides no path, or a proxy that filters by prefix would be passed by."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 HEAD_TOO_LARGE = "the head of the request is larger than is taken"
 TOO_SLOW = "the request was not complete in time"
@@ -400,7 +402,8 @@ def _path(url: bytes) -> str:
     """The path of a request's target; raises `NotTaken` for what is none."""
     try:
         if b"?" in url or b"%" in url or url[:1] != b"/":
-            return unquote((httptools.parse_url(url).path or b"/").decode("ascii"))
+            path = (httptools.parse_url(url).path or b"/").decode("ascii")
+            return unquote(path.replace("%2f", ENCODED_SLASH).replace("%2F", ENCODED_SLASH))
         return url.decode("ascii")
     except (httptools.HttpParserError, UnicodeDecodeError):
         raise NotTaken("its target cannot be read") from None

@@ -97,6 +97,16 @@ def shed(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, 
         watch(plan, settings, state, q, replica, now_ns)
 
 
+@inlined
+def chained(q: Queues, first: int, last: int, sample: int) -> int:
+    """Append a sample to the chain of a batch from `first` to `last`; answers its first."""
+    q.next[sample] = NONE
+    if last == NONE:
+        return sample
+    q.next[last] = sample
+    return first
+
+
 @apart
 def fill(
     plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, replica: int, most: int, now_ns: int
@@ -143,11 +153,7 @@ def fill(
             for _ in range(count):
                 after = q.next[held]
                 if in_time(state.deadline_ns[held], now_ns, whole_run_ns):
-                    if last == NONE:
-                        first = held
-                    else:
-                        q.next[last] = held
-                    q.next[held] = NONE
+                    first = chained(q, first, last, held)
                     last = held
                     size += 1
                     tightest_ns = min(tightest_ns, state.deadline_ns[held])
@@ -157,11 +163,7 @@ def fill(
             continue
         remove(q, replica, sample)
         state.numbers[WAITING] -= 1
-        if last == NONE:
-            first = sample
-        else:
-            q.next[last] = sample
-        q.next[sample] = NONE
+        first = chained(q, first, last, sample)
         last = sample
         size += 1
         tightest_ns = min(tightest_ns, deadline_ns)

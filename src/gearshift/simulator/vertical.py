@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
-from gearshift.policies.deadlines import in_time
+from gearshift.policies.batching import batch_size
+from gearshift.policies.deadlines import NEXT_GIVES_WAY, RUN, in_time, when_limited
 from gearshift.policies.order import Urgency, queue_key
-from gearshift.policies.sacrifice import sacrificed
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS
 from gearshift.workload import Workload
 
@@ -108,17 +108,17 @@ def simulate_vertical(
     first: Setting,
     period_s: float = 1.0,
     effect_s: float = 0.0,
-    sacrifices: bool = False,
+    gives_way: bool = False,
 ) -> VerticalRun:
     """Serve `workload` (requests of one row) in virtual time by earliest deadline first; nothing is drawn.
 
     `run_ns` is the true time of a batch, by cores and by size.  Every `period_s` the scaler is asked; its setting
     holds `effect_s` later, for batches that start from then on.
     A request that cannot be done in time alone is refused when it would run, and a batch is never larger than its most
-    urgent request allows; with `sacrifices` those are refused too whom `policies.sacrifice` gives up.  At one instant:
-    batches done, then the scaler, then arrivals, as everywhere.
+    urgent request allows; with `gives_way`, as in the router, a request that keeps a batch small may be refused for the
+    sake of the others.  At one instant: batches done, then the scaler, then arrivals, as everywhere.
     """
-    run = _Run(workload, run_ns, scaler, first, round(period_s * NS_PER_S), round(effect_s * NS_PER_S), sacrifices)
+    run = _Run(workload, run_ns, scaler, first, round(period_s * NS_PER_S), round(effect_s * NS_PER_S), gives_way)
     return run.serve()
 
 
@@ -138,10 +138,10 @@ class _Run:
         first: Setting,
         period_ns: int,
         effect_ns: int,
-        sacrifices: bool,
+        gives_way: bool,
     ) -> None:
         self._workload, self._run_ns, self._scaler = workload, run_ns, scaler
-        self._period_ns, self._effect_ns, self._sacrifices = period_ns, effect_ns, sacrifices
+        self._period_ns, self._effect_ns, self._gives_way = period_ns, effect_ns, gives_way
         self._deadlines = _deadlines(workload)
         self._deadline_list: list[int] = self._deadlines.tolist()
         self._setting = first
@@ -188,27 +188,51 @@ class _Run:
         heapq.heappush(self._queue, (queue_key(LEAST_URGENT, self._deadline_list[request], now_ns, request), request))
 
     def _start(self, worker: _Worker, now_ns: int) -> None:
-        run_ns, largest = self._run_ns[worker.cores], self._setting.largest_batch
-        while self._queue and not in_time(self._queue[0][0][1], now_ns, run_ns[1]):
-            heapq.heappop(self._queue)
-        if self._sacrifices and self._under_pressure(now_ns, run_ns, largest):
-            waiting_ns = [key[1] for key, _ in sorted(self._queue)]
-            for _ in range(sacrificed(waiting_ns, len(waiting_ns), now_ns, run_ns, largest)):
-                heapq.heappop(self._queue)
-        if not self._queue:
-            return
-        size = min(len(self._queue), largest)
-        while not in_time(self._queue[0][0][1], now_ns, run_ns[size]):
-            size -= 1
-        worker.batch = [heapq.heappop(self._queue)[1] for _ in range(size)]
-        worker.done_ns = now_ns + run_ns[size]
-        self._busy_core_ns += worker.cores * run_ns[size]
-        self._batches[size] += 1
+        run_ns = self._run_ns[worker.cores]
+        worker.batch = self._fill(run_ns, now_ns)
+        size = len(worker.batch)
+        if size:
+            worker.done_ns = now_ns + run_ns[size]
+            self._busy_core_ns += worker.cores * run_ns[size]
+            self._batches[size] += 1
 
-    def _under_pressure(self, now_ns: int, run_ns: Sequence[int], largest: int) -> bool:
-        if not self._queue:
-            return False
-        return not in_time(self._queue[0][0][1], now_ns, run_ns[min(len(self._queue), largest)])
+    def _fill(self, run_ns: Sequence[int], now_ns: int) -> list[int]:
+        """Take a batch that keeps the deadlines in it, as `DeadlineQueues.fill` does."""
+        deadlines_ns, most = self._deadline_list, self._setting.largest_batch
+        batch: list[int] = []
+        while self._queue and len(batch) < most:
+            request, size, waiting = self._queue[0][1], len(batch), len(self._queue)
+            next_ns = deadlines_ns[request]
+            if not in_time(next_ns, now_ns, run_ns[1]):
+                heapq.heappop(self._queue)
+                continue
+            tightest_ns = deadlines_ns[batch[0]] if batch else next_ns
+            if in_time(tightest_ns, now_ns, run_ns[size + 1]):
+                batch.append(heapq.heappop(self._queue)[1])
+                continue
+            whole = batch_size(size + waiting, most)
+            behind_ns = run_ns[batch_size(waiting, most)]
+            verdict = RUN
+            if self._gives_way:
+                verdict = when_limited(
+                    now_ns,
+                    size,
+                    waiting,
+                    whole,
+                    run_ns[size],
+                    run_ns[whole],
+                    run_ns[1],
+                    behind_ns,
+                    tightest_ns,
+                    next_ns,
+                )
+            if verdict == RUN:
+                break
+            if verdict == NEXT_GIVES_WAY:
+                heapq.heappop(self._queue)
+            else:
+                batch = [held for held in batch if in_time(deadlines_ns[held], now_ns, run_ns[whole])]
+        return batch
 
     def _finish(self, worker: _Worker) -> None:
         self._finished[worker.batch] = worker.done_ns

@@ -132,6 +132,8 @@ def test_a_large_answer_is_whole():
         (b"/a?b=c", "/a"),
         (b"/a%20b?%41", "/a b"),
         (b"http://elsewhere/p/q?r", "/p/q"),
+        (b"/v2/gearshift%2Fdrain", "/v2/gearshift%2Fdrain"),
+        (b"/v2/gearshift%2fdrain?x", "/v2/gearshift%2Fdrain"),
         (b"/v2/models/%C3%A9", "/v2/models/\u00e9"),
         (b"*", "*"),
     ],

@@ -121,7 +121,7 @@ def test_horizontal_scaling_takes_as_many_workers_as_the_rate_needs_and_utilisat
 def test_giving_up_a_few_saves_many_under_overload() -> None:
     crowd = steady(60, 400, 6)
     plain = served(crowd, StaticScaler(), Setting(1, LARGEST))
-    saved = served(crowd, StaticScaler(), Setting(1, LARGEST), sacrifices=True)
+    saved = served(crowd, StaticScaler(), Setting(1, LARGEST), gives_way=True)
     assert saved.violations.sum() < plain.violations.sum()
 
 
