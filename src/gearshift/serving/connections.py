@@ -1,6 +1,7 @@
 """All connections of an HTTP server: what answers their requests, their bounds, and which are open."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -41,7 +42,8 @@ class Connections:
 
     `longest_read_s` is how long a client may take over one request, head and body; it runs from when the connection
     opens or from the request's first byte, and not while a complete request waits for its answer.  `ending` closes
-    each connection after its next answer.
+    each connection after its next answer.  Where other processes listen on the same port, `count` is told how many
+    are open here, and answers how many are open in all.
     """
 
     handler: Handler
@@ -49,6 +51,7 @@ class Connections:
     longest_read_s: float = 60.0
     keep_alive_s: float = 75.0
     most_connections: int = 10_000
+    count: Callable[[int], int] = int
     ending: bool = False
     open: set[Open] = field(default_factory=set)
     _fewer: asyncio.Event = field(default_factory=asyncio.Event)
@@ -56,11 +59,12 @@ class Connections:
     def add(self, connection: Open) -> bool:
         """It is open; whether it may stay, or is one too many."""
         self.open.add(connection)
-        return len(self.open) <= self.most_connections
+        return self.count(len(self.open)) <= self.most_connections
 
     def remove(self, connection: Open) -> None:
         """It is closed."""
         self.open.discard(connection)
+        self.count(len(self.open))
         self._fewer.set()
 
     async def closed(self) -> None:

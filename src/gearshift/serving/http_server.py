@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 
 from gearshift.serving.connection import Connection
 from gearshift.serving.connections import Connections, Handler
@@ -14,7 +15,7 @@ from gearshift.serving.tls_listener import TlsListener
 class HttpServer:
     """What `handler` answers on HTTP, from `start` to `stop`; it leaves signals alone."""
 
-    def __init__(self, handler: Handler, settings: ServerSettings) -> None:
+    def __init__(self, handler: Handler, settings: ServerSettings, count: Callable[[int], int] = int) -> None:
         self._settings = settings
         self._connections = Connections(
             handler=handler,
@@ -22,6 +23,7 @@ class HttpServer:
             longest_read_s=settings.longest_read_s,
             keep_alive_s=settings.keep_alive_s,
             most_connections=settings.most_connections,
+            count=count,
         )
         self._server: asyncio.AbstractServer | TlsListener | None = None
 
