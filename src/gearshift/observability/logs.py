@@ -42,7 +42,7 @@ def settings_in_force() -> LogSettings:
 
 @contextmanager
 def logging_to_stderr(settings: LogSettings, *, process: str = "") -> Iterator[None]:
-    """Write what is logged to standard error for as long as the block lasts; another `process` than the server is named.
+    """Write what is logged to standard error while the block lasts; another `process` than the server is named.
 
     As text only our own messages are written here, and what others do with logging stays theirs; as JSON all are.
     """

@@ -337,7 +337,8 @@ class Connection(asyncio.Protocol):
         if not exchange.keep_alive:
             self._close()
             return
-        self._idle, self._due = True, self._loop.time() + self._all.keep_alive_s
+        self._idle = not self._url  # the next head may have begun meanwhile
+        self._due = self._loop.time() + (self._all.keep_alive_s if self._idle else self._all.longest_read_s)
         if self._waiting or self._unread:
             self._go_on()
 

@@ -556,6 +556,19 @@ def test_a_client_has_bounded_time_for_a_request_and_between_requests(sent, expe
     assert run(main) == expected
 
 
+def test_a_head_that_began_before_the_answer_to_the_last_has_bounded_time_too():
+    async def main() -> list[int]:
+        handler = Telling(patient=True)
+        connection, wire = connect(handler, longest_read_s=0.05, keep_alive_s=LONGEST_S)
+        connection.data_received(GET + GET[:-2])
+        handler.tell(handler.exchanges[0])
+        while not wire.ended:
+            await asyncio.sleep(0.01)
+        return statuses(wire)
+
+    assert run(main) == [200, 408]
+
+
 def test_time_in_which_an_answer_is_made_is_not_the_clients():
     async def main() -> list[int]:
         handler = Telling(patient=True)
