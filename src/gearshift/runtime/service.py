@@ -84,6 +84,8 @@ class Service:
         self._idle = asyncio.Event()
         self._idle.set()
         self._pulse = Pulse(self._clock, self._tick, self._wake)
+        self.ticked: Callable[[], None] = lambda: None
+        """Called at the end of each window of the meter."""
 
     # Life ------------------------------------------------------------------------------------------------------------
 
@@ -441,6 +443,7 @@ class Service:
     def _tick(self) -> None:
         self.router.tick(now_ns := self._clock.now_ns())
         self.adapting.ticked(self.router, now_ns)
+        self.ticked()
         self._arm_wake()
 
     def _wake(self) -> None:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -105,6 +106,11 @@ class FrontEnds:
         for front_end in self._now.values():
             front_end.protocol.send(StopListening())
 
+    def pin(self, cores: frozenset[int]) -> None:
+        """Have them run on these processors."""
+        for front_end in self._now.values():
+            front_end.pin(cores)
+
     async def stop(self, longest_s: float) -> None:
         """End them, and leave clients so long to take their answers; nothing is left running."""
         self.stop_listening()
@@ -124,7 +130,7 @@ class FrontEnds:
         """Show the front ends how much the service in force holds, and count with it what they hold."""
         service = self.control.service
         room, board = service.room, self._board
-        room.elsewhere = board
+        room.elsewhere, service.ticked = board, self.publish
         board.write(WAITING, room.waiting)
         board.write(HELD_BYTES, room.held_bytes)
         board.write(TAKING, service.accepting and service.router.missing_first_model() is None)
@@ -190,6 +196,12 @@ class FrontEndProcess:
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(signal.SIGKILL)
 
+    def pin(self, cores: frozenset[int]) -> None:
+        """Have it run on these processors, as it does from its start on those of the router."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(self._process.pid, cores)
+
     def _leave(self) -> None:
         """Nobody waits for its answers any more."""
         for withdraw in self._withdraw.values():
@@ -235,6 +247,7 @@ class FrontEndProcess:
                 payload_bytes=message.payload_bytes,
             )
         except GearshiftError as error:
+            self._all.publish()  # the front end looks there whether anything is let in
             self._send(message.id, refused(error))
         except Exception:  # the door to another process
             log.exception("fault while a request of a front end was taken")

@@ -44,6 +44,9 @@ class HttpServer:
         if self._server is not None:
             self._server.close()
 
+    def pin(self, cores: frozenset[int]) -> None:
+        """It runs where its process does."""
+
     async def stop(self, longest_s: float) -> None:
         """Close all connections: idle ones now, others once they are answered, and what is left after `longest_s`."""
         self.stop_listening()

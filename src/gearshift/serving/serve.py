@@ -165,6 +165,7 @@ class ServerProcess:
             make=make,
             metrics=metrics,
             journal=journal,
+            pin=self._pin,
         )
         self._replans = (
             None
@@ -247,6 +248,10 @@ class ServerProcess:
             await self._http.stop(longest_s)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+
+    def _pin(self, cores: frozenset[int]) -> None:
+        os.sched_setaffinity(0, cores)
+        self._http.pin(cores)
 
     def _drifted(self) -> None:
         if self._replans is not None:
