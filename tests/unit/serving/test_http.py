@@ -26,6 +26,7 @@ from gearshift.serving.keys import Keys, read_keys
 from tests.little_task import little_plan, little_profile
 from tests.unit.serving.wire import Response, Wire, answered
 
+Options = dict[str, Any]
 LONGEST_S = 20.0
 INFER = "/v2/models/sums/infer"
 
@@ -79,7 +80,9 @@ class Server:
 
 
 @asynccontextmanager
-async def no_door(application: Application, _service: dict[str, Any], _options: dict[str, Any]) -> AsyncIterator[Handler]:
+async def no_door(
+    application: Application, _service: dict[str, Any], _options: dict[str, Any]
+) -> AsyncIterator[Handler]:
     """The application itself answers."""
     yield application
 
@@ -324,7 +327,7 @@ def test_what_is_no_http_behind_a_request_that_is_refused_later_is_400_all_the_s
         connection, wire = server.connect()
         head = f"POST {INFER} HTTP/1.1\r\ncontent-encoding: gzip\r\ncontent-length: 5\r\n\r\nwrong"
         connection.data_received(head.encode() + b"GET /livez HTTP/1.1\r\n\r\n" * 1000 + b"no HTTP\r\n\r\n")
-        while not wire.closed:
+        while not wire.ended:
             await asyncio.sleep(0)
         connection.connection_lost(None)
         return bytes(wire.written)
