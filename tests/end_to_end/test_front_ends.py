@@ -112,6 +112,14 @@ def head_only(server: Server) -> bytes:
         return sock.recv(1000)
 
 
+def test_front_ends_end_with_a_router_that_is_killed(server):
+    """The last test of the module's server."""
+    there = front_ends(server)
+    assert len(there) == 2
+    server.process.kill()
+    assert all(gone_within(pid) for pid in there)
+
+
 def test_clients_of_a_front_end_that_is_killed_are_gone_and_it_comes_back(tmp_path):
     with serving(tmp_path, front_ends=2) as server:
         before = front_ends(server)
@@ -147,11 +155,3 @@ def test_clients_of_a_front_end_that_is_killed_are_gone_and_it_comes_back(tmp_pa
         assert speak(last) == 200
         assert server.wait() == 0
         assert all(gone_within(pid) for pid in after)
-
-
-def test_front_ends_end_with_a_router_that_is_killed(tmp_path):
-    with serving(tmp_path, backend="emulated", front_ends=2) as server:
-        there = front_ends(server)
-        assert len(there) == 2
-        server.process.kill()
-        assert all(gone_within(pid) for pid in there)

@@ -20,7 +20,7 @@ def test_each_process_sees_what_all_others_hold():
 
 
 def test_connections_are_counted_over_all_processes():
-    router, first, second = boards(2)
+    _, first, second = boards(2)
     assert first.count_connections(3) == 3
     assert second.count_connections(4) == 7
     assert first.count_connections(0) == 4
