@@ -1,8 +1,8 @@
 """What requests cost the router in memory: thousands of large ones that wait, and millions that come and go.
 
-The first figure is the router's resident memory with `--queued` binary requests of 100 KB in its queues, beyond what it
-had when idle, as a multiple of what they weigh.  The second is the slope of resident memory over the last half of
-`--requests` small ones.
+The first figure is what the router and its front ends have in resident memory with `--queued` binary requests of 100 KB
+in the queues, beyond what they had when idle, as a multiple of what the requests weigh.  The second is the slope of that
+memory over the last half of `--requests` small ones.
 """
 
 import argparse
@@ -34,6 +34,7 @@ PIECE_BYTES = 8 << 10
 MOST_RATIO, MOST_SLOPE = 1.2, 1.0
 LONGEST_S = 300.0
 SAMPLES = 100
+FRONT_END = "gearshift.serving.front_end"
 
 PROJECT = """operator = "echo"
 samples = "models.py:load_samples"
@@ -98,10 +99,21 @@ def binary_request(url: str, numbers: int) -> bytes:
 
 
 @contextmanager
-def served(plan: Path, *options: str) -> Iterator[tuple[str, psutil.Process]]:
-    """A server of the plan, and the process of its router."""
+def served(plan: Path, *options: str) -> Iterator[tuple[str, "Router"]]:
+    """A server of the plan, and its router."""
     with ChildServer(plan, "--shortest-hang-s", "3600", "--most-connections", "15000", *options) as server:
-        yield server.url, psutil.Process(server.pid)
+        yield server.url, Router(server.pid)
+
+
+class Router:
+    """The process of the router, and those of its front ends."""
+
+    def __init__(self, pid: int) -> None:
+        router = psutil.Process(pid)
+        self._processes = [router, *(child for child in router.children() if FRONT_END in child.cmdline())]
+
+    def resident_bytes(self) -> int:
+        return sum(process.memory_info().rss for process in self._processes)
 
 
 def connected(url: str) -> socket.socket:
@@ -121,12 +133,12 @@ def queued_ratio(folder: Path, queued: int, *options: str) -> tuple[float, float
         with connected(url) as warm:  # what is allocated once is no part of what a request costs
             answer_of(warm, request)
         (folder / "hold").touch()
-        idle = router.memory_info().rss
+        idle = router.resident_bytes()
         for first in range(0, queued, CONNECTIONS):
             count = min(CONNECTIONS, queued - first)
             send_in_turns([clients.enter_context(connected(url)) for _ in range(count)], request)
         wait_until_open(url, queued)
-        held = router.memory_info().rss - idle
+        held = router.resident_bytes() - idle
         clients.close()
         (folder / "hold").unlink()
         return held / (queued * len(request)), idle / 1e6
@@ -171,7 +183,7 @@ def slope(folder: Path, requests: int, *options: str) -> tuple[float, float]:
     return float(np.polyfit(counts[last], bytes_[last], 1)[0]), qps
 
 
-def drive(url: str, requests: int, router: psutil.Process) -> tuple[np.ndarray, np.ndarray]:
+def drive(url: str, requests: int, router: Router) -> tuple[np.ndarray, np.ndarray]:
     """A closed loop over `CONNECTIONS`; how many were answered, and the router's memory then, a hundred times."""
     request = binary_request(url, SMALL)
     answered, told = 0, []
@@ -193,7 +205,7 @@ def drive(url: str, requests: int, router: psutil.Process) -> tuple[np.ndarray, 
                 received.clear()
                 answered += 1
                 if answered % max(1, requests // 100) == 0:
-                    told.append((answered, router.memory_info().rss))
+                    told.append((answered, router.resident_bytes()))
                 key.fileobj.sendall(request)  # type: ignore[union-attr]
     counts, bytes_ = np.array(told, dtype=np.float64).T
     return counts, bytes_

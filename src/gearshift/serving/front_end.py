@@ -67,6 +67,7 @@ class RouterLink:
         self.end: asyncio.Future[float] = loop.create_future()
         """How long clients may take to leave; none where the router is gone."""
         self.stop_listening: Callable[[], None] = lambda: None
+        self.stopped = False
         self.protocol = FrameProtocol(self._received, self._lost, decoder=TO_FRONT_END)
         self._ids = itertools.count(1)
         self._submitted: dict[int, Done] = {}
@@ -76,15 +77,15 @@ class RouterLink:
         """As `Service.submit`, but that where it raises there the answer says so (`raise_if_refused`)."""
         number = next(self._ids)
         tensors, buffers = pack_tensors(inputs)
-        self._submitted[number] = done
         self.protocol.send(Submit(id=number, tensors=tensors, **asked), buffers)
+        self._submitted[number] = done
         return partial(self._gone, number)
 
     def pass_on(self, exchange: HttpExchange) -> None:
         """Let the router answer, which gets the body part by part as it comes."""
         number = next(self._ids)
         self._passed[number] = exchange
-        exchange.on_gone = partial(self._gone, number)
+        exchange.on_gone = exchange.release = partial(self._gone, number)  # it may be answered here, as too slow
         exchange.measure = partial(self._part, number, exchange)
         exchange.then = partial(self._whole, number)
         self.protocol.send(
@@ -102,6 +103,7 @@ class RouterLink:
         self.protocol.send(Part(id=number, last=False), [exchange.take_body()])
 
     def _whole(self, number: int, exchange: HttpExchange) -> None:
+        exchange.release = None
         exchange.end_reading()
         self.protocol.send(Part(id=number, last=True), [exchange.take_body()])
 
@@ -122,6 +124,7 @@ class RouterLink:
             case Serve():
                 self.told.set_result(message)
             case StopListening():
+                self.stopped = True
                 self.stop_listening()
             case End():
                 self._end(message.longest_s)
@@ -281,6 +284,8 @@ async def serve(router: socket.socket, listening: socket.socket, board: Board) -
     http = HttpServer(FrontEnd(told, link, board), told.settings, board.count_connections)
     await http.start(listening)
     link.stop_listening = http.stop_listening
+    if link.stopped:
+        http.stop_listening()
     gc.collect()
     gc.freeze()  # as the router does
     link.protocol.send(Listening())

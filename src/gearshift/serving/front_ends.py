@@ -175,6 +175,9 @@ class FrontEndProcess:
         widen(theirs)
         await loop.create_unix_connection(lambda: self.protocol, sock=ours)
         with theirs:
+            if self._all.ending:
+                self.protocol.close()
+                return "was not needed any more"
             process = self._process = _spawn(theirs.fileno(), sock.fileno(), board.fd, row)
         self.protocol.send(self._all.serve)
         gone = asyncio.Event()

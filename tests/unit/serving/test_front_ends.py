@@ -120,6 +120,19 @@ def test_a_client_that_leaves_withdraws_its_request():
     assert 'outcome="cancelled"} 1.0' in told
 
 
+def test_a_client_that_is_too_slow_holds_nothing_at_the_router():
+    async def use(server: Server) -> tuple[int, int, int]:
+        server.handler._parsed_here = frozenset()
+        connection, wire = server.connect(longest_read_s=0.05)
+        connection.data_received(f"POST {INFER} HTTP/1.1\r\ncontent-length: 1000\r\n\r\n{{".encode())
+        await until(lambda: server.service.room.held_bytes == 1000)
+        status = (await answered(wire)).status
+        await until(lambda: not server.handler.behind._exchanges)
+        return status, server.service.room.held_bytes, server.service.room.reading
+
+    assert serve(use) == (408, 0, 0)
+
+
 def test_the_clients_of_a_front_end_that_ends_are_gone():
     async def use(server: Server) -> tuple[int, str]:
         await waiting(server)
