@@ -1,8 +1,8 @@
 """What requests cost the router in memory: thousands of large ones that wait, and millions that come and go.
 
 The first figure is what the router and its front ends have in resident memory with `--queued` binary requests of 100 KB
-in the queues, beyond what they had when idle, as a multiple of what the requests weigh.  The second is the slope of that
-memory over the last half of `--requests` small ones.
+in the queues, beyond what they had when idle, as a multiple of what the requests weigh.  The second is the slope of
+that memory over the last half of `--requests` small ones.
 """
 
 import argparse
