@@ -318,6 +318,11 @@ def test_head_is_answered_without_a_body_but_with_its_length():
     assert second.startswith(b"200 OK")
 
 
+@pytest.mark.parametrize(("elsewhere", "closed"), [(3, False), (4, True)])
+def test_connections_of_other_processes_count_too(elsewhere, closed):
+    assert say(most_connections=4, count=lambda here: here + elsewhere).closed == closed
+
+
 # Refused before the body ---------------------------------------------------------------------------------------------
 
 
