@@ -83,7 +83,7 @@ def test_both_front_ends_answer_and_the_router_counts_all_once(server):
 
 def test_a_full_queue_is_429_before_the_body_whichever_front_end_is_asked(server):
     async def main(client: aiohttp.ClientSession) -> list[bytes]:
-        slow = asyncio.create_task(post(client, server, body((5, 0.5))))
+        slow = asyncio.create_task(post(client, server, body((5, 1))))
         await until_held(client, server, open_requests=1, waiting=0)
         wait = [asyncio.create_task(post(client, server, body((1, 2)))) for _ in range(2)]
         await until_held(client, server, open_requests=3, waiting=2)
@@ -125,7 +125,7 @@ def test_clients_of_a_front_end_that_is_killed_are_gone_and_it_comes_back(tmp_pa
         before = front_ends(server)
 
         async def main(client: aiohttp.ClientSession) -> list[int]:
-            sent = [asyncio.create_task(post(client, server, body((5, 0.3)))) for _ in range(4)]
+            sent = [asyncio.create_task(post(client, server, body((5, 1)))) for _ in range(4)]
             await until_held(client, server, open_requests=4)
             for pid in before:
                 os.kill(pid, signal.SIGKILL)

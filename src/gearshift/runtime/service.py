@@ -84,8 +84,7 @@ class Service:
         self._idle = asyncio.Event()
         self._idle.set()
         self._pulse = Pulse(self._clock, self._tick, self._wake)
-        self.ticked: Callable[[], None] = lambda: None
-        """Called at the end of each window of the meter."""
+        self.ticked: Callable[[], None] = lambda: None  # called at the end of each window of the meter
 
     # Life ------------------------------------------------------------------------------------------------------------
 

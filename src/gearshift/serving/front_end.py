@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import gc
 import itertools
+import logging
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ import msgspec
 import uvloop
 
 from gearshift.clock import WallClock
+from gearshift.errors import GearshiftError
 from gearshift.model import Arrays
 from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
 from gearshift.request import Answer
@@ -54,6 +56,8 @@ from gearshift.serving.http_server import HttpServer
 from gearshift.serving.keys import read_keys
 from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.v2 import Limits
+
+log = logging.getLogger("gearshift.serving.front_end")  # by name, as this module runs as the main one
 
 # To the router and back ----------------------------------------------------------------------------------------------
 
@@ -269,7 +273,11 @@ def main() -> int:
     board = Board(arguments.board, arguments.row)
     router, listening = socket.socket(fileno=arguments.router), socket.socket(fileno=arguments.listen)
     with logging_to_stderr(logs, process="front end"), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(router, listening, board))
+        try:
+            runner.run(serve(router, listening, board))
+        except GearshiftError as error:  # such as keys or a certificate that cannot be read any more
+            log.error("%s", error)
+            return 1
     return 0
 
 

@@ -141,7 +141,10 @@ class FrontEnds:
         while not self.ending:
             began = loop.time()
             front_end = self._now[number] = FrontEndProcess(self, ready)
-            how = await front_end.live(self._socks[number], self._board, 1 + number)
+            try:
+                how = await front_end.live(self._socks[number], self._board, 1 + number)
+            except OSError as error:
+                how = f"could not be started ({error})"
             del self._now[number]
             self._board.clear(1 + number)
             self.publish()
@@ -174,11 +177,14 @@ class FrontEndProcess:
         widen(ours)
         widen(theirs)
         await loop.create_unix_connection(lambda: self.protocol, sock=ours)
-        with theirs:
+        try:
             if self._all.ending:
-                self.protocol.close()
                 return "was not needed any more"
             process = self._process = _spawn(theirs.fileno(), sock.fileno(), board.fd, row)
+        finally:
+            theirs.close()
+            if self._process is None:
+                self.protocol.close()
         self.protocol.send(self._all.serve)
         gone = asyncio.Event()
         pidfd = os.pidfd_open(process.pid)

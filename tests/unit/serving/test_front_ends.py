@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gearshift.errors import WorkerDied
 from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, emulated_outputs
@@ -23,6 +24,7 @@ from gearshift.serving.front_messages import Serve
 from gearshift.serving.http import Application
 from gearshift.serving.http_exchange import HttpExchange
 from gearshift.serving.settings import ServerSettings
+from gearshift.serving.sockets import bound_socket
 from tests.little_task import little_profile
 from tests.unit.serving import test_http
 from tests.unit.serving.test_control import *  # noqa: F403
@@ -199,6 +201,22 @@ def test_an_answer_that_is_too_large_for_a_frame_is_500(monkeypatch):
     status, text = serve(use)
     assert status == 500
     assert text.startswith("the answer is too large to be handed on; ask for fewer rows at once")
+
+
+def test_front_ends_that_cannot_start_are_said_and_nothing_is_left():
+    async def use(server: Server) -> None:
+        there = server.handler.all
+        settings = ServerSettings(front_ends=2, tls_certificate="no.pem", tls_key="no.pem")
+        serving = msgspec.structs.replace(there.serve, settings=settings)
+        told = {"refused": there.refused, "distrusted": there.distrusted, "journal": NoJournal()}
+        failing = FrontEnds(there.control, there.application, serving, **told)
+        said = "a front end ended with status 1 before it was ready"
+        with bound_socket("127.0.0.1", 0, shared=True) as sock, pytest.raises(WorkerDied, match=said):
+            await failing.start(sock)
+        assert not failing._now
+        assert all(kept.done() for kept in failing._kept)
+
+    serve(use)
 
 
 async def waiting(server: Server) -> tuple[Connection, Wire]:
