@@ -27,6 +27,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     grpc_port: Annotated[int | None, _help("The port to answer gRPC on; 0 takes any free one. Without it, none.")] = (
         None
     )
+    front_ends: Annotated[
+        int, _help("Processes that answer HTTP on the port; with 1 the process of the router does so itself.")
+    ] = 1
     most_waiting_requests: Annotated[int, _help("Queued samples beyond which requests are refused.")] = 10_000
     most_waiting_bytes: Annotated[int, _help("Bytes of unanswered requests beyond which requests are refused.")] = (
         256 << 20
@@ -120,6 +123,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             f"grpc_port is {self.grpc_port}",
             remedy="give a number from 0 to 65535",
         )
+        require(1 <= self.front_ends <= 64, f"front_ends is {self.front_ends}, needs 1 to 64")
         for name in (
             "most_waiting_requests",
             "most_waiting_bytes",
