@@ -1,7 +1,7 @@
 """`gearshift simulate`."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -18,6 +18,7 @@ from gearshift.cli.options import (
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import milliseconds, results_table
 from gearshift.plan_tables import only_operator
+from gearshift.policies.demand import CORES_EFFECT_S, Scaling
 from gearshift.result import latency_summary
 
 
@@ -26,6 +27,14 @@ from gearshift.result import latency_summary
 @trace_options
 @network_options
 @click.option("--slo-ms", type=float, help="Requests answered later than this after sending are late: their deadline.")
+@click.option(
+    "--scaler",
+    type=click.Choice(["exact", "paper", "static"]),
+    default="static",
+    show_default=True,
+    help="As for `serve`, of a plan made with --cores: who gives more cores than the gear in force.",
+)
+@click.option("--scaler-period-s", type=float, default=1.0, show_default=True, help="How often the scaler chooses.")
 @click.option("--profile", type=PATH, help="The plan's profile, where it has moved.")
 @verb
 def command(
@@ -35,6 +44,8 @@ def command(
     network: Path | None,
     request_kb: float | None,
     slo_ms: float | None,
+    scaler: Literal["exact", "paper", "static"],
+    scaler_period_s: float,
     **trace_arguments: Any,
 ) -> None:
     """Predict percentiles, accuracy and utilisation of serving a trace by PLAN.
@@ -45,8 +56,16 @@ def command(
     uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
     made, measured = api.plan_and_profile(plan, profile)
     trace = the_trace(**trace_arguments)
-    run = api.simulate(made, trace, profile=measured, seed=trace_arguments["seed"], uplink=uplink)
     objective = made.operators[only_operator(made)].objective
+    scaling = None
+    if scaler != "static":
+        scaling = Scaling(
+            scaler=scaler,
+            period_s=scaler_period_s,
+            effect_s=min(CORES_EFFECT_S, scaler_period_s / 2),
+            slo_s=objective.latency_s,
+        )
+    run = api.simulate(made, trace, profile=measured, seed=trace_arguments["seed"], uplink=uplink, scaling=scaling)
     result = run.result(measured, latency_objective_s=seconds_of(slo_ms) or objective.latency_s)
     output.json(result)
     output.show(results_table("Predicted", [("gear plan", result)]))

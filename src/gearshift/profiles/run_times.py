@@ -114,6 +114,40 @@ def core_table_ns(
     return table
 
 
+def gear_times_ns(
+    plan: GearPlan, tables: PlanTables, profile: Profile, *, statistic: Statistic = "median", most_cores: int = 0
+) -> list[NDArray[np.int64]] | None:
+    """Nanoseconds (cores + 1, sizes + 1) by replica of batches on all counts that gears give; None without a pool.
+
+    On at least `most_cores`, as far as they were measured.  Raises as `core_table_ns`, and where a gear gives a replica
+    more cores than that.
+    """
+    if plan.hardware.pool_cores is None:
+        return None
+    by_id = {replica.id: replica for replica in plan.placement.replicas}
+    kinds = {device.id: device.kind for device in plan.hardware.devices}
+    most = tables.cores.reshape(tables.gears, -1).max(axis=0)
+    largest = int(tables.largest_batch_size.max())
+    times = []
+    for replica_id, cores in zip(tables.replica_ids, most.tolist(), strict=True):
+        replica = by_id[replica_id]
+        table = core_table_ns(
+            replica,
+            kinds[replica.device_ids[0]],
+            profile,
+            most_cores=max(cores, most_cores),
+            largest=largest,
+            statistic=statistic,
+        )
+        require(
+            len(table) > cores,
+            f"a gear gives replica {replica_id!r} {cores} cores, and it was measured on up to {len(table) - 1}",
+            remedy="profile it on more, or make the plan anew",
+        )
+        times.append(table)
+    return times
+
+
 def fastest_ns(tables: PlanTables, run_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Nanoseconds (models,) of one sample on the fastest replica of each model, by `run_ns` (replicas, sizes)."""
     return np.minimum.reduceat(run_ns[:, 1], tables.model_begin[:-1])

@@ -8,16 +8,17 @@ import numpy as np
 
 from gearshift.clock import Clock
 from gearshift.errors import InvalidInput, require
+from gearshift.gear import GearPlan
 from gearshift.hardware import is_cuda, is_remote
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.placement import Replica
+from gearshift.policies.demand import CORES_EFFECT_S, Scaling
 from gearshift.profiles.run_times import core_table_ns
 from gearshift.runtime.actuators.base import EmulatedActuator
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.local_cores import LocalCores
-from gearshift.runtime.scaler import Scaling
 from gearshift.runtime.vertical import Actuate, NoScaling, ScaledReplica, VerticalScaling
 from gearshift.serving.settings import ServerSettings
 
@@ -30,19 +31,20 @@ log = logging.getLogger(__name__)
 def make_scaling(
     task: "ServingTask", settings: ServerSettings, backend: Backend, clock: Clock, journal: Journal | NoJournal
 ) -> NoScaling:
-    """What changes cores while `task` is served by `backend`, not started; nothing with scaler `static`.
+    """What changes cores while `task` is served by `backend`, not started; with scaler `static` only its gears do.
 
     Raises `InvalidInput` for a plan or profile that cannot be scaled, or more cores than there are.
     """
-    if settings.scaler == "static":
+    if not changes_cores(task.plan, settings):
         return NoScaling()
     replicas = _scaled_replicas(task)
     pool = _pool(task, replicas)
-    begins_with = sum(replica.cores for replica in replicas.values())
+    in_gear = task.tables.cores.reshape(-1, len(task.tables.replica_ids))[:, [*replicas]].tolist()
+    begins_with = max(map(sum, in_gear), default=sum(replica.cores for replica in replicas.values()))
     cores = _cores(task, settings, pool, begins_with)
     require(
         begins_with <= cores,
-        f"the plan begins with {begins_with} cores, and replicas share {cores}",
+        f"the plan {'has gears of' if in_gear else 'begins with'} {begins_with} cores, and replicas share {cores}",
         remedy="give more --scaler-cores, or plan for fewer",
     )
     actuate, close = _means(settings, backend, clock, pool, replicas, cores)
@@ -53,18 +55,24 @@ def make_scaling(
         scaling=Scaling(
             scaler=settings.scaler,
             period_s=settings.scaler_period_s,
-            effect_s=min(0.01, settings.scaler_period_s / 2),
+            effect_s=min(CORES_EFFECT_S, settings.scaler_period_s / 2),
             slo_s=task.plan.operators[task.tables.operator].objective.latency_s,
         ),
         clock=clock,
         journal=journal,
+        in_gear=in_gear,
         close=close,
     )
 
 
 def thread_counts(task: "ServingTask", settings: ServerSettings) -> Sequence[int]:
     """The numbers of threads that workers may be set to: with a scaler, up to the processors that they share."""
-    return () if settings.scaler == "static" else range(1, len(task.pool) + 1)
+    return range(1, len(task.pool) + 1) if changes_cores(task.plan, settings) else ()
+
+
+def changes_cores(plan: GearPlan, settings: ServerSettings) -> bool:
+    """Whether cores change while the plan is served: by a scaler, or with its gears."""
+    return settings.scaler != "static" or plan.hardware.pool_cores is not None
 
 
 def _scaled_replicas(task: "ServingTask") -> dict[int, Replica]:
@@ -72,7 +80,7 @@ def _scaled_replicas(task: "ServingTask") -> dict[int, Replica]:
     require(
         task.backend != "ray",
         "cores are changed on this machine alone, and --backend ray has workers elsewhere",
-        remedy="serve with --scaler static",
+        remedy="serve a plan whose gears change none, with --scaler static",
     )
     kinds = {device.id: device.kind for device in task.plan.hardware.devices}
     users: dict[str, str] = {}
@@ -134,7 +142,7 @@ def _means(
 def _cores(task: "ServingTask", settings: ServerSettings, pool: CorePool, begins_with: int) -> int:
     """Cores that replicas share; raises `InvalidInput` for more than there are."""
     if task.backend == "emulated":
-        return settings.scaler_cores or begins_with
+        return settings.scaler_cores or task.plan.hardware.pool_cores or begins_with
     there = int(len(pool) / settings.core_share + 1e-9)
     cores = settings.scaler_cores or there
     require(

@@ -1,26 +1,31 @@
 """Simulating a gear plan on a workload: the compiled kernel between plain data."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.clock import NS_PER_S
-from gearshift.decisions import Ending, LogRow
+from gearshift.clock import NS_PER_S, to_ns
+from gearshift.decisions import Decision, Ending, LogRow
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
+from gearshift.policies.demand import CORES_EFFECT_S, Scaling, SharedCores
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.run_times import Exits, exits_of, fastest_ns, run_times_ns
+from gearshift.profiles.run_times import Exits, exits_of, fastest_ns, gear_times_ns, run_times_ns
 from gearshift.request import Late
 from gearshift.result import ServingResult, summarise
 from gearshift.simulator import kernel
+from gearshift.simulator.gear_cores import make_cores, side_by_side
 from gearshift.simulator.load_scaling import make_scaling
 from gearshift.simulator.queues import NONE, make_queues
+from gearshift.simulator.scaled_cores import serve_scaled, shared_cores
 from gearshift.simulator.state import (
     BLOCK,
+    HALTED_NS,
     LOGGED,
     NEVER_NS,
     NEXT_END_NS,
@@ -43,7 +48,8 @@ class Simulation:
 
     How a sample `ended` is an `Ending`.  `busy_s` (devices,); `batches` (replicas, sizes) how often each ran;
     `arrived_in_gear` (gears,) samples; `shifts` (k, 2) of nanoseconds and the gear from then on; `log` of decisions,
-    when asked for; `front_end_s` is part of every latency, and so is
+    when asked for.  Where cores change, `held` (k, 2) of nanoseconds and the cores in all that replicas are asked to
+    have from then on.  `front_end_s` is part of every latency, and so is
     `communication_s` (n,), where samples came over a network.
     """
 
@@ -58,6 +64,7 @@ class Simulation:
     arrived_in_gear: NDArray[np.int64]
     shifts: NDArray[np.int64]
     log: list[LogRow]
+    held: NDArray[np.int64]
     front_end_s: float = 0.0
     communication_s: NDArray[np.float64] | None = None
 
@@ -93,6 +100,14 @@ class Simulation:
         """Until the trace has ended and the last answer is out."""
         return max(self.workload.duration_s, float(self.finished_ns.max()) / NS_PER_S)
 
+    @property
+    def core_s(self) -> float | None:
+        """Core-seconds that replicas held, counted from when cores were asked for; None where they never change."""
+        if not len(self.held):
+            return None
+        until_s = [*(self.held[1:, 0] / NS_PER_S), self.duration_s]
+        return float(self.held[:, 1] @ np.diff(until_s, prepend=0.0))
+
     def quality(self, profile: Profile) -> NDArray[np.float64]:
         """Recorded quality of every answered sample's answer."""
         answered = self.finished_ns >= 0
@@ -118,6 +133,7 @@ class Simulation:
                 device: float(busy / self.duration_s)
                 for device, busy in zip(self.tables.device_ids, self.busy_s, strict=True)
             },
+            core_s=self.core_s,
             independent_samples=int(np.count_nonzero(np.bincount(self.workload.record))),
         )
 
@@ -129,21 +145,36 @@ def simulate(
     *,
     most_waiting: int = UNBOUNDED,
     late: Late = "refuse",
+    scaling: Scaling | None = None,
     log_rows: int = 0,
 ) -> Simulation:
     """Serve `workload` by `plan` in virtual time.  Keeps no state from an earlier run.
 
     `most_waiting` bounds queued samples as the server's admission does.  `late` says whether samples without an answer
-    that would miss their deadlines are refused, or answered late; `log_rows` is how many decisions to keep.
+    that would miss their deadlines are refused, or answered late; `log_rows` is how many decisions to keep.  With
+    `scaling`, of a plan whose gears change cores, a scaler gives more where deadlines, or the plan's latency objective,
+    ask for them.
     """
     tables = plan_tables(plan, only_operator(plan))
     certainty = np.ascontiguousarray(profile.predictions.certainty[profile.predictions.rows(tables.models)])
+    shared, times, due_ns = None, gear_times_ns(plan, tables, profile), None
+    if scaling is not None:
+        shared, times = shared_cores(plan, tables, profile, scaling)
+        given_ns = workload.deadline_ns
+        given_ns = np.full(len(workload), UNBOUNDED) if given_ns is None else given_ns
+        objective_s = plan.operators[tables.operator].objective.latency_s
+        by_objective_ns = UNBOUNDED if objective_s is None else workload.arrivals_ns + to_ns(objective_s)
+        due_ns = np.where(given_ns < UNBOUNDED, given_ns, by_objective_ns)
+        workload = replace(workload, deadline_ns=given_ns)
     return simulate_tables(
         tables,
         run_times_ns(plan, tables, profile),
         certainty,
         workload,
         exits=exits_of(plan, tables, profile),
+        core_run_ns=None if times is None else side_by_side(times),
+        shared=shared,
+        due_ns=due_ns,
         front_end_s=profile.front_end_s,
         most_waiting=most_waiting,
         late=late,
@@ -158,6 +189,10 @@ def simulate_tables(
     workload: Workload,
     *,
     exits: Exits | None = None,
+    core_run_ns: NDArray[np.int64] | None = None,
+    effect_s: float = CORES_EFFECT_S,
+    shared: SharedCores | None = None,
+    due_ns: NDArray[np.int64] | None = None,
     front_end_s: float = 0.0,
     most_waiting: int = UNBOUNDED,
     late: Late = "refuse",
@@ -166,6 +201,9 @@ def simulate_tables(
 ) -> Simulation:
     """As `simulate`, with the plan already resolved; `certainty` is (models, records) in the order of the tables.
 
+    `core_run_ns` (replicas, cores + 1, sizes), where cores change with the gear, stand in the place of `run_ns`; more
+    cores are there `effect_s` after they are asked for; with `shared`, as many as a scaler chooses, no fewer than the
+    gear's, by when samples are due (n,): `due_ns`, or their deadlines.
     With `by_arrival` queues are in order of arrival, whatever the deadlines, which else decide as they do.
     """
     records = certainty.shape[1]
@@ -177,6 +215,11 @@ def simulate_tables(
     n, devices, replicas = len(workload), len(tables.device_ids), len(tables.replica_ids)
     empty = np.zeros(0, dtype=np.int64)
     deadline_ns, priority = workload.deadline_ns, workload.priority
+    require(
+        shared is None or (deadline_ns is not None and core_run_ns is not None),
+        "a scaler goes by deadlines and by run times on several core counts",
+        remedy="give requests deadlines, and plan with --cores",
+    )
     by_deadline = deadline_ns is not None or exits is not None
     by_urgency = by_deadline or priority is not None
     if by_urgency:
@@ -189,6 +232,9 @@ def simulate_tables(
         np.full(n, UNBOUNDED) if by_arrival else empty if deadline_ns is None else deadline_ns,
         by_urgency,
     )
+    cores = make_cores(tables, core_run_ns, round(effect_s * NS_PER_S), scaled=shared is not None)
+    if core_run_ns is not None:
+        run_ns = core_run_ns[np.arange(replicas), cores.in_force]
     plan = Plan(
         **{name: getattr(tables, name) for name in Plan._fields if hasattr(tables, name)},
         run_ns=np.ascontiguousarray(run_ns),
@@ -212,7 +258,7 @@ def simulate_tables(
     )
     blocks = -(-devices // BLOCK)
     numbers = np.zeros(NUMBERS, dtype=np.int64)
-    numbers[NEXT_END_NS] = numbers[NEXT_WAKE_NS] = NEVER_NS
+    numbers[NEXT_END_NS] = numbers[NEXT_WAKE_NS] = numbers[HALTED_NS] = NEVER_NS
     state = State(
         numbers=numbers,
         busy=np.zeros(devices, dtype=np.int8),
@@ -235,6 +281,7 @@ def simulate_tables(
         free_ns=np.zeros(devices, dtype=np.int64),
         record=workload.record,
         exit=np.zeros(replicas, dtype=np.int64),
+        factor=np.ones(1),
     )
     most_shifts = int(workload.duration_s * 10) * 2 + 1000
     out = Outcome(
@@ -246,14 +293,24 @@ def simulate_tables(
         batches=np.zeros(run_ns.shape, dtype=np.int64),
         arrived_in_gear=np.zeros(tables.gears, dtype=np.int64),
         shifts=np.zeros((most_shifts, 2), dtype=np.int64),
-        log=np.zeros((log_rows, 5), dtype=np.int64),
+        log=np.zeros((log_rows if shared is None else _most_rows(n, tables), 5), dtype=np.int64),
     )
     continues = np.zeros(0, dtype=np.bool_) if workload.continues is None else workload.continues
     scaling, arrivals_ns = make_scaling(tables), workload.arrivals_ns
-    kernel.run(
-        plan, settings, state, queues, scaling, out, arrivals_ns, continues, workload.record, np.asarray(certainty)
-    )
-    kept = min(int(numbers[LOGGED]), log_rows)
+    samples = arrivals_ns, continues, workload.record, np.asarray(certainty)
+
+    def run_until(until_ns: int) -> None:
+        kernel.run(plan, settings, state, queues, scaling, cores, out, *samples, until_ns)
+
+    if shared is None:
+        run_until(NEVER_NS)
+        held = _held_in_gears(tables, out.shifts[: numbers[SHIFTS]])
+        log = [tuple(row) for row in out.log[: min(int(numbers[LOGGED]), log_rows)].tolist()]
+    else:
+        log = serve_scaled(
+            shared, run_until, plan, state, queues, cores, out, state.deadline_ns if due_ns is None else due_ns
+        )
+        held = _held_by_log(tables, log)
     return Simulation(
         tables=tables,
         workload=workload,
@@ -265,6 +322,29 @@ def simulate_tables(
         batches=out.batches,
         arrived_in_gear=out.arrived_in_gear,
         shifts=out.shifts[: numbers[SHIFTS]],
-        log=[tuple(row) for row in out.log[:kept].tolist()],
+        log=log,
+        held=held,
         front_end_s=front_end_s,
     )
+
+
+def _most_rows(samples: int, tables: PlanTables) -> int:
+    """So many decisions there can be between two halts of a scaler at most."""
+    return samples * (3 * tables.most_stages + 2) + 2 * len(tables.replica_ids) + 2
+
+
+def _held_in_gears(tables: PlanTables, shifts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """When gears came into force, and the cores of all replicas then; nothing where cores do not change."""
+    if not len(tables.cores):
+        return np.zeros((0, 2), dtype=np.int64)
+    in_force = np.concatenate([[[0, 0]], shifts])
+    cores = tables.cores.reshape(tables.gears, -1).sum(axis=1)
+    return np.stack([in_force[:, 0], cores[in_force[:, 1]]], axis=1)
+
+
+def _held_by_log(tables: PlanTables, log: Sequence[LogRow]) -> NDArray[np.int64]:
+    """When replicas were asked to have other cores, and the cores of all then."""
+    first = int(tables.cores[: len(tables.replica_ids)].sum())
+    changes = [(at_ns, wanted - had) for at_ns, kind, _, wanted, had in log if kind == Decision.CORES]
+    steps = np.array([(0, first), *changes], dtype=np.int64)
+    return np.stack([steps[:, 0], np.cumsum(steps[:, 1])], axis=1)
