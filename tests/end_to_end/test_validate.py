@@ -122,10 +122,7 @@ def test_a_plan_is_replayed_within_the_process_without_sockets(made: Path) -> No
 def test_a_plan_within_the_process_gets_its_requests_over_a_network(made: Path) -> None:
     (made / "network.log").write_text("9 1000 51.0 3.7 1000000 1000\n")
     network = ["--network", str(made / "network.log"), "--request-kb", "300", "--slo-ms", "10000"]
-    plan = ["replay", str(made / "plan.json"), "--emulated", *network]
-    _, kept, _ = verb(made, *plan, "--deadline-ms", "10000")
-    assert (kept["share_refused"], kept["latency_s"]["p50"] > 0.3) == (0, True)  # type: ignore[index]
-    _, passed, _ = verb(made, *plan, "--deadline-ms", "200")
+    _, passed, _ = verb(made, "replay", str(made / "plan.json"), "--emulated", *network, "--deadline-ms", "200")
     assert passed["share_refused"] == 1
 
 

@@ -11,6 +11,7 @@ from gearshift.policies.deadlines import (
     NEXT_GIVES_WAY,
     RUN,
     gives_up_ns,
+    goes_first,
     in_time,
     start_by_ns,
     when_limited,
@@ -153,6 +154,26 @@ class DeadlineQueues:
         queue = self._queues[replica]
         run_ns = self.run_ns[replica][batch_size(len(queue), most)]
         return start_by_ns(wait_ends_ns, queue.head().request.order_deadline_ns, run_ns)
+
+    def endangered(self, replicas: Sequence[int], chosen: int, largest: Sequence[int], base: int, now_ns: int) -> int:
+        """Of a device's `replicas`, the one whose samples go before a batch of `chosen`, see `goes_first`; -1 for none.
+
+        The largest batches are in `largest`, from `base` on.
+        """
+        queue = self._queues[chosen]
+        head, size = queue.head(), batch_size(len(queue), largest[base + chosen])
+        if not head.visited:
+            return -1
+        for replica in replicas:
+            waiting, most = len(self._queues[replica]), largest[base + replica]
+            if waiting == 0 or self._devices.any_busy(replica):
+                continue
+            first, run_ns = self._queues[replica].head(), self.run_ns[replica][batch_size(waiting, most)]
+            urgent = not first.visited and first.request.priority <= head.request.priority
+            deadline_ns = first.request.order_deadline_ns
+            if urgent and goes_first(now_ns, self.run_ns[chosen][size], waiting, most, run_ns, deadline_ns):
+                return replica
+        return -1
 
     def fill(self, replica: int, most: int, now_ns: int) -> list[Sample]:
         """Take a batch that keeps the deadlines in it, of one sample at least."""

@@ -336,6 +336,11 @@ class Router:
             key = replica_key(starving, head.priority, head.order_deadline_ns, oldest_ns)
             if chosen < 0 or key < chosen_key:
                 chosen, chosen_key, chosen_reason = replica, key, reason
+        if self._by_deadline is not None and chosen_key[0]:
+            replicas, base = self._devices.on_device[device], self.gear * self._replicas
+            endangered = self._by_deadline.endangered(replicas, chosen, self._largest, base, now_ns)
+            if endangered >= 0:
+                chosen, chosen_reason = endangered, DEADLINE
         if chosen >= 0 and not self._devices.any_busy(chosen):
             self._start_batch(chosen, chosen_reason, now_ns)
 
