@@ -32,7 +32,7 @@ from gearshift.simulator.state import (
     next_lead,
     write,
 )
-from gearshift.simulator.steps import route, run_to_next_exit, start_on, start_on_touched, touch
+from gearshift.simulator.steps import route, run_to_next_exit, start_on_touched, touch, touch_device
 
 ANSWER = forwarding.ANSWER
 REFUSE = int(decisions.Decision.REFUSE)
@@ -105,7 +105,6 @@ def finish_batch(
     forget_end(state, lead)
     if left != 0:
         run_to_next_exit(plan, state, q, out, replica, state.exit[replica] + 1, now_ns)
-    start_on_touched(plan, settings, state, q, out, now_ns)
 
 
 @inlined
@@ -118,8 +117,8 @@ def share_turns(plan: Plan, settings: Settings, state: State) -> None:
 
 
 @inlined
-def shift(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, gear: int, now_ns: int) -> None:
-    """Change the gear, and test all idle devices again."""
+def shift(plan: Plan, settings: Settings, state: State, out: Outcome, gear: int, now_ns: int) -> None:
+    """Change the gear, and test all idle devices again after this event."""
     write(state, out, now_ns, SHIFT, state.numbers[GEAR], gear, 0)
     state.numbers[GEAR] = gear
     share_turns(plan, settings, state)
@@ -129,7 +128,7 @@ def shift(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome,
         out.shifts[row, 1] = gear
         state.numbers[SHIFTS] = row + 1
     for device in range(settings.devices):
-        start_on(plan, settings, state, q, out, device, now_ns)
+        touch_device(state, device)
 
 
 @inlined
@@ -199,7 +198,7 @@ def run(
             out.arrived_in_gear[state.numbers[GEAR]] += arrived - arrived_at_tick
             arrived_at_tick = arrived
             if gear != state.numbers[GEAR]:
-                shift(plan, settings, state, q, out, gear, now_ns)
+                shift(plan, settings, state, out, gear, now_ns)
             factor = ticked(scaling, now_ns // METER_WINDOW_NS, rate_qps, factor)
             next_tick_ns += METER_WINDOW_NS
         elif arrival_ns == now_ns:
@@ -225,7 +224,6 @@ def run(
                 out.ended[sample] = ending
                 write(state, out, now_ns, REFUSE, sample, ending, 0)
             arrived = end
-            start_on_touched(plan, settings, state, q, out, now_ns)
         else:
             state.numbers[NEXT_WAKE_NS] = NEVER_NS
             if settings.by_deadline is not None:
@@ -235,10 +233,12 @@ def run(
                         watch(plan, settings, state, q, replica, now_ns)
                         touch(plan, state, replica)
                     state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], state.gives_up_ns[replica])
-                state.numbers[TOUCHED] = 0
+            state.numbers[TOUCHED] = 0
             for device in range(settings.devices):
                 if state.wakes_ns[device] <= now_ns or state.is_touched[device] != 0:
                     state.is_touched[device] = 0
-                    start_on(plan, settings, state, q, out, device, now_ns)
-                state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], state.wakes_ns[device])
+                    touch_device(state, device)
+                else:
+                    state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], state.wakes_ns[device])
+        start_on_touched(plan, settings, state, q, out, now_ns)
     out.arrived_in_gear[state.numbers[GEAR]] += samples - arrived_at_tick

@@ -36,14 +36,19 @@ add, head, take = queues_module.add, queues_module.head, queues_module.take
 
 
 @inlined
+def touch_device(state: State, device: int) -> None:
+    """List an idle device to start on after this event."""
+    if state.busy[device] == 0 and state.is_touched[device] == 0:
+        state.is_touched[device] = 1
+        state.touched[state.numbers[TOUCHED]] = device
+        state.numbers[TOUCHED] += 1
+
+
+@inlined
 def touch(plan: Plan, state: State, replica: int) -> None:
     """List a replica's idle devices to start on after this event."""
     for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
-        device = plan.spans[i]
-        if state.busy[device] == 0 and state.is_touched[device] == 0:
-            state.is_touched[device] = 1
-            state.touched[state.numbers[TOUCHED]] = device
-            state.numbers[TOUCHED] += 1
+        touch_device(state, plan.spans[i])
 
 
 @inlined
