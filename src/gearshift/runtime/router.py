@@ -337,10 +337,8 @@ class Router:
             if chosen < 0 or key < chosen_key:
                 chosen, chosen_key, chosen_reason = replica, key, reason
         if self._by_deadline is not None and chosen_key[0]:
-            replicas, base = self._devices.on_device[device], self.gear * self._replicas
-            endangered = self._by_deadline.endangered(replicas, chosen, self._largest, base, now_ns)
-            if endangered >= 0:
-                chosen, chosen_reason = endangered, DEADLINE
+            base = self.gear * self._replicas
+            chosen, chosen_reason = self._by_deadline.endangered_first(device, chosen, chosen_reason, base, now_ns)
         if chosen >= 0 and not self._devices.any_busy(chosen):
             self._start_batch(chosen, chosen_reason, now_ns)
 

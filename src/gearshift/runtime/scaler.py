@@ -4,7 +4,7 @@ import itertools
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ MOST_REMEMBERED = 4096
 
 Waiting = tuple[int, int]
 """When a request arrived, and its deadline, in nanoseconds."""
+Waits = TypeVar("Waits")
+Waits_contra = TypeVar("Waits_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +66,16 @@ class Scaler:
         scaling: Scaling,
     ) -> None:
         self.replica, self.cores = replica, float(cores)
-        self._most, self._largest = (size - 1 for size in table_ns.shape)
-        self._run_ns = planned_ns(table_ns, scaling.margin)
+        self._most, self.largest = (size - 1 for size in table_ns.shape)
+        self.run_ns = planned_ns(table_ns, scaling.margin)
         self._actuator, self._clock, self._journal, self._scaling = actuator, clock, journal, scaling
         self._period_ns = to_ns(scaling.period_s)
         self._written: tuple[float, float, str] | None = None
-        self._came: deque[Waiting] = deque(maxlen=MOST_REMEMBERED)
+        self.came: deque[Waiting] = deque(maxlen=MOST_REMEMBERED)
 
     def arrived(self, deadline_ns: int) -> None:
         """A request has come to the replica's queue."""
-        self._came.append((self._clock.now_ns(), deadline_ns))
+        self.came.append((self._clock.now_ns(), deadline_ns))
 
     def wanted(self, waiting: Sequence[Waiting], free_ns: int) -> int:
         """Cores for those that wait and those that will come, of a worker that is free at `free_ns`.
@@ -81,8 +83,8 @@ class Scaler:
         As many as there are now with `static`, and before anything has come.
         """
         now_ns = self._clock.now_ns()
-        self._forget(now_ns)
-        if self._scaling.scaler == "static" or not self._came:
+        self.forget(now_ns)
+        if self._scaling.scaler == "static" or not self.came:
             return max(1, int(self.cores))
         return self._printed(waiting) if self._scaling.scaler == "paper" else self._exact(now_ns, waiting, free_ns)
 
@@ -120,48 +122,69 @@ class Scaler:
         due_ns = sorted(deadline_ns for _, deadline_ns in waiting)
         ready_ns = max(free_ns, self._clock.now_ns() + to_ns(self._scaling.effect_s))
         on_some = [
-            fewest_misses(due_ns, len(due_ns), ready_ns, self._run_ns, cores, self._largest)
+            fewest_misses(due_ns, len(due_ns), ready_ns, self.run_ns, cores, self.largest)
             for cores in range(1, self._most + 1)
         ]
         return [len(due_ns), *on_some]
 
     def _exact(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int) -> int:
-        remembered_ns = min(self._remembered_ns, now_ns)
-        if len(self._came) == MOST_REMEMBERED:
-            remembered_ns = max(1, now_ns - self._came[0][0])
         return cores_ahead(
             now_ns,
             max(free_ns, now_ns + to_ns(self._scaling.effect_s)),
             self._period_ns,
-            max(1, remembered_ns),
+            self.remembered_ns(now_ns),
             [deadline_ns for _, deadline_ns in waiting],
-            [arrived_ns for arrived_ns, _ in self._came],
-            [deadline_ns for _, deadline_ns in self._came],
-            self._run_ns,
+            [arrived_ns for arrived_ns, _ in self.came],
+            [deadline_ns for _, deadline_ns in self.came],
+            self.run_ns,
             self._most,
-            self._largest,
+            self.largest,
         )
 
     def _printed(self, waiting: Sequence[Waiting]) -> int:
         slo_ns = to_ns(self._scaling.slo_s or 0.0)
         left_ns = min((deadline_ns - arrived_ns for arrived_ns, deadline_ns in waiting), default=slo_ns)
-        cores, _ = printed_algorithm_1(len(waiting), slo_ns, slo_ns - left_ns, self._run_ns, self._most, self._largest)
+        cores, _ = printed_algorithm_1(len(waiting), slo_ns, slo_ns - left_ns, self.run_ns, self._most, self.largest)
         return self._most if cores == NO_CHOICE else cores
 
-    def _forget(self, now_ns: int) -> None:
-        while self._came and self._came[0][0] < now_ns - self._remembered_ns:
-            self._came.popleft()
+    def forget(self, now_ns: int) -> None:
+        """What came too long ago."""
+        while self.came and self.came[0][0] < now_ns - REMEMBERED_PERIODS * self._period_ns:
+            self.came.popleft()
+
+    def remembered_ns(self, now_ns: int) -> int:
+        """How far back `came` reaches."""
+        if len(self.came) == MOST_REMEMBERED:
+            return max(1, now_ns - self.came[0][0])
+        return max(1, min(REMEMBERED_PERIODS * self._period_ns, now_ns))
+
+
+class Chooses(Protocol[Waits_contra]):
+    """A scaler of one replica, or of a worker with several, by what it calls its queue."""
 
     @property
-    def _remembered_ns(self) -> int:
-        return REMEMBERED_PERIODS * self._period_ns
+    def cores(self) -> float:
+        """In force."""
+        ...
+
+    def wanted(self, waiting: Waits_contra, free_ns: int) -> int:
+        """See `Scaler.wanted`."""
+        ...
+
+    def misses(self, waiting: Waits_contra, free_ns: int) -> list[int]:
+        """See `Scaler.misses`."""
+        ...
+
+    def give(self, cores: int) -> Effect | None:
+        """See `Scaler.give`."""
+        ...
 
 
-def share(scalers: Sequence[Scaler], queues: Sequence[tuple[Sequence[Waiting], int]], cores: int) -> list[int]:
-    """Cores for each replica of one machine, `cores` in all, from the queue of each and when its worker is free.
+def share(scalers: Sequence[Chooses[Waits]], queues: Sequence[tuple[Waits, int]], cores: int) -> list[int]:
+    """Cores for each worker of one machine, `cores` in all, from the queue of each and when it is free.
 
     What each wants, where that is there.  Else the shares with which the fewest of all who wait miss their deadline;
-    what is left then goes to those that want more, one by one.  Raises `InvalidInput` for more replicas than cores.
+    what is left then goes to those that want more, one by one.  Raises `InvalidInput` for more of them than cores.
     """
     require(len(scalers) <= cores, f"{len(scalers)} replicas cannot share {cores} cores", remedy="give each a core")
     wanted = [scaler.wanted(*queue) for scaler, queue in zip(scalers, queues, strict=True)]
@@ -176,7 +199,7 @@ def share(scalers: Sequence[Scaler], queues: Sequence[tuple[Sequence[Waiting], i
     return shares
 
 
-def give_all(scalers: Sequence[Scaler], shares: Sequence[int]) -> list[Effect | None]:
+def give_all(scalers: Sequence[Chooses[Waits]], shares: Sequence[int]) -> list[Effect | None]:
     """Have all their cores, those that shrink first, so that no core is given twice; what each change came to."""
     effects: list[Effect | None] = [None] * len(scalers)
     for i in sorted(range(len(scalers)), key=lambda i: shares[i] - scalers[i].cores):

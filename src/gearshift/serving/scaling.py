@@ -1,7 +1,7 @@
 """The scaler of a plan that is served: which replicas, how long they take on what cores, and by what means."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,13 +18,16 @@ from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.local_cores import LocalCores
 from gearshift.runtime.scaler import Scaling
-from gearshift.runtime.vertical import Actuate, NoScaling, ScaledReplica, VerticalScaling
+from gearshift.runtime.vertical import Actuate, NoScaling, ScaledReplica, ScaledWorker, VerticalScaling
 from gearshift.serving.settings import ServerSettings
 
 if TYPE_CHECKING:
     from gearshift.serving.task import ServingTask
 
 log = logging.getLogger(__name__)
+
+Worker = dict[int, Replica]
+"""The replicas that take turns on one set of devices, by number."""
 
 
 def make_scaling(
@@ -36,18 +39,18 @@ def make_scaling(
     """
     if settings.scaler == "static":
         return NoScaling()
-    replicas = _scaled_replicas(task)
-    pool = _pool(task, replicas)
-    begins_with = sum(replica.cores for replica in replicas.values())
+    workers = _scaled_workers(task, settings)
+    pool = _pool(task, workers)
+    begins_with = sum(_lead(worker)[1].cores for worker in workers)
     cores = _cores(task, settings, pool, begins_with)
     require(
         begins_with <= cores,
         f"the plan begins with {begins_with} cores, and replicas share {cores}",
         remedy="give more --scaler-cores, or plan for fewer",
     )
-    actuate, close = _means(settings, backend, clock, pool, replicas, cores)
+    actuate, close = _means(settings, backend, clock, pool, workers, cores)
     return VerticalScaling(
-        [_scaled(task, number, replica, cores) for number, replica in replicas.items()],
+        [_scaled(task, worker, cores) for worker in workers],
         actuate,
         cores=cores,
         scaling=Scaling(
@@ -67,43 +70,47 @@ def thread_counts(task: "ServingTask", settings: ServerSettings) -> Sequence[int
     return () if settings.scaler == "static" else range(1, len(task.pool) + 1)
 
 
-def _scaled_replicas(task: "ServingTask") -> dict[int, Replica]:
-    """Replicas on processors, by number; raises `InvalidInput` where two share a device, or there are none."""
+def _scaled_workers(task: "ServingTask", settings: ServerSettings) -> list[Worker]:
+    """Workers on processors; raises `InvalidInput` where two share a device, or there are none."""
     require(
         task.backend != "ray",
         "cores are changed on this machine alone, and --backend ray has workers elsewhere",
         remedy="serve with --scaler static",
     )
     kinds = {device.id: device.kind for device in task.plan.hardware.devices}
-    users: dict[str, str] = {}
-    found: dict[int, Replica] = {}
+    users: dict[str, Replica] = {}
+    found: dict[tuple[str, ...], Worker] = {}
     by_id = {replica.id: replica for replica in task.plan.placement.replicas}
     for number, replica_id in enumerate(task.tables.replica_ids):
         replica = by_id[replica_id]
         if any(is_cuda(kinds[device]) or is_remote(kinds[device]) for device in replica.device_ids):
             continue
-        found[number] = replica
+        found.setdefault(replica.device_ids, {})[number] = replica
         for device in replica.device_ids:
+            other = users.setdefault(device, replica)
             require(
-                device not in users,
-                f"replicas {users.get(device)!r} and {replica_id!r} share device {device!r}, "
-                "and a scaler needs a worker for each",
-                remedy="serve a plan with a device for each replica, or with --scaler static",
+                other.device_ids == replica.device_ids,
+                f"replicas {other.id!r} and {replica_id!r} share device {device!r}, but not all of their devices",
+                remedy="serve a plan whose replicas share all devices or none, or with --scaler static",
             )
-            users[device] = replica_id
+            require(
+                other is replica or settings.scaler == "exact",
+                f"replicas {other.id!r} and {replica_id!r} share a worker, and the printed algorithm knows one model",
+                remedy="serve with --scaler exact, or a plan with a device for each replica",
+            )
     if not found:
         raise InvalidInput("no replica is on processors", remedy="serve with --scaler static")
-    return found
+    return [*found.values()]
 
 
-def _pool(task: "ServingTask", replicas: Mapping[int, Replica]) -> CorePool:
+def _pool(task: "ServingTask", workers: Sequence[Worker]) -> CorePool:
     """The processors that are left beside the router and devices that are not scaled, and who begins with which."""
     cores = task.device_cores or {}
     held = {
         number: sorted(frozenset().union(*(cores.get(device, ()) for device in replica.device_ids)), reverse=True)
-        for number, replica in replicas.items()
+        for number, replica in map(_lead, workers)
     }
-    scaled = {device for replica in replicas.values() for device in replica.device_ids}
+    scaled = {device for worker in workers for device in _lead(worker)[1].device_ids}
     taken = frozenset().union(*(mine for device, mine in cores.items() if device not in scaled))
     return CorePool(sorted(set(task.pool) - taken), held)
 
@@ -113,19 +120,20 @@ def _means(
     backend: Backend,
     clock: Clock,
     pool: CorePool,
-    replicas: Mapping[int, Replica],
+    workers: Sequence[Worker],
     cores: int,
 ) -> tuple[Actuate, Callable[[], None]]:
     """What changes cores, and what is to be called at the end."""
     if not isinstance(backend, LocalBackend):
+        first = dict(map(_lead, workers))
         return (
-            lambda number: EmulatedActuator(cores=replicas[number].cores, most=cores, now=clock.now_ns),
+            lambda number: EmulatedActuator(cores=first[number].cores, most=cores, now=clock.now_ns),
             lambda: None,
         )
     require(
-        settings.core_share == 1 or len(replicas) == 1,
-        f"--core-share is {settings.core_share:g}, and {len(replicas)} workers would share processors",
-        remedy="serve one replica so, or whole cores",
+        settings.core_share == 1 or len(workers) == 1,
+        f"--core-share is {settings.core_share:g}, and {len(workers)} workers would share processors",
+        remedy="serve one worker so, or whole cores",
     )
     local = LocalCores(backend, pool, core_share=settings.core_share, say=log.warning, now=clock.now_ns)
     return local.actuator, local.close
@@ -145,7 +153,17 @@ def _cores(task: "ServingTask", settings: ServerSettings, pool: CorePool, begins
     return cores
 
 
-def _scaled(task: "ServingTask", number: int, replica: Replica, cores: int) -> ScaledReplica:
+def _lead(worker: Worker) -> tuple[int, Replica]:
+    """The first of a worker's replicas, with its number."""
+    return next(iter(worker.items()))
+
+
+def _scaled(task: "ServingTask", worker: Worker, cores: int) -> ScaledWorker:
+    replicas = tuple(_scaled_replica(task, number, replica, cores) for number, replica in worker.items())
+    return ScaledWorker(replicas, _lead(worker)[1].cores)
+
+
+def _scaled_replica(task: "ServingTask", number: int, replica: Replica, cores: int) -> ScaledReplica:
     kinds = {device.id: device.kind for device in task.plan.hardware.devices}
     largest = len(task.run_ns[number]) - 1
     medians, planned = (
@@ -159,4 +177,4 @@ def _scaled(task: "ServingTask", number: int, replica: Replica, cores: int) -> S
         )
         for statistic in ("median", "p95")
     )
-    return ScaledReplica(number, replica.id, replica.cores, medians.tolist(), np.maximum(medians, planned))
+    return ScaledReplica(number, replica.id, medians.tolist(), np.maximum(medians, planned))

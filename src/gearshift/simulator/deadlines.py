@@ -1,5 +1,7 @@
 """The kernel's steps for deadlines: `runtime/by_deadline.py` on arrays.  They run only where a workload has some."""
 
+from typing import Any
+
 from gearshift import decisions
 from gearshift.policies import batching
 from gearshift.policies import deadlines as policies
@@ -118,7 +120,7 @@ def chained(q: Queues, first: int, last: int, sample: int) -> int:
 
 
 @apart
-def endangered(plan: Plan, settings: Settings, state: State, q: Queues, device: int, chosen: int, now_ns: int) -> int:
+def endangered(plan: Plan, settings: Settings, state: State, q: Queues, device: int, chosen: int, now_ns: int) -> Any:
     """The device's replica whose samples go before a batch of `chosen`, as they have no answer; `NONE` for none."""
     other = head(q, chosen)
     if state.visited[other] == 0:

@@ -9,16 +9,17 @@ import pytest
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput
+from gearshift.hardware import identical_devices
 from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
-from gearshift.plan_file import write_plan
+from gearshift.placement import Placement
+from gearshift.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.runtime.actuators.base import ActuatorChain, EmulatedActuator
 from gearshift.runtime.service import Service
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.task import make_service, read_task
-from tests.little_task import write_little_task
-from tests.scaled_task import scaled_plan, scaled_profile, write_scaled_task
+from tests.scaled_task import scaled_plan, scaled_profile, write_scaled_cascade, write_scaled_task
 
 LONGEST_S = 20
 SAMPLE = {"sample": np.array([0])}
@@ -166,9 +167,70 @@ def test_what_cannot_be_scaled_is_refused_with_a_remedy(tmp_path: Path) -> None:
         served(tmp_path)
 
 
-def test_a_worker_of_two_replicas_is_refused(tmp_path: Path) -> None:
-    write_little_task(tmp_path)
-    with pytest.raises(InvalidInput, match=r"share device 'cpu-0'.*a device for each replica"):
+def test_replicas_that_take_turns_on_a_worker_have_its_cores_together(tmp_path: Path) -> None:
+    write_scaled_cascade(tmp_path, devices=1, cores=4)
+    journal, metrics = Told(), Metrics()
+
+    async def main() -> None:
+        service = served(tmp_path, journal, metrics)
+        await service.start()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                answers = await requests(service, 1, 5.0)
+                replica, before, few = await journal.changes.get()
+                assert (replica, before, few < 4) == ("big-0+net-0", 4, True)
+                burst = requests(service, 30, 1.5)
+                while (await journal.changes.get())[2] <= few:
+                    pass
+                answers += await burst
+            assert {(answer.outcome, answer.rows[0].model) for answer in answers} == {("answered", "big")}
+        finally:
+            await service.stop()
+
+    asyncio.run(main())
+    text = metrics.text().decode()
+    assert re.search(r'gearshift_cores.replica="big-0.net-0". \d', text)
+    for replica in ("net-0", "big-0"):
+        assert re.search(rf'gearshift_model_error_count.cores=".",replica="{replica}". [1-9]', text)
+
+
+def test_the_stages_of_a_cascade_are_solved_apart_and_share_the_machines_cores(tmp_path: Path) -> None:
+    write_scaled_cascade(tmp_path, devices=2, cores=1)
+    journal = Told()
+
+    async def main() -> None:
+        service = served(tmp_path, journal, scaler_cores=4)
+        await service.start()
+        held = {"net-0": 1.0, "big-0": 1.0}
+        try:
+            burst = requests(service, 100, 0.7)  # each goes on to the model that is three times slower
+            async with asyncio.timeout(LONGEST_S):
+                while sum(held.values()) < 4:
+                    replica, before, cores = await journal.changes.get()
+                    assert before == held[replica]
+                    held[replica] = cores
+                    assert sum(held.values()) <= 4
+        finally:
+            burst.cancel()
+            await service.stop()
+
+    asyncio.run(main())
+
+
+def test_replicas_that_share_some_devices_or_are_to_be_scaled_as_printed_are_refused(tmp_path: Path) -> None:
+    write_scaled_cascade(tmp_path, devices=1, cores=4)
+    with pytest.raises(InvalidInput, match=r"'net-0' share a worker.*knows one model; serve with --scaler exact"):
+        served(tmp_path, scaler="paper")
+    plan = read_plan(tmp_path / "plan.json")
+    net, big = plan.placement.replicas
+    wide = msgspec.structs.replace(big, device_ids=("cpu-0", "cpu-1"))
+    write_plan(
+        msgspec.structs.replace(
+            plan, hardware=identical_devices(2, cores=4), placement=Placement(replicas=(net, wide))
+        ),
+        tmp_path / "plan.json",
+    )
+    with pytest.raises(InvalidInput, match=r"'big-0' and 'net-0' share device 'cpu-0', but not all of their devices"):
         served(tmp_path)
 
 
