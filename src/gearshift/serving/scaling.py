@@ -12,7 +12,8 @@ from gearshift.hardware import is_cuda, is_remote
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.placement import Replica
 from gearshift.profiles.run_times import core_table_ns
-from gearshift.runtime.actuators.base import EmulatedActuator
+from gearshift.runtime.actuators.base import Actuator, EmulatedActuator
+from gearshift.runtime.actuators.in_cluster import this_pod
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.core_pool import CorePool
@@ -31,9 +32,16 @@ Worker = dict[int, Replica]
 
 
 def make_scaling(
-    task: "ServingTask", settings: ServerSettings, backend: Backend, clock: Clock, journal: Journal | NoJournal
+    task: "ServingTask",
+    settings: ServerSettings,
+    backend: Backend,
+    clock: Clock,
+    journal: Journal | NoJournal,
+    pod: Callable[[str], Actuator] = this_pod,
 ) -> NoScaling:
     """What changes cores while `task` is served by `backend`, not started; nothing with scaler `static`.
+
+    `pod` makes what resizes the container of this process, by its name.
 
     Raises `InvalidInput` for a plan or profile that cannot be scaled, or more cores than there are.
     """
@@ -48,7 +56,7 @@ def make_scaling(
         f"the plan begins with {begins_with} cores, and replicas share {cores}",
         remedy="give more --scaler-cores, or plan for fewer",
     )
-    actuate, close = _means(settings, backend, clock, pool, workers, cores)
+    actuate, close = _means(settings, backend, clock, pool, workers, cores, pod)
     return VerticalScaling(
         [_scaled(task, worker, cores) for worker in workers],
         actuate,
@@ -122,8 +130,13 @@ def _means(
     pool: CorePool,
     workers: Sequence[Worker],
     cores: int,
+    pod: Callable[[str], Actuator],
 ) -> tuple[Actuate, Callable[[], None]]:
     """What changes cores, and what is to be called at the end."""
+    container = None
+    if settings.actuator == "kubernetes":
+        _require_one_worker(settings, backend, workers)
+        container = pod(settings.container)
     if not isinstance(backend, LocalBackend):
         first = dict(map(_lead, workers))
         return (
@@ -135,8 +148,33 @@ def _means(
         f"--core-share is {settings.core_share:g}, and {len(workers)} workers would share processors",
         remedy="serve one worker so, or whole cores",
     )
-    local = LocalCores(backend, pool, core_share=settings.core_share, say=log.warning, now=clock.now_ns)
+    local = LocalCores(
+        backend, pool, core_share=settings.core_share, say=log.warning, now=clock.now_ns, container=container
+    )
     return local.actuator, local.close
+
+
+def _require_one_worker(settings: ServerSettings, backend: Backend, workers: Sequence[Worker]) -> None:
+    """Raises `InvalidInput` for what the resize of a pod cannot serve."""
+    where = "--actuator kubernetes"
+    require(
+        isinstance(backend, LocalBackend) and settings.core_share == 1,
+        "a pod is resized for a worker of its own, by whole cores",
+        where=where,
+        remedy="serve with --backend local and --core-share 1",
+    )
+    require(
+        len(workers) == 1,
+        f"the container that is resized would hold {len(workers)} workers",
+        where=where,
+        remedy="serve a plan of one device, or with --actuator processors",
+    )
+    require(
+        settings.scaler_cores is not None,
+        "it does not say how many cores the worker may have at most",
+        where=where,
+        remedy="give --scaler-cores, one fewer than the node may give the pod",
+    )
 
 
 def _cores(task: "ServingTask", settings: ServerSettings, pool: CorePool, begins_with: int) -> int:

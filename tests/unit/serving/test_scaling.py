@@ -1,5 +1,8 @@
 import asyncio
+import contextlib
 import re
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +18,15 @@ from gearshift.observability.metrics import Metrics
 from gearshift.placement import Placement
 from gearshift.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
-from gearshift.runtime.actuators.base import ActuatorChain, EmulatedActuator
+from gearshift.runtime.actuators.base import Actuator, ActuatorChain, EmulatedActuator
+from gearshift.runtime.actuators.cgroup import CgroupActuator
+from gearshift.runtime.actuators.in_cluster import BesideRouter
+from gearshift.runtime.actuators.kubernetes import Container, KubernetesActuator
 from gearshift.runtime.service import Service
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.task import make_service, read_task
 from tests.scaled_task import scaled_plan, scaled_profile, write_scaled_cascade, write_scaled_task
+from tests.unit.runtime.actuators.stand_ins import api_server, group_v2
 
 LONGEST_S = 20
 SAMPLE = {"sample": np.array([0])}
@@ -121,6 +128,75 @@ def test_cores_that_cannot_be_had_are_complained_of_once_and_served_without(tmp_
     asyncio.run(main())
     assert len(said) == 1
     assert "4 cores were asked for, there are 1; serving goes on with the cores there are" in said[0]
+
+
+@contextlib.contextmanager
+def group_that_vanishes(folder: Path) -> Iterator[tuple[Actuator, Callable[[], object]]]:
+    group = group_v2(folder / "group", cores=4)
+    yield CgroupActuator(group), lambda: group.rename(folder / "gone")
+
+
+@contextlib.contextmanager
+def group_that_becomes_read_only(folder: Path) -> Iterator[tuple[Actuator, Callable[[], object]]]:
+    group = group_v2(folder / "group", cores=4)
+    (folder / "a folder").mkdir()
+
+    def lock() -> None:
+        (group / "cpu.max").unlink()
+        (folder / "a folder").rename(group / "cpu.max")  # which not even root may write
+
+    yield CgroupActuator(group), lock
+
+
+@contextlib.contextmanager
+def api_server_that(mode: str, folder: Path) -> Iterator[tuple[Actuator, Callable[[], object]]]:
+    group = group_v2(folder / "group", cores=5)
+    with api_server(group) as server:
+        pod = Container(server=server.url, namespace="models", pod="gears", container="gearshift", token_file=None)
+        actuator = BesideRouter(KubernetesActuator(pod, group, longest_s=0.2))
+        yield actuator, lambda: setattr(server, "mode", mode)
+
+
+@pytest.mark.parametrize(
+    ("breaking", "says"),
+    [
+        (group_that_vanishes, "cgroup: the quota in .* cannot be changed"),
+        (group_that_becomes_read_only, "cgroup: the quota in .* cannot be changed"),
+        (partial(api_server_that, "Infeasible"), "kubernetes: the node answers Infeasible"),
+        (partial(api_server_that, "forbids"), "kubernetes: .*status 403"),
+        (partial(api_server_that, "hangs"), "kubernetes: .*no answer in time"),
+    ],
+)
+def test_means_that_break_while_serving_are_complained_of_once_and_served_without(
+    tmp_path: Path, breaking: Any, says: str
+) -> None:
+    write_scaled_task(tmp_path)
+    said, metrics = list[str](), Metrics()
+
+    async def main() -> None:
+        service = served(tmp_path, metrics=metrics)
+        with breaking(tmp_path) as (actuator, break_it):
+            actuator.apply(4)
+            chain = ActuatorChain([actuator], cores=4, say=said.append)
+            service._vertical._actuate = lambda replica: chain  # type: ignore[attr-defined]
+            await service.start()
+            break_it()
+            try:
+                async with asyncio.timeout(LONGEST_S):
+                    while changes_in(metrics) < 3:
+                        (answer,) = await requests(service, 1, 5.0)
+                        assert answer.outcome == "answered"
+                assert cores_in(metrics) == 4
+            finally:
+                await service.stop()
+
+    asyncio.run(main())
+    (complaint,) = said
+    assert re.match(f"{says}.*; serving goes on with the cores there are", complaint)
+
+
+def changes_in(metrics: Metrics) -> float:
+    return sum(one.value for one in metrics.cores.changes.collect()[0].samples if one.name.endswith("_total"))
 
 
 def test_replicas_never_hold_more_cores_than_they_share(tmp_path: Path) -> None:
@@ -252,6 +328,23 @@ def local(folder: Path, **more: Any) -> Service:
     assert task.router_cores == {0}
     assert task.pool == (1, 2, 3)
     return make_service(task, ServerSettings(**{**SETTINGS, **more}), None, NoJournal())
+
+
+def test_a_pod_is_resized_for_one_worker_on_whole_cores_of_this_machine(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path, cores=1, replicas=1)
+    with pytest.raises(InvalidInput, match="how many cores the worker may have at most; give --scaler-cores"):
+        local(tmp_path, actuator="kubernetes")
+    with pytest.raises(InvalidInput, match=r"in no pod with a service account.*--actuator processors"):
+        local(tmp_path, actuator="kubernetes", scaler_cores=2)
+    for wrong in (
+        lambda: local(tmp_path, actuator="kubernetes", core_share=0.5),
+        lambda: served(tmp_path, actuator="kubernetes"),
+    ):
+        with pytest.raises(InvalidInput, match="by whole cores; serve with --backend local and --core-share 1"):
+            wrong()
+    write_scaled_task(tmp_path, cores=1, replicas=2)
+    with pytest.raises(InvalidInput, match="would hold 2 workers; serve a plan of one device"):
+        local(tmp_path, actuator="kubernetes", scaler_cores=2)
 
 
 def test_on_processors_the_router_keeps_its_own_and_shares_are_for_one_worker(tmp_path: Path) -> None:
