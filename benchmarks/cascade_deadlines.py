@@ -15,17 +15,20 @@ without deadlines (first come first served, nothing dropped), and with them, on 
 used, rounded down.  In time is what was answered by its deadline; right, of all requests, what was right and in time.
 A late answer counts as none.  Load is a share of what the largest model bears on 16 cores.
 
-With --live, real models are served on one processor of this machine, quotas standing for four core counts, under the
-three traces; that needs a control group that may be made.  What is simulated is the same on every machine.
+The simulated cascade's cores are fixed: `simulate_vertical`, in which cores change, knows one model.  With --live, real
+models are served on one processor of this machine, quotas standing for four core counts, and the exact scaler gives all
+three their cores, the cascade's two models theirs together; that needs a control group that may be made.  What is
+simulated is the same on every machine.
 """
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from cascade_deadlines_live import Send, live
 from imported import bert_curves, frugalml, sponge_latency
 from machine import describe
 from numpy.typing import NDArray
@@ -42,18 +45,17 @@ from gearshift.profiles.performance_model import fit_performance_model
 from gearshift.simulator.scalers import ExactScaler, StaticScaler
 from gearshift.simulator.simulate import simulate_tables
 from gearshift.simulator.vertical import Scaler, Setting, simulate_vertical
-from gearshift.traces.network import NetworkTrace, over_network, read_network
+from gearshift.traces.network import NetworkTrace, Uplink, read_network
 from gearshift.workload import Workload
 
 MOST_CORES, LARGEST_BATCH, SLOWER = 16, 16, 6
 REQUEST_BYTES = 200e3
 WITHIN, PART_A, PART_B = 0.002, 0, 1
 EFFECT_S = 0.01
-LOADS = (0.5, 0.9, 1.4)
+LOADS, LIVE_LOAD = (0.5, 0.9, 1.4), 0.9
 CLOSE = 0.001
 """Shares that differ by less are called equal."""
 MODELS = ("small", "large")
-Answers = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 # The world -----------------------------------------------------------------------------------------------------------
@@ -165,21 +167,22 @@ class Case:
     workload: Workload
 
 
-def make_case(name: str, world: World, data: Path | None, load: float, seconds: float) -> Case:
-    send: Callable[[float, float], NDArray[np.int64]]
-    network, send, slo_s = {
-        "4G bus": (bus(data), steady, 1.0),
-        "handovers": (handovers(), steady, 1.0),
-        "flash crowds": (network_of([1.0], [5e6]), crowds, 0.3),
-    }[name]
+def traces(data: Path | None) -> dict[str, tuple[Send, Uplink]]:
+    """When requests are sent, and over what."""
+    return {
+        "4G bus": (steady, Uplink(bus(data), REQUEST_BYTES, 1.0)),
+        "handovers": (steady, Uplink(handovers(), REQUEST_BYTES, 1.0)),
+        "flash crowds": (crowds, Uplink(network_of([1.0], [5e6]), REQUEST_BYTES, 0.3)),
+    }
+
+
+def make_case(name: str, world: World, trace: tuple[Send, Uplink], load: float, seconds: float) -> Case:
+    send, uplink = trace
     sent_ns = send(load * world.most_qps, seconds)
     own = np.flatnonzero(world.part == PART_B)
     record = np.random.default_rng(2).choice(own, len(sent_ns)).astype(np.int32)
     sent = Workload(arrivals_ns=sent_ns, record=record, duration_s=seconds)
-    return Case(name, load, over_network(sent, network, request_bytes=REQUEST_BYTES, slo_s=slo_s).workload)
-
-
-TRACES = ("4G bus", "handovers", "flash crowds")
+    return Case(name, load, uplink.carry(sent).workload)
 
 
 # Who serves ----------------------------------------------------------------------------------------------------------
@@ -187,7 +190,7 @@ TRACES = ("4G bus", "handovers", "flash crowds")
 
 @dataclass(frozen=True)
 class Outcome:
-    """Mean cores; of all requests the shares in time, right and in time, and degraded; of those in time, what was right."""
+    """Mean cores; of all requests the shares in time, right and in time, and degraded and in time."""
 
     cores: float
     in_time: float
@@ -242,9 +245,7 @@ def cascade(world: World, case: Case, cores: int, *, aware: bool) -> Outcome:
     arriving, deadline_ns = case.workload, case.workload.deadline_ns
     assert deadline_ns is not None
     if not aware:
-        arriving = Workload(
-            arrivals_ns=arriving.arrivals_ns, record=arriving.record, duration_s=arriving.duration_s
-        )
+        arriving = Workload(arrivals_ns=arriving.arrivals_ns, record=arriving.record, duration_s=arriving.duration_s)
     run_ns = world.run_ns[[MODELS.index(name) for name in tables.replica_ids], cores]
     run = simulate_tables(tables, run_ns, np.ascontiguousarray(world.certainty[rows]), arriving)
     in_time = (run.finished_ns >= 0) & (run.finished_ns <= deadline_ns)
@@ -284,6 +285,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("GEARSHIFT_DATA"))
     parser.add_argument("--seconds", type=float, default=600.0, help="of each trace")
     parser.add_argument("--live", action="store_true", help="serve real models on this machine too")
+    parser.add_argument("--live-seconds", type=float, default=30.0, help="of each trace")
     given = parser.parse_args()
     data = None if given.data is None else Path(given.data)
     world = made_up() if data is None else recorded(data)
@@ -293,9 +295,9 @@ def main() -> None:
     print("| trace | load | who | cores | in time | right | accuracy of what is in time | degraded |")
     print("|---|---|---|---|---|---|---|---|")
     short = []
-    for name in TRACES:
+    for name, trace in traces(data).items():
         for load in LOADS:
-            case = make_case(name, world, data, load, given.seconds)
+            case = make_case(name, world, trace, load, given.seconds)
             head = f"{name} | {load:g}"
             for found in outcomes(world, case):
                 for who, one in found.items():
@@ -305,10 +307,16 @@ def main() -> None:
                         flush=True,
                     )
                     head = " | "
-                short += [f"{name} at {load:g}, {found[AWARE].cores:.0f} cores, {what}" for what in not_dominated(found)]
+                short += [
+                    f"{name} at {load:g}, {found[AWARE].cores:.0f} cores, {what}" for what in not_dominated(found)
+                ]
     print("\n(c) is at least as good in both, but for:" if short else "\n(c) is at least as good in both everywhere")
     for what in short:
         print(f"- {what}")
+    if given.live:
+        own = world.part == PART_B
+        quality, certainty = world.quality[:, own], world.certainty[:, own]
+        live(quality, certainty, threshold, traces(data), LIVE_LOAD, given.live_seconds)
 
 
 if __name__ == "__main__":
