@@ -2,18 +2,19 @@
 
 python benchmarks/cascade_deadlines.py [--data DIR] [--seconds 600] [--live]
 
-Requests of 200 KB come over a network and count from when they were sent, so that each has another time left.  Three
-traces: the 4G log of a bus (a second to be answered in), handovers between cells (a second, of which a gap takes up to
-0.7), and flash crowds (0.3 s, four times the rate for a third of each minute).  The largest model has the run times by
-batch size and cores that Sponge measured, six times as long; the small one the share of them that BERT tiny takes of
-BERT base; predictions and certainties are those of FrugalML's speech commands.  Without data all three are made up.
-The threshold is chosen on part A of the samples, with an accuracy within 0.2 points of the largest model's; requests
-are drawn from part B.
+Requests come over a network and count from when they were sent, so that each has another time left.  Three traces: the
+4G log of a bus (500 KB, a second to be answered in), handovers between cells (200 KB, a second, of which a gap takes up
+to 0.7), and flash crowds (200 KB, 0.3 s, four times the rate for a third of each minute).  The largest model has the
+run times by batch size and cores that Sponge measured, six times as long; the small one the share of them that BERT
+tiny takes of BERT base; predictions and certainties are those of FrugalML's speech commands.  Without data all three
+are made up.  The threshold is chosen on part A of the samples, with an accuracy within 0.2 points of the largest
+model's; requests are drawn from part B.
 
 Who: the largest model with our exact scaler, up to 16 cores, and on all 16; the cascade, both models on one worker,
 without deadlines (first come first served, nothing dropped), and with them, on 16 cores and on the mean that the scaler
 used, rounded down.  In time is what was answered by its deadline; right, of all requests, what was right and in time.
-A late answer counts as none.  Load is a share of what the largest model bears on 16 cores.
+A late answer counts as none.  Out of reach is what had no time left for the small model alone on 16 cores.  Load is a
+share of what the largest model bears on 16 cores.
 
 The simulated cascade's cores are fixed: `simulate_vertical`, in which cores change, knows one model.  With --live, real
 models are served on one processor of this machine, quotas standing for four core counts, and the exact scaler gives all
@@ -49,7 +50,6 @@ from gearshift.traces.network import NetworkTrace, Uplink, read_network
 from gearshift.workload import Workload
 
 MOST_CORES, LARGEST_BATCH, SLOWER = 16, 16, 6
-REQUEST_BYTES = 200e3
 WITHIN, PART_A, PART_B = 0.002, 0, 1
 EFFECT_S = 0.01
 LOADS, LIVE_LOAD = (0.5, 0.9, 1.4), 0.9
@@ -170,9 +170,9 @@ class Case:
 def traces(data: Path | None) -> dict[str, tuple[Send, Uplink]]:
     """When requests are sent, and over what."""
     return {
-        "4G bus": (steady, Uplink(bus(data), REQUEST_BYTES, 1.0)),
-        "handovers": (steady, Uplink(handovers(), REQUEST_BYTES, 1.0)),
-        "flash crowds": (crowds, Uplink(network_of([1.0], [5e6]), REQUEST_BYTES, 0.3)),
+        "4G bus": (steady, Uplink(bus(data), 500e3, 1.0)),
+        "handovers": (steady, Uplink(handovers(), 200e3, 1.0)),
+        "flash crowds": (crowds, Uplink(network_of([1.0], [5e6]), 200e3, 0.3)),
     }
 
 
@@ -269,6 +269,13 @@ def outcomes(world: World, case: Case) -> tuple[dict[str, Outcome], dict[str, Ou
     return few, many
 
 
+def out_of_reach(world: World, case: Case) -> float:
+    """The share of requests that nobody here could answer in time."""
+    assert case.workload.deadline_ns is not None
+    left_ns = case.workload.deadline_ns - case.workload.arrivals_ns
+    return float((left_ns < world.run_ns[0, MOST_CORES, 1]).mean())
+
+
 def not_dominated(found: dict[str, Outcome]) -> list[str]:
     """Where the aware cascade is worse than another on as many cores, in words."""
     ours = found[AWARE]
@@ -292,13 +299,13 @@ def main() -> None:
     threshold, forwarded = world.threshold()
     print(f"{describe()}\n{world.source}; threshold {threshold:.3f}, at which {forwarded:.1%} are forwarded")
     print(f"the largest model bears {world.most_qps:.1f} requests/s on {MOST_CORES} cores\n")
-    print("| trace | load | who | cores | in time | right | accuracy of what is in time | degraded |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| trace | load | out of reach | who | cores | in time | right | accuracy of what is in time | degraded |")
+    print("|---|---|---|---|---|---|---|---|---|")
     short = []
     for name, trace in traces(data).items():
         for load in LOADS:
             case = make_case(name, world, trace, load, given.seconds)
-            head = f"{name} | {load:g}"
+            head = f"{name} | {load:g} | {out_of_reach(world, case):.2%}"
             for found in outcomes(world, case):
                 for who, one in found.items():
                     print(
@@ -306,7 +313,7 @@ def main() -> None:
                         f" {one.accuracy:.2%} | {one.degraded:.2%} |",
                         flush=True,
                     )
-                    head = " | "
+                    head = " | | "
                 short += [
                     f"{name} at {load:g}, {found[AWARE].cores:.0f} cores, {what}" for what in not_dominated(found)
                 ]
