@@ -18,8 +18,9 @@ share of what the largest model bears on 16 cores.
 
 The simulated cascade's cores are fixed: `simulate_vertical`, in which cores change, knows one model.  With --live, real
 models are served on one processor of this machine, quotas standing for four core counts, and the exact scaler gives all
-three their cores, the cascade's two models theirs together; that needs a control group that may be made.  What is
-simulated is the same on every machine.
+three their cores out of the same four, the cascade's two models theirs together; (b), which tells no deadlines, is
+scaled for the plan's objective of a second.  That needs a control group that may be made.  What is simulated is the
+same on every machine.
 """
 
 import argparse
