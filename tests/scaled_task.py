@@ -1,8 +1,10 @@
 """A task of one model that computes for a known time, with a profile made by hand of 1 to 4 cores of 1/4 each."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -155,3 +157,28 @@ def write_scaled_task(folder: Path, **plan: int) -> Path:
     profile = write_profile(scaled_profile(), folder / "profile")
     write_plan(scaled_plan(profile.sha256, **plan), folder / "plan.json")
     return folder / "plan.json"
+
+
+def write_geared_task(folder: Path, below: Sequence[int], above: Sequence[int], *, pool: int, qps: float = 1e3) -> Path:
+    """Write project, profile and plan of a replica per count, which has these cores in the gear below `qps` and above.
+
+    Answers the path of the plan.
+    """
+    profile = write_profile(scaled_profile(), folder / "profile")
+    plan = scaled_plan(profile.sha256, cores=1, replicas=len(below))
+    (gear,) = plan.operators["numbers"].gears
+    gears = tuple(
+        msgspec.structs.replace(
+            gear,
+            load_range=load_range,
+            replicas=tuple(
+                msgspec.structs.replace(each, cores=count) for each, count in zip(gear.replicas, counts, strict=True)
+            ),
+        )
+        for load_range, counts in ((LoadRange(from_=0, to=qps), below), (LoadRange(from_=qps), above))
+    )
+    operator = msgspec.structs.replace(plan.operators["numbers"], gears=gears)
+    hardware = msgspec.structs.replace(plan.hardware, pool_cores=pool)
+    path = write_scaled_task(folder)
+    write_plan(msgspec.structs.replace(plan, hardware=hardware, operators={"numbers": operator}), path)
+    return path

@@ -1,7 +1,12 @@
 """Synthetic profiles: models of rising cost whose answers are easier to trust the better they are."""
 
+import dataclasses
+from collections.abc import Sequence
+
+import msgspec
 import numpy as np
 
+from gearshift.profiles.measure import performance_models
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 
 ACCURACIES = (0.70, 0.80, 0.88, 0.94)
@@ -43,3 +48,18 @@ def synthetic_profile(
     part[generator.permutation(samples)[: samples // 2]] = 1
     records = PredictionRecords(models=names, quality=np.array(quality), certainty=np.array(certainty), part=part)
     return Profile(operator="task", curves=tuple(curves), predictions=records)
+
+
+def on_core_counts(profile: Profile, counts: Sequence[int]) -> Profile:
+    """The profile measured on these counts of cores: 15 % of the time that one takes cannot be divided among them."""
+    curves = tuple(
+        msgspec.structs.replace(
+            curve,
+            cores=count,
+            median_s=tuple(s * (0.15 + 0.85 / count) for s in curve.median_s),
+            p95_s=tuple(s * (0.15 + 0.85 / count) for s in curve.p95_s),
+        )
+        for curve in profile.curves
+        for count in counts
+    )
+    return dataclasses.replace(profile, curves=curves, performance=performance_models(curves))

@@ -10,7 +10,7 @@ from gearshift.config import PROJECT_FILE, project_file
 from gearshift.doctor import Machine, examine
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
-from gearshift.hardware import Hardware, identical_devices
+from gearshift.hardware import HOST, MOST_POOL_CORES, Device, Hardware, identical_devices
 from gearshift.hardware_file import read_hardware
 from gearshift.objective import Objective, Scope
 from gearshift.plan_diff import PlanDiff
@@ -93,6 +93,7 @@ def plan(
     *,
     planner: str = DEFAULT_PLANNER,
     fewest: bool = False,
+    cores: int | None = None,
     out: PathLike | None = None,
     progress: Progress = _silent,
     **asked: Any,
@@ -100,15 +101,20 @@ def plan(
     """The plan of a planner for an objective, confirmed by replaying the whole trace; `out` is written if given.
 
     With `fewest` it is on as few devices, like the first of `devices`, as meet both a latency and an accuracy.
+    With `cores`, in place of `devices`, on one host of so many: each gear has its cascade and its cores, for the
+    fewest core-seconds that keep a latency and an accuracy.  Models must have been measured on several core counts.
     Objectives and the other options are those of `plan_request`.  Raises `Infeasible` when there is no plan, with the
     nearest feasible objectives, each of which was planned for: that takes time, too, within `budget_s`.
     """
     from gearshift.planner import planners
     from gearshift.planner.nearest import feasible_or_nearest
 
-    find = planners.fewest if fewest else planners.plan
-    request = plan_request(profile, trace, out=out, **asked)
-    made = feasible_or_nearest(find, planner, request, progress=progress)
+    request = plan_request(profile, trace, out=out, cores=cores, **asked)
+    if cores is None:
+        find = planners.fewest if fewest else planners.plan
+        made = feasible_or_nearest(find, planner, request, progress=progress)
+    else:
+        made = planners.on_cores(request, progress=progress)
     if out is not None:
         write_plan(made, Path(out))
     return made
@@ -145,6 +151,7 @@ def plan_request(
     trace: Trace | PathLike,
     *,
     devices: int | Hardware | PathLike = 1,
+    cores: int | None = None,
     latency_s: float | None = None,
     accuracy: float | None = None,
     percentile: float = 0.95,
@@ -162,10 +169,10 @@ def plan_request(
 ) -> "PlanRequest":
     """What a planner is asked: `percentile` of requests within `latency_s`, `accuracy`, or both, on `devices`.
 
-    Paths are read; `devices` is a number of devices like the profiled one, `Hardware`, or its file.  With `confidence`
-    the accuracy is met by its lower confidence bound.  `load` says how often ranges are visited; `budget_s` bounds the
-    search.  A plan names the profile and trace it was made from, by their paths relative to the plan file `out`, or
-    as `profile_source` and `trace_source` say.
+    Paths are read; `devices` is a number of devices like the profiled one, `Hardware`, or its file; in its place may
+    be given the `cores` that models share on one host.  With `confidence` the accuracy is met by its lower confidence
+    bound.  `load` says how often ranges are visited; `budget_s` bounds the search.  A plan names the profile and trace
+    it was made from, by their paths relative to the plan file `out`, or as `profile_source` and `trace_source` say.
     """
     from gearshift.planner.request import RANGES, PlanRequest
 
@@ -174,7 +181,7 @@ def plan_request(
     return PlanRequest(
         profile=measured,
         trace=arrivals,
-        hardware=hardware_of(devices, measured),
+        hardware=hardware_of(devices, measured) if cores is None else host_of(measured, cores),
         objective=Objective(
             percentile=percentile, latency_s=latency_s, accuracy=accuracy, confidence=confidence, scope=scope
         ),
@@ -197,6 +204,12 @@ def hardware_of(devices: int | Hardware | PathLike, profile: Profile, *, memory_
         return profiled_devices(profile, devices, memory_bytes=memory_bytes)
     require(memory_bytes is None, "memory is given beside a hardware file", remedy="write memory_bytes into the file")
     return read_hardware(Path(devices))
+
+
+def host_of(profile: Profile, cores: int) -> Hardware:
+    """A host like the profiled one, whose `cores` models share."""
+    require(1 <= cores <= MOST_POOL_CORES, f"{cores} cores asked for", remedy=f"ask for 1 to {MOST_POOL_CORES}")
+    return Hardware(devices=(Device(id=HOST, kind=profile.curves[0].device_kind),), pool_cores=cores)
 
 
 def source_file(source: object, out: PathLike | None, sha256: str) -> SourceFile:

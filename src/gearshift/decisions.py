@@ -22,6 +22,8 @@ class Decision(IntEnum):
     """Sample a leaves the queue of replica b without an answer; c is an `Ending`."""
     DEGRADE = 8
     """Sample a is answered by model b in gear c, as the next model would answer too late."""
+    CORES = 9
+    """Replica a is to have b cores by the new gear, in place of c by the one before."""
 
 
 class Ending(IntEnum):

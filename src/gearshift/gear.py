@@ -43,7 +43,10 @@ class LoadRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one replica works in one gear."""
+    """How one replica works in one gear.
+
+    `cores` are in force where the hardware has `pool_cores`; elsewhere they stay those of the placement.
+    """
 
     replica: str
     load_share: float
@@ -208,6 +211,16 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             for gear in operator.gears:
                 self._check_gear(gear, where=f"operator {name!r}, gear for load {gear.load_range}")
 
+    def cores_in(self, gear: Gear) -> str:
+        """The cores of a gear's models, in the order of its cascade, and of those that stand by: "1 + 3, 1 idle"."""
+        model_of = {replica.id: replica.model for replica in self.placement.replicas}
+        cores = dict.fromkeys(gear.cascade.models, 0)
+        for settings in gear.replicas:
+            cores[model_of[settings.replica]] = cores.get(model_of[settings.replica], 0) + settings.cores
+        used = [cores.pop(model) for model in gear.cascade.models]
+        idle = f", {sum(cores.values())} idle" if cores else ""
+        return f"{' + '.join(map(str, used))}{idle}"
+
     def _check_devices(self) -> None:
         devices = {device.id: device for device in self.hardware.devices}
         for replica in self.placement.replicas:
@@ -223,6 +236,8 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         model_of = {replica.id: replica.model for replica in self.placement.replicas}
         named = [settings.replica for settings in gear.replicas]
         require(sorted(named) == sorted(model_of), "settings must name each replica of the placement once", where=where)
+        pool, cores = self.hardware.pool_cores, sum(settings.cores for settings in gear.replicas)
+        require(pool is None or cores <= pool, f"replicas have {cores} cores, and share {pool}", where=where)
         total = dict.fromkeys(gear.cascade.models, 0.0)
         for settings in gear.replicas:
             model = model_of[settings.replica]

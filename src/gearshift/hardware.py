@@ -6,6 +6,8 @@ from gearshift.errors import require
 
 GIB = 1 << 30
 REMOTE = "remote"
+HOST = "host"
+MOST_POOL_CORES = 4096
 
 
 def is_cuda(kind: str) -> bool:
@@ -47,14 +49,24 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The devices there are."""
+    """The devices there are.
+
+    `pool_cores`, where given, are the cores that they share: each begins with its own, and every gear says how many
+    its replica has then.
+    """
 
     devices: tuple[Device, ...]
+    pool_cores: int | None = None
 
     def __post_init__(self) -> None:
         require(len(self.devices) >= 1, "hardware has no devices, needs at least one")
         ids = [device.id for device in self.devices]
         require(len(set(ids)) == len(ids), f"device ids are not unique: {sorted(ids)}")
+        require(
+            self.pool_cores is None or self.cores <= self.pool_cores <= MOST_POOL_CORES,
+            f"pool_cores is {self.pool_cores}, and devices begin with {self.cores}",
+            remedy=f"let them share as many as they begin with, and up to {MOST_POOL_CORES}",
+        )
 
     @property
     def cores(self) -> int:

@@ -45,6 +45,7 @@ class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
     placement: tuple[Change, ...]
     gears: tuple[GearChange, ...]
     predictions: tuple[ServingResult | None, ServingResult | None]
+    pool_cores: tuple[int | None, int | None] = (None, None)
 
     @property
     def same(self) -> bool:
@@ -57,9 +58,12 @@ def diff(a: GearPlan, b: GearPlan) -> PlanDiff:
     names = only_operator(a), only_operator(b)
     operators = a.operators[names[0]], b.operators[names[1]]
     meter = ("load_unit", "meter", "alpha", "upshift_margin", "starvation_s", "default_priority")
+    pools = a.hardware.pool_cores, b.hardware.pool_cores
     serves = [
-        {name: getattr(o, name) for name in meter} | msgspec.to_builtins(o.objective) | {"operator": n}
-        for o, n in zip(operators, names, strict=True)
+        {name: getattr(o, name) for name in meter}
+        | msgspec.to_builtins(o.objective)
+        | {"operator": n, "pool_cores": pool}
+        for o, n, pool in zip(operators, names, pools, strict=True)
     ]
     return PlanDiff(
         origin=_changes(*(_origin(plan) for plan in (a, b))),
@@ -68,6 +72,7 @@ def diff(a: GearPlan, b: GearPlan) -> PlanDiff:
         placement=_changes(*(_copies(plan) for plan in (a, b))),
         gears=_gear_changes(operators[0].gears, operators[1].gears),
         predictions=(a.predictions.get(names[0]), b.predictions.get(names[1])),
+        pool_cores=pools,
     )
 
 

@@ -30,6 +30,7 @@ class PlanTables:
     Per gear and model: `stage_of` (-1 where the gear's cascade lacks it).  Per gear and replica: `shares`
     (a model's add up to `SHARE_UNIT`),
     `minimum_queue_length` (1 where the share is 0), `largest_batch_size`, `longest_wait_ns`.
+    `cores` as well, empty unless cores change with the gear.
     `planned_shares` (gears,) are the shares of time that the plan was made for; empty where it does not say.
     `scale_minutes` is over how many minutes of load its factor is estimated, 0 where load is not scaled.
     `on_device` from `on_device_begin[d]` are device d's replicas; `spans` from `spans_begin[r]` replica r's devices.
@@ -54,6 +55,7 @@ class PlanTables:
     minimum_queue_length: Ints
     largest_batch_size: Ints
     longest_wait_ns: Ints
+    cores: Ints
     range_starts: Floats
     meter: int
     alpha: float
@@ -142,6 +144,9 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
         ).ravel(),
         longest_wait_ns=np.array(
             [[to_ns(s.longest_wait_s) for s in row] for row in per_replica], dtype=np.int64
+        ).ravel(),
+        cores=np.array(
+            [] if plan.hardware.pool_cores is None else [[s.cores for s in row] for row in per_replica], dtype=np.int64
         ).ravel(),
         range_starts=np.array([gear.load_range.from_ for gear in gears], dtype=np.float64),
         meter=METER_ALPHA if operator_plan.meter == "alpha" else METER_BACKLOG,

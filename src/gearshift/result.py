@@ -29,6 +29,7 @@ class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     `share_late` counts refused and failed requests as late; latencies are of answered requests, of which
     `share_degraded` of all got the answer of an earlier stage than its certainty asked for.
+    `core_s` are the core-seconds that replicas held, where a plan changes their cores.
     `accuracy_interval` is the 95 % Wilson interval.  `latency_p95_interval_s` spans the runs it was predicted from.
     """
 
@@ -43,6 +44,7 @@ class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     goodput_qps: float
     devices: int
     utilisation: dict[str, float]
+    core_s: float | None = None
 
 
 def percentile(values: NDArray[np.float64], p: float) -> float:
@@ -116,6 +118,7 @@ def summarise(
     utilisation: dict[str, float],
     independent_samples: int | None = None,
     degraded: int = 0,
+    core_s: float | None = None,
 ) -> ServingResult:
     """Figures of a run from the latency and quality (n,) of its answered requests.
 
@@ -140,4 +143,5 @@ def summarise(
         goodput_qps=in_time / duration_s if duration_s > 0 else 0.0,
         devices=devices,
         utilisation=utilisation,
+        core_s=core_s,
     )

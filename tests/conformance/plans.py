@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from gearshift.request import NO_DEADLINE_NS
 from gearshift.workload import Workload
 
 MS = 1_000_000
+MOST_CORES = 4
 MODELS = ("a", "b", "c", "d")
 NO_SOURCE = SourceFile(path="", sha256="")
 
@@ -25,7 +27,8 @@ NO_SOURCE = SourceFile(path="", sha256="")
 class Case:
     """A plan, how long each replica's batches take (ns by size), certainties (models, records), and arrivals.
 
-    With `exits`, samples leave early.
+    With `exits`, samples leave early.  With `core_run_ns` (replicas, cores + 1, sizes) times go by the cores of the
+    gear in force, which take `effect_ms` to be more.
     """
 
     plan: GearPlan
@@ -33,6 +36,8 @@ class Case:
     certainty: NDArray[np.float64]
     workload: Workload
     exits: Exits | None = None
+    core_run_ns: NDArray[np.int64] | None = None
+    effect_ms: int = 0
 
 
 @st.composite
@@ -162,3 +167,31 @@ def cases_with_exits(draw: st.DrawFn) -> Case:
     segment_ns[np.arange(3) >= segments[tables.replica_model][:, None]] = 0
     exits = generator.integers(0, segments[:, None], (len(segments), 50))
     return replace(case, run_ns=list(segment_ns.sum(axis=1)), exits=Exits(segment_ns, exits))
+
+
+@st.composite
+def cases_with_cores(draw: st.DrawFn) -> Case:
+    """A random case whose gears give every replica one to four cores, and times by cores that may rise with them."""
+    case = draw(cases())
+    generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    (operator,) = case.plan.operators.values()
+    gears = tuple(
+        msgspec.structs.replace(
+            gear,
+            replicas=tuple(
+                msgspec.structs.replace(each, cores=int(generator.integers(1, MOST_CORES + 1)))
+                for each in gear.replicas
+            ),
+        )
+        for gear in operator.gears
+    )
+    replicas = len(case.plan.placement.replicas)
+    devices = len(case.plan.hardware.devices)
+    plan = msgspec.structs.replace(
+        case.plan,
+        hardware=msgspec.structs.replace(case.plan.hardware, pool_cores=max(devices, MOST_CORES * replicas)),
+        operators={"task": msgspec.structs.replace(operator, gears=gears)},
+    )
+    base, growth = generator.integers(1, 9, (replicas, MOST_CORES + 1)), generator.integers(0, 4, replicas)
+    by_cores = (base[..., None] + growth[:, None, None] * np.arange(5)).astype(np.int64) * MS
+    return replace(case, plan=plan, core_run_ns=by_cores, effect_ms=draw(st.sampled_from([0, 5, 10, 100, 250])))

@@ -1,5 +1,8 @@
 """Decision conformance: the compiled simulator and the real router write the same log, event for event."""
 
+from collections.abc import Mapping
+from itertools import pairwise
+
 import msgspec
 import numpy as np
 import pytest
@@ -7,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gearshift.decisions import Decision, Ending
-from gearshift.gear import PlannedLoad
+from gearshift.gear import Gear, PlannedLoad
 from gearshift.objective import Objective
 from gearshift.plan_tables import plan_tables
 from gearshift.policies.batching import DEADLINE
@@ -15,18 +18,31 @@ from gearshift.profiles.run_times import Exits
 from gearshift.request import Late
 from gearshift.runtime.virtual import run_virtually
 from gearshift.simulator.simulate import simulate_tables
-from tests.conformance.plans import MS, Case, cases, cases_with_exits
+from tests.conformance.plans import MS, Case, cases, cases_with_cores, cases_with_exits
 from tests.conformance.scenario import long_case
 from tests.conformance.small import small_gear, small_plan, small_workload
+
+
+def with_cores(gear: Gear, cores: Mapping[str, int]) -> Gear:
+    return msgspec.structs.replace(
+        gear, replicas=tuple(msgspec.structs.replace(each, cores=cores[each.replica]) for each in gear.replicas)
+    )
 
 
 def assert_same_decisions(case: Case, late: Late = "refuse") -> list[tuple[int, int, int, int, int]]:
     tables = plan_tables(case.plan, "task")
     run_ns = np.stack(case.run_ns)
-    live = run_virtually(tables, case.run_ns, case.certainty, case.workload, late, case.exits)
-    rows = len(live.log) + 10
+    cores = {"core_run_ns": case.core_run_ns, "effect_s": case.effect_ms / 1e3}
+    live = run_virtually(tables, case.run_ns, case.certainty, case.workload, late, case.exits, **cores)
     simulated = simulate_tables(
-        tables, run_ns, case.certainty, case.workload, exits=case.exits, late=late, log_rows=rows
+        tables,
+        run_ns,
+        case.certainty,
+        case.workload,
+        exits=case.exits,
+        late=late,
+        log_rows=len(live.log) + 10,
+        **cores,
     )
     for row, (expected, got) in enumerate(zip(live.log, simulated.log, strict=False)):
         assert got == expected, f"decision {row}: the router {expected}, the simulator {got}"
@@ -127,8 +143,38 @@ def test_a_sample_that_leaves_goes_on_to_the_next_model_while_its_batch_still_ru
     ]
 
 
+@given(cases_with_cores())
+@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_decide_alike_where_cores_change_with_the_gear(case: Case) -> None:
+    assert_same_decisions(case)
+
+
+def test_cores_change_at_once_where_they_shrink_and_later_where_they_grow() -> None:
+    placed = {"a0": "d0", "b0": "d1"}
+    gears = (
+        with_cores(small_gear(placed, "a b", (0.5,), load=(0.0, 100.0)), {"a0": 1, "b0": 3}),
+        with_cores(small_gear(placed, "a", load=(100.0, None)), {"a0": 3, "b0": 1}),
+    )
+    plan = small_plan(placed, *gears)
+    case = Case(
+        plan=msgspec.structs.replace(plan, hardware=msgspec.structs.replace(plan.hardware, pool_cores=4)),
+        run_ns=[np.zeros(5, dtype=np.int64)] * 2,
+        certainty=np.array([[0.0] * 60, [1.0] * 60]),
+        workload=small_workload(np.arange(60) * 5),
+        core_run_ns=np.array([[np.arange(5) * 12 // max(1, cores) * MS for cores in range(4)]] * 2),
+        effect_ms=40,
+    )
+    log = assert_same_decisions(case)
+    told = [(at_ns // MS, *row) for at_ns, kind, *row in log if kind == Decision.CORES]
+    assert told[:2] == [(100, 0, 3, 1), (100, 1, 1, 3)]
+    starts = [(at_ns // MS, size) for at_ns, kind, replica, size, _ in log if kind == Decision.START and replica == 0]
+    took = [(at, (after - at) / size) for (at, size), (after, _) in pairwise(starts)]
+    assert {ms for at, ms in took if at < 140} == {12}
+    assert min(ms for at, ms in took if at >= 140) < 12
+
+
 @pytest.mark.long
-@given(st.one_of(cases(), cases_with_exits()))
+@given(st.one_of(cases(), cases_with_exits(), cases_with_cores()))
 @settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_on_many_random_plans(case: Case) -> None:
     assert_same_decisions(case)

@@ -11,7 +11,7 @@ import pytest
 
 from gearshift.errors import InvalidInput
 from gearshift.runtime.actuators.own_group import make_group, remove_group
-from tests.scaled_task import write_scaled_task
+from tests.scaled_task import write_geared_task, write_scaled_task
 
 LONGEST_S = 60.0
 GEARSHIFT = [sys.executable, "-m", "gearshift"]
@@ -61,3 +61,29 @@ def test_a_worker_gets_other_cores_under_a_replayed_network_and_nothing_is_dropp
     assert any(after > before for before, after in changes)
     assert not [event["problem"] for event in events if event.get("problem")]
     assert not list(Path("/sys/fs/cgroup").glob(f"**/gearshift-{pid}-*"))
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not groups_can_be_made(), reason="no control group can be made here")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the worker and the client need a processor each")
+def test_a_worker_has_the_cores_of_the_gear_in_force_and_nothing_is_dropped(tmp_path: Path) -> None:
+    plan = write_geared_task(tmp_path, (1,), (4,), pool=4, qps=30.0)
+    (tmp_path / "trace.csv").write_text("second,requests\n0,4\n1,60\n2,60\n3,4\n4,4\n5,4\n")
+    serve = [*GEARSHIFT, "serve", str(plan), "--port", "0", "--journal", str(tmp_path / "journal.jsonl")]
+    with subprocess.Popen([*serve, "--core-share", "0.25"], stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            url = next(word for word in server.stderr.readline().split() if word.startswith("http"))
+            replay = [*GEARSHIFT, "replay", url, "--trace", str(tmp_path / "trace.csv"), "--json", "-"]
+            replay += ["--profile", str(tmp_path / "profile")]
+            replayed = subprocess.run(replay, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(LONGEST_S)
+    assert json.loads(replayed.stdout)["share_refused"] == 0
+    events = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    gears = [event["after"] for event in events if event["event"] == "shift"]
+    changes = [event["cores"] for event in events if event["event"] == "cores"]
+    assert gears[:2] == [1, 0]
+    assert changes == [1, *({0: 1, 1: 4}[gear] for gear in gears)]
+    assert all(event["took_s"] < 1 and not event["problem"] for event in events if event["event"] == "cores")

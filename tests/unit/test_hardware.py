@@ -47,3 +47,11 @@ def test_cores_of_hardware_are_those_of_its_devices_together() -> None:
 def test_no_devices_asked_for_names_the_remedy() -> None:
     with pytest.raises(InvalidInput, match="0 devices asked for; ask for at least one"):
         identical_devices(0)
+
+
+def test_devices_share_at_least_the_cores_that_they_begin_with() -> None:
+    devices = (Device(id="x"), Device(id="y", cores=2))
+    assert Hardware(devices=devices, pool_cores=3).pool_cores == 3
+    for pool in (2, 0, 5000):
+        with pytest.raises(InvalidInput, match=f"pool_cores is {pool}, and devices begin with 3"):
+            Hardware(devices=devices, pool_cores=pool)

@@ -97,6 +97,19 @@ def test_a_refused_plan_file_names_the_remedy(tmp_path: Path) -> None:
     assert sentence.endswith("; mend the file, or make the plan anew with `gearshift plan`")
 
 
+def test_a_plan_file_without_shared_cores_reads_as_before(tmp_path: Path) -> None:
+    path = changed(tmp_path / "plan.json", lambda content: content["hardware"].pop("pool_cores"))
+    assert read_plan(path) == some_plan()
+
+
+def test_gears_of_more_cores_than_are_shared_are_refused(tmp_path: Path) -> None:
+    def share(content: Any) -> None:
+        content["hardware"]["pool_cores"] = 4
+        content["operators"]["task"]["gears"][1]["replicas"][0]["cores"] = 4
+
+    assert "replicas have 5 cores, and share 4" in refusal(changed(tmp_path / "plan.json", share))
+
+
 def test_a_plan_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
     def break_it(content: Any) -> None:
         content["placement"]["replicas"][0]["device_ids"] = ["d9"]

@@ -27,11 +27,12 @@ def command(output: Output, a: Path, b: Path) -> None:
     for line in sentences(found):
         output.say(line)
     if found.gears:
-        rows = table("Gears that differ", "load from", "plan", "cascade", "accuracy", "p95", "largest batch")
+        pooled = ("cores",) if any(found.pool_cores) else ()
+        rows = table("Gears that differ", "load from", "plan", "cascade", "accuracy", "p95", "largest batch", *pooled)
         rows.columns[1].justify = rows.columns[2].justify = "left"
         for change in found.gears:
-            rows.add_row(f"{change.load_range.from_:.4g}/s", "a", *_cells(change.a))
-            rows.add_row("", "b", *_cells(change.b))
+            rows.add_row(f"{change.load_range.from_:.4g}/s", "a", *_cells(change.a)[: 4 + len(pooled)])
+            rows.add_row("", "b", *_cells(change.b)[: 4 + len(pooled)])
         output.show(rows)
     predicted = [(name, result) for name, result in zip("ab", found.predictions, strict=True) if result]
     if predicted:
@@ -69,4 +70,5 @@ def _cells(side: GearSide) -> tuple[str, ...]:
     figures = ("", "")
     if side.predicted is not None:
         figures = percent(side.predicted.accuracy), milliseconds(side.predicted.latency_p95_s)
-    return str(side.cascade), *figures, str(max((s.largest_batch_size for s in side.replicas), default=1))
+    largest, cores = max((s.largest_batch_size for s in side.replicas), default=1), (s.cores for s in side.replicas)
+    return str(side.cascade), *figures, str(largest), str(sum(cores))

@@ -37,7 +37,8 @@ def show(output: Output, explained: Explanation) -> None:
     """The explanation as tables and sentences."""
     if explained.asked != explained.objective:
         output.say(f"asked for {_wanted(explained.asked)}, and made for {_wanted(explained.objective)}")
-    rows = table("At the upper end of each range", "cascade", "load to", "accuracy", "p95", "late", "busy")
+    pooled = ("cores",) if any(found.cores for found in explained.ranges) else ()
+    rows = table("At the upper end of each range", "cascade", "load to", "accuracy", "p95", "late", "busy", *pooled)
     for found in explained.ranges:
         predicted = found.predicted
         rows.add_row(
@@ -47,6 +48,7 @@ def show(output: Output, explained: Explanation) -> None:
             milliseconds(predicted.latency_p95_s),
             percent(predicted.share_late),
             percent(predicted.utilisation),
+            *(found.cores for _ in pooled),
         )
     output.show(rows)
     output.say("")
@@ -93,6 +95,7 @@ def _broken(following: NextCascade, limit_s: float) -> str:
         "trace": f"would hold in steady load, but make {percent(late)} of the trace late: {where} is busiest",
         "open_end": "would hold, but this range has no upper end",
         "margin": f"would hold, but only to {capacity_qps:.4g}/s, which leaves little room: {where} is busiest",
+        "cores": f"would take {following.cores} cores",
         "nothing": f"would hold, to {capacity_qps:.4g}/s and more: nothing that is simulated rules it out",
     }[following.breaks]
     return f"{following.cascade} ({percent(following.predicted.accuracy)}) {broken}"

@@ -43,6 +43,12 @@ from gearshift.result import ServingResult
     help="How many devices like the profiled one, or a JSON or TOML file that lists devices [default: 1; the fewest"
     " that do where both a latency and an accuracy are given].",
 )
+@click.option(
+    "--cores",
+    type=int,
+    help="In place of devices, a host of so many cores, which every load range splits among its models: the fewest"
+    " core-seconds that keep both a latency and an accuracy.",
+)
 @click.option("--p95-ms", type=float, help="95 % of requests must be answered within this many milliseconds.")
 @click.option("--latency-ms", type=float, help="As --p95-ms, for another --percentile.")
 @click.option("--percentile", type=float, help="The share of requests that must be within --latency-ms.")
@@ -77,6 +83,7 @@ def command(
     output: Output,
     profile: Path,
     devices: int | Path | None,
+    cores: int | None,
     p95_ms: float | None,
     latency_ms: float | None,
     percentile: float | None,
@@ -91,6 +98,8 @@ def command(
 
     With --p95-ms the most accurate plan within it; with --accuracy the fastest that reaches it; with both, and
     without --devices, the plan on the fewest devices that meets both; with --frontier all plans that no other beats.
+    With --cores the plan for one host whose cores move between models as load changes, from a PROFILE of several core
+    counts.
     """
     limit_ms = p95_ms if p95_ms is not None else latency_ms
     require(
@@ -99,6 +108,8 @@ def command(
         remedy="give --p95-ms, --accuracy or --frontier",
     )
     require_one_latency(p95_ms, latency_ms, percentile)
+    if cores is not None:
+        _require_alone(devices=devices, memory_gib=memory_gib, frontier=frontier, planner=options["planner"])
     require(
         options["confidence"] is None or options["accuracy"] is not None,
         "--confidence is given without --accuracy",
@@ -114,8 +125,12 @@ def command(
     measured = read_profile(profile)
     arrivals = the_trace(trace=trace, seed=seed, **{name: options.pop(name) for name in TRACE_OPTIONS})
     memory_bytes = None if memory_gib is None else int(memory_gib * GIB)
-    hardware = api.hardware_of(1 if devices is None else devices, measured, memory_bytes=memory_bytes)
-    fewest = devices is None and limit_ms is not None and options["accuracy"] is not None and not frontier
+    on: dict[str, Any] = {"cores": cores}
+    if cores is None:
+        on = {"devices": api.hardware_of(1 if devices is None else devices, measured, memory_bytes=memory_bytes)}
+    fewest = (
+        devices is None and cores is None and limit_ms is not None and options["accuracy"] is not None and not frontier
+    )
     began = time.perf_counter()
     search: Callable[..., GearPlan | list[GearPlan]] = api.plan_frontier if frontier else api.plan
     try:
@@ -123,7 +138,7 @@ def command(
             found = search(
                 measured,
                 arrivals,
-                devices=hardware,
+                **on,
                 latency_s=None if limit_ms is None else limit_ms / 1e3,
                 percentile=0.95 if percentile is None else percentile,
                 seed=seed,
@@ -136,7 +151,7 @@ def command(
             )
     except Infeasible as error:
         limit = "p95_ms" if latency_ms is None else "latency_ms"
-        for line in nearest_commands(error, limit=limit, counted=not isinstance(devices, Path)):
+        for line in nearest_commands(error, limit=limit, counted=cores is None and not isinstance(devices, Path)):
             error.add_note(line)
         raise
     planning_s = time.perf_counter() - began
@@ -156,6 +171,18 @@ def command(
     output.say(f"wrote {out} after {planning_s:.1f} s")
 
 
+def _require_alone(*, devices: object, memory_gib: object, frontier: bool, planner: str) -> None:
+    """Refuse what says where to plan, or who plans, beside the cores of a host."""
+    beside = {
+        "--devices": devices is not None,
+        "--memory-gib": memory_gib is not None,
+        "--frontier": frontier,
+        "--planner": planner != planners.DEFAULT,
+    }
+    given = next((name for name, there in beside.items() if there), "")
+    require(not given, f"{given} is given beside --cores", remedy="give one of them")
+
+
 def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
     """A plan under the agreed names."""
     operator = plan.operators[only_operator(plan)]
@@ -165,6 +192,7 @@ def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
         "asked": operator.asked.objective if operator.asked else operator.objective,
         "objective": operator.objective,
         "devices": len(plan.hardware.devices),
+        "pool_cores": plan.hardware.pool_cores,
         "predicted": result_of(plan),
         "unfinished": plan.unfinished,
         "plan": str(path),

@@ -21,8 +21,9 @@ def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Tabl
     """One row per result, within 80 columns; the refused only where there are any."""
     counted = ", ".join(str(count) for count in dict.fromkeys(result.requests for _, result in rows))
     refused = any(result.share_refused for _, result in rows)
+    held = any(result.core_s is not None for _, result in rows)
     columns = ("", "accuracy", "p50", "p95", "p99", "late", *(("refused",) if refused else ()), "goodput")
-    made = table(f"{title}, {counted} requests", *columns)
+    made = table(f"{title}, {counted} requests", *columns, *(("core-seconds",) if held else ()))
     for name, result in rows:
         latency = result.latency_s
         made.add_row(
@@ -34,6 +35,7 @@ def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Tabl
             percent(result.share_late),
             *((percent(result.share_refused),) if refused else ()),
             f"{result.goodput_qps:.1f}/s",
+            *(("" if result.core_s is None else f"{result.core_s:.1f}",) if held else ()),
         )
     return made
 
@@ -86,8 +88,10 @@ def tell_generator(output: Output, run: "Replay") -> None:
 
 
 def gears_table(plan: GearPlan, operator: str) -> Table:
-    """One row per gear."""
-    made = table(f"Gears of {operator}", "cascade", "load from", "to", "accuracy", "p95", "largest batch", "busy")
+    """One row per gear; with cores of the cascade's models, in its order, where these change."""
+    pooled = ("cores",) if plan.hardware.pool_cores is not None else ()
+    columns = ("cascade", "load from", "to", "accuracy", "p95", "largest batch", "busy", *pooled)
+    made = table(f"Gears of {operator}", *columns)
     for gear in plan.operators[operator].gears:
         predicted = gear.predicted
         batch = max((s.largest_batch_size for s in gear.replicas if s.load_share > 0), default=1)
@@ -99,6 +103,7 @@ def gears_table(plan: GearPlan, operator: str) -> Table:
             "" if predicted is None else milliseconds(predicted.latency_p95_s),
             str(batch),
             "" if predicted is None else percent(predicted.utilisation),
+            *(plan.cores_in(gear) for _ in pooled),
         )
     return made
 

@@ -141,11 +141,13 @@ def _together(results: list[ServingResult], *, independent: int) -> ServingResul
         return float(np.mean(values))
 
     first = results[0]
+    core_s = [r.core_s for r in results if r.core_s is not None]
     accuracy = mean([r.accuracy for r in results])
     p95s = [r.latency_s.p95 for r in results]
     latency = {name: mean([getattr(r.latency_s, name) for r in results]) for name in ("mean", "p50", "p95", "p99")}
     return msgspec.structs.replace(
         first,
+        core_s=mean(core_s) if core_s else None,
         accuracy=accuracy,
         accuracy_interval=wilson_interval(accuracy, min(independent, first.requests)),
         latency_s=LatencySummary(**latency),

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from gearshift.clock import NS_PER_S
-from gearshift.errors import Infeasible, InvalidInput
+from gearshift.errors import Infeasible, InvalidInput, require
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, OperatorPlan
 from gearshift.hardware import Hardware
 from gearshift.objective import Asked, Objective
@@ -22,7 +22,9 @@ from gearshift.planner.cascade_search import (
     work_per_request_s,
 )
 from gearshift.planner.confirm import workload_of
+from gearshift.planner.core_splits import CoreSplits, on_every_count
 from gearshift.planner.request import LARGEST_MARGIN, MOST_CANDIDATES, RANGES, PlanRequest, Progress, silent
+from gearshift.planner.slo_search import LEAST_MARGIN
 from gearshift.planner.steady_state import Cell, SteadyState
 from gearshift.planner.ways import room_for
 from gearshift.profiles.profile import PART_A, PART_B, Profile
@@ -35,7 +37,10 @@ STEADY_REQUESTS = 20_000
 REPLAYS_AT_A_TIME = 2
 """Each keeps arrays as long as the trace."""
 
-Breaks = Literal["load", "latency", "trace", "open_end", "margin", "nothing"]
+MOST_SPLITS = 32
+"""Ways to split cores that are tried for a cascade in a range, the fewest cores first, and as many of the most."""
+
+Breaks = Literal["load", "latency", "trace", "open_end", "margin", "cores", "nothing"]
 
 
 class NextCascade(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +49,8 @@ class NextCascade(msgspec.Struct, frozen=True, kw_only=True):
     `load`: queues grow without end.  `latency`: the percentile is past the limit.  `trace`: it holds in steady load,
     but with it in this range too many requests of the trace are late (`share_late_on_trace`).  `open_end`: it holds,
     but the last range has no upper end.  `margin`: it holds up to `capacity_qps`, less than `LARGEST_MARGIN` times the
-    upper end.  `model` and `device` are what is busiest then.
+    upper end.  `cores`: where they change with the gear, it would hold, on so many `cores` in all.  `model` and
+    `device` are what is busiest then.
     """
 
     cascade: str
@@ -52,6 +58,7 @@ class NextCascade(msgspec.Struct, frozen=True, kw_only=True):
     breaks: Breaks
     share_late_on_trace: float | None = None
     capacity_qps: float | None = None
+    cores: int | None = None
     model: str
     device: str
 
@@ -72,12 +79,14 @@ class RangeExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """A range's cascade with what is predicted at the upper end.
 
     `next` is the next more accurate cascade of those whose models are placed; `unplaced` the next more accurate of all
-    where it needs other models.  Where both are None no cascade is more accurate.
+    where it needs other models.  Where both are None no cascade is more accurate.  `cores` are those of the cascade's
+    models, where they change with the gear.
     """
 
     load_range: LoadRange
     cascade: str
     predicted: GearPrediction
+    cores: str = ""
     next: NextCascade | None = None
     unplaced: Unplaced | None = None
 
@@ -113,11 +122,16 @@ def explain(
 ) -> Explanation:
     """Explain a plan on a trace; with `devices_too` also plan for one device fewer and one more, which takes longer."""
     operator = plan.operators[only_operator(plan)]
+    require(
+        plan.hardware.pool_cores is None or not devices_too,
+        "the plan is for a host of cores, not for a number of devices",
+        remedy="leave --devices-too out, and plan for other --cores",
+    )
     progress("replaying the trace", 0.0)
     run = simulate(plan, profile, workload_of(trace, profile, part=PART_B, seed=plan.seed))
     replayed = run.result(profile, latency_objective_s=operator.objective.latency_s)
     limit_s = operator.objective.latency_s or replayed.latency_s.p95
-    search = _Search(plan, profile, trace, limit_s)
+    search = (_Search if plan.hardware.pool_cores is None else _CoreSearch)(plan, profile, trace, limit_s)
     ranges: list[RangeExplanation] = []
     with ThreadPoolExecutor(max_workers=REPLAYS_AT_A_TIME) as pool:
         for found in pool.map(search.range, range(len(operator.gears))):
@@ -225,6 +239,7 @@ class _Search:
             load_range=gear.load_range,
             cascade=str(gear.cascade),
             predicted=predicted,
+            cores="" if self.plan.hardware.pool_cores is None else self.plan.cores_in(gear),
             next=None if better is None else self.next(k, better, predicted.load_qps),
             unplaced=None if best is None or self.placed.issuperset(best.cascade.models) else self.unplaced(best),
         )
@@ -299,6 +314,41 @@ class _Search:
         """The plan with other gears."""
         operator = msgspec.structs.replace(self.operator, gears=gears, planned_load=None)
         return msgspec.structs.replace(self.plan, operators={only_operator(self.plan): operator})
+
+
+class _CoreSearch(_Search):
+    """As `_Search`, where cores change with the gear: a cascade gets the fewest on which it holds."""
+
+    def __init__(self, plan: GearPlan, profile: Profile, trace: Trace, limit_s: float) -> None:
+        super().__init__(plan, profile, trace, limit_s)
+        pool, objective, asked = plan.hardware.pool_cores or 1, self.operator.objective, self.operator.asked
+        limited = msgspec.structs.replace(objective, latency_s=limit_s)
+        self.splits = CoreSplits(on_every_count(profile, pool), limited, pool, plan.seed)
+        self.margin = (asked and asked.least_margin) or LEAST_MARGIN[objective.scope]
+
+    def predicted(self, candidate: CandidateCascade, load_qps: float) -> tuple[GearPrediction, Cell, int]:
+        """A cascade in steady load on the fewest cores that hold it, with these, or on the most, with 0."""
+        offered = [tuple(split.tolist()) for split in self.splits.promising(candidate, self.margin * load_qps)]
+        tried = [*offered[:MOST_SPLITS], *offered[-MOST_SPLITS:]]
+        held = next((s for s in tried if self.splits.holds(candidate, s, self.margin * load_qps)), None)
+        split = held or (offered[-1] if offered else self.splits.even(candidate))
+        cell, _ = self.splits.chosen(candidate, split, load_qps)
+        return cell.prediction(load_qps, candidate.accuracy), cell, sum(held or ())
+
+    def next(self, k: int, candidate: CandidateCascade, load_qps: float) -> NextCascade:
+        """What `candidate` would need in range k, or break."""
+        prediction, cell, cores = self.predicted(candidate, load_qps)
+        breaks: Breaks = "load" if not cell.stable else "latency" if cell.latency_s > self.limit_s else "margin"
+        model = self.splits.bottleneck(candidate)
+        return NextCascade(
+            cascade=str(candidate.cascade),
+            predicted=prediction,
+            breaks="cores" if cores else breaks,
+            capacity_qps=None if cores else load_qps,
+            cores=cores or None,
+            model=model,
+            device=next(r.device_ids[0] for r in self.plan.placement.replicas if r.model == model),
+        )
 
 
 def busiest_model(plan: GearPlan, profile: Profile, run: Simulation) -> tuple[str, str]:

@@ -32,14 +32,22 @@ def metered_loads(trace: Trace) -> tuple[NDArray[np.float64], NDArray[np.int64]]
 
 def shares_of_ranges(trace: Trace, upper_ends: NDArray[np.float64]) -> NDArray[np.float64]:
     """The share (ranges,) of the trace's requests that meet the gear of each range; the last has no upper end."""
+    return time_and_requests_of_ranges(trace, upper_ends)[1]
+
+
+def time_and_requests_of_ranges(
+    trace: Trace, upper_ends: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The shares (ranges,) of the trace's time and of its requests that meet the gear of each range."""
     rates, arrived = metered_loads(trace)
     starts = [0.0, *upper_ends[:-1].tolist()]
     gear, eased_ticks, ranges = 0, 0, []
     for load, asked in zip(rates.tolist(), np.searchsorted(starts[1:], rates, side="right").tolist(), strict=True):
         gear, eased_ticks = gear_in_force(gear, asked, eased_ticks, load, starts, UPSHIFT_MARGIN)
         ranges.append(gear)
-    shares: NDArray[np.float64] = np.bincount(ranges, weights=arrived, minlength=len(upper_ends)) / arrived.sum()
-    return shares
+    time = np.bincount(ranges, minlength=len(upper_ends)) / len(ranges)
+    requests: NDArray[np.float64] = np.bincount(ranges, weights=arrived, minlength=len(upper_ends)) / arrived.sum()
+    return time, requests
 
 
 def seldom_exceeded_qps(trace: Trace) -> float:

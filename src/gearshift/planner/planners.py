@@ -58,6 +58,12 @@ def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> G
     return _asked(name, [made], request)[0]
 
 
+def on_cores(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
+    """The plan on the fewest core-seconds, of hardware whose `pool_cores` models share."""
+    search = import_module("gearshift.planner.cores")
+    return _asked(search.PLANNER, [search.plan(request, progress=progress)], request)[0]
+
+
 def require_planner(name: str) -> None:
     """Raise `InvalidInput` unless there is such a planner."""
     if name not in MODULES:

@@ -78,20 +78,20 @@ def fewest_misses(
     return fewest
 
 
-def share_cores(misses: Sequence[Sequence[int]], cores: int) -> list[int]:
-    """Cores for each replica, at least one and `cores` in all, with the fewest misses; of equals, the fewest cores.
+def share_cores(misses: Sequence[Sequence[int]], cores: int, least: Sequence[int]) -> list[int]:
+    """Cores for each replica, at least `least` and `cores` in all, with the fewest misses; of equals, the fewest cores.
 
     `misses[replica][c]` are the replica's with c cores, from 0 to as many as it could use; entry 0 is not looked at.
     Exact: the best of the first r replicas with k cores in all is the best over the last one's share of what the
-    others then do best, and misses and cores of replicas add up.  Asks for at least one core per replica.
+    others then do best, and misses and cores of replicas add up.  Asks for `least` cores there, each from one on.
     """
     best: list[tuple[int, int, list[int]] | None] = [(0, 0, [])] + [None] * cores
-    for row in misses:
+    for row, fewest in zip(misses, least, strict=True):
         longer: list[tuple[int, int, list[int]] | None] = [None] * (cores + 1)
         for held, before in enumerate(best):
             if before is None:
                 continue
-            for c in range(1, min(len(row) - 1, cores - held) + 1):
+            for c in range(fewest, min(len(row) - 1, cores - held) + 1):
                 found = before[0] + row[c], before[1] + c, [*before[2], c]
                 there = longer[held + c]
                 if there is None or found < there:

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.profiles.measure import strongest_model
+from gearshift.profiles.measure import performance_models, strongest_model
 from gearshift.profiles.parts import split_parts
+from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.table import Table, read_table
 
@@ -55,9 +56,19 @@ def profile_from_records(folder: Path, *, operator: str = "default", seed: int =
         operator=operator,
         curves=curves,
         predictions=_records(_Grid.of(predictions), curves, seed),
+        performance=performance_models(_of_enough_sizes(curves)),
         certainty="recorded",
         notes={"source": "records"},
     )
+
+
+def _of_enough_sizes(curves: Sequence[RunTimeCurve]) -> list[RunTimeCurve]:
+    """Those whose model has as many batch sizes, on all core counts together, as a performance model takes."""
+    sizes: dict[tuple[object, ...], set[int]] = {}
+    places = [(c.model, c.device_kind, c.tensor_parallel, c.segment) for c in curves]
+    for place, curve in zip(places, curves, strict=True):
+        sizes.setdefault(place, set()).update(curve.batch_sizes)
+    return [c for place, c in zip(places, curves, strict=True) if len(sizes[place]) >= LEAST_BATCH_SIZES]
 
 
 # Cells

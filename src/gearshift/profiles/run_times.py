@@ -114,6 +114,37 @@ def core_table_ns(
     return table
 
 
+def gear_times_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArray[np.int64] | None:
+    """Nanoseconds (replicas, cores + 1, sizes) of batches on every count of cores that gears give; None without a pool.
+
+    Raises as `core_table_ns`, and where a gear gives a replica more cores than were measured.
+    """
+    if plan.hardware.pool_cores is None:
+        return None
+    by_id = {replica.id: replica for replica in plan.placement.replicas}
+    kinds = {device.id: device.kind for device in plan.hardware.devices}
+    shape = tables.gears, len(tables.replica_ids)
+    most, largest = tables.cores.reshape(shape).max(axis=0), tables.largest_batch_size.reshape(shape).max(axis=0)
+    times = np.zeros((shape[1], int(most.max()) + 1, int(largest.max()) + 1), dtype=np.int64)
+    for r, replica_id in enumerate(tables.replica_ids):
+        replica = by_id[replica_id]
+        table = core_table_ns(
+            replica,
+            kinds[replica.device_ids[0]],
+            profile,
+            most_cores=int(most[r]),
+            largest=int(largest[r]),
+            statistic="median",
+        )
+        require(
+            len(table) > most[r],
+            f"a gear gives replica {replica_id!r} {most[r]} cores, and it was measured on up to {len(table) - 1}",
+            remedy="profile it on more, or make the plan anew",
+        )
+        times[r, : len(table), : table.shape[1]] = table
+    return times
+
+
 def fastest_ns(tables: PlanTables, run_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Nanoseconds (models,) of one sample on the fastest replica of each model, by `run_ns` (replicas, sizes)."""
     return np.minimum.reduceat(run_ns[:, 1], tables.model_begin[:-1])

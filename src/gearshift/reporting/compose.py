@@ -51,6 +51,7 @@ def compose(
                 accuracy=gear.predicted.accuracy,
                 p95_s=gear.predicted.latency_p95_s,
                 share_late=gear.predicted.share_late,
+                cores="" if plan.hardware.pool_cores is None else plan.cores_in(gear),
             )
             for gear in operator.gears
             if gear.predicted is not None

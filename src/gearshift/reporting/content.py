@@ -32,7 +32,10 @@ class CandidatePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangePoint:
-    """What is predicted in one load range `[from_qps, to_qps)`; the last has no upper end."""
+    """What is predicted in one load range `[from_qps, to_qps)`; the last has no upper end.
+
+    `cores` are those of its models, where they change with load.
+    """
 
     from_qps: float
     to_qps: float | None
@@ -40,6 +43,7 @@ class RangePoint:
     accuracy: float
     p95_s: float
     share_late: float
+    cores: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,13 +36,16 @@ def summary_table(content: ReportContent) -> str:
 
 
 def ranges_table(ranges: Sequence[RangePoint]) -> str:
-    """A row per load range."""
+    """A row per load range; with cores, where any says them."""
+    pooled = any(r.cores for r in ranges)
     rows = "".join(
         f"<tr><td>{i}</td><td>{_load(r.from_qps, r.to_qps)}</td><td class='text'>{html.escape(r.cascade)}</td>"
-        f"<td>{r.accuracy:.2%}</td><td>{milliseconds(r.p95_s)}</td><td>{r.share_late:.2%}</td></tr>"
+        f"<td>{r.accuracy:.2%}</td><td>{milliseconds(r.p95_s)}</td><td>{r.share_late:.2%}</td>"
+        f"{f'<td>{r.cores}</td>' if pooled else ''}</tr>"
         for i, r in enumerate(ranges)
     )
-    return html_table(("gear", "requests/s", "cascade", "accuracy", "p95", "share late"), rows, text=("cascade",))
+    columns = ("gear", "requests/s", "cascade", "accuracy", "p95", "share late", *(("cores",) if pooled else ()))
+    return html_table(columns, rows, text=("cascade",))
 
 
 def gears_table(operator: OperatorPlan) -> str:
@@ -67,7 +70,7 @@ def plan_facts(plan: GearPlan) -> str:
     facts = [
         ("planner", plan.planner + (" (search was interrupted: unfinished)" if plan.unfinished else "")),
         *((f"objective of {name}", _objective(operator)) for name, operator in plan.operators.items()),
-        ("devices", ", ".join(f"{n} x {kind}" for kind, n in kinds.items())),
+        ("devices", ", ".join(f"{n} x {kind}" for kind, n in kinds.items()) + _pool(plan)),
         ("replicas", ", ".join(f"{n} x {model}" for model, n in copies.items())),
         ("profile", f"{plan.profile.path} ({plan.profile.sha256[:12]})"),
         ("trace", f"{plan.trace.path} ({plan.trace.sha256[:12]})"),
@@ -75,6 +78,14 @@ def plan_facts(plan: GearPlan) -> str:
     ]
     items = "".join(f"<div><dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd></div>" for k, v in facts)
     return f'<dl class="facts">{items}</dl>'
+
+
+def _pool(plan: GearPlan) -> str:
+    """What devices share, and what of it the trace is predicted to hold."""
+    if plan.hardware.pool_cores is None:
+        return ""
+    held = [f"{r.core_s:,.1f} core-seconds held" for r in plan.predictions.values() if r.core_s is not None]
+    return ", ".join([f" that share {plan.hardware.pool_cores} cores", *held])
 
 
 def _digits(value: float) -> str:

@@ -77,15 +77,15 @@ class Scaler:
         """A request has come to the replica's queue."""
         self.came.append((self._clock.now_ns(), deadline_ns))
 
-    def wanted(self, waiting: Sequence[Waiting], free_ns: int) -> int:
+    def wanted(self, waiting: Sequence[Waiting], free_ns: int, idle: int | None = None) -> int:
         """Cores for those that wait and those that will come, of a worker that is free at `free_ns`.
 
-        As many as there are now with `static`, and before anything has come.
+        With `static`, and where nothing has come of late, `idle`: by default as many as there are now.
         """
         now_ns = self._clock.now_ns()
         self.forget(now_ns)
         if self._scaling.scaler == "static" or not self.came:
-            return max(1, int(self.cores))
+            return max(1, int(self.cores)) if idle is None else idle
         return self._printed(waiting) if self._scaling.scaler == "paper" else self._exact(now_ns, waiting, free_ns)
 
     def give(self, cores: int) -> Effect | None:
@@ -167,7 +167,7 @@ class Chooses(Protocol[Waits_contra]):
         """In force."""
         ...
 
-    def wanted(self, waiting: Waits_contra, free_ns: int) -> int:
+    def wanted(self, waiting: Waits_contra, free_ns: int, idle: int | None = None) -> int:
         """See `Scaler.wanted`."""
         ...
 
@@ -180,18 +180,23 @@ class Chooses(Protocol[Waits_contra]):
         ...
 
 
-def share(scalers: Sequence[Chooses[Waits]], queues: Sequence[tuple[Waits, int]], cores: int) -> list[int]:
+def share(
+    scalers: Sequence[Chooses[Waits]], queues: Sequence[tuple[Waits, int]], cores: int, least: Sequence[int] = ()
+) -> list[int]:
     """Cores for each worker of one machine, `cores` in all, from the queue of each and when it is free.
 
+    No fewer than the `least` of each, which are there in all: one, or what the gear in force gives.
     What each wants, where that is there.  Else the shares with which the fewest of all who wait miss their deadline;
     what is left then goes to those that want more, one by one.  Raises `InvalidInput` for more of them than cores.
     """
     require(len(scalers) <= cores, f"{len(scalers)} replicas cannot share {cores} cores", remedy="give each a core")
-    wanted = [scaler.wanted(*queue) for scaler, queue in zip(scalers, queues, strict=True)]
+    idle: Sequence[int | None] = least or [None] * len(scalers)
+    least = least or [1] * len(scalers)
+    wanted = [max(low, s.wanted(*q, i)) for s, q, low, i in zip(scalers, queues, least, idle, strict=True)]
     if sum(wanted) <= cores:
         return wanted
     misses = [scaler.misses(*queue) for scaler, queue in zip(scalers, queues, strict=True)]
-    shares = share_cores([row[: want + 1] for row, want in zip(misses, wanted, strict=True)], cores)
+    shares = share_cores([row[: want + 1] for row, want in zip(misses, wanted, strict=True)], cores, least)
     for i in itertools.cycle(range(len(shares))):
         if sum(shares) == cores:
             return shares

@@ -365,6 +365,7 @@ class Service:
 
     def _shifted(self, before: int, after: int) -> None:
         self._journal.write("shift", **shift_facts(self.router, before, after))
+        self._vertical.shifted(after)
 
     # What the backend reports ----------------------------------------------------------------------------------------
 

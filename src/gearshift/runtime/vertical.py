@@ -76,6 +76,9 @@ class NoScaling:
     async def start(self, queues: DeadlineQueues | None, changed: Callable[[], None]) -> None:
         """Nothing begins."""
 
+    def shifted(self, gear: int) -> None:
+        """Forget it."""
+
     def batch_finished(self, replica: int, size: int, took_ns: int, now_ns: int) -> None:
         """Forget it."""
 
@@ -92,6 +95,9 @@ class NoScaling:
 class VerticalScaling(NoScaling):
     """Shares `cores` among workers, anew every period, from the router's queues and what has come to them.
 
+    With `in_gear` (gears, scaled), anew at every shift too: each has at least the cores of the gear in force, and just
+    these with scaler `static`.
+
     Changes are made in a thread of their own, as some take long; the router reckons with the cores in force, and with
     the fewer ones from the moment at which a worker is to lose some.
     """
@@ -105,6 +111,7 @@ class VerticalScaling(NoScaling):
         scaling: Scaling,
         clock: Clock,
         journal: Journal | NoJournal,
+        in_gear: Sequence[Sequence[int]] = (),
         close: Callable[[], None] = lambda: None,
     ) -> None:
         self._scaled, self._actuate, self._cores, self._scaling = tuple(scaled), actuate, cores, scaling
@@ -113,6 +120,8 @@ class VerticalScaling(NoScaling):
         self._place = {
             replica.replica: (i, k) for i, one in enumerate(self._scaled) for k, replica in enumerate(one.replicas)
         }
+        self._in_gear = in_gear
+        self._least = in_gear[0] if in_gear else ()
         self._in_force = [one.cores for one in self._scaled]
         self._changed_ns = [0] * len(self._scaled)
         self._ended_ns: list[deque[int]] = [deque(maxlen=LATEST_BATCHES) for _ in self._scaled]
@@ -137,13 +146,23 @@ class VerticalScaling(NoScaling):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cores")
         journal = _FromThread(self._journal, asyncio.get_running_loop())
         self._scalers = [self._scaler(one, journal) for one in self._scaled]
-        first = [one.cores for one in self._scaled]
-        self._journal.write("scaler", scaler=self._scaling.scaler, cores={one.id: one.cores for one in self._scaled})
-        for i, cores in enumerate(first):
+        first = self._least if self._in_gear else [one.cores for one in self._scaled]
+        begins_with = {one.id: cores for one, cores in zip(self._scaled, first, strict=True)}
+        self._journal.write("scaler", scaler=self._scaling.scaler, cores=begins_with)
+        for i, cores in enumerate(self._in_force):
             self._reckon_with(i, cores)
         await self._give(first)
         queues.told = self._came
         self._begin(self._scale())
+
+    def shifted(self, gear: int) -> None:
+        """Give what the new gear asks for; who is to lose cores is reckoned with as small at once."""
+        if not self._in_gear or self._thread is None:
+            return
+        self._least = self._in_gear[gear]
+        wanted = self._wanted()
+        self._reckon_with_fewer(wanted)
+        self._begin(self._give(wanted))
 
     def batch_finished(self, replica: int, size: int, took_ns: int, now_ns: int) -> None:
         """Compare a batch's time with the model's, unless cores have changed meanwhile."""
@@ -228,20 +247,23 @@ class VerticalScaling(NoScaling):
         assert queues is not None
         seen = [[queues.waiting(one.replica, now_ns) for one in worker.replicas] for worker in self._scaled]
         waits = [([waiting for waiting, _ in of_worker], of_worker[0][1]) for of_worker in seen]
-        return share(self._scalers, waits, self._cores)
+        return share(self._scalers, waits, self._cores, self._least)
 
     async def _give(self, shares: Sequence[int]) -> None:
         assert self._thread is not None
         here = [i for i, one in enumerate(self._scaled) if one.lead not in self._lost]
         scalers, wanted = [self._scalers[i] for i in here], [shares[i] for i in here]
-        for i, cores in zip(here, wanted, strict=True):
-            if cores < self._in_force[i]:
-                self._reckon_with(i, cores)
+        self._reckon_with_fewer(shares)
         effects = await asyncio.get_running_loop().run_in_executor(self._thread, give_all, scalers, wanted)
         for i, effect in zip(here, effects, strict=True):
             self._reckon_with(i, int(self._scalers[i].cores))
             if effect is not None:
                 self._tell_effect(i, effect)
+
+    def _reckon_with_fewer(self, shares: Sequence[int]) -> None:
+        for i, cores in enumerate(shares):
+            if cores < self._in_force[i] and self._scaled[i].lead not in self._lost:
+                self._reckon_with(i, cores)
 
     def _reckon_with(self, i: int, cores: int) -> None:
         """The router goes by so many cores from now on."""

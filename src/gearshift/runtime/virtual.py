@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.clock import ManualClock
+from gearshift.clock import NS_PER_S, ManualClock
 from gearshift.decisions import Ending, LogRow
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.run_times import Exits
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Late, Request, Sample
 from gearshift.runtime.by_deadline import DeadlineRules
+from gearshift.runtime.emulated_cores import EmulatedCores
 from gearshift.runtime.exits import Leaving, ProfiledExits
 from gearshift.runtime.router import Router
 from gearshift.workload import Workload
@@ -37,12 +38,16 @@ def run_virtually(
     workload: Workload,
     late: Late = "refuse",
     exits: Exits | None = None,
+    core_run_ns: NDArray[np.int64] | None = None,
+    effect_s: float = 0.0,
 ) -> VirtualRun:
     """Serve `workload` with the real router; replica r holds its devices `run_ns[r][size]` for a batch.
 
     With `exits`, samples leave their batches at their recorded exits, and batches shrink.
+    With `core_run_ns` (replicas, cores + 1, sizes) in its place, replicas have the cores of the gear in force, more of
+    them from `effect_s` after they are asked for.
     `certainty` is (models, records) in the order of `tables.models`.  At one instant batches finish first (by their
-    first device), then the meter ticks, then samples arrive, then longest waits end.
+    first device), then the meter ticks, then samples arrive, then cores take effect, then longest waits end.
     """
     clock = ManualClock()
     log: list[LogRow] = []
@@ -50,7 +55,10 @@ def run_virtually(
     model = np.full(len(workload), -1, dtype=np.int64)
     ended = np.zeros(len(workload), dtype=np.int64)
     ends: list[tuple[int, int, int, Leaving]] = []
-    profiled = ProfiledExits([row.tolist() for row in run_ns], exits, tables.replica_model.tolist())
+    times = [row.tolist() for row in run_ns]
+    cores = EmulatedCores(tables, core_run_ns, times, round(effect_s * NS_PER_S))
+    rules = None if workload.deadline_ns is None else DeadlineRules(tables, times, late)
+    profiled = ProfiledExits(times, exits, tables.replica_model.tolist())
     answered = 0
 
     def start(replica: int, samples: list[Sample], reason: int) -> None:
@@ -69,15 +77,17 @@ def run_virtually(
         finished_ns[sample.sequence] = clock.now_ns()
         model[sample.sequence] = sample.model
 
-    rules = None if workload.deadline_ns is None else DeadlineRules(tables, [row.tolist() for row in run_ns], late)
-    router = Router(tables, start=start, answered=take_answer, log=log.append, deadlines=rules)
+    def shifted(before: int, gear: int) -> None:
+        cores.ask(before, gear, clock.now_ns(), router.by_deadline)
+
+    router = Router(tables, start=start, answered=take_answer, log=log.append, shifted=shifted, deadlines=rules)
     samples = _samples(workload, tables.operator)
     arrived, next_tick_ns = 0, METER_WINDOW_NS
     while answered < len(samples):
         arrival_ns = samples[arrived].request.arrived_ns if arrived < len(samples) else NEVER_NS
         end_ns = ends[0][0] if ends else NEVER_NS
         wake_ns = router.next_wake_ns()
-        now_ns = min(end_ns, next_tick_ns, arrival_ns, NEVER_NS if wake_ns is None else wake_ns)
+        now_ns = min(end_ns, next_tick_ns, arrival_ns, cores.next_ns, NEVER_NS if wake_ns is None else wake_ns)
         clock.move_to(now_ns)
         if end_ns == now_ns:
             _, _, replica, leaving = heapq.heappop(ends)
@@ -95,6 +105,7 @@ def run_virtually(
             router.arrive(samples[arrived : arrived + rows], now_ns)
             arrived += rows
         else:
+            cores.take_effect(now_ns, router.by_deadline)
             router.wake(now_ns)
     return VirtualRun(log=log, finished_ns=finished_ns, model=model, ended=ended)
 

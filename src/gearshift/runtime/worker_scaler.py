@@ -43,16 +43,16 @@ class WorkerScaler:
         """As `Scaler.act_through`."""
         self._first.act_through(actuator)
 
-    def wanted(self, waiting: Queues, free_ns: int) -> int:
+    def wanted(self, waiting: Queues, free_ns: int, idle: int | None = None) -> int:
         """As `Scaler.wanted`, for the queues of all replicas together."""
         if len(self._scalers) == 1:
-            return self._first.wanted(waiting[0], free_ns)
+            return self._first.wanted(waiting[0], free_ns, idle)
         now_ns = self._clock.now_ns()
         for one in self._scalers:
             one.forget(now_ns)
         came = [one.came for one in self._scalers]
         if self._scaling.scaler == "static" or not any(came):
-            return max(1, int(self.cores))
+            return max(1, int(self.cores)) if idle is None else idle
         ready_ns, fastest_ns = self._ready_ns(free_ns), [table[-1][1] for table in self._run_ns]
         period_ns = to_ns(self._scaling.period_s)
         ahead = [

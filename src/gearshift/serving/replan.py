@@ -32,6 +32,7 @@ BUDGET_SHARE = 0.5
 """Of the time that planning anew may take, the search's; the rest is for reading, compiling, and two simulations."""
 LEAST_GAIN = 0.001
 LEAST_FASTER = 0.02
+LEAST_SAVED = 0.02
 
 Outcome = Literal["offered", "swapped", "not_better", "failed"]
 
@@ -128,9 +129,11 @@ class Replans:
         write_atomically(hardware, msgspec.json.encode(task.plan.hardware))
         try:
             folder = str(task.profile_folder)
-            options = plan_options(operator, task.plan.planner, task.plan.seed)
+            cores = task.plan.hardware.pool_cores
+            options = plan_options(operator, None if cores else task.plan.planner, task.plan.seed)
             budget = ["--budget-s", f"{BUDGET_SHARE * self._longest_s:g}"]
-            made_from = [folder, "--trace", str(trace), "--devices", str(hardware)]
+            on = ["--cores", str(cores)] if cores else ["--devices", str(hardware)]
+            made_from = [folder, "--trace", str(trace), *on]
             await _gearshift("plan", *made_from, *options, *budget, "--out", str(new))
             made = await _simulated(new, trace, folder)
             in_force = await _simulated(Path(self._control.plan.path), trace, folder)
@@ -149,9 +152,10 @@ def objective_of(operator: OperatorPlan) -> Objective:
     return operator.objective if operator.asked is None else operator.asked.objective
 
 
-def plan_options(operator: OperatorPlan, planner: str, seed: int) -> list[str]:
+def plan_options(operator: OperatorPlan, planner: str | None, seed: int) -> list[str]:
     """The options of `gearshift plan` that ask again for what the plan of `operator` was asked for.
 
+    `planner` is None where the plan changes cores: there is one for these.
     The top of the load ranges is left to the new load; where nobody recorded what was asked, so are the others.
     """
     asked, objective = operator.asked, objective_of(operator)
@@ -174,6 +178,8 @@ def is_better(new: ServingResult, old: ServingResult, objective: Objective) -> b
     new_miss, old_miss = _miss(new, objective), _miss(old, objective)
     if abs(new_miss - old_miss) >= LEAST_GAIN:
         return new_miss < old_miss
+    if new.core_s is not None and old.core_s is not None:
+        return new.core_s < (1 - LEAST_SAVED) * old.core_s
     if objective.accuracy is not None and objective.latency_s is None:
         return new.latency_s.p95 < (1 - LEAST_FASTER) * old.latency_s.p95
     return new.accuracy >= old.accuracy + LEAST_GAIN

@@ -8,6 +8,7 @@ import numpy as np
 
 from gearshift.clock import Clock
 from gearshift.errors import InvalidInput, require
+from gearshift.gear import GearPlan
 from gearshift.hardware import is_cuda, is_remote
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.placement import Replica
@@ -39,21 +40,23 @@ def make_scaling(
     journal: Journal | NoJournal,
     pod: Callable[[str], Actuator] = this_pod,
 ) -> NoScaling:
-    """What changes cores while `task` is served by `backend`, not started; nothing with scaler `static`.
+    """What changes cores while `task` is served by `backend`, not started; with scaler `static` only its gears do.
 
     `pod` makes what resizes the container of this process, by its name.
 
     Raises `InvalidInput` for a plan or profile that cannot be scaled, or more cores than there are.
     """
-    if settings.scaler == "static":
+    if not changes_cores(task.plan, settings):
         return NoScaling()
     workers = _scaled_workers(task, settings)
     pool = _pool(task, workers)
-    begins_with = sum(_lead(worker)[1].cores for worker in workers)
+    by_gear = task.tables.cores.reshape(-1, len(task.tables.replica_ids))
+    in_gear = [[int(row[[*worker]].max()) for worker in workers] for row in by_gear]
+    begins_with = max(map(sum, in_gear), default=sum(_lead(worker)[1].cores for worker in workers))
     cores = _cores(task, settings, pool, begins_with)
     require(
         begins_with <= cores,
-        f"the plan begins with {begins_with} cores, and replicas share {cores}",
+        f"the plan {'has gears of' if in_gear else 'begins with'} {begins_with} cores, and replicas share {cores}",
         remedy="give more --scaler-cores, or plan for fewer",
     )
     actuate, close = _means(settings, backend, clock, pool, workers, cores, pod)
@@ -69,13 +72,19 @@ def make_scaling(
         ),
         clock=clock,
         journal=journal,
+        in_gear=in_gear,
         close=close,
     )
 
 
 def thread_counts(task: "ServingTask", settings: ServerSettings) -> Sequence[int]:
     """The numbers of threads that workers may be set to: with a scaler, up to the processors that they share."""
-    return () if settings.scaler == "static" else range(1, len(task.pool) + 1)
+    return range(1, len(task.pool) + 1) if changes_cores(task.plan, settings) else ()
+
+
+def changes_cores(plan: GearPlan, settings: ServerSettings) -> bool:
+    """Whether cores change while the plan is served: by a scaler, or with its gears."""
+    return settings.scaler != "static" or plan.hardware.pool_cores is not None
 
 
 def _scaled_workers(task: "ServingTask", settings: ServerSettings) -> list[Worker]:
@@ -83,7 +92,7 @@ def _scaled_workers(task: "ServingTask", settings: ServerSettings) -> list[Worke
     require(
         task.backend != "ray",
         "cores are changed on this machine alone, and --backend ray has workers elsewhere",
-        remedy="serve with --scaler static",
+        remedy="serve a plan whose gears change none, with --scaler static",
     )
     kinds = {device.id: device.kind for device in task.plan.hardware.devices}
     users: dict[str, Replica] = {}
@@ -102,7 +111,7 @@ def _scaled_workers(task: "ServingTask", settings: ServerSettings) -> list[Worke
                 remedy="serve a plan whose replicas share all devices or none, or with --scaler static",
             )
             require(
-                other is replica or settings.scaler == "exact",
+                other is replica or settings.scaler != "paper",
                 f"replicas {other.id!r} and {replica_id!r} share a worker, and the printed algorithm knows one model",
                 remedy="serve with --scaler exact, or a plan with a device for each replica",
             )
@@ -180,7 +189,7 @@ def _require_one_worker(settings: ServerSettings, backend: Backend, workers: Seq
 def _cores(task: "ServingTask", settings: ServerSettings, pool: CorePool, begins_with: int) -> int:
     """Cores that replicas share; raises `InvalidInput` for more than there are."""
     if task.backend == "emulated":
-        return settings.scaler_cores or begins_with
+        return settings.scaler_cores or task.plan.hardware.pool_cores or begins_with
     there = int(len(pool) / settings.core_share + 1e-9)
     cores = settings.scaler_cores or there
     require(

@@ -73,7 +73,8 @@ def serve(
         profile_path=profile_path,
         project_path=project_path,
         available=available_cores(),
-        core_share=None if settings.scaler == "static" else settings.core_share,
+        scaled=settings.scaler != "static",
+        core_share=settings.core_share,
     )
     task = read(plan_path)
     if settings.plans is not None:

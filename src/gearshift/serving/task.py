@@ -138,11 +138,12 @@ def read_task(
     profile_path: Path | None = None,
     project_path: Path | None = None,
     available: Sequence[int] | None = None,
-    core_share: float | None = None,
+    scaled: bool = False,
+    core_share: float = 1.0,
 ) -> ServingTask:
     """The plan with its profile and project, on the `available` processors (by default all of this process).
 
-    With a scaler, each core of the profile is `core_share` of one.
+    Where cores change, by a scaler (`scaled`) or with the gears, each core of the profile is `core_share` of one.
 
     Raises `InvalidInput` where one is missing or does not fit.
     """
@@ -158,7 +159,8 @@ def read_task(
         remedy="make the plan anew with `gearshift plan`, or name its profile",
     )
     emulated = backend == "emulated"
-    device_cores, pool, router = _processors(plan, backend, available, core_share)
+    pooled = scaled or plan.hardware.pool_cores is not None
+    device_cores, pool, router = _processors(plan, backend, available, core_share if pooled else None)
     return ServingTask(
         served=served,
         plan=plan,

@@ -12,6 +12,7 @@ from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
 from gearshift.simulator.compiled import compiled, inlined
 from gearshift.simulator.deadlines import degrade, in_time, misses_anyway, shed, watch
 from gearshift.simulator.exits import take_leaving
+from gearshift.simulator.gear_cores import Cores, ask, take_effect
 from gearshift.simulator.load_scaling import Scaling, ticked
 from gearshift.simulator.queues import Queues
 from gearshift.simulator.state import (
@@ -117,10 +118,15 @@ def share_turns(plan: Plan, settings: Settings, state: State) -> None:
 
 
 @inlined
-def shift(plan: Plan, settings: Settings, state: State, out: Outcome, gear: int, now_ns: int) -> None:
+def shift(
+    plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores, out: Outcome, gear: int, now_ns: int
+) -> None:
     """Change the gear, and test all idle devices again after this event."""
-    write(state, out, now_ns, SHIFT, state.numbers[GEAR], gear, 0)
+    before = state.numbers[GEAR]
+    write(state, out, now_ns, SHIFT, before, gear, 0)
     state.numbers[GEAR] = gear
+    if cores.in_gear.shape[0] > 0:
+        ask(plan, settings, state, q, cores, out, before, now_ns)
     share_turns(plan, settings, state)
     row = state.numbers[SHIFTS]
     if row < out.shifts.shape[0]:
@@ -148,6 +154,7 @@ def run(
     state: State,
     q: Queues,
     scaling: Scaling,
+    cores: Cores,
     out: Outcome,
     arrivals_ns: Any,
     continues: Any,
@@ -198,7 +205,7 @@ def run(
             out.arrived_in_gear[state.numbers[GEAR]] += arrived - arrived_at_tick
             arrived_at_tick = arrived
             if gear != state.numbers[GEAR]:
-                shift(plan, settings, state, out, gear, now_ns)
+                shift(plan, settings, state, q, cores, out, gear, now_ns)
             factor = ticked(scaling, now_ns // METER_WINDOW_NS, rate_qps, factor)
             next_tick_ns += METER_WINDOW_NS
         elif arrival_ns == now_ns:
@@ -226,6 +233,8 @@ def run(
             arrived = end
         else:
             state.numbers[NEXT_WAKE_NS] = NEVER_NS
+            if cores.in_gear.shape[0] > 0:
+                take_effect(plan, settings, state, q, cores, now_ns)
             if settings.by_deadline is not None:
                 for replica in range(settings.replicas):
                     if state.gives_up_ns[replica] <= now_ns:

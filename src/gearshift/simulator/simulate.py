@@ -13,10 +13,11 @@ from gearshift.gear import GearPlan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.run_times import Exits, exits_of, fastest_ns, run_times_ns
+from gearshift.profiles.run_times import Exits, exits_of, fastest_ns, gear_times_ns, run_times_ns
 from gearshift.request import Late
 from gearshift.result import ServingResult, summarise
 from gearshift.simulator import kernel
+from gearshift.simulator.gear_cores import make_cores
 from gearshift.simulator.load_scaling import make_scaling
 from gearshift.simulator.queues import NONE, make_queues
 from gearshift.simulator.state import (
@@ -35,6 +36,8 @@ from gearshift.simulator.state import (
 from gearshift.workload import Workload
 
 UNBOUNDED = 1 << 62
+CORES_EFFECT_S = 0.01
+"""How long more cores may take to be there: what every actuator of this machine keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,16 @@ class Simulation:
         """Until the trace has ended and the last answer is out."""
         return max(self.workload.duration_s, float(self.finished_ns.max()) / NS_PER_S)
 
+    @property
+    def core_s(self) -> float | None:
+        """Core-seconds that replicas held, counted from when cores were asked for; None where they never change."""
+        if not len(self.tables.cores):
+            return None
+        held = self.tables.cores.reshape(self.tables.gears, -1).sum(axis=1)
+        gears = np.concatenate([[0], self.shifts[:, 1]])
+        at_s = np.concatenate([[0.0], self.shifts[:, 0] / NS_PER_S, [self.duration_s]])
+        return float(held[gears] @ np.diff(at_s))
+
     def quality(self, profile: Profile) -> NDArray[np.float64]:
         """Recorded quality of every answered sample's answer."""
         answered = self.finished_ns >= 0
@@ -118,6 +131,7 @@ class Simulation:
                 device: float(busy / self.duration_s)
                 for device, busy in zip(self.tables.device_ids, self.busy_s, strict=True)
             },
+            core_s=self.core_s,
             independent_samples=int(np.count_nonzero(np.bincount(self.workload.record))),
         )
 
@@ -144,6 +158,7 @@ def simulate(
         certainty,
         workload,
         exits=exits_of(plan, tables, profile),
+        core_run_ns=gear_times_ns(plan, tables, profile),
         front_end_s=profile.front_end_s,
         most_waiting=most_waiting,
         late=late,
@@ -158,6 +173,8 @@ def simulate_tables(
     workload: Workload,
     *,
     exits: Exits | None = None,
+    core_run_ns: NDArray[np.int64] | None = None,
+    effect_s: float = CORES_EFFECT_S,
     front_end_s: float = 0.0,
     most_waiting: int = UNBOUNDED,
     late: Late = "refuse",
@@ -166,6 +183,8 @@ def simulate_tables(
 ) -> Simulation:
     """As `simulate`, with the plan already resolved; `certainty` is (models, records) in the order of the tables.
 
+    `core_run_ns` (replicas, cores + 1, sizes), where cores change with the gear, stand in the place of `run_ns`; more
+    cores are there `effect_s` after they are asked for.
     With `by_arrival` queues are in order of arrival, whatever the deadlines, which else decide as they do.
     """
     records = certainty.shape[1]
@@ -189,6 +208,9 @@ def simulate_tables(
         np.full(n, UNBOUNDED) if by_arrival else empty if deadline_ns is None else deadline_ns,
         by_urgency,
     )
+    cores = make_cores(tables, core_run_ns, round(effect_s * NS_PER_S))
+    if core_run_ns is not None:
+        run_ns = core_run_ns[np.arange(replicas), cores.in_force]
     plan = Plan(
         **{name: getattr(tables, name) for name in Plan._fields if hasattr(tables, name)},
         run_ns=np.ascontiguousarray(run_ns),
@@ -251,7 +273,17 @@ def simulate_tables(
     continues = np.zeros(0, dtype=np.bool_) if workload.continues is None else workload.continues
     scaling, arrivals_ns = make_scaling(tables), workload.arrivals_ns
     kernel.run(
-        plan, settings, state, queues, scaling, out, arrivals_ns, continues, workload.record, np.asarray(certainty)
+        plan,
+        settings,
+        state,
+        queues,
+        scaling,
+        cores,
+        out,
+        arrivals_ns,
+        continues,
+        workload.record,
+        np.asarray(certainty),
     )
     kept = min(int(numbers[LOGGED]), log_rows)
     return Simulation(

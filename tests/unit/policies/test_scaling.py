@@ -1,3 +1,5 @@
+from operator import le
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,13 +87,22 @@ def everyones_shares(misses: list[list[int]], cores: int) -> list[tuple[int, ...
 
 
 @settings(derandomize=True, max_examples=200)
-@given(st.lists(st.lists(st.integers(0, 9), min_size=2, max_size=6), min_size=1, max_size=4), st.integers(4, 9))
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 9), min_size=2, max_size=6), st.booleans()), min_size=1, max_size=4),
+    st.integers(5, 9),
+)
 def test_shared_cores_miss_the_fewest_and_are_the_fewest_of_all_ways_to_share(
-    misses: list[list[int]], cores: int
+    rows: list[tuple[list[int], bool]], cores: int
 ) -> None:
+    misses = [row for row, _ in rows]
+    least = [1] * len(rows)
+    for i, (row, more) in enumerate(rows):
+        least[i] += more and len(row) > 2 and sum(least) < cores
+
     def cost(shares: tuple[int, ...]) -> tuple[int, int]:
         return sum(row[c] for row, c in zip(misses, shares, strict=True)), sum(shares)
 
-    found = tuple(share_cores(misses, cores))
-    assert found in everyones_shares(misses, cores)
-    assert cost(found) == min(map(cost, everyones_shares(misses, cores)))
+    ways = [way for way in everyones_shares(misses, cores) if all(map(le, least, way))]
+    found = tuple(share_cores(misses, cores, least))
+    assert found in ways
+    assert cost(found) == min(map(cost, ways))

@@ -172,6 +172,13 @@ def test_correct_that_contradicts_label_and_prediction_names_the_row(tmp_path: P
     assert told.startswith("predictions.csv, line 4, column 'correct': correct is '0', but label is 'y' and prediction")
 
 
+def test_run_times_on_several_core_counts_are_fitted_where_there_are_sizes_enough(tmp_path: Path) -> None:
+    rows = [f"small,{c},{b},{0.01 * (1 + b) / c}" for c in (1, 2) for b in (1, 4, 16)]
+    rows += [f"large,{c},{b},{0.1 * (1 + b) / c}" for c in (1, 2) for b in (1, 4)]
+    profile = read(tmp_path, run_times="\n".join(["model,cores,batch_size,seconds", *rows]) + "\n")
+    assert {(model.model, model.cores) for model in profile.performance} == {("small", (1, 2))}
+
+
 def test_scores_need_not_follow_from_label_and_prediction(tmp_path: Path) -> None:
     text = with_columns("label,prediction", "x,X.", "x,x", "y,z", "y,y").replace("s2,small,0", "s2,small,0.4")
     assert read(tmp_path, text).predictions.quality.tolist() == [[1, 0.4], [1, 1]]

@@ -33,8 +33,9 @@ from tests.little_task import little_plan, little_profile, two_gear_plan
 LONGEST_S = 30.0
 
 
-def result(*, accuracy: float = 0.8, p95: float = 0.1, late: float = 0.0) -> ServingResult:
+def result(*, accuracy: float = 0.8, p95: float = 0.1, late: float = 0.0, core_s: float | None = None) -> ServingResult:
     return ServingResult(
+        core_s=core_s,
         requests=100,
         accuracy=accuracy,
         accuracy_interval=(0.0, 1.0),
@@ -65,6 +66,8 @@ BOTH = Objective(latency_s=0.2, accuracy=0.8)
         (ACCURACY, result(p95=0.05), result(p95=0.1), True),
         (BOTH, result(accuracy=0.9), result(accuracy=0.85), True),
         (BOTH, result(accuracy=0.9, late=0.2), result(accuracy=0.85), False),
+        (BOTH, result(core_s=90), result(accuracy=0.85, core_s=100), True),
+        (BOTH, result(accuracy=0.85, core_s=99), result(core_s=100), False),
     ],
 )
 def test_a_plan_is_better_that_misses_the_objective_by_less_or_gains_beside_it(
@@ -81,6 +84,7 @@ def test_the_planner_is_asked_again_for_what_it_was_asked_for() -> None:
     told = plan_options(msgspec.structs.replace(operator, asked=asked), "frontier", 3)
     assert told[:8] == ["--accuracy", "0.8", "--confidence", "0.9", "--scope", "trace", "--seed", "3"]
     assert told[8:] == ["--planner", "frontier", "--ranges", "7", "--load", "zipf"]
+    assert "--planner" not in plan_options(msgspec.structs.replace(operator, asked=asked), None, 3)
     silent = plan_options(operator, "by hand", 0)
     assert silent == ["--latency-ms", "100.0", "--percentile", "0.95", "--scope", "every-range", "--seed", "0"]
 

@@ -25,7 +25,13 @@ from gearshift.runtime.actuators.kubernetes import Container, KubernetesActuator
 from gearshift.runtime.service import Service
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.task import make_service, read_task
-from tests.scaled_task import scaled_plan, scaled_profile, write_scaled_cascade, write_scaled_task
+from tests.scaled_task import (
+    scaled_plan,
+    scaled_profile,
+    write_geared_task,
+    write_scaled_cascade,
+    write_scaled_task,
+)
 from tests.unit.runtime.actuators.stand_ins import api_server, group_v2
 
 LONGEST_S = 20
@@ -321,10 +327,76 @@ def test_an_objective_is_needed_for_the_printed_algorithm(tmp_path: Path) -> Non
         served(tmp_path, scaler="paper")
 
 
+def test_without_a_scaler_cores_are_those_of_the_gear_in_force(tmp_path: Path) -> None:
+    write_geared_task(tmp_path, (1, 3), (2, 2), pool=4)
+    journal, metrics = Told(), Metrics()
+
+    async def main() -> None:
+        service = served(tmp_path, journal, metrics, scaler="static")
+        await service.start()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                assert await journal.changes.get() == ("net-1", 1, 3)
+                (fast,) = await asyncio.gather(service.infer(SAMPLE))
+                service.router.pin(1, service.now_ns())
+                assert await journal.changes.get() == ("net-1", 3, 2)  # who shrinks first: they are four in all
+                assert await journal.changes.get() == ("net-0", 1, 2)
+                await service.infer(SAMPLE)
+            assert fast.outcome == "answered"
+        finally:
+            await service.stop()
+        assert journal.changes.empty()
+
+    asyncio.run(main())
+    assert {s.labels["replica"]: s.value for s in metrics.cores.cores.collect()[0].samples} == {"net-0": 2, "net-1": 2}
+
+
+def test_a_scaler_gives_what_is_needed_and_never_fewer_than_the_gear(tmp_path: Path) -> None:
+    write_geared_task(tmp_path, (1, 2), (3, 1), pool=6)
+    journal = Told()
+
+    async def main() -> None:
+        service = served(tmp_path, journal)
+        await service.start()
+        held = {"net-0": 1.0, "net-1": 1.0}
+
+        async def until(*wanted: float) -> None:
+            while (held["net-0"], held["net-1"]) != wanted:
+                replica, before, cores = await journal.changes.get()
+                assert before == held[replica]
+                held[replica] = cores
+                assert sum(held.values()) <= 6
+
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                await until(1, 2)
+                burst = requests(service, 100, 0.5)
+                while sum(held.values()) < 6:
+                    replica, _, held[replica] = await journal.changes.get()
+                burst.cancel()
+                await requests(service, 1, 5.0)
+                await until(1, 2)
+                service.router.pin(1, service.now_ns())
+                await until(3, 1)
+        finally:
+            await service.stop()
+
+    asyncio.run(main())
+
+
+def test_gears_of_more_cores_than_there_are_are_refused(tmp_path: Path) -> None:
+    write_geared_task(tmp_path, (1, 2), (3, 1), pool=6)
+    task = read_task(tmp_path / "plan.json", "local", available=range(4))
+    with pytest.raises(InvalidInput, match="has gears of 4 cores, and replicas share 3; give more --scaler-cores"):
+        make_service(task, ServerSettings(), None, NoJournal())
+    with pytest.raises(InvalidInput, match="has gears of 4 cores, and replicas share 2"):
+        served(tmp_path, scaler="static", scaler_cores=2)
+
+
 def local(folder: Path, **more: Any) -> Service:
     """A service on processors 0 to 3, not started."""
     share = more.get("core_share", 1.0)
-    task = read_task(folder / "plan.json", "local", available=range(4), core_share=share)
+    task = read_task(folder / "plan.json", "local", available=range(4), scaled=True, core_share=share)
     assert task.router_cores == {0}
     assert task.pool == (1, 2, 3)
     return make_service(task, ServerSettings(**{**SETTINGS, **more}), None, NoJournal())

@@ -1,0 +1,94 @@
+"""Cores that change with the gear, compiled: run times of replicas are rows that are taken anew."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift import decisions
+from gearshift.plan_tables import PlanTables
+from gearshift.policies import gear_cores
+from gearshift.simulator.compiled import apart, inlined
+from gearshift.simulator.deadlines import watch
+from gearshift.simulator.queues import Queues
+from gearshift.simulator.state import GEAR, NEVER_NS, NEXT_WAKE_NS, Outcome, Plan, Settings, State, write
+
+CORES = int(decisions.Decision.CORES)
+
+cores_in_gear = inlined(gear_cores.cores_in_gear)
+change_holds_ns = inlined(gear_cores.change_holds_ns)
+
+
+class Cores(NamedTuple):
+    """What changes cores: `in_gear` (gears x replicas), empty where nothing does, and a change takes `effect_ns`.
+
+    `run_ns` (replicas, cores + 1, sizes) are the times to choose from.  Per replica: `in_force`, `asked` for, and
+    `holds_ns`, when these are in force.
+    """
+
+    in_gear: Any
+    effect_ns: int
+    run_ns: Any
+    in_force: Any
+    asked: Any
+    holds_ns: Any
+
+
+def make_cores(tables: PlanTables, run_ns: NDArray[np.int64] | None, effect_ns: int) -> Cores:
+    """The cores of the first gear in force, by the times `run_ns`; nothing that changes, without these."""
+    replicas = len(tables.replica_ids)
+    none = np.zeros(0, dtype=np.int64)
+    first = none if run_ns is None else tables.cores[:replicas]
+    return Cores(
+        in_gear=none if run_ns is None else tables.cores,
+        effect_ns=effect_ns,
+        run_ns=np.zeros((0, 0, 0), dtype=np.int64) if run_ns is None else np.ascontiguousarray(run_ns),
+        in_force=first.copy(),
+        asked=first.copy(),
+        holds_ns=np.full(len(first), NEVER_NS),
+    )
+
+
+@inlined
+def reckon_with(
+    plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores, replica: int, now_ns: int
+) -> None:
+    """Batches of the replica start on the cores asked for from now on."""
+    cores.in_force[replica], cores.holds_ns[replica] = cores.asked[replica], NEVER_NS
+    for size in range(plan.run_ns.shape[1]):
+        plan.run_ns[replica, size] = cores.run_ns[replica, cores.asked[replica], size]
+    model = plan.replica_model[replica]
+    fastest_ns = NEVER_NS
+    for other in range(plan.model_begin[model], plan.model_begin[model + 1]):
+        fastest_ns = min(fastest_ns, plan.run_ns[other, 1])
+    plan.fastest_ns[model] = fastest_ns
+    if settings.by_deadline is not None:
+        watch(plan, settings, state, q, replica, now_ns)
+
+
+@apart
+def ask(
+    plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores, out: Outcome, before: int, now_ns: int
+) -> None:
+    """Ask for the cores of the gear in force, where they are others than in the gear `before`."""
+    replicas = settings.replicas
+    for replica in range(replicas):
+        wanted = cores_in_gear(cores.in_gear, state.numbers[GEAR], replicas, replica)
+        asked = cores_in_gear(cores.in_gear, before, replicas, replica)
+        if wanted == asked:
+            continue
+        write(state, out, now_ns, CORES, replica, wanted, asked)
+        cores.asked[replica] = wanted
+        cores.holds_ns[replica] = change_holds_ns(now_ns, cores.in_force[replica], wanted, cores.effect_ns)
+        if cores.holds_ns[replica] == now_ns:
+            reckon_with(plan, settings, state, q, cores, replica, now_ns)
+        state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], cores.holds_ns[replica])
+
+
+@apart
+def take_effect(plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores, now_ns: int) -> None:
+    """Reckon with cores that are there now, and wake when the next are."""
+    for replica in range(settings.replicas):
+        if cores.holds_ns[replica] <= now_ns:
+            reckon_with(plan, settings, state, q, cores, replica, now_ns)
+        state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], cores.holds_ns[replica])

@@ -1,0 +1,106 @@
+"""The verbs around a plan whose gears split the cores of a host."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gearshift.plan_file import read_plan, write_plan
+from gearshift.profiles.store import write_profile
+from gearshift.traces.read import write_trace
+from tests.unit.cli.little import run
+from tests.unit.planner.little import little_trace
+from tests.worlds import on_core_counts, synthetic_profile
+
+PLANNED = ("plan", "profile", "--trace", "t.csv", "--cores", 8, "--p95-ms", 200, "--ranges", 3)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cores")
+    profile = on_core_counts(synthetic_profile(models=2, samples=600, fastest_s=0.01), (1, 2, 4))
+    write_profile(profile, folder / "profile")
+    write_trace(little_trace(low_qps=20.0, high_qps=120.0), folder / "t.csv")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        for accuracy in (0.74, 0.7):
+            done = run(
+                *PLANNED, "--accuracy", accuracy, "--out", f"{accuracy}.json", "--json", f"facts-{accuracy}.json"
+            )
+            assert done.exit_code == 0, done.output
+            (folder / f"told-{accuracy}").write_text(done.output)
+    return folder
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_plan_tells_cores_and_core_seconds(place: Path) -> None:
+    told, facts = (place / "told-0.74").read_text(), json.loads((place / "facts-0.74.json").read_text())
+    assert "cores" in told
+    assert "core-seconds" in told
+    assert facts["pool_cores"] == 8
+    assert facts["predicted"]["accuracy"] >= 0.74
+    assert 0 < facts["predicted"]["core_s"] < 8 * 10
+
+
+def test_simulate_predicts_the_core_seconds(place: Path) -> None:
+    done = run("simulate", "0.74.json", "--trace", "t.csv", "--json", "-")
+    planned = json.loads((place / "facts-0.74.json").read_text())["predicted"]["core_s"]
+    assert json.loads(done.stdout)["core_s"] == pytest.approx(planned, rel=0.1)
+
+
+def test_explain_says_what_a_more_accurate_cascade_would_take(place: Path) -> None:
+    done = run("explain", "0.7.json", "--json", "explained.json")
+    assert done.exit_code == 0, done.output
+    explained = json.loads((place / "explained.json").read_text())
+    assert all(found["cores"] for found in explained["ranges"])
+    (needing, *_) = (f["next"] for f in explained["ranges"] if f["next"] and f["next"]["breaks"] == "cores")
+    assert f"would take {needing['cores']} cores" in done.output
+    refused = run("explain", "0.7.json", "--devices-too")
+    assert (refused.exit_code, "not for a number of devices" in refused.output) == (2, True)
+
+
+def test_diff_shows_cores_that_differ(place: Path) -> None:
+    assert "both plans serve alike" in run("diff", "0.7.json", "0.7.json").output
+    plan = read_plan(place / "0.7.json")
+    text = (place / "0.7.json").read_bytes().replace(b'"pool_cores": 8', b'"pool_cores": 9')
+    (place / "other.json").write_bytes(text)
+    assert read_plan(place / "other.json").hardware.pool_cores == 9
+    assert "pool_cores: 8 in a, 9 in b" in run("diff", "0.7.json", "other.json").output
+    write_plan(plan, place / "same.json")
+    assert "cores" in run("diff", "0.74.json", "same.json").output
+
+
+def test_inspect_and_report_show_cores(place: Path) -> None:
+    assert "cores" in run("inspect", "0.74.json").output
+    assert run("report", "0.74.json", "--trace", "t.csv", "--out", "r.html").exit_code == 0
+    page = (place / "r.html").read_text()
+    assert "that share 8 cores" in page
+    assert "<th>cores</th>" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--accuracy", 0.7, "--devices", 2), "--devices is given beside --cores; give one of them"),
+        (("--accuracy", 0.7, "--planner", "single"), "--planner is given beside --cores"),
+        (("--frontier",), "--frontier is given beside --cores"),
+        ((), "the fewest cores need two objectives; give a latency and an accuracy"),
+    ],
+)
+def test_what_cannot_be_planned_with_cores_is_one_sentence(place: Path, options: tuple[str, ...], says: str) -> None:
+    done = run(*PLANNED, *options)
+    assert (done.exit_code, says in " ".join(done.output.split())) == (2, True), done.output
+
+
+def test_an_accuracy_out_of_reach_exits_with_3_and_the_command_for_the_nearest(place: Path) -> None:
+    done = run(*PLANNED, "--accuracy", 0.99)
+    assert done.exit_code == 3
+    assert "--accuracy 0.7" in done.output
+    assert "--devices" not in done.output
