@@ -352,5 +352,5 @@ def test_on_processors_the_router_keeps_its_own_and_shares_are_for_one_worker(tm
     local(tmp_path, scaler_cores=3)
     with pytest.raises(InvalidInput, match="--scaler-cores is 4, and 3 are left beside the router; give up to 3"):
         local(tmp_path, scaler_cores=4)
-    with pytest.raises(InvalidInput, match="2 workers would share processors; serve one replica so"):
+    with pytest.raises(InvalidInput, match="2 workers would share processors; serve one worker so"):
         local(tmp_path, core_share=0.5)
