@@ -1,6 +1,6 @@
 """A cascade under dynamic deadlines: the largest model with Sponge, and a cascade that does or does not know deadlines.
 
-python benchmarks/cascade_deadlines.py [--data DIR] [--seconds 600] [--live]
+python benchmarks/cascade_deadlines.py [--data DIR] [--seconds 600] [--within-points 0.2] [--live]
 
 Requests come over a network and count from when they were sent, so that each has another time left.  Three traces: the
 4G log of a bus (500 KB, a second to be answered in), handovers between cells (200 KB, a second, of which a gap takes up
@@ -8,7 +8,7 @@ to 0.7), and flash crowds (200 KB, 0.3 s, four times the rate for a third of eac
 run times by batch size and cores that Sponge measured, six times as long; the small one the share of them that BERT
 tiny takes of BERT base; predictions and certainties are those of FrugalML's speech commands.  Without data all three
 are made up.  The threshold is chosen on part A of the samples, with an accuracy within 0.2 points of the largest
-model's; requests are drawn from part B.
+model's (`--within-points`); requests are drawn from part B.
 
 Who: the largest model with our exact scaler, up to 16 cores, and on all 16; the cascade, both models on one worker,
 without deadlines (first come first served, nothing dropped), and with them, on 16 cores and on the mean that the scaler
@@ -51,7 +51,7 @@ from gearshift.traces.network import NetworkTrace, Uplink, read_network
 from gearshift.workload import Workload
 
 MOST_CORES, LARGEST_BATCH, SLOWER = 16, 16, 6
-WITHIN, PART_A, PART_B = 0.002, 0, 1
+PART_A, PART_B = 0, 1
 EFFECT_S = 0.01
 LOADS, LIVE_LOAD = (0.5, 0.9, 1.4), 0.9
 CLOSE = 0.001
@@ -71,6 +71,8 @@ class World:
     quality: NDArray[np.float64]
     certainty: NDArray[np.float64]
     part: NDArray[np.int8]
+    within: float
+    """By how much accuracy the cascade may stay below the largest model, where it has time."""
 
     @property
     def most_qps(self) -> float:
@@ -83,12 +85,12 @@ class World:
         (small, large), sure = self.quality[:, own], self.certainty[0, own]
         order = np.argsort(sure)
         gained = np.concatenate([[0.0], np.cumsum((large - small)[order])])
-        forwarded = int(np.argmax(small.sum() + gained >= large.sum() - WITHIN * len(sure)))
+        forwarded = int(np.argmax(small.sum() + gained >= large.sum() - self.within * len(sure)))
         least = sure[order[forwarded]] if forwarded < len(sure) else 1.0
         return float(least), float((sure < least).mean())
 
 
-def recorded(data: Path) -> World:
+def recorded(data: Path, within: float) -> World:
     batch_sizes, cores, seconds = sponge_latency(data)
     model = fit_performance_model(batch_sizes, cores, seconds, model="sponge-resnet")
     large = SLOWER * model.table_ns(most_cores=MOST_CORES, largest_batch_size=LARGEST_BATCH)
@@ -101,10 +103,11 @@ def recorded(data: Path) -> World:
         predictions.quality[rows],
         predictions.certainty[rows],
         predictions.part,
+        within,
     )
 
 
-def made_up(samples: int = 20_000) -> World:
+def made_up(within: float, samples: int = 20_000) -> World:
     """A model whose time is a constant plus a part that cores divide; certainty tells half of what is hard."""
     generator = np.random.default_rng(0)
     b, c = np.arange(LARGEST_BATCH + 1), np.arange(1, MOST_CORES + 1)[:, None]
@@ -114,7 +117,9 @@ def made_up(samples: int = 20_000) -> World:
     quality = np.array([hard < 0.8, hard < 0.945], dtype=np.float64)
     sure = np.clip(1 - 0.6 * hard + generator.normal(0, 0.1, samples), 0, 1)
     part = (generator.random(samples) < 0.5).astype(np.int8)
-    return World("made-up run times and predictions", with_small(large, 0.2), quality, np.array([sure, sure]), part)
+    return World(
+        "made-up run times and predictions", with_small(large, 0.2), quality, np.array([sure, sure]), part, within
+    )
 
 
 def with_small(large: NDArray[np.int64], share: float) -> NDArray[np.int64]:
@@ -292,11 +297,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("GEARSHIFT_DATA"))
     parser.add_argument("--seconds", type=float, default=600.0, help="of each trace")
+    parser.add_argument("--within-points", type=float, default=0.2, help="of the largest model's accuracy")
     parser.add_argument("--live", action="store_true", help="serve real models on this machine too")
     parser.add_argument("--live-seconds", type=float, default=30.0, help="of each trace")
     given = parser.parse_args()
     data = None if given.data is None else Path(given.data)
-    world = made_up() if data is None else recorded(data)
+    world = made_up(given.within_points / 100) if data is None else recorded(data, given.within_points / 100)
     threshold, forwarded = world.threshold()
     print(f"{describe()}\n{world.source}; threshold {threshold:.3f}, at which {forwarded:.1%} are forwarded")
     print(f"the largest model bears {world.most_qps:.1f} requests/s on {MOST_CORES} cores\n")

@@ -5,7 +5,7 @@ from cascade_deadlines import AWARE, SPONGE, Outcome, crowds, made_up, make_case
 
 
 def test_the_threshold_keeps_the_accuracy_that_it_promises_at_the_least_forwarding() -> None:
-    world = made_up(4000)
+    world = made_up(0.002, 4000)
     least, forwarded = world.threshold()
     own = world.part == 0
     (small, large), sure = world.quality[:, own], world.certainty[0, own]
@@ -25,7 +25,7 @@ def test_crowds_come_at_four_times_the_rate_for_a_third_of_each_minute() -> None
 
 
 def test_under_a_flash_crowd_the_cascade_that_knows_deadlines_is_best() -> None:
-    world = made_up(2000)
+    world = made_up(0.002, 2000)
     few, many = outcomes(world, make_case("flash crowds", world, traces(None)["flash crowds"], 1.4, 20.0))
     assert few[AWARE].cores <= few[SPONGE].cores
     for found in (few, many):

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -10,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from gearshift.clock import NS_PER_S
+from gearshift.clock import NS_PER_S, WallClock
 from gearshift.errors import InvalidInput
 from gearshift.hardware import identical_devices
 from gearshift.observability.journal import NoJournal
@@ -19,10 +20,12 @@ from gearshift.placement import Placement
 from gearshift.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.runtime.actuators.base import Actuator, ActuatorChain, EmulatedActuator
-from gearshift.runtime.actuators.cgroup import CgroupActuator
+from gearshift.runtime.actuators.cgroup import CgroupActuator, cores_of_group
 from gearshift.runtime.actuators.in_cluster import BesideRouter
 from gearshift.runtime.actuators.kubernetes import Container, KubernetesActuator
+from gearshift.runtime.by_deadline import DeadlineRules
 from gearshift.runtime.service import Service
+from gearshift.serving.scaling import make_scaling
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.task import make_service, read_task
 from tests.scaled_task import (
@@ -32,7 +35,7 @@ from tests.scaled_task import (
     write_scaled_cascade,
     write_scaled_task,
 )
-from tests.unit.runtime.actuators.stand_ins import api_server, group_v2
+from tests.unit.runtime.actuators.stand_ins import ApiServer, api_server, group_v2
 
 LONGEST_S = 20
 SAMPLE = {"sample": np.array([0])}
@@ -424,5 +427,37 @@ def test_on_processors_the_router_keeps_its_own_and_shares_are_for_one_worker(tm
     local(tmp_path, scaler_cores=3)
     with pytest.raises(InvalidInput, match="--scaler-cores is 4, and 3 are left beside the router; give up to 3"):
         local(tmp_path, scaler_cores=4)
-    with pytest.raises(InvalidInput, match="2 workers would share processors; serve one replica so"):
+    with pytest.raises(InvalidInput, match="2 workers would share processors; serve one worker so"):
         local(tmp_path, core_share=0.5)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the worker and the router need a processor each")
+def test_the_pod_of_a_real_worker_is_resized_to_it_and_the_router(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path, cores=1, replicas=1)
+    group = group_v2(tmp_path / "own", cores=4)
+    settings = ServerSettings(**SETTINGS, actuator="kubernetes", scaler_cores=1)
+    clock, journal = WallClock(), Told()
+
+    async def main(server: ApiServer) -> None:
+        pod = Container(server=server.url, namespace="models", pod="gears", container="gearshift", token_file=None)
+        task = read_task(tmp_path / "plan.json", "local", core_share=1.0)
+        backend = task.make_backend(settings, print)
+        vertical = make_scaling(
+            task, settings, backend, clock, journal, lambda name: BesideRouter(KubernetesActuator(pod, group))
+        )
+        deadlines = DeadlineRules(task.tables, task.run_ns)
+        service = Service(task.tables, backend, deadlines=deadlines, vertical=vertical, clock=clock)
+        await service.start()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                answer = await service.infer({"x": np.array([[1.0]])})
+            assert answer.outcome == "answered"
+        finally:
+            await service.stop()
+
+    with api_server(group) as server:
+        asyncio.run(main(server))
+    assert [p["spec"]["containers"][0]["resources"]["limits"] for p in server.patches] == [{"cpu": "2000m"}]
+    assert cores_of_group(group, 2) == 2
+    assert journal.changes.get_nowait() == ("net-0", 0.0, 1.0)
