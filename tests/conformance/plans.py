@@ -13,6 +13,8 @@ from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
 from gearshift.plan_tables import plan_tables
+from gearshift.policies.demand import Scaling, SharedCores
+from gearshift.profiles.performance_model import planned_ns
 from gearshift.profiles.run_times import Exits
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.workload import Workload
@@ -28,7 +30,7 @@ class Case:
     """A plan, how long each replica's batches take (ns by size), certainties (models, records), and arrivals.
 
     With `exits`, samples leave early.  With `core_run_ns` (replicas, cores + 1, sizes) times go by the cores of the
-    gear in force, which take `effect_ms` to be more.
+    gear in force, which take `effect_ms` to be more; with `shared`, by those that a scaler chooses.
     """
 
     plan: GearPlan
@@ -38,6 +40,7 @@ class Case:
     exits: Exits | None = None
     core_run_ns: NDArray[np.int64] | None = None
     effect_ms: int = 0
+    shared: SharedCores | None = None
 
 
 @st.composite
@@ -195,3 +198,26 @@ def cases_with_cores(draw: st.DrawFn) -> Case:
     base, growth = generator.integers(1, 9, (replicas, MOST_CORES + 1)), generator.integers(0, 4, replicas)
     by_cores = (base[..., None] + growth[:, None, None] * np.arange(5)).astype(np.int64) * MS
     return replace(case, plan=plan, core_run_ns=by_cores, effect_ms=draw(st.sampled_from([0, 5, 10, 100, 250])))
+
+
+@st.composite
+def cases_with_scaler(draw: st.DrawFn) -> Case:
+    """A case with cores in which a scaler chooses them, by deadlines, of as many as the largest gear has, or more."""
+    case = draw(cases_with_cores().filter(lambda case: case.workload.deadline_ns is not None))
+    (operator,) = case.plan.operators.values()
+    largest = max(sum(each.cores for each in gear.replicas) for gear in operator.gears)
+    scaling = Scaling(
+        scaler=draw(st.sampled_from(["exact", "exact", "paper"])),
+        period_s=draw(st.sampled_from([0.02, 0.05, 0.1, 0.3])),
+        effect_s=0.01,
+        slo_s=0.05,
+    )
+    assert case.core_run_ns is not None
+    shared = SharedCores(
+        scaling=scaling,
+        cores=largest + draw(st.integers(0, 3)),
+        run_ns=[planned_ns(table, scaling.margin) for table in case.core_run_ns],
+        most=MOST_CORES,
+        largest=4,
+    )
+    return replace(case, shared=shared)

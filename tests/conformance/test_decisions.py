@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,7 +19,7 @@ from gearshift.profiles.run_times import Exits
 from gearshift.request import Late
 from gearshift.runtime.virtual import run_virtually
 from gearshift.simulator.simulate import simulate_tables
-from tests.conformance.plans import MS, Case, cases, cases_with_cores, cases_with_exits
+from tests.conformance.plans import MS, Case, cases, cases_with_cores, cases_with_exits, cases_with_scaler
 from tests.conformance.scenario import long_case
 from tests.conformance.small import small_gear, small_plan, small_workload
 
@@ -32,7 +33,7 @@ def with_cores(gear: Gear, cores: Mapping[str, int]) -> Gear:
 def assert_same_decisions(case: Case, late: Late = "refuse") -> list[tuple[int, int, int, int, int]]:
     tables = plan_tables(case.plan, "task")
     run_ns = np.stack(case.run_ns)
-    cores = {"core_run_ns": case.core_run_ns, "effect_s": case.effect_ms / 1e3}
+    cores: Any = {"core_run_ns": case.core_run_ns, "effect_s": case.effect_ms / 1e3, "shared": case.shared}
     live = run_virtually(tables, case.run_ns, case.certainty, case.workload, late, case.exits, **cores)
     simulated = simulate_tables(
         tables,
@@ -149,6 +150,28 @@ def test_router_and_simulator_decide_alike_where_cores_change_with_the_gear(case
     assert_same_decisions(case)
 
 
+@given(cases_with_scaler())
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_decide_alike_where_a_scaler_chooses_cores(case: Case) -> None:
+    assert_same_decisions(case)
+
+
+def test_random_plans_meet_every_way_in_which_cores_are_decided() -> None:
+    met = set[str]()
+
+    @given(cases_with_scaler())
+    @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    def note(case: Case) -> None:
+        shifts = set[int]()
+        for at_ns, kind, _, wanted, had in assert_same_decisions(case):
+            shifts |= {at_ns} if kind == Decision.SHIFT else set()
+            if kind == Decision.CORES:
+                met.add(f"{'more' if wanted > had else 'fewer'} at a {'shift' if at_ns in shifts else 'period'}")
+
+    note()
+    assert met == {"more at a shift", "fewer at a shift", "more at a period", "fewer at a period"}
+
+
 def test_cores_change_at_once_where_they_shrink_and_later_where_they_grow() -> None:
     placed = {"a0": "d0", "b0": "d1"}
     gears = (
@@ -174,7 +197,7 @@ def test_cores_change_at_once_where_they_shrink_and_later_where_they_grow() -> N
 
 
 @pytest.mark.long
-@given(st.one_of(cases(), cases_with_exits(), cases_with_cores()))
+@given(st.one_of(cases(), cases_with_exits(), cases_with_cores(), cases_with_scaler()))
 @settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_on_many_random_plans(case: Case) -> None:
     assert_same_decisions(case)

@@ -1,10 +1,16 @@
-"""Cores that change with the gear on emulated devices: `simulator/gear_cores.py` keeps the same books."""
+"""Cores that change with the gear, and by a scaler, on emulated devices, as the simulator's do."""
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.clock import to_ns
+from gearshift.decisions import Decision, LogRow
 from gearshift.plan_tables import PlanTables
+from gearshift.policies.demand import SharedCores, share
 from gearshift.policies.gear_cores import change_holds_ns, cores_in_gear
+from gearshift.request import Sample
 from gearshift.runtime.by_deadline import DeadlineQueues
 
 NEVER_NS = 1 << 62
@@ -13,46 +19,74 @@ NEVER_NS = 1 << 62
 class EmulatedCores:
     """Changes rows of `times` (replicas, sizes) with the cores that replicas have, from `run_ns` by cores.
 
-    Begins with the cores of the first gear.  Without `run_ns` nothing ever changes.
+    Begins with the cores of the first gear.  Without `run_ns` nothing ever changes; with `shared`, which needs
+    deadlines, a scaler chooses cores, no fewer than the gear's.  `log` takes each decision, `now` tells the time.
     """
 
     def __init__(
-        self, tables: PlanTables, run_ns: NDArray[np.int64] | None, times: list[list[int]], effect_ns: int
+        self,
+        tables: PlanTables,
+        run_ns: NDArray[np.int64] | None,
+        times: list[list[int]],
+        effect_ns: int,
+        shared: SharedCores | None,
+        *,
+        log: Callable[[LogRow], None],
+        now: Callable[[], int],
     ) -> None:
         self._run_ns: list[list[list[int]]] = [] if run_ns is None else run_ns.tolist()
         self._in_gear: list[int] = tables.cores.tolist()
-        self._times, self._effect_ns = times, effect_ns
-        self._in_force = self._in_gear[: len(self._run_ns)]
-        self._due: dict[int, tuple[int, int]] = {}
+        self._times, self._effect_ns, self._shared, self._log, self._now = times, effect_ns, shared, log, now
+        self._demands = [] if shared is None else shared.demands()
+        self._period_ns = NEVER_NS if shared is None else to_ns(shared.scaling.period_s)
+        self.next_period_ns = self._period_ns
+        self._asked = self._in_gear[: len(self._run_ns)]
+        self._in_force = [*self._asked]
+        self._due: dict[int, int] = {}
         for replica, cores in enumerate(self._in_force):
             times[replica] = self._run_ns[replica][cores]
 
     @property
     def next_ns(self) -> int:
         """When cores take effect next."""
-        return min((at_ns for at_ns, _ in self._due.values()), default=NEVER_NS)
+        return min(self._due.values(), default=NEVER_NS)
 
-    def ask(self, before: int, gear: int, now_ns: int, queues: DeadlineQueues | None) -> None:
-        """Ask for the cores of `gear`, where they are others than in the gear `before`."""
-        replicas = len(self._run_ns)
-        for replica in range(replicas):
-            wanted, had = (cores_in_gear(self._in_gear, each, replicas, replica) for each in (gear, before))
-            if wanted == had:
+    def came(self, replica: int, sample: Sample) -> None:
+        """A sample has joined the replica's queue."""
+        if self._shared is not None:
+            self._demands[replica].arrived(self._now(), sample.request.deadline_ns)
+
+    def period(self, gear: int, queues: DeadlineQueues | None) -> None:
+        """Choose anew, as a period has ended."""
+        self.next_period_ns += self._period_ns
+        self.ask(gear, queues)
+
+    def ask(self, gear: int, queues: DeadlineQueues | None) -> None:
+        """Ask for the cores that replicas are to have in `gear` now, where they are others than before."""
+        now_ns, replicas = self._now(), len(self._run_ns)
+        wanted = [cores_in_gear(self._in_gear, gear, replicas, replica) for replica in range(replicas)]
+        if self._shared is not None and queues is not None:
+            waiting = [queues.waiting(replica, now_ns) for replica in range(replicas)]
+            wanted = share(self._demands, waiting, now_ns, self._shared.cores, least=wanted, idle=wanted)
+        for replica, cores in enumerate(wanted):
+            before = self._asked[replica]
+            if cores == before:
                 continue
-            at_ns = change_holds_ns(now_ns, self._in_force[replica], wanted, self._effect_ns)
-            self._due[replica] = at_ns, wanted
-            if at_ns == now_ns:
+            self._log((now_ns, Decision.CORES.value, replica, cores, before))
+            self._asked[replica] = cores
+            self._due[replica] = change_holds_ns(now_ns, self._in_force[replica], cores, self._effect_ns)
+            if self._due[replica] == now_ns:
                 self._reckon_with(replica, now_ns, queues)
 
     def take_effect(self, now_ns: int, queues: DeadlineQueues | None) -> None:
         """Reckon with cores that are there now."""
         for replica in sorted(self._due):
-            if self._due[replica][0] <= now_ns:
+            if self._due[replica] <= now_ns:
                 self._reckon_with(replica, now_ns, queues)
 
     def _reckon_with(self, replica: int, now_ns: int, queues: DeadlineQueues | None) -> None:
-        _, cores = self._due.pop(replica)
-        self._in_force[replica] = cores
-        self._times[replica] = self._run_ns[replica][cores]
+        del self._due[replica]
+        self._in_force[replica] = self._asked[replica]
+        self._times[replica] = self._run_ns[replica][self._asked[replica]]
         if queues is not None:
             queues.take_run_times(replica, self._times[replica], now_ns)

@@ -11,7 +11,6 @@ from gearshift.decisions import Decision, Ending, LogRow
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.batching import DEADLINE, NOT_YET, RETRY, batch_size, start_reason
 from gearshift.policies.forwarding import ANSWER, next_model
-from gearshift.policies.gear_cores import cores_in_gear
 from gearshift.policies.gear_shift import gear_asked_for, gear_in_force, metered_load
 from gearshift.policies.order import replica_key
 from gearshift.request import Sample
@@ -69,7 +68,6 @@ class Router:
         self._largest: list[int] = tables.largest_batch_size.tolist()
         self._longest_wait_ns: list[int] = tables.longest_wait_ns.tolist()
         self._range_starts: list[float] = tables.range_starts.tolist()
-        self._cores: list[int] = tables.cores.tolist()
 
         self.gear = 0
         self.rate_qps = self.load = 0.0
@@ -367,20 +365,12 @@ class Router:
         before, self.gear, self._eased_ticks = self.gear, gear, 0
         self._turns.share(gear)
         self._write(now_ns, Decision.SHIFT, before, gear, 0)
-        self._ask_for_cores(before, now_ns)
         if self._shifted is not None:
             self._shifted(before, gear)
         self._place_stranded(now_ns)
         self._touched.clear()
         for device in range(len(self._devices.busy)):
             self._start_on(device, now_ns)
-
-    def _ask_for_cores(self, before: int, now_ns: int) -> None:
-        """Log who is to have other cores than in the gear `before`; whoever is told of the shift gives them."""
-        for replica in range(self._replicas if self._cores else 0):
-            wanted, had = (cores_in_gear(self._cores, gear, self._replicas, replica) for gear in (self.gear, before))
-            if wanted != had:
-                self._write(now_ns, Decision.CORES, replica, wanted, had)
 
     def _longest_first_stage_queue(self) -> int:
         return max(len(self._queues[replica]) for replica in self._replicas_of(self._first_model()))

@@ -15,10 +15,11 @@ from gearshift.clock import NS_PER_S, Clock, to_ns
 from gearshift.errors import GearshiftError
 from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.journal import Journal, NoJournal
+from gearshift.policies.demand import Scaling
 from gearshift.request import Sample
 from gearshift.runtime.actuators.base import Actuator, Effect
 from gearshift.runtime.by_deadline import DeadlineQueues
-from gearshift.runtime.scaler import Scaler, Scaling, give_all, share
+from gearshift.runtime.scaler import Scaler, give_all, share
 from gearshift.runtime.worker_scaler import WorkerScaler
 
 NOWHERE = -1, -1
@@ -232,7 +233,7 @@ class VerticalScaling(NoScaling):
             )
             for replica in one.replicas
         ]
-        return WorkerScaler(scalers, self._clock, self._scaling)
+        return WorkerScaler(scalers, self._scaling)
 
     async def _scale(self) -> None:
         """Every period, on a fixed grid; periods that a change has taken are passed over."""
@@ -247,7 +248,7 @@ class VerticalScaling(NoScaling):
         assert queues is not None
         seen = [[queues.waiting(one.replica, now_ns) for one in worker.replicas] for worker in self._scaled]
         waits = [([waiting for waiting, _ in of_worker], of_worker[0][1]) for of_worker in seen]
-        return share(self._scalers, waits, self._cores, self._least)
+        return share(self._scalers, waits, now_ns, self._cores, self._least)
 
     async def _give(self, shares: Sequence[int]) -> None:
         assert self._thread is not None

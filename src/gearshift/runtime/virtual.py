@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S, ManualClock
 from gearshift.decisions import Ending, LogRow
 from gearshift.plan_tables import PlanTables
+from gearshift.policies.demand import SharedCores
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.run_times import Exits
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Late, Request, Sample
@@ -40,14 +41,16 @@ def run_virtually(
     exits: Exits | None = None,
     core_run_ns: NDArray[np.int64] | None = None,
     effect_s: float = 0.0,
+    shared: SharedCores | None = None,
 ) -> VirtualRun:
     """Serve `workload` with the real router; replica r holds its devices `run_ns[r][size]` for a batch.
 
     With `exits`, samples leave their batches at their recorded exits, and batches shrink.
     With `core_run_ns` (replicas, cores + 1, sizes) in its place, replicas have the cores of the gear in force, more of
-    them from `effect_s` after they are asked for.
+    them from `effect_s` after they are asked for; with `shared`, which needs deadlines, as many as a scaler chooses.
     `certainty` is (models, records) in the order of `tables.models`.  At one instant batches finish first (by their
-    first device), then the meter ticks, then samples arrive, then cores take effect, then longest waits end.
+    first device), then the meter ticks, then a scaler chooses, then samples arrive, then cores take effect, then
+    longest waits end.
     """
     clock = ManualClock()
     log: list[LogRow] = []
@@ -56,7 +59,8 @@ def run_virtually(
     ended = np.zeros(len(workload), dtype=np.int64)
     ends: list[tuple[int, int, int, Leaving]] = []
     times = [row.tolist() for row in run_ns]
-    cores = EmulatedCores(tables, core_run_ns, times, round(effect_s * NS_PER_S))
+    effect_ns = round(effect_s * NS_PER_S)
+    cores = EmulatedCores(tables, core_run_ns, times, effect_ns, shared, log=log.append, now=clock.now_ns)
     rules = None if workload.deadline_ns is None else DeadlineRules(tables, times, late)
     profiled = ProfiledExits(times, exits, tables.replica_model.tolist())
     answered = 0
@@ -78,16 +82,19 @@ def run_virtually(
         model[sample.sequence] = sample.model
 
     def shifted(before: int, gear: int) -> None:
-        cores.ask(before, gear, clock.now_ns(), router.by_deadline)
+        cores.ask(gear, router.by_deadline)
 
     router = Router(tables, start=start, answered=take_answer, log=log.append, shifted=shifted, deadlines=rules)
+    if router.by_deadline is not None:
+        router.by_deadline.told = cores.came
     samples = _samples(workload, tables.operator)
     arrived, next_tick_ns = 0, METER_WINDOW_NS
     while answered < len(samples):
         arrival_ns = samples[arrived].request.arrived_ns if arrived < len(samples) else NEVER_NS
         end_ns = ends[0][0] if ends else NEVER_NS
         wake_ns = router.next_wake_ns()
-        now_ns = min(end_ns, next_tick_ns, arrival_ns, cores.next_ns, NEVER_NS if wake_ns is None else wake_ns)
+        others_ns = cores.next_period_ns, cores.next_ns, NEVER_NS if wake_ns is None else wake_ns
+        now_ns = min(end_ns, next_tick_ns, arrival_ns, *others_ns)
         clock.move_to(now_ns)
         if end_ns == now_ns:
             _, _, replica, leaving = heapq.heappop(ends)
@@ -100,6 +107,8 @@ def run_virtually(
         elif next_tick_ns == now_ns:
             router.tick(now_ns)
             next_tick_ns += METER_WINDOW_NS
+        elif cores.next_period_ns == now_ns:
+            cores.period(router.gear, router.by_deadline)
         elif arrival_ns == now_ns:
             rows = _rows_of_request(workload, arrived)
             router.arrive(samples[arrived : arrived + rows], now_ns)

@@ -12,6 +12,7 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import is_cuda, is_remote
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.placement import Replica
+from gearshift.policies.demand import Scaling
 from gearshift.profiles.run_times import core_table_ns
 from gearshift.runtime.actuators.base import Actuator, EmulatedActuator
 from gearshift.runtime.actuators.in_cluster import this_pod
@@ -19,7 +20,6 @@ from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.local_cores import LocalCores
-from gearshift.runtime.scaler import Scaling
 from gearshift.runtime.vertical import Actuate, NoScaling, ScaledReplica, ScaledWorker, VerticalScaling
 from gearshift.serving.settings import ServerSettings
 

@@ -22,26 +22,31 @@ change_holds_ns = inlined(gear_cores.change_holds_ns)
 class Cores(NamedTuple):
     """What changes cores: `in_gear` (gears x replicas), empty where nothing does, and a change takes `effect_ns`.
 
+    Where they are `scaled`, what is `wanted` is decided outside, at each halt, and else at shifts, by the gear.
     `run_ns` (replicas, cores + 1, sizes) are the times to choose from.  Per replica: `in_force`, `asked` for, and
     `holds_ns`, when these are in force.
     """
 
     in_gear: Any
+    scaled: bool
     effect_ns: int
+    wanted: Any
     run_ns: Any
     in_force: Any
     asked: Any
     holds_ns: Any
 
 
-def make_cores(tables: PlanTables, run_ns: NDArray[np.int64] | None, effect_ns: int) -> Cores:
+def make_cores(tables: PlanTables, run_ns: NDArray[np.int64] | None, effect_ns: int, *, scaled: bool) -> Cores:
     """The cores of the first gear in force, by the times `run_ns`; nothing that changes, without these."""
     replicas = len(tables.replica_ids)
     none = np.zeros(0, dtype=np.int64)
     first = none if run_ns is None else tables.cores[:replicas]
     return Cores(
         in_gear=none if run_ns is None else tables.cores,
+        scaled=scaled,
         effect_ns=effect_ns,
+        wanted=first.copy(),
         run_ns=np.zeros((0, 0, 0), dtype=np.int64) if run_ns is None else np.ascontiguousarray(run_ns),
         in_force=first.copy(),
         asked=first.copy(),
@@ -67,17 +72,20 @@ def reckon_with(
 
 
 @apart
-def ask(
-    plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores, out: Outcome, before: int, now_ns: int
-) -> None:
-    """Ask for the cores of the gear in force, where they are others than in the gear `before`."""
-    replicas = settings.replicas
-    for replica in range(replicas):
-        wanted = cores_in_gear(cores.in_gear, state.numbers[GEAR], replicas, replica)
-        asked = cores_in_gear(cores.in_gear, before, replicas, replica)
-        if wanted == asked:
+def want_of_gear(settings: Settings, state: State, cores: Cores) -> None:
+    """Want the cores of the gear in force."""
+    for replica in range(settings.replicas):
+        cores.wanted[replica] = cores_in_gear(cores.in_gear, state.numbers[GEAR], settings.replicas, replica)
+
+
+@apart
+def ask(plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores, out: Outcome, now_ns: int) -> None:
+    """Ask for the cores that are wanted, where they are others than were asked for before."""
+    for replica in range(settings.replicas):
+        wanted = cores.wanted[replica]
+        if wanted == cores.asked[replica]:
             continue
-        write(state, out, now_ns, CORES, replica, wanted, asked)
+        write(state, out, now_ns, CORES, replica, wanted, cores.asked[replica])
         cores.asked[replica] = wanted
         cores.holds_ns[replica] = change_holds_ns(now_ns, cores.in_force[replica], wanted, cores.effect_ns)
         if cores.holds_ns[replica] == now_ns:

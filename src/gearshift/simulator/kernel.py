@@ -12,15 +12,22 @@ from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
 from gearshift.simulator.compiled import compiled, inlined
 from gearshift.simulator.deadlines import degrade, in_time, misses_anyway, shed, watch
 from gearshift.simulator.exits import take_leaving
-from gearshift.simulator.gear_cores import Cores, ask, take_effect
+from gearshift.simulator.gear_cores import Cores, ask, take_effect, want_of_gear
 from gearshift.simulator.load_scaling import Scaling, ticked
 from gearshift.simulator.queues import Queues
 from gearshift.simulator.state import (
+    ARRIVED,
+    ARRIVED_AT_TICK,
+    DECIDED_NS,
     DONE,
     EASED_TICKS,
     GEAR,
+    HALTED_NS,
+    METERED,
+    METERED_AT_TICK,
     NEVER_NS,
     NEXT_END_NS,
+    NEXT_TICK_NS,
     NEXT_WAKE_NS,
     SHIFTS,
     TOUCHED,
@@ -122,11 +129,11 @@ def shift(
     plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores, out: Outcome, gear: int, now_ns: int
 ) -> None:
     """Change the gear, and test all idle devices again after this event."""
-    before = state.numbers[GEAR]
-    write(state, out, now_ns, SHIFT, before, gear, 0)
+    write(state, out, now_ns, SHIFT, state.numbers[GEAR], gear, 0)
     state.numbers[GEAR] = gear
-    if cores.in_gear.shape[0] > 0:
-        ask(plan, settings, state, q, cores, out, before, now_ns)
+    if cores.in_gear.shape[0] > 0 and not cores.scaled:
+        want_of_gear(settings, state, cores)
+        ask(plan, settings, state, q, cores, out, now_ns)
     share_turns(plan, settings, state)
     row = state.numbers[SHIFTS]
     if row < out.shifts.shape[0]:
@@ -160,23 +167,38 @@ def run(
     continues: Any,
     record: Any,
     certainty: Any,
+    until_ns: int,
 ) -> None:
-    """Serve all samples; fills `out`.  At one instant: batches finish, the meter ticks, samples arrive, waits end."""
+    """Serve all samples; fills `out`.
+
+    Halted before what comes after batches and the tick of `until_ns`; where cores are scaled, also in every shift.
+    Called again, it asks for the cores that are wanted by then, and goes on.
+    At one instant: batches finish, the meter ticks, samples arrive, waits end.
+    """
     samples = arrivals_ns.shape[0]
-    arrived = 0
-    arrived_at_tick = 0
-    next_tick_ns = METER_WINDOW_NS
+    arrived = state.numbers[ARRIVED]
+    arrived_at_tick = state.numbers[ARRIVED_AT_TICK]
+    next_tick_ns = state.numbers[NEXT_TICK_NS]
     kept_ns = state.kept_ns
-    metered = 0
-    metered_at_tick = 0
-    factor = 1.0
-    share_turns(plan, settings, state)
+    metered = state.numbers[METERED]
+    metered_at_tick = state.numbers[METERED_AT_TICK]
+    factor = state.factor[0]
+    halted_ns = state.numbers[HALTED_NS]
+    if next_tick_ns == 0:
+        next_tick_ns = METER_WINDOW_NS
+        share_turns(plan, settings, state)
+    elif cores.scaled:
+        ask(plan, settings, state, q, cores, out, state.numbers[DECIDED_NS])
     while state.numbers[DONE] < samples:
         arrival_ns = arrivals_ns[arrived] if arrived < samples else NEVER_NS
         end_ns = state.numbers[NEXT_END_NS]
         wake_ns = state.numbers[NEXT_WAKE_NS]
         now_ns = min(end_ns, next_tick_ns, arrival_ns, wake_ns)
-        if end_ns == now_ns:
+        if halted_ns != NEVER_NS:
+            now_ns, halted_ns = halted_ns, NEVER_NS
+        elif now_ns > until_ns or (now_ns == until_ns and now_ns < min(end_ns, next_tick_ns)):
+            break
+        elif end_ns == now_ns:
             finish_batch(plan, settings, state, q, out, record, certainty, next_lead(state), now_ns)
         elif next_tick_ns == now_ns:
             kept = min(metered, METER_KEEPS_ARRIVALS)
@@ -206,8 +228,12 @@ def run(
             arrived_at_tick = arrived
             if gear != state.numbers[GEAR]:
                 shift(plan, settings, state, q, cores, out, gear, now_ns)
+                if cores.scaled:
+                    halted_ns = now_ns
             factor = ticked(scaling, now_ns // METER_WINDOW_NS, rate_qps, factor)
             next_tick_ns += METER_WINDOW_NS
+            if halted_ns != NEVER_NS:
+                break
         elif arrival_ns == now_ns:
             end = arrived + 1
             if continues.shape[0] > 0:
@@ -250,4 +276,12 @@ def run(
                 else:
                     state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], state.wakes_ns[device])
         start_on_touched(plan, settings, state, q, out, now_ns)
-    out.arrived_in_gear[state.numbers[GEAR]] += samples - arrived_at_tick
+    state.numbers[ARRIVED] = arrived
+    state.numbers[ARRIVED_AT_TICK] = arrived_at_tick
+    state.numbers[NEXT_TICK_NS] = next_tick_ns
+    state.numbers[METERED] = metered
+    state.numbers[METERED_AT_TICK] = metered_at_tick
+    state.numbers[HALTED_NS] = halted_ns
+    state.factor[0] = factor
+    if state.numbers[DONE] == samples:
+        out.arrived_in_gear[state.numbers[GEAR]] += samples - arrived_at_tick

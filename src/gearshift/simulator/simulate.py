@@ -1,5 +1,6 @@
 """Simulating a gear plan on a workload: the compiled kernel between plain data."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
-from gearshift.decisions import Ending, LogRow
+from gearshift.decisions import Decision, Ending, LogRow
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
+from gearshift.policies.demand import SharedCores
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import Exits, exits_of, fastest_ns, gear_times_ns, run_times_ns
@@ -20,8 +22,10 @@ from gearshift.simulator import kernel
 from gearshift.simulator.gear_cores import make_cores
 from gearshift.simulator.load_scaling import make_scaling
 from gearshift.simulator.queues import NONE, make_queues
+from gearshift.simulator.scaled_cores import serve_scaled
 from gearshift.simulator.state import (
     BLOCK,
+    HALTED_NS,
     LOGGED,
     NEVER_NS,
     NEXT_END_NS,
@@ -46,7 +50,8 @@ class Simulation:
 
     How a sample `ended` is an `Ending`.  `busy_s` (devices,); `batches` (replicas, sizes) how often each ran;
     `arrived_in_gear` (gears,) samples; `shifts` (k, 2) of nanoseconds and the gear from then on; `log` of decisions,
-    when asked for; `front_end_s` is part of every latency, and so is
+    when asked for.  Where cores change, `held` (k, 2) of nanoseconds and the cores in all that replicas are asked to
+    have from then on.  `front_end_s` is part of every latency, and so is
     `communication_s` (n,), where samples came over a network.
     """
 
@@ -61,6 +66,7 @@ class Simulation:
     arrived_in_gear: NDArray[np.int64]
     shifts: NDArray[np.int64]
     log: list[LogRow]
+    held: NDArray[np.int64]
     front_end_s: float = 0.0
     communication_s: NDArray[np.float64] | None = None
 
@@ -99,12 +105,10 @@ class Simulation:
     @property
     def core_s(self) -> float | None:
         """Core-seconds that replicas held, counted from when cores were asked for; None where they never change."""
-        if not len(self.tables.cores):
+        if not len(self.held):
             return None
-        held = self.tables.cores.reshape(self.tables.gears, -1).sum(axis=1)
-        gears = np.concatenate([[0], self.shifts[:, 1]])
-        at_s = np.concatenate([[0.0], self.shifts[:, 0] / NS_PER_S, [self.duration_s]])
-        return float(held[gears] @ np.diff(at_s))
+        until_s = [*(self.held[1:, 0] / NS_PER_S), self.duration_s]
+        return float(self.held[:, 1] @ np.diff(until_s, prepend=0.0))
 
     def quality(self, profile: Profile) -> NDArray[np.float64]:
         """Recorded quality of every answered sample's answer."""
@@ -175,6 +179,7 @@ def simulate_tables(
     exits: Exits | None = None,
     core_run_ns: NDArray[np.int64] | None = None,
     effect_s: float = CORES_EFFECT_S,
+    shared: SharedCores | None = None,
     front_end_s: float = 0.0,
     most_waiting: int = UNBOUNDED,
     late: Late = "refuse",
@@ -184,7 +189,8 @@ def simulate_tables(
     """As `simulate`, with the plan already resolved; `certainty` is (models, records) in the order of the tables.
 
     `core_run_ns` (replicas, cores + 1, sizes), where cores change with the gear, stand in the place of `run_ns`; more
-    cores are there `effect_s` after they are asked for.
+    cores are there `effect_s` after they are asked for; with `shared`, as many as a scaler chooses, no fewer than the
+    gear's, by the deadlines of the workload.
     With `by_arrival` queues are in order of arrival, whatever the deadlines, which else decide as they do.
     """
     records = certainty.shape[1]
@@ -196,6 +202,11 @@ def simulate_tables(
     n, devices, replicas = len(workload), len(tables.device_ids), len(tables.replica_ids)
     empty = np.zeros(0, dtype=np.int64)
     deadline_ns, priority = workload.deadline_ns, workload.priority
+    require(
+        shared is None or (deadline_ns is not None and core_run_ns is not None),
+        "a scaler goes by deadlines and by run times on several core counts",
+        remedy="give requests deadlines, and plan with --cores",
+    )
     by_deadline = deadline_ns is not None or exits is not None
     by_urgency = by_deadline or priority is not None
     if by_urgency:
@@ -208,7 +219,7 @@ def simulate_tables(
         np.full(n, UNBOUNDED) if by_arrival else empty if deadline_ns is None else deadline_ns,
         by_urgency,
     )
-    cores = make_cores(tables, core_run_ns, round(effect_s * NS_PER_S))
+    cores = make_cores(tables, core_run_ns, round(effect_s * NS_PER_S), scaled=shared is not None)
     if core_run_ns is not None:
         run_ns = core_run_ns[np.arange(replicas), cores.in_force]
     plan = Plan(
@@ -234,7 +245,7 @@ def simulate_tables(
     )
     blocks = -(-devices // BLOCK)
     numbers = np.zeros(NUMBERS, dtype=np.int64)
-    numbers[NEXT_END_NS] = numbers[NEXT_WAKE_NS] = NEVER_NS
+    numbers[NEXT_END_NS] = numbers[NEXT_WAKE_NS] = numbers[HALTED_NS] = NEVER_NS
     state = State(
         numbers=numbers,
         busy=np.zeros(devices, dtype=np.int8),
@@ -257,6 +268,7 @@ def simulate_tables(
         free_ns=np.zeros(devices, dtype=np.int64),
         record=workload.record,
         exit=np.zeros(replicas, dtype=np.int64),
+        factor=np.ones(1),
     )
     most_shifts = int(workload.duration_s * 10) * 2 + 1000
     out = Outcome(
@@ -268,24 +280,22 @@ def simulate_tables(
         batches=np.zeros(run_ns.shape, dtype=np.int64),
         arrived_in_gear=np.zeros(tables.gears, dtype=np.int64),
         shifts=np.zeros((most_shifts, 2), dtype=np.int64),
-        log=np.zeros((log_rows, 5), dtype=np.int64),
+        log=np.zeros((log_rows if shared is None else _most_rows(n, tables), 5), dtype=np.int64),
     )
     continues = np.zeros(0, dtype=np.bool_) if workload.continues is None else workload.continues
     scaling, arrivals_ns = make_scaling(tables), workload.arrivals_ns
-    kernel.run(
-        plan,
-        settings,
-        state,
-        queues,
-        scaling,
-        cores,
-        out,
-        arrivals_ns,
-        continues,
-        workload.record,
-        np.asarray(certainty),
-    )
-    kept = min(int(numbers[LOGGED]), log_rows)
+    samples = arrivals_ns, continues, workload.record, np.asarray(certainty)
+
+    def run_until(until_ns: int) -> None:
+        kernel.run(plan, settings, state, queues, scaling, cores, out, *samples, until_ns)
+
+    if shared is None:
+        run_until(NEVER_NS)
+        held = _held_in_gears(tables, out.shifts[: numbers[SHIFTS]])
+        log = [tuple(row) for row in out.log[: min(int(numbers[LOGGED]), log_rows)].tolist()]
+    else:
+        log = serve_scaled(shared, run_until, plan, state, queues, cores, out)
+        held = _held_by_log(tables, log)
     return Simulation(
         tables=tables,
         workload=workload,
@@ -297,6 +307,29 @@ def simulate_tables(
         batches=out.batches,
         arrived_in_gear=out.arrived_in_gear,
         shifts=out.shifts[: numbers[SHIFTS]],
-        log=[tuple(row) for row in out.log[:kept].tolist()],
+        log=log,
+        held=held,
         front_end_s=front_end_s,
     )
+
+
+def _most_rows(samples: int, tables: PlanTables) -> int:
+    """So many decisions there can be between two halts of a scaler at most."""
+    return samples * (3 * tables.most_stages + 2) + 2 * len(tables.replica_ids) + 2
+
+
+def _held_in_gears(tables: PlanTables, shifts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """When gears came into force, and the cores of all replicas then; nothing where cores do not change."""
+    if not len(tables.cores):
+        return np.zeros((0, 2), dtype=np.int64)
+    in_force = np.concatenate([[[0, 0]], shifts])
+    cores = tables.cores.reshape(tables.gears, -1).sum(axis=1)
+    return np.stack([in_force[:, 0], cores[in_force[:, 1]]], axis=1)
+
+
+def _held_by_log(tables: PlanTables, log: Sequence[LogRow]) -> NDArray[np.int64]:
+    """When replicas were asked to have other cores, and the cores of all then."""
+    first = int(tables.cores[: len(tables.replica_ids)].sum())
+    changes = [(at_ns, wanted - had) for at_ns, kind, _, wanted, had in log if kind == Decision.CORES]
+    steps = np.array([(0, first), *changes], dtype=np.int64)
+    return np.stack([steps[:, 0], np.cumsum(steps[:, 1])], axis=1)

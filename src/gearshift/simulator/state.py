@@ -8,8 +8,11 @@ NEVER_NS = 1 << 62
 BLOCK = 16
 """So many devices keep their earliest end together, so that the next end is found in few steps among many."""
 # Places in `State.numbers`.
-NUMBERS = 9
-GEAR, WAITING, LOGGED, SHIFTS, NEXT_END_NS, NEXT_WAKE_NS, TOUCHED, DONE, EASED_TICKS = range(NUMBERS)
+NUMBERS = 16
+GEAR, WAITING, LOGGED, SHIFTS, NEXT_END_NS, NEXT_WAKE_NS, TOUCHED, DONE, EASED_TICKS = range(9)
+NEXT_TICK_NS, ARRIVED, ARRIVED_AT_TICK, METERED, METERED_AT_TICK, HALTED_NS, DECIDED_NS = range(9, NUMBERS)
+"""Where a run that was halted goes on.  `HALTED_NS` is the instant of a shift that it was halted in, else `NEVER_NS`;
+`DECIDED_NS` when cores were decided since."""
 
 
 class Plan(NamedTuple):
@@ -63,14 +66,16 @@ class Settings(NamedTuple):
 
 
 class State(NamedTuple):
-    """What changes.  Per device: `busy`, `ends_ns` (of the batch whose first device it is), `ending`, `wakes_ns`.
+    """What changes.
 
+    Per device: `busy`, `ends_ns` (of the batch whose first device it is), `ending`, `wakes_ns`.
     `block_ends_ns`: the earliest of `ends_ns` per `BLOCK` devices.  Per replica: `batch` (its first sample),
     `batch_length`.  Per sample: `visited` models as bits.  `last` per model and `following`, `due`, `stride` per
     replica are the rings of `policies/routing.py`.
     Only where deadlines decide: `deadline_ns` per sample, `gives_up_ns` per replica (when the head of its queue is
     dropped) and `free_ns` per device (when its batch ends).
     Only where batches shrink: `record` per sample, `exit` per replica (after which segment samples leave next).
+    `factor` (1,) is that on metered load.
     `touched` lists idle devices to start on after an event; `is_touched` says which are in it.
     """
 
@@ -95,6 +100,7 @@ class State(NamedTuple):
     free_ns: Any
     record: Any
     exit: Any
+    factor: Any
 
 
 class Outcome(NamedTuple):

@@ -7,8 +7,9 @@ import pytest
 from gearshift.clock import NS_PER_S, ManualClock
 from gearshift.errors import InvalidInput
 from gearshift.observability.journal import Journal, NoJournal
+from gearshift.policies.demand import MOST_REMEMBERED, Scaling, Waiting
 from gearshift.runtime.actuators.base import EmulatedActuator
-from gearshift.runtime.scaler import MOST_REMEMBERED, Scaler, Scaling, Waiting, give_all, share
+from gearshift.runtime.scaler import Scaler, give_all, share
 from gearshift.simulator.scalers import ExactScaler
 from gearshift.simulator.vertical import Seen, Setting, simulate_vertical
 from gearshift.workload import Workload
@@ -139,7 +140,7 @@ def two(clock: ManualClock) -> list[Scaler]:
 
 
 def test_replicas_get_what_they_want_where_it_is_there() -> None:
-    assert share(two(ManualClock()), [queue(1, 3 * S), queue(1, 3 * S)], 8) == [1, 1]
+    assert share(two(ManualClock()), [queue(1, 3 * S), queue(1, 3 * S)], S, 8) == [1, 1]
 
 
 def test_short_of_cores_they_go_to_where_the_fewest_miss() -> None:
@@ -147,10 +148,10 @@ def test_short_of_cores_they_go_to_where_the_fewest_miss() -> None:
     busy, idle = queue(8, S + S // 8), queue(0, 0)
     wanted = [one.wanted(*waits) for one, waits in zip(scalers, (busy, idle), strict=True)]
     assert wanted[0] > 3
-    shares = share(scalers, [busy, idle], 4)
+    shares = share(scalers, [busy, idle], S, 4)
     assert shares == [3, 1]
     with pytest.raises(InvalidInput, match="2 replicas cannot share 1 cores"):
-        share(scalers, [busy, idle], 1)
+        share(scalers, [busy, idle], S, 1)
 
 
 def test_who_shrinks_goes_first() -> None:

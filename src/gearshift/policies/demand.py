@@ -1,0 +1,167 @@
+"""How many cores replicas need, from what has come to each of late: what a scaler remembers, on no clock of its own."""
+
+import itertools
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar
+
+from gearshift.clock import to_ns
+from gearshift.errors import require
+from gearshift.policies.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, cores_ahead
+from gearshift.policies.scaling import NO_CHOICE, fewest_misses, printed_algorithm_1, share_cores
+
+MOST_REMEMBERED = 4096
+"""Requests, so that choosing takes no longer at high rates; what is remembered then reaches less far back."""
+
+Waiting = tuple[int, int]
+"""When a request arrived, and its deadline, in nanoseconds."""
+Waits = TypeVar("Waits")
+Waits_contra = TypeVar("Waits_contra", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """How a scaler works: `exact`, `paper` (Algorithm 1 of Sponge as printed, which needs `slo_s`) or `static`.
+
+    It is asked every `period_s`; a change is expected to hold within `effect_s`.
+    """
+
+    scaler: Literal["exact", "paper", "static"] = "exact"
+    period_s: float = 1.0
+    effect_s: float = 0.01
+    margin: float = DEFAULT_MARGIN
+    slo_s: float | None = None
+
+    def __post_init__(self) -> None:
+        require(0.01 <= self.period_s <= 3600, f"period_s is {self.period_s}, needs 0.01 to 3600")
+        require(0 <= self.effect_s < self.period_s, f"effect_s is {self.effect_s}, needs 0 to less than a period")
+        require(-1 < self.margin <= 10, f"margin is {self.margin}, needs more than -1 and up to 10")
+        known = self.slo_s is not None and 0 < self.slo_s < 1e6
+        require(self.scaler != "paper" or known, "the printed algorithm needs one SLO", remedy="give slo_s")
+
+
+class Demand:
+    """What one replica needs.
+
+    `run_ns` is as in `scaling`, for up to `most` cores and batches of `largest`, margin included.
+    """
+
+    def __init__(self, run_ns: Sequence[int], most: int, largest: int, scaling: Scaling) -> None:
+        self.run_ns, self._most, self.largest, self._scaling = run_ns, most, largest, scaling
+        self._period_ns = to_ns(scaling.period_s)
+        self.came: deque[Waiting] = deque(maxlen=MOST_REMEMBERED)
+
+    def arrived(self, now_ns: int, deadline_ns: int) -> None:
+        """A request has come to the replica's queue."""
+        self.came.append((now_ns, deadline_ns))
+
+    def wanted(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int, idle: int) -> int:
+        """Cores for those that wait and those that will come, of a worker that is free at `free_ns`.
+
+        With `static`, and where nothing has come of late, `idle`.
+        """
+        self.forget(now_ns)
+        if self._scaling.scaler == "static" or not self.came:
+            return idle
+        return self._printed(waiting) if self._scaling.scaler == "paper" else self._exact(now_ns, waiting, free_ns)
+
+    def misses(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int) -> list[int]:
+        """How many of those that wait miss their deadline on 0, 1, ... cores; for sharing cores with other replicas."""
+        due_ns = sorted(deadline_ns for _, deadline_ns in waiting)
+        ready_ns = max(free_ns, now_ns + to_ns(self._scaling.effect_s))
+        on_some = [
+            fewest_misses(due_ns, len(due_ns), ready_ns, self.run_ns, cores, self.largest)
+            for cores in range(1, self._most + 1)
+        ]
+        return [len(due_ns), *on_some]
+
+    def _exact(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int) -> int:
+        return cores_ahead(
+            now_ns,
+            max(free_ns, now_ns + to_ns(self._scaling.effect_s)),
+            self._period_ns,
+            self.remembered_ns(now_ns),
+            [deadline_ns for _, deadline_ns in waiting],
+            [arrived_ns for arrived_ns, _ in self.came],
+            [deadline_ns for _, deadline_ns in self.came],
+            self.run_ns,
+            self._most,
+            self.largest,
+        )
+
+    def _printed(self, waiting: Sequence[Waiting]) -> int:
+        slo_ns = to_ns(self._scaling.slo_s or 0.0)
+        left_ns = min((deadline_ns - arrived_ns for arrived_ns, deadline_ns in waiting), default=slo_ns)
+        cores, _ = printed_algorithm_1(len(waiting), slo_ns, slo_ns - left_ns, self.run_ns, self._most, self.largest)
+        return self._most if cores == NO_CHOICE else cores
+
+    def forget(self, now_ns: int) -> None:
+        """What came too long ago."""
+        while self.came and self.came[0][0] < now_ns - REMEMBERED_PERIODS * self._period_ns:
+            self.came.popleft()
+
+    def remembered_ns(self, now_ns: int) -> int:
+        """How far back `came` reaches."""
+        if len(self.came) == MOST_REMEMBERED:
+            return max(1, now_ns - self.came[0][0])
+        return max(1, min(REMEMBERED_PERIODS * self._period_ns, now_ns))
+
+
+class Needs(Protocol[Waits_contra]):
+    """A demand of one replica, or of a worker with several, by what it calls its queue."""
+
+    def wanted(self, now_ns: int, waiting: Waits_contra, free_ns: int, idle: int) -> int:
+        """See `Demand.wanted`."""
+        ...
+
+    def misses(self, now_ns: int, waiting: Waits_contra, free_ns: int) -> list[int]:
+        """See `Demand.misses`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCores:
+    """A scaler of `cores` that replicas share; of each its `run_ns`, as in `Demand`, up to `most` and `largest`."""
+
+    scaling: Scaling
+    cores: int
+    run_ns: Sequence[Sequence[int]]
+    most: int
+    largest: int
+
+    def demands(self) -> list[Demand]:
+        """Of every replica, with nothing come yet."""
+        return [Demand(run_ns, self.most, self.largest, self.scaling) for run_ns in self.run_ns]
+
+
+def share(
+    demands: Sequence[Needs[Waits]],
+    queues: Sequence[tuple[Waits, int]],
+    now_ns: int,
+    cores: int,
+    *,
+    least: Sequence[int],
+    idle: Sequence[int],
+) -> list[int]:
+    """Cores for each worker of one machine, `cores` in all, from the queue of each and when it is free.
+
+    No fewer than the `least` of each, which are there in all, and `idle` where nothing has come.  What each wants,
+    where that is there.  Else the shares with which the fewest of all who wait miss their deadline; what is left then
+    goes to those that want more, one by one.  Raises `InvalidInput` for less than the least.
+    """
+    require(sum(least) <= cores, f"{len(demands)} replicas cannot share {cores} cores", remedy="give each a core")
+    states = list(zip(demands, queues, strict=True))
+    wanted = [
+        max(low, demand.wanted(now_ns, *queue, none))
+        for (demand, queue), low, none in zip(states, least, idle, strict=True)
+    ]
+    if sum(wanted) <= cores:
+        return wanted
+    misses = [demand.misses(now_ns, *queue) for demand, queue in states]
+    shares = share_cores([row[: want + 1] for row, want in zip(misses, wanted, strict=True)], cores, least)
+    for i in itertools.cycle(range(len(shares))):
+        if sum(shares) == cores:
+            return shares
+        shares[i] += shares[i] < wanted[i]
+    return shares
