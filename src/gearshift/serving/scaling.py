@@ -111,6 +111,11 @@ def _scaled_workers(task: "ServingTask", settings: ServerSettings) -> list[Worke
                 remedy="serve a plan whose replicas share all devices or none, or with --scaler static",
             )
             require(
+                other is replica or task.plan.hardware.pool_cores is None,
+                f"replicas {other.id!r} and {replica_id!r} share a worker, and gears that change cores need one for each",
+                remedy="plan anew with `gearshift plan --cores`",
+            )
+            require(
                 other is replica or settings.scaler != "paper",
                 f"replicas {other.id!r} and {replica_id!r} share a worker, and the printed algorithm knows one model",
                 remedy="serve with --scaler exact, or a plan with a device for each replica",
