@@ -18,6 +18,7 @@ from gearshift.planner.cascade_search import CandidateCascade, pareto_cascades, 
 from gearshift.planner.core_assignment import Option, fewest_core_seconds, worth_asking
 from gearshift.planner.core_splits import CoreSplits, Split, on_every_count, one_of_each
 from gearshift.planner.metered import time_and_requests_of_ranges
+from gearshift.planner.range_weights import range_weights
 from gearshift.planner.recovery import confirmed_to_recover
 from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, load_ranges, silent
 from gearshift.planner.slo_search import ALPHAS, UNVISITED_WEIGHT, least_margin
@@ -83,9 +84,7 @@ class _Search:
         work_s = work_per_request_s(self.profile, self.request.hardware.devices[0])
         self.candidates = pareto_cascades(self.profile, work_s, most=self.request.most_candidates)
         self.upper_ends = self.request.upper_ends()
-        self.time, self.requests = (
-            weights + UNVISITED_WEIGHT for weights in time_and_requests_of_ranges(self.request.trace, self.upper_ends)
-        )
+        self.time, self.requests = (weights + UNVISITED_WEIGHT for weights in _weights(self.request))
         self.splits = CoreSplits(self.profile, self.request.objective, self.pool, self.request.seed)
         self.tables: dict[float, list[list[_Cell]]] = {}
 
@@ -217,3 +216,13 @@ class _Search:
             bottleneck=self.splits.bottleneck(self.candidates[-1]),
             nearest_accuracy=nearest,
         )
+
+
+def _weights(request: PlanRequest) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The shares (ranges,) of time and of requests that meet each range: of the trace, or by Zipf's law of time."""
+    upper_ends = request.upper_ends()
+    if request.load != "zipf":
+        return time_and_requests_of_ranges(request.trace, upper_ends)
+    time = range_weights(request)
+    requests = time * (upper_ends - upper_ends[0] / 2)
+    return time, requests / requests.sum()

@@ -112,7 +112,7 @@ def _scaled_workers(task: "ServingTask", settings: ServerSettings) -> list[Worke
             )
             require(
                 other is replica or task.plan.hardware.pool_cores is None,
-                f"replicas {other.id!r} and {replica_id!r} share a worker, and gears that change cores need one for each",
+                f"replicas {other.id!r} and {replica_id!r} share a worker, and gears of cores need one for each",
                 remedy="plan anew with `gearshift plan --cores`",
             )
             require(

@@ -78,13 +78,24 @@ def test_a_higher_accuracy_never_takes_fewer_core_seconds_in_steady_loads() -> N
     assert held(planned(accuracy=0.7)) <= held(planned())
 
 
+def test_ranges_may_be_visited_by_zipfs_law() -> None:
+    (operator,) = planned(load="zipf").operators.values()
+    assert operator.planned_load is not None
+    assert operator.planned_load.shares == pytest.approx((6 / 11, 3 / 11, 2 / 11), abs=1e-5)
+
+
+def test_a_spent_budget_leaves_no_plan_or_an_unfinished_one() -> None:
+    with pytest.raises(Infeasible, match="no plan was found within the budget"):
+        api.plan(MEASURED, TRACE, **ASKED, budget_s=1e-6)
+
+
 def test_splits_that_are_left_out_do_not_hold() -> None:
     profile = on_every_count(MEASURED, 4)
     cascade = Cascade(models=("m0", "m1"), thresholds=(float(np.median(SLOW.predictions.certainty[0])),))
     candidate = evaluate_cascade(cascade, profile.predictions, {"m0": 1.0, "m1": 1.0}, part=PART_A)
     splits = CoreSplits(profile, Objective(latency_s=0.15), 8, 0)
     left_out = 0
-    for qps in (5.0, 40.0, 90.0):
+    for qps in (5.0, 90.0, 200.0):
         offered = [tuple(split.tolist()) for split in splits.promising(candidate, qps)]
         assert [sum(split) for split in offered] == sorted(sum(split) for split in offered)
         holding = [s for s in itertools.product(range(1, 5), repeat=2) if splits.holds(candidate, s, qps)]
