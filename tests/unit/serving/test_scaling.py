@@ -307,6 +307,10 @@ def test_replicas_that_share_some_devices_or_are_to_be_scaled_as_printed_are_ref
     with pytest.raises(InvalidInput, match=r"'net-0' share a worker.*knows one model; serve with --scaler exact"):
         served(tmp_path, scaler="paper")
     plan = read_plan(tmp_path / "plan.json")
+    pooled = msgspec.structs.replace(plan.hardware, pool_cores=8)
+    write_plan(msgspec.structs.replace(plan, hardware=pooled), tmp_path / "plan.json")
+    with pytest.raises(InvalidInput, match="share a worker, and gears of cores need one for each"):
+        served(tmp_path)
     net, big = plan.placement.replicas
     wide = msgspec.structs.replace(big, device_ids=("cpu-0", "cpu-1"))
     write_plan(
