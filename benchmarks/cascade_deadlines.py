@@ -25,6 +25,7 @@ same on every machine.
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -304,7 +305,9 @@ def main() -> None:
     data = None if given.data is None else Path(given.data)
     world = made_up(given.within_points / 100) if data is None else recorded(data, given.within_points / 100)
     threshold, forwarded = world.threshold()
-    print(f"{describe()}\n{world.source}; threshold {threshold:.3f}, at which {forwarded:.1%} are forwarded")
+    print(
+        f"command    `python {' '.join(sys.argv)}`\nmachine    {describe()}\nworld      {world.source}; threshold {threshold:.3f}, at which {forwarded:.1%} are forwarded"
+    )
     print(f"the largest model bears {world.most_qps:.1f} requests/s on {MOST_CORES} cores\n")
     print("| trace | load | out of reach | who | cores | in time | right | accuracy of what is in time | degraded |")
     print("|---|---|---|---|---|---|---|---|---|")
