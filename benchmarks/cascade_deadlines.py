@@ -306,7 +306,8 @@ def main() -> None:
     world = made_up(given.within_points / 100) if data is None else recorded(data, given.within_points / 100)
     threshold, forwarded = world.threshold()
     print(
-        f"command    `python {' '.join(sys.argv)}`\nmachine    {describe()}\nworld      {world.source}; threshold {threshold:.3f}, at which {forwarded:.1%} are forwarded"
+        f"command    `python {' '.join(sys.argv)}`\nmachine    {describe()}"
+        f"\nworld      {world.source}; threshold {threshold:.3f}, at which {forwarded:.1%} are forwarded"
     )
     print(f"the largest model bears {world.most_qps:.1f} requests/s on {MOST_CORES} cores\n")
     print("| trace | load | out of reach | who | cores | in time | right | accuracy of what is in time | degraded |")
