@@ -12,6 +12,7 @@ from gearshift.serving.deadline_headers import DEFAULT_TRUST_S
 LostStage = Literal["degrade", "refuse"]
 Replan = Literal["off", "offer", "swap"]
 ScalerKind = Literal["exact", "paper", "static"]
+ActuatorKind = Literal["processors", "kubernetes"]
 OnOff = Literal["on", "off"]
 
 
@@ -91,6 +92,13 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     scaler_cores: Annotated[
         int | None, _help("The cores that replicas share with a scaler; by default all that the router leaves.")
     ] = None
+    actuator: Annotated[
+        ActuatorKind,
+        _help("What gives cores with a scaler: processors of this machine, or with them a resize of this pod."),
+    ] = "processors"
+    container: Annotated[
+        str, _help("With --actuator kubernetes, the name of the container in its pod that is to be resized.")
+    ] = "gearshift"
     core_share: Annotated[
         float, _help("With a scaler, how much of a processor a core is, as it was profiled; below 1, by quotas.")
     ] = 1.0
@@ -143,6 +151,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             ("load_scaling", get_args(OnOff)),
             ("replan", get_args(Replan)),
             ("scaler", get_args(ScalerKind)),
+            ("actuator", get_args(ActuatorKind)),
         ):
             value = getattr(self, name)
             require(value in choices, f"{name} is {value!r}", remedy=f"use one of {', '.join(choices)}")
