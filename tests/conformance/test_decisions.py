@@ -145,13 +145,13 @@ def test_a_sample_that_leaves_goes_on_to_the_next_model_while_its_batch_still_ru
 
 
 @given(cases_with_cores())
-@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_where_cores_change_with_the_gear(case: Case) -> None:
     assert_same_decisions(case)
 
 
 @given(cases_with_scaler())
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_where_a_scaler_chooses_cores(case: Case) -> None:
     assert_same_decisions(case)
 
@@ -160,7 +160,7 @@ def test_random_plans_meet_every_way_in_which_cores_are_decided() -> None:
     met = set[str]()
 
     @given(cases_with_scaler())
-    @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def note(case: Case) -> None:
         shifts = set[int]()
         for at_ns, kind, _, wanted, had in assert_same_decisions(case):

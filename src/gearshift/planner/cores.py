@@ -61,12 +61,11 @@ class _Cell:
         return tuple(self.splits[self.at].tolist()) if self.at < len(self.splits) else None
 
     def find_out(self, splits: CoreSplits) -> None:
-        """Simulate splits until one holds."""
-        while not self.sure and (split := self.split) is not None:
-            if splits.holds(self.candidate, split, self.load_qps):
-                self.sure = True
-            else:
-                self.at += 1
+        """Simulate splits of as many cores until one holds; where none does, there are more at the next turn."""
+        cores = sum(self.split or ())
+        while not self.sure and (split := self.split) is not None and sum(split) == cores:
+            self.sure = splits.holds(self.candidate, split, self.load_qps)
+            self.at += not self.sure
 
 
 class _Search:
@@ -142,11 +141,20 @@ class _Search:
             if not all(options):
                 return None
             found = fewest_core_seconds(options, self.time, self.requests, most_cores=self.pool, accuracy=accuracy)
-            cells = [row[option.candidate] for row, option in zip(table, found or (), strict=found is not None)]
-            if found is None or all(cell.sure for cell in cells):
+            if found is None:
+                return None
+            by_candidate: dict[int, list[_Cell]] = {}
+            for row, option in zip(table, found, strict=True):
+                by_candidate.setdefault(option.candidate, []).append(row[option.candidate])
+            if all(cell.sure for cells in by_candidate.values() for cell in cells):
                 return found
             with ThreadPoolExecutor() as threads:
-                list(threads.map(lambda cell: cell.find_out(self.splits), cells))
+                list(threads.map(self.find_out, by_candidate.values()))
+
+    def find_out(self, cells: Sequence[_Cell]) -> None:
+        """Simulate what is not sure of one cascade, load after load, as one tells about others."""
+        for cell in cells:
+            cell.find_out(self.splits)
 
     def table(self, margin: float) -> list[list[_Cell]]:
         """Cells by range and candidate, at so many times the ranges' loads."""

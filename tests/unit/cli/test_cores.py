@@ -111,8 +111,8 @@ def test_what_cannot_be_planned_with_cores_is_one_sentence(place: Path, options:
     assert (done.exit_code, says in " ".join(done.output.split())) == (2, True), done.output
 
 
-def test_an_accuracy_out_of_reach_exits_with_3_and_the_command_for_the_nearest(place: Path) -> None:
-    done = run(*PLANNED, "--accuracy", 0.99)
+def test_a_latency_out_of_reach_exits_with_3_and_offers_no_devices(place: Path) -> None:
+    done = run("plan", "profile", "--trace", "t.csv", "--cores", 8, "--p95-ms", 5, "--accuracy", 0.7, "--ranges", 3)
     assert done.exit_code == 3
-    assert "--accuracy 0.7" in done.output
+    assert "no cascade keeps 0.95 of requests within 5 ms on 8 cores" in " ".join(done.output.split())
     assert "--devices" not in done.output

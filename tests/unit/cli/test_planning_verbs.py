@@ -142,7 +142,7 @@ def test_explain_answers_per_range(made: Path) -> None:
     }
     assert explained["same_trace"]
     assert len(explained["ranges"]) == len(read_plan(made / "plan.json").operators["task"].gears)
-    assert explained["ranges"][0].keys() == {"load_range", "cascade", "predicted", "next", "unplaced"}
+    assert explained["ranges"][0].keys() == {"load_range", "cascade", "predicted", "cores", "next", "unplaced"}
     assert "At the upper end of each range" in done.stdout
     assert "devices busy: cpu-0" in done.stdout
 
@@ -201,7 +201,16 @@ def test_diff_says_in_words_and_in_json_what_differs(place: Path) -> None:
         assert line in done.stdout
     assert "Gears that differ" in done.stdout
     found = json.loads((place / "d.json").read_text())
-    assert found.keys() == {"same", "origin", "objective", "hardware", "placement", "gears", "predictions"}
+    assert found.keys() == {
+        "same",
+        "origin",
+        "objective",
+        "hardware",
+        "placement",
+        "gears",
+        "predictions",
+        "pool_cores",
+    }
     assert not found["same"]
     assert {"load_range", "a", "b"} == found["gears"][0].keys()
     assert "both plans serve alike" in run("diff", "b.json", "b.json").stdout
