@@ -146,6 +146,7 @@ def write_world(folder: Path) -> Path:
 
 
 OTHER_PLAN = "other.json"
+FRONT_END = b"gearshift.serving.front_end"
 
 # The server ----------------------------------------------------------------------------------------------------------
 
@@ -187,6 +188,10 @@ class Server:
         pid = self.process.pid
         found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
         return sorted(found, key=lambda worker: -max(os.sched_getaffinity(worker)))
+
+    def front_ends(self) -> list[int]:
+        """Process ids, where there are several."""
+        return [pid for pid in self.workers() if FRONT_END in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     async def get(self, path: str, posted: str | None = None) -> tuple[int, str]:
         """Status and body of a GET, or of a POST of what is `posted`."""
@@ -323,10 +328,10 @@ class Connection:
 
 
 class Load:
-    """Clients and what became of their requests."""
+    """Clients and what became of their requests; with `breaks`, connections may end, and those on them vanish."""
 
-    def __init__(self, server: Server, rng: random.Random) -> None:
-        self.server, self.rng = server, rng
+    def __init__(self, server: Server, rng: random.Random, *, breaks: bool = False) -> None:
+        self.server, self.rng, self.breaks = server, rng, breaks
         self.tally = Tally()
         self.stopping = asyncio.Event()
         self.progress = asyncio.Event()
@@ -410,7 +415,9 @@ class Load:
         try:
             status, text = await connection.answer()
         except (EOFError, OSError):
-            if taken:
+            if self.breaks:
+                self.tally.vanished += 1
+            elif taken:
                 self.tally.lost += 1
             else:
                 self.tally.refused += 1
@@ -703,6 +710,41 @@ async def shutdown(folder: Path, rng: random.Random) -> Tally:
     return load.tally
 
 
+async def kill_front_end(server: Server, load: Load) -> None:
+    """Kill -9 of one front end, or of both."""
+    before = server.front_ends()
+    killed = load.rng.choice([before[:1], before[1:], before])
+    for front_end in killed:
+        os.kill(front_end, signal.SIGKILL)
+
+    async def are_back() -> bool:
+        now = server.front_ends()
+        return len(now) == len(before) and not set(killed) & set(now)
+
+    await server.until(are_back)
+
+
+async def front_ends(folder: Path, rng: random.Random) -> Tally:
+    """Front ends are killed with their clients' requests: the router lets go of these, and answers all others once."""
+    async with serving(folder, "--front-ends", "2") as server:
+        load = Load(server, rng, breaks=True)
+        load.start()
+        for _ in range(2):
+            await load.until_answered(rng.randrange(1, 300))
+            await kill_front_end(server, load)
+        await load.until_answered(50)
+        await load.stop()
+
+        async def adds_up() -> bool:
+            counted = await server.metric("gearshift_requests_total")
+            return load.tally.requests - load.tally.vanished <= counted <= load.tally.requests
+
+        await server.until(adds_up)
+        assert json.loads((await server.get("/v2/gearshift/status"))[1])["held_bytes"] == 0
+        assert await server.end() == 0
+    return load.tally
+
+
 async def full(folder: Path, rng: random.Random) -> Tally:
     """Far more requests than may wait: some are refused, all others answered."""
     async with serving(folder, "--most-waiting-requests", str(rng.randrange(2, 20))) as server:
@@ -727,6 +769,7 @@ KINDS: dict[str, Round] = {
     "half of all clients vanish": vanish,
     "shutdown in a batch (SIGTERM)": shutdown,
     "full queues": full,
+    "front ends killed (kill -9)": front_ends,
     "plan swaps, a worker killed in each (HTTP and gRPC)": swaps,
 }
 if os.access(MEMORY / "cgroup.procs", os.W_OK):

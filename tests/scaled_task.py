@@ -1,10 +1,12 @@
 """A task of one model that computes for a known time, with a profile made by hand of 1 to 4 cores of 1/4 each."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
@@ -101,6 +103,50 @@ def scaled_plan(sha256: str, *, cores: int = 4, replicas: int = 1, devices: int 
         },
         profile=SourceFile(path="profile", sha256=sha256),
         trace=SourceFile(path="trace.csv", sha256=""),
+    )
+
+
+def write_scaled_cascade(folder: Path, *, devices: int, cores: int) -> None:
+    """Profile and plan of a cascade on emulated devices: `net`, sure of every other sample, then `big`, 3x slower.
+
+    Each has a replica: on one device, where they take turns, or on two.
+    """
+    one = scaled_profile()
+    slower = [tuple(3 * seconds for seconds in curve.median_s) for curve in one.curves]
+    big = [replace(curve, model="big", median_s=s, p95_s=s) for curve, s in zip(one.curves, slower, strict=True)]
+    curves = (*one.curves, *big)
+    predictions = PredictionRecords(
+        models=("net", "big"),
+        quality=np.ones((2, 20)),
+        certainty=np.array([np.arange(20) % 2, np.ones(20)], dtype=np.float64),
+        part=(np.arange(20) // 2 % 2).astype(np.int8),
+        prediction=np.array([["a"] * 20] * 2),
+    )
+    profile = write_profile(
+        dataclasses.replace(one, curves=curves, predictions=predictions, performance=performance_models(curves)),
+        folder / "profile",
+    )
+    hardware = identical_devices(devices, cores=cores)
+    plan = scaled_plan(profile.sha256, cores=cores)
+    operator = plan.operators["numbers"]
+    settings = tuple(
+        ReplicaSettings(replica=f"{model}-0", load_share=1.0, largest_batch_size=4, cores=cores)
+        for model in ("net", "big")
+    )
+    cascade = Cascade(models=("net", "big"), thresholds=(0.5,))
+    gear = replace(operator.gears[0], cascade=cascade, replicas=settings)
+    replicas = tuple(
+        Replica(id=f"{model}-0", model=model, device_ids=(hardware.devices[i % devices].id,), cores=cores)
+        for i, model in enumerate(("net", "big"))
+    )
+    write_plan(
+        replace(
+            plan,
+            hardware=hardware,
+            placement=Placement(replicas=replicas),
+            operators={"numbers": replace(operator, gears=(gear,))},
+        ),
+        folder / "plan.json",
     )
 
 

@@ -20,14 +20,14 @@ class Clock(Protocol):
 
 
 class WallClock:
-    """The machine's monotonic clock, counted from when this object was made."""
+    """The machine's monotonic clock, counted from when this object was made, or from the origin of another one."""
 
-    def __init__(self) -> None:
-        self._origin_ns = time.monotonic_ns()
+    def __init__(self, origin_ns: int | None = None) -> None:
+        self.origin_ns = time.monotonic_ns() if origin_ns is None else origin_ns
 
     def now_ns(self) -> int:
         """Nanoseconds since the run began."""
-        return time.monotonic_ns() - self._origin_ns
+        return time.monotonic_ns() - self.origin_ns
 
 
 class ManualClock:

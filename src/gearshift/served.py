@@ -16,7 +16,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.result import ServingResult
 from gearshift.traces.read import read_trace
-from gearshift.workload import Trace
+from gearshift.workload import Trace, Workload
 
 if TYPE_CHECKING:
     from gearshift.serving.replay_result import Replay
@@ -47,8 +47,8 @@ def replay(
     `target` is the URL of a V2 server (http, https, grpc, grpcs), or a plan file, which is then served within this
     process, without sockets.  Samples come from the project that the profile names, or from `project`; with
     `emulated` they are the numbers of recorded samples, for emulated devices.  The profile is by default the plan's,
-    or the folder `profile`.  With an `uplink` the trace says when requests are sent: they reach the server, over HTTP,
-    when the network has carried them, stamped with when that was.  `sending` holds the fields of
+    or the folder `profile`.  With an `uplink` the trace says when requests are sent: they reach the server when the
+    network has carried them, stamped with when that was.  `sending` holds the fields of
     `gearshift.serving.targets.Sending`.
     """
     from gearshift.serving.in_process import InProcessTarget
@@ -63,15 +63,20 @@ def replay(
         "sending": how, "processes": processes, "slo_s": slo_s, "largest_lateness_s": largest_lateness_s,
         "devices": devices, "progress": progress,
     }  # fmt: skip
+
+    def arriving(profile: Profile) -> Workload:
+        workload = workload_of(profile, arrivals, seed=seed)
+        if uplink is None:
+            return workload
+        arrived = uplink.carry(workload)
+        options["under_way_s"] = arrived.communication_s
+        return arrived.workload
+
     if "://" in str(target):
         measured, folder = _profile_of(profile)
         source = source_of(measured, folder, project=project, emulated=emulated)
-        workload = workload_of(measured, arrivals, seed=seed)
-        if uplink is not None:
-            arrived = uplink.carry(workload)
-            workload, options["under_way_s"] = arrived.workload, arrived.communication_s
+        workload = arriving(measured)
         return run_replay(str(target), workload, source, **options)
-    require(uplink is None, "--network needs a server to send to", remedy="serve the plan, and give its URL")
     plan = Path(target)
     require(plan.is_file(), "is neither a plan file nor a URL", where=str(plan), remedy="give http://HOST:PORT")
     require(not isinstance(profile, Profile), "a plan file is served with a profile on disk", remedy="name its folder")
@@ -82,9 +87,9 @@ def replay(
         project_path=None if project is None else Path(project),
     )
     source = source_of(task.profile, Path(), project=task.project, emulated=emulated)
+    workload = arriving(task.profile)
     with pinned(task.router_cores):
-        inside = InProcessTarget(task, source.output, how)
-        return run_replay(inside, workload_of(task.profile, arrivals, seed=seed), source, **options)
+        return run_replay(InProcessTarget(task, source.output, how), workload, source, **options)
 
 
 def source_of(profile: Profile, folder: Path, *, project: PathLike | None, emulated: bool) -> "SampleSource":

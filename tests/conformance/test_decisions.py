@@ -86,6 +86,34 @@ def test_random_plans_meet_every_way_in_which_a_deadline_decides() -> None:
     }
 
 
+def test_router_and_simulator_let_samples_without_an_answer_go_first() -> None:
+    placed = {"a0": "d0", "b0": "d0"}
+    generator = np.random.default_rng(3)
+    arrivals_ms = np.cumsum(generator.integers(0, 4, 2000))
+    due_ns = (arrivals_ms + generator.integers(10, 30, 2000)) * MS
+    case = Case(
+        plan=small_plan(placed, small_gear(placed, "a b", (0.5,), minimum={"a0": 2}, wait_ms=100)),
+        run_ns=[(1 + np.arange(5)) * MS, (5 + np.arange(5)) * MS],
+        certainty=generator.random((2, 2000)),
+        workload=small_workload(arrivals_ms, deadline_ns=due_ns),
+    )
+    log = assert_same_decisions(case)
+    first, then = map(plan_tables(case.plan, "task").replica_ids.index, ("a0", "b0"))
+    waits: dict[int, set[int]] = {first: set(), then: set()}
+    passed_over = 0
+    for _, kind, a, b, _ in log:
+        if kind == Decision.ROUTE:
+            waits[b].add(a)
+        elif kind == Decision.TAKE:
+            waits[a].remove(b)
+        elif kind in (Decision.DROP, Decision.DEGRADE):
+            waits[first].discard(a)
+            waits[then].discard(a)
+        elif kind == Decision.START and a == first and waits[then]:
+            passed_over += min(due_ns[[*waits[then]]]) < min(due_ns[[*waits[first]]])
+    assert passed_over > 20
+
+
 @given(cases_with_exits())
 @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_where_samples_leave_early(case: Case) -> None:

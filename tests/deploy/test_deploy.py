@@ -220,7 +220,7 @@ def test_the_scrape_example_loads_the_alerts_and_asks_a_path_that_exists():
 
 
 async def paths(server: Any) -> Any:
-    return server.application.paths
+    return server.handler.paths
 
 
 def test_a_server_that_loads_is_not_ready_in_its_metrics():

@@ -1,9 +1,11 @@
 """The load generator against a real server with emulated devices, over every protocol and from several processes."""
 
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 import psutil
@@ -57,9 +59,17 @@ def url_of(server: Server, protocol: str) -> str:
 
 
 def replayed(
-    url: str, load: Workload, *, source: SampleSource = SOURCE, processes: int = 1, progress: Any = None, **sending: Any
+    url: str,
+    load: Workload,
+    *,
+    source: SampleSource = SOURCE,
+    processes: int = 1,
+    progress: Any = None,
+    under_way_s: Any = None,
+    **sending: Any,
 ) -> Replay:
-    return run_replay(url, load, source, processes=processes, progress=progress, sending=Sending(**sending))
+    how = Sending(**sending)
+    return run_replay(url, load, source, processes=processes, progress=progress, under_way_s=under_way_s, sending=how)
 
 
 def senders() -> list[psutil.Process]:
@@ -90,6 +100,25 @@ def test_every_request_is_sent_once_and_told_apart_whatever_the_way(
     if protocol == "http":
         assert (run.runs["small"].samples, run.runs["large"].samples) == (50, 25)
         assert set(run.result.utilisation) == {"cpu-0"}
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_requests_under_way_say_when_they_were_sent_and_deadlines_count_from_then(
+    server: Server, protocol: str
+) -> None:
+    def told(name: str) -> float:
+        metrics = Request(f"{server.url}/metrics", headers={"x-api-key": KEY})
+        with urlopen(metrics) as answer:
+            return float(re.search(rf"(?m)^gearshift_{name} (\S+)$", answer.read().decode())[1])  # type: ignore[index]
+
+    before = told("communication_seconds_count"), told("communication_seconds_sum")
+    how = {"api_key": KEY, "under_way_s": np.full(6, 0.5)}
+    kept = replayed(url_of(server, protocol), workload(6), deadline_s=5.0, **how)
+    assert (told("communication_seconds_count"), kept.log.answered.all()) == (before[0] + 6, True)
+    assert 3.0 <= told("communication_seconds_sum") - before[1] < 4.5
+    assert kept.result.latency_s.p50 > 0.5
+    passed = replayed(url_of(server, protocol), workload(6), deadline_s=0.4, **how)
+    assert set(passed.log.status.tolist()) == {504}
 
 
 def test_no_process_is_started_for_nothing(server: Server) -> None:

@@ -119,6 +119,13 @@ def test_a_plan_is_replayed_within_the_process_without_sockets(made: Path) -> No
     assert {(row[7], row[8]) for row in rows} == {("small", "0"), ("large", "1")}
 
 
+def test_a_plan_within_the_process_gets_its_requests_over_a_network(made: Path) -> None:
+    (made / "network.log").write_text("9 1000 51.0 3.7 1000000 1000\n")
+    network = ["--network", str(made / "network.log"), "--request-kb", "300", "--slo-ms", "10000"]
+    _, passed, _ = verb(made, "replay", str(made / "plan.json"), "--emulated", *network, "--deadline-ms", "200")
+    assert passed["share_refused"] == 1
+
+
 @pytest.mark.parametrize("arguments", [["replay", "--emulated"], ["validate", "--backend", "emulated"]])
 def test_a_measurement_that_is_not_valid_has_an_exit_code_of_its_own(made: Path, arguments: list[str]) -> None:
     name, *options = arguments

@@ -17,7 +17,7 @@ Level = Literal["debug", "info", "warning", "error"]
 Form = Literal["text", "json"]
 
 OURS = "gearshift"
-WORKER_PREFIX = "gearshift worker {pid}: "
+PREFIX = "gearshift {process} {pid}: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ def settings_in_force() -> LogSettings:
 
 
 @contextmanager
-def logging_to_stderr(settings: LogSettings, *, worker: bool = False) -> Iterator[None]:
-    """Write what is logged to standard error for as long as the block lasts; a worker's text names its process.
+def logging_to_stderr(settings: LogSettings, *, process: str = "") -> Iterator[None]:
+    """Write what is logged to standard error while the block lasts; another `process` than the server is named.
 
     As text only our own messages are written here, and what others do with logging stays theirs; as JSON all are.
     """
@@ -51,7 +51,7 @@ def logging_to_stderr(settings: LogSettings, *, worker: bool = False) -> Iterato
     before = _in_force, root.level, ours.level, ours.propagate
     whose = root if settings.form == "json" else ours
     handler = logging.StreamHandler(sys.stderr)
-    prefix = WORKER_PREFIX.format(pid=os.getpid()) if worker else ""
+    prefix = PREFIX.format(process=process, pid=os.getpid()) if process else ""
     handler.setFormatter(_JsonLines() if settings.form == "json" else logging.Formatter(f"{prefix}%(message)s"))
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     root.setLevel(max(level, logging.WARNING))

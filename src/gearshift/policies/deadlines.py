@@ -38,6 +38,16 @@ def start_by_ns(wait_ends_ns: int, deadline_ns: int, run_ns: int) -> int:
     return latest_ns if latest_ns < wait_ends_ns else wait_ends_ns
 
 
+def goes_first(now_ns: int, others_run_ns: int, waiting: int, most: int, run_ns: int, deadline_ns: int) -> bool:
+    """Whether samples without any answer go before a batch of samples that have one, and would run `others_run_ns`.
+
+    So it is where not all of them, `waiting` in batches of up to `most` that take `run_ns` each, would be done by the
+    earliest of their deadlines after that batch: what it would better costs them their only answer.
+    """
+    batches = (waiting + most - 1) // most
+    return now_ns + others_run_ns + batches * run_ns > deadline_ns
+
+
 def when_limited(
     now_ns: int,
     size: int,

@@ -4,7 +4,7 @@ import itertools
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from gearshift.clock import to_ns
 from gearshift.errors import require
@@ -19,6 +19,8 @@ CORES_EFFECT_S = 0.01
 
 Waiting = tuple[int, int]
 """When a request arrived, and its deadline, in nanoseconds."""
+Waits = TypeVar("Waits")
+Waits_contra = TypeVar("Waits_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +51,21 @@ class Demand:
     """
 
     def __init__(self, run_ns: Sequence[int], most: int, largest: int, scaling: Scaling) -> None:
-        self._run_ns, self._most, self._largest, self._scaling = run_ns, most, largest, scaling
+        self.run_ns, self._most, self.largest, self._scaling = run_ns, most, largest, scaling
         self._period_ns = to_ns(scaling.period_s)
-        self._came: deque[Waiting] = deque(maxlen=MOST_REMEMBERED)
+        self.came: deque[Waiting] = deque(maxlen=MOST_REMEMBERED)
 
     def arrived(self, now_ns: int, deadline_ns: int) -> None:
         """A request has come to the replica's queue."""
-        self._came.append((now_ns, deadline_ns))
+        self.came.append((now_ns, deadline_ns))
 
     def wanted(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int, idle: int) -> int:
         """Cores for those that wait and those that will come, of a worker that is free at `free_ns`.
 
         With `static`, and where nothing has come of late, `idle`.
         """
-        while self._came and self._came[0][0] < now_ns - self._remembered_ns:
-            self._came.popleft()
-        if self._scaling.scaler == "static" or not self._came:
+        self.forget(now_ns)
+        if self._scaling.scaler == "static" or not self.came:
             return idle
         return self._printed(waiting) if self._scaling.scaler == "paper" else self._exact(now_ns, waiting, free_ns)
 
@@ -73,37 +74,53 @@ class Demand:
         due_ns = sorted(deadline_ns for _, deadline_ns in waiting)
         ready_ns = max(free_ns, now_ns + to_ns(self._scaling.effect_s))
         on_some = [
-            fewest_misses(due_ns, len(due_ns), ready_ns, self._run_ns, cores, self._largest)
+            fewest_misses(due_ns, len(due_ns), ready_ns, self.run_ns, cores, self.largest)
             for cores in range(1, self._most + 1)
         ]
         return [len(due_ns), *on_some]
 
     def _exact(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int) -> int:
-        remembered_ns = min(self._remembered_ns, now_ns)
-        if len(self._came) == MOST_REMEMBERED:
-            remembered_ns = max(1, now_ns - self._came[0][0])
         return cores_ahead(
             now_ns,
             max(free_ns, now_ns + to_ns(self._scaling.effect_s)),
             self._period_ns,
-            max(1, remembered_ns),
+            self.remembered_ns(now_ns),
             [deadline_ns for _, deadline_ns in waiting],
-            [arrived_ns for arrived_ns, _ in self._came],
-            [deadline_ns for _, deadline_ns in self._came],
-            self._run_ns,
+            [arrived_ns for arrived_ns, _ in self.came],
+            [deadline_ns for _, deadline_ns in self.came],
+            self.run_ns,
             self._most,
-            self._largest,
+            self.largest,
         )
 
     def _printed(self, waiting: Sequence[Waiting]) -> int:
         slo_ns = to_ns(self._scaling.slo_s or 0.0)
         left_ns = min((deadline_ns - arrived_ns for arrived_ns, deadline_ns in waiting), default=slo_ns)
-        cores, _ = printed_algorithm_1(len(waiting), slo_ns, slo_ns - left_ns, self._run_ns, self._most, self._largest)
+        cores, _ = printed_algorithm_1(len(waiting), slo_ns, slo_ns - left_ns, self.run_ns, self._most, self.largest)
         return self._most if cores == NO_CHOICE else cores
 
-    @property
-    def _remembered_ns(self) -> int:
-        return REMEMBERED_PERIODS * self._period_ns
+    def forget(self, now_ns: int) -> None:
+        """What came too long ago."""
+        while self.came and self.came[0][0] < now_ns - REMEMBERED_PERIODS * self._period_ns:
+            self.came.popleft()
+
+    def remembered_ns(self, now_ns: int) -> int:
+        """How far back `came` reaches."""
+        if len(self.came) == MOST_REMEMBERED:
+            return max(1, now_ns - self.came[0][0])
+        return max(1, min(REMEMBERED_PERIODS * self._period_ns, now_ns))
+
+
+class Needs(Protocol[Waits_contra]):
+    """A demand of one replica, or of a worker with several, by what it calls its queue."""
+
+    def wanted(self, now_ns: int, waiting: Waits_contra, free_ns: int, idle: int) -> int:
+        """See `Demand.wanted`."""
+        ...
+
+    def misses(self, now_ns: int, waiting: Waits_contra, free_ns: int) -> list[int]:
+        """See `Demand.misses`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +140,15 @@ class SharedCores:
 
 
 def share(
-    demands: Sequence[Demand],
-    queues: Sequence[tuple[Sequence[Waiting], int]],
+    demands: Sequence[Needs[Waits]],
+    queues: Sequence[tuple[Waits, int]],
     now_ns: int,
     cores: int,
     *,
     least: Sequence[int],
     idle: Sequence[int],
 ) -> list[int]:
-    """Cores for each replica of one machine, `cores` in all, from the queue of each and when its worker is free.
+    """Cores for each worker of one machine, `cores` in all, from the queue of each and when it is free.
 
     No fewer than the `least` of each, which are there in all, and `idle` where nothing has come.  What each wants,
     where that is there.  Else the shares with which the fewest of all who wait miss their deadline; what is left then

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.decisions import Ending
-from gearshift.errors import DeadlinePassed, NotReady
+from gearshift.errors import DeadlinePassed, GearshiftError, NotReady, QueueFull
 from gearshift.model import Arrays
 from gearshift.request import NO_DEADLINE_NS, Answer, Late, Outcome, Request, RowFacts, Sample
 from gearshift.runtime.by_deadline import TOO_LATE
 
 DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
+QUEUE_FULL = "queue_full"
 Done = Callable[[Answer], None]
 
 
@@ -93,9 +94,17 @@ def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:
 
 
 def raise_if_refused(answer: Answer) -> Answer:
-    """`answer`, unless the request is refused: raises `DeadlinePassed` where it could not be kept, else `NotReady`."""
+    """`answer`, unless the request is refused: raises `DeadlinePassed`, `QueueFull` or `NotReady`."""
     if answer.outcome != "refused":
         return answer
     if answer.reason in DEADLINE_REASONS:
         raise DeadlinePassed(answer.errors[0])
+    if answer.reason == QUEUE_FULL:
+        raise QueueFull(answer.errors[0])
     raise NotReady(answer.reason)
+
+
+def refused(error: GearshiftError) -> Answer:
+    """What is answered where `error` kept a request out, for `raise_if_refused` to raise it again elsewhere."""
+    reason = QUEUE_FULL if isinstance(error, QueueFull) else str(error)
+    return Answer(outcome="refused", reason=reason, errors=(str(error),))

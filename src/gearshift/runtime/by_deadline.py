@@ -6,11 +6,12 @@ import numpy as np
 
 from gearshift.decisions import Ending
 from gearshift.plan_tables import PlanTables
-from gearshift.policies.batching import batch_size
+from gearshift.policies.batching import DEADLINE, batch_size
 from gearshift.policies.deadlines import (
     NEXT_GIVES_WAY,
     RUN,
     gives_up_ns,
+    goes_first,
     in_time,
     start_by_ns,
     when_limited,
@@ -41,7 +42,7 @@ class DeadlineRules:
     """
 
     def __init__(self, tables: PlanTables, run_ns: Sequence[Sequence[int]], late: Late = "refuse") -> None:
-        self._tables, self.run_ns = tables, [*run_ns]
+        self.tables, self.run_ns = tables, [*run_ns]
         self.refuses = late == "refuse"
         self._find_fastest()
 
@@ -51,7 +52,7 @@ class DeadlineRules:
         self._find_fastest()
 
     def _find_fastest(self) -> None:
-        self.fastest_ns: list[int] = fastest_ns(self._tables, np.asarray(self.run_ns)).tolist()
+        self.fastest_ns: list[int] = fastest_ns(self.tables, np.asarray(self.run_ns)).tolist()
 
     def may_drop(self, sample: Sample) -> bool:
         """Whether the sample has an answer already, or may go without one."""
@@ -79,6 +80,7 @@ class DeadlineQueues:
         self, rules: DeadlineRules, queues: Sequence[WaitingQueue], turns: Turns, devices: Devices, end: End
     ) -> None:
         self._rules, self.run_ns = rules, rules.run_ns
+        self._largest: list[int] = rules.tables.largest_batch_size.tolist()
         self._queues, self._turns, self._devices, self._end = queues, turns, devices, end
         self.gives_up_ns: dict[int, int] = {}
         self.told: Callable[[int, Sample], None] | None = None
@@ -153,6 +155,26 @@ class DeadlineQueues:
         queue = self._queues[replica]
         run_ns = self.run_ns[replica][batch_size(len(queue), most)]
         return start_by_ns(wait_ends_ns, queue.head().request.order_deadline_ns, run_ns)
+
+    def endangered_first(self, device: int, chosen: int, reason: int, base: int, now_ns: int) -> tuple[int, int]:
+        """The `chosen` replica with its reason to start, or one of `device` whose samples go first, see `goes_first`.
+
+        `base` is where the gear's settings begin.
+        """
+        queue, largest = self._queues[chosen], self._largest
+        head, size = queue.head(), batch_size(len(queue), largest[base + chosen])
+        if not head.visited:
+            return chosen, reason
+        for replica in self._devices.on_device[device]:
+            waiting, most = len(self._queues[replica]), largest[base + replica]
+            if waiting == 0 or self._devices.any_busy(replica):
+                continue
+            first, run_ns = self._queues[replica].head(), self.run_ns[replica][batch_size(waiting, most)]
+            urgent = not first.visited and first.request.priority <= head.request.priority
+            deadline_ns = first.request.order_deadline_ns
+            if urgent and goes_first(now_ns, self.run_ns[chosen][size], waiting, most, run_ns, deadline_ns):
+                return replica, DEADLINE
+        return chosen, reason
 
     def fill(self, replica: int, most: int, now_ns: int) -> list[Sample]:
         """Take a batch that keeps the deadlines in it, of one sample at least."""

@@ -18,13 +18,20 @@ class LocalCores:
     """Actuators for the workers of `backend`, each of one replica, which share `pool`.
 
     A core is `core_share` of a processor; below 1 a worker is put into a control group, which `close` removes.  Whole
-    cores need no quota beside their processors.
+    cores need no quota beside their processors, unless the one worker's `container` has one.
     """
 
     def __init__(
-        self, backend: WorkersBackend, pool: CorePool, *, core_share: float, say: Say, now: Callable[[], int]
+        self,
+        backend: WorkersBackend,
+        pool: CorePool,
+        *,
+        core_share: float,
+        say: Say,
+        now: Callable[[], int],
+        container: Actuator | None = None,
     ) -> None:
-        self._backend, self._pool, self._core_share = backend, pool, core_share
+        self._backend, self._pool, self._core_share, self._container = backend, pool, core_share, container
         self._say, self._now = say, now
         self._groups: dict[int, Path] = {}
 
@@ -34,7 +41,9 @@ class LocalCores:
         Asks for a running event loop.
         """
         pid, backend = self._backend.worker_pids()[replica], self._backend
-        chain: list[Actuator] = [self._quota(replica, pid)] if self._core_share < 1 else []
+        chain: list[Actuator] = [] if self._container is None else [self._container]
+        if self._core_share < 1:
+            chain.append(self._quota(replica, pid))
         chain.append(PoolAffinity(pid, self._pool, replica, now=self._now))
         chain.append(
             WorkerThreads(

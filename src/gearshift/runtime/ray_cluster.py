@@ -233,7 +233,7 @@ class WorkerActor:
         from gearshift.runtime.tcp import serve_router
 
         pin(cores)
-        with logging_to_stderr(logs, worker=True):
+        with logging_to_stderr(logs, process="worker"):
             try:
                 return serve_router(router, worker, secret)
             except (EndOfStream, OSError):

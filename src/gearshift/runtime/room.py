@@ -17,33 +17,68 @@ class Queues(Protocol):
         ...
 
 
+class Elsewhere(Protocol):
+    """What other processes hold for the same service."""
+
+    @property
+    def waiting(self) -> int:
+        """Requests that they read."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of those."""
+        ...
+
+
+class Nowhere:
+    """There are no other processes."""
+
+    waiting = held_bytes = 0
+
+
 class Room:
     """Bounds on samples in `queues` and on bytes; `refused` is told of each refusal.
 
-    An idle system admits any request (`policies/admission.py`).
+    An idle system admits any request (`policies/admission.py`).  What is held `elsewhere` counts too.
     """
 
     def __init__(self, queues: Queues, most_requests: int, most_bytes: int, refused: Callable[[], None]) -> None:
         self._most_requests, self._most_bytes = most_requests, most_bytes
         self._queues, self._refused = queues, refused
+        self.elsewhere: Elsewhere = Nowhere()
         self.reading = 0
         self.held_bytes = 0
 
+    @property
+    def waiting(self) -> int:
+        """Samples that wait here, and requests that are read here."""
+        return self._queues.waiting + self.reading
+
+    @property
+    def all_held_bytes(self) -> int:
+        """Those held elsewhere included."""
+        return self.held_bytes + self.elsewhere.held_bytes
+
+    def admits(self, rows: int, payload_bytes: int) -> bool:
+        """Whether a request of `rows` may come in."""
+        waiting = self.waiting + self.elsewhere.waiting
+        return admits(waiting, self.all_held_bytes, rows, payload_bytes, self._most_requests, self._most_bytes)
+
     def require(self, rows: int, payload_bytes: int) -> None:
         """Raise `QueueFull` where a request of `rows` is one too many."""
-        waiting = self._queues.waiting + self.reading
-        if not admits(waiting, self.held_bytes, rows, payload_bytes, self._most_requests, self._most_bytes):
+        if not self.admits(rows, payload_bytes):
             raise self._full()
 
     def require_more(self, held_bytes: int, more_bytes: int) -> None:
         """Raise `QueueFull` where `more_bytes` are too many beside others than the `held_bytes` of their request."""
-        if self.held_bytes + more_bytes > self._most_bytes and self.held_bytes > held_bytes:
+        if self.all_held_bytes + more_bytes > self._most_bytes and self.all_held_bytes > held_bytes:
             raise self._full()
 
     def _full(self) -> QueueFull:
         self._refused()
-        waiting = self._queues.waiting + self.reading
-        return QueueFull(f"{waiting} requests wait and {self.held_bytes} bytes are held already; try again later")
+        waiting = self.waiting + self.elsewhere.waiting
+        return QueueFull(f"{waiting} requests wait and {self.all_held_bytes} bytes are held already; try again later")
 
 
 class Reading:

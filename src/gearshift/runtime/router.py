@@ -336,6 +336,9 @@ class Router:
             key = replica_key(starving, head.priority, head.order_deadline_ns, oldest_ns)
             if chosen < 0 or key < chosen_key:
                 chosen, chosen_key, chosen_reason = replica, key, reason
+        if self._by_deadline is not None and chosen_key[0]:
+            base = self.gear * self._replicas
+            chosen, chosen_reason = self._by_deadline.endangered_first(device, chosen, chosen_reason, base, now_ns)
         if chosen >= 0 and not self._devices.any_busy(chosen):
             self._start_batch(chosen, chosen_reason, now_ns)
 

@@ -1,6 +1,7 @@
 """The loop that gives a replica the cores it will need: told of every request, asked once a period."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 from gearshift.clock import Clock
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.policies import demand
-from gearshift.policies.demand import Demand, Scaling, Waiting
+from gearshift.policies.demand import Demand, Needs, Scaling, Waiting, Waits, Waits_contra
 from gearshift.profiles.performance_model import planned_ns
 from gearshift.runtime.actuators.base import Actuator, Effect
 
@@ -78,14 +79,32 @@ class Scaler:
         self._actuator = actuator
 
 
+class Scales(Protocol[Waits_contra]):
+    """A scaler of one replica, or of a worker with several."""
+
+    @property
+    def cores(self) -> float:
+        """In force."""
+        ...
+
+    @property
+    def demand(self) -> Needs[Waits_contra]:
+        """What it needs."""
+        ...
+
+    def give(self, cores: int) -> Effect | None:
+        """See `Scaler.give`."""
+        ...
+
+
 def share(
-    scalers: Sequence[Scaler],
-    queues: Sequence[tuple[Sequence[Waiting], int]],
+    scalers: Sequence[Scales[Waits]],
+    queues: Sequence[tuple[Waits, int]],
     now_ns: int,
     cores: int,
     least: Sequence[int] = (),
 ) -> list[int]:
-    """Cores for each replica of one machine by `policies.demand.share`; as many as there are now where nothing came.
+    """Cores for each worker of one machine by `policies.demand.share`; as many as there are now where nothing came.
 
     With `least` no fewer than these, and just these where nothing came.
     """
@@ -100,7 +119,7 @@ def share(
     )
 
 
-def give_all(scalers: Sequence[Scaler], shares: Sequence[int]) -> list[Effect | None]:
+def give_all(scalers: Sequence[Scales[Waits]], shares: Sequence[int]) -> list[Effect | None]:
     """Have all their cores, those that shrink first, so that no core is given twice; what each change came to."""
     effects: list[Effect | None] = [None] * len(scalers)
     for i in sorted(range(len(scalers)), key=lambda i: shares[i] - scalers[i].cores):

@@ -67,7 +67,7 @@ class Service:
         self._late: Late = "refuse" if deadlines is not None and deadlines.refuses else "answer"
         told: Any = {"start": self._start_batch, "answered": self._answered, "shifted": self._shifted}
         self.router = Router(tables, **told, recovery=recovery, deadlines=deadlines)
-        self._room = Room(self.router, most_waiting_requests, most_waiting_bytes, self._count_refused)
+        self.room = Room(self.router, most_waiting_requests, most_waiting_bytes, self._count_refused)
         self._open: dict[int, OpenRequest] = {}
         self._settled: list[tuple[Done, Answer]] = []
         self.adapting = adapting or Adapting(tables)
@@ -84,6 +84,7 @@ class Service:
         self._idle = asyncio.Event()
         self._idle.set()
         self._pulse = Pulse(self._clock, self._tick, self._wake)
+        self.ticked: Callable[[], None] = lambda: None  # called at the end of each window of the meter
 
     # Life ------------------------------------------------------------------------------------------------------------
 
@@ -147,7 +148,7 @@ class Service:
             uptime_s=self._clock.now_ns() / NS_PER_S,
             ready=self._ready_replicas,
             open_requests=len(self._open),
-            held_bytes=self._room.held_bytes,
+            held_bytes=self.room.all_held_bytes,
             adapting=self.adapting.status(self.router),
         )
 
@@ -184,7 +185,7 @@ class Service:
     def reading(self, payload_bytes: int) -> Reading:
         """Hold `payload_bytes` while a request is read; raises `NotReady` or `QueueFull` before that begins."""
         self._admit(1, payload_bytes)
-        return Reading(self._room, payload_bytes)
+        return Reading(self.room, payload_bytes)
 
     def submit(
         self,
@@ -246,7 +247,7 @@ class Service:
         missing = self.router.missing_first_model()
         if missing is not None:
             self._refuse(f"no worker of model {missing!r} is running; try again later")
-        self._room.require(rows, payload_bytes)
+        self.room.require(rows, payload_bytes)
 
     def _refuse(self, why: str) -> NoReturn:
         self._count_refused()
@@ -287,7 +288,7 @@ class Service:
         ]
         opened = OpenRequest(request, samples, rows, done)
         self._open[request.id] = opened
-        self._room.held_bytes += payload_bytes
+        self.room.held_bytes += payload_bytes
         self._idle.clear()
         return opened
 
@@ -334,7 +335,7 @@ class Service:
         if self._open.pop(opened.request.id, None) is None:
             return False
         self._spans.pop(opened.request.id, None)
-        self._room.held_bytes -= opened.request.payload_bytes
+        self.room.held_bytes -= opened.request.payload_bytes
         if not self._open:
             self._idle.set()
         return True
@@ -442,6 +443,7 @@ class Service:
     def _tick(self) -> None:
         self.router.tick(now_ns := self._clock.now_ns())
         self.adapting.ticked(self.router, now_ns)
+        self.ticked()
         self._arm_wake()
 
     def _wake(self) -> None:

@@ -30,11 +30,13 @@ MOST_BUFFERS_PER_CALL = 512
 _PREFIX = struct.Struct("<IQ")
 _LENGTH = struct.Struct("<I")
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
+WORKERS: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
+"""Of what router and workers tell one another."""
 
 Buffer = bytes | memoryview
-Frame = tuple[Message, memoryview]
-OnFrame = Callable[[Message, memoryview], None]
+Decoder = msgspec.msgpack.Decoder[Any]
+Frame = tuple[Any, memoryview]
+OnFrame = Callable[[Any, memoryview], None]
 
 
 class FrameError(ValueError):
@@ -65,11 +67,16 @@ def pack_tensors(arrays: Arrays) -> tuple[tuple[TensorHeader, ...], list[Buffer]
             buffer: Buffer
             buffer, text = pack_bytes(array)
         else:
-            buffer = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            buffer = bytes_of(array)
         size_bytes = len(buffer)
         headers.append(TensorHeader(name=name, datatype=datatype, shape=array.shape, size_bytes=size_bytes, text=text))
         buffers.append(buffer)
     return tuple(headers), buffers
+
+
+def bytes_of(numbers: NDArray[Any]) -> memoryview:
+    """The bytes of an array of numbers, which is not copied where it is contiguous."""
+    return np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data
 
 
 def unpack_tensors(headers: Iterable[TensorHeader], body: memoryview, offset: int = 0) -> dict[str, NDArray[Any]]:
@@ -132,7 +139,7 @@ def unpack_bytes(data: memoryview, shape: Sequence[int], *, text: bool | bytes) 
 # Frames --------------------------------------------------------------------------------------------------------------
 
 
-def encode_frame(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
+def encode_frame(message: msgspec.Struct, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
     """The frame as buffers to write one after another; raises `FrameError` when it is over a bound."""
     header = _ENCODER.encode(message)
     body_bytes = sum(len(buffer) for buffer in buffers)
@@ -162,11 +169,11 @@ class FrameReader:
 
     Bytes are read into `buffer()`, then `received` is told how many.  Small frames arrive several at a time in one
     scratch buffer; one that does not fit there gets a buffer of its own, which its tensors keep.  `bounds` may be
-    changed between frames.
+    changed between frames; `decoder` says which messages there are.
     """
 
-    def __init__(self, bounds: Bounds = WIDE) -> None:
-        self.bounds = bounds
+    def __init__(self, bounds: Bounds = WIDE, decoder: Decoder = WORKERS) -> None:
+        self.bounds, self._decoder = bounds, decoder
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._filled = 0
         self._large: memoryview | None = None
@@ -187,7 +194,7 @@ class FrameReader:
         if self._filled < len(large):
             return []
         self._large, self._filled = None, 0
-        return [_decode(large, self._large_header_bytes)]
+        return [self._decode(large, self._large_header_bytes)]
 
     def _cut_scratch(self) -> list[Frame]:
         frames: list[Frame] = []
@@ -202,7 +209,7 @@ class FrameReader:
                     self._begin_large(self._scratch[content : self._filled], header_bytes, body_bytes)
                     return frames
                 break
-            frames.append(_decode(memoryview(bytearray(self._scratch[content:end])), header_bytes))
+            frames.append(self._decode(memoryview(bytearray(self._scratch[content:end])), header_bytes))
             begin = end
         rest = bytes(self._scratch[begin : self._filled])
         self._scratch[: len(rest)] = rest
@@ -210,17 +217,16 @@ class FrameReader:
         return frames
 
     def _begin_large(self, arrived: memoryview, header_bytes: int, body_bytes: int) -> None:
-        self._large = memoryview(bytearray(header_bytes + body_bytes))
+        self._large = np.empty(header_bytes + body_bytes, np.uint8).data  # a bytearray would be cleared first
         self._large[: len(arrived)] = arrived
         self._large_header_bytes = header_bytes
         self._filled = len(arrived)
 
-
-def _decode(content: memoryview, header_bytes: int) -> Frame:
-    try:
-        return _DECODER.decode(content[:header_bytes]), content[header_bytes:]
-    except msgspec.MsgspecError as error:
-        raise FrameError(f"a frame's header cannot be read: {error}") from error
+    def _decode(self, content: memoryview, header_bytes: int) -> Frame:
+        try:
+            return self._decoder.decode(content[:header_bytes]), content[header_bytes:]
+        except msgspec.MsgspecError as error:
+            raise FrameError(f"a frame's header cannot be read: {error}") from error
 
 
 # Sockets -------------------------------------------------------------------------------------------------------------
@@ -247,7 +253,7 @@ class BlockingConnection:
         """Take frames of any size that there is from now on."""
         self._reader.bounds = WIDE
 
-    def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
+    def send(self, message: msgspec.Struct, buffers: Sequence[Buffer] = ()) -> None:
         """Send a whole frame."""
         pending: list[Buffer] = [buffer for buffer in encode_frame(message, buffers) if len(buffer)]
         while pending:
@@ -273,10 +279,12 @@ class BlockingConnection:
 class FrameProtocol(asyncio.BufferedProtocol):
     """Hands each frame to `on_frame` as it completes, and says once through `on_end` that the other side is gone."""
 
-    def __init__(self, on_frame: OnFrame, on_end: Callable[[], None], bounds: Bounds = WIDE) -> None:
+    def __init__(
+        self, on_frame: OnFrame, on_end: Callable[[], None], bounds: Bounds = WIDE, decoder: Decoder = WORKERS
+    ) -> None:
         self._on_frame = on_frame
         self._on_end = on_end
-        self._reader = FrameReader(bounds)
+        self._reader = FrameReader(bounds, decoder)
         self._transport: asyncio.Transport | None = None
 
     def hand_over(self, on_frame: OnFrame, on_end: Callable[[], None]) -> None:
@@ -305,7 +313,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         """The other side is gone."""
         self._on_end()
 
-    def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
+    def send(self, message: msgspec.Struct, buffers: Sequence[Buffer] = ()) -> None:
         """Send a frame; nothing happens when the other side is gone.  Raises `FrameError` when it is over a bound."""
         frame = encode_frame(message, buffers)
         if self._transport is not None and not self._transport.is_closing():

@@ -20,7 +20,9 @@ from gearshift.request import Sample
 from gearshift.runtime.actuators.base import Actuator, Effect
 from gearshift.runtime.by_deadline import DeadlineQueues
 from gearshift.runtime.scaler import Scaler, give_all, share
+from gearshift.runtime.worker_scaler import WorkerScaler
 
+NOWHERE = -1, -1
 LATEST_BATCHES = 64
 """Whose ends are known when a change has taken effect."""
 
@@ -32,16 +34,38 @@ Actuate = Callable[[int], Actuator]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaledReplica:
-    """A replica with a worker of its own, the cores it begins with, and its run times (cores + 1, sizes + 1).
+    """A replica and its run times (cores + 1, sizes + 1).
 
     `run_ns` are medians, by which deadlines decide; `planned_ns` are what cores are chosen by.
     """
 
     replica: int
     id: str
-    cores: int
     run_ns: list[list[int]]
     planned_ns: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScaledWorker:
+    """A worker whose cores change, the replicas that take turns on it, and the cores that it begins with."""
+
+    replicas: tuple[ScaledReplica, ...]
+    cores: int
+
+    @property
+    def id(self) -> str:
+        """The ids of its replicas."""
+        return "+".join(one.id for one in self.replicas)
+
+    @property
+    def lead(self) -> int:
+        """The replica by which its worker is found."""
+        return self.replicas[0].replica
+
+    @property
+    def most(self) -> int:
+        """The most cores that run times are known for."""
+        return len(self.replicas[0].run_ns) - 1
 
 
 class NoScaling:
@@ -70,7 +94,7 @@ class NoScaling:
 
 
 class VerticalScaling(NoScaling):
-    """Shares `cores` among replicas, anew every period, from the router's queues and what has come to them.
+    """Shares `cores` among workers, anew every period, from the router's queues and what has come to them.
 
     With `in_gear` (gears, scaled), anew at every shift too: each has at least the cores of the gear in force, and just
     these with scaler `static`.
@@ -81,7 +105,7 @@ class VerticalScaling(NoScaling):
 
     def __init__(
         self,
-        scaled: Sequence[ScaledReplica],
+        scaled: Sequence[ScaledWorker],
         actuate: Actuate,
         *,
         cores: int,
@@ -94,13 +118,15 @@ class VerticalScaling(NoScaling):
         self._scaled, self._actuate, self._cores, self._scaling = tuple(scaled), actuate, cores, scaling
         self._clock, self._journal, self._close = clock, journal, close
         self._metrics = CoreMetrics()
-        self._place = {one.replica: i for i, one in enumerate(self._scaled)}
+        self._place = {
+            replica.replica: (i, k) for i, one in enumerate(self._scaled) for k, replica in enumerate(one.replicas)
+        }
         self._in_gear = in_gear
         self._least = in_gear[0] if in_gear else ()
         self._in_force = [one.cores for one in self._scaled]
         self._changed_ns = [0] * len(self._scaled)
         self._ended_ns: list[deque[int]] = [deque(maxlen=LATEST_BATCHES) for _ in self._scaled]
-        self._scalers: list[Scaler] = []
+        self._scalers: list[WorkerScaler] = []
         self._queues: DeadlineQueues | None = None
         self._changed: Callable[[], None] = lambda: None
         self._thread: ThreadPoolExecutor | None = None
@@ -120,18 +146,7 @@ class VerticalScaling(NoScaling):
         self._queues, self._changed = queues, changed
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cores")
         journal = _FromThread(self._journal, asyncio.get_running_loop())
-        self._scalers = [
-            Scaler(
-                one.id,
-                one.planned_ns,
-                self._actuate(one.replica),
-                cores=one.cores,
-                clock=self._clock,
-                journal=journal,
-                scaling=self._scaling,
-            )
-            for one in self._scaled
-        ]
+        self._scalers = [self._scaler(one, journal) for one in self._scaled]
         first = self._least if self._in_gear else [one.cores for one in self._scaled]
         begins_with = {one.id: cores for one, cores in zip(self._scaled, first, strict=True)}
         self._journal.write("scaler", scaler=self._scaling.scaler, cores=begins_with)
@@ -152,11 +167,11 @@ class VerticalScaling(NoScaling):
 
     def batch_finished(self, replica: int, size: int, took_ns: int, now_ns: int) -> None:
         """Compare a batch's time with the model's, unless cores have changed meanwhile."""
-        i = self._place.get(replica)
-        if i is None:
+        i, k = self._place.get(replica, NOWHERE)
+        if i < 0:
             return
         self._ended_ns[i].append(now_ns)
-        one, cores = self._scaled[i], self._in_force[i]
+        one, cores = self._scaled[i].replicas[k], self._in_force[i]
         if 0 < took_ns <= now_ns - self._changed_ns[i] and size < len(one.run_ns[cores]):
             error = abs(took_ns / one.run_ns[cores][size] - 1)
             self._metrics.error.labels(one.id, str(cores)).observe(error)
@@ -167,8 +182,8 @@ class VerticalScaling(NoScaling):
 
     def replica_ready(self, replica: int) -> None:
         """Its worker is another: it gets the cores of the one before."""
-        i = self._place.get(replica)
-        if i is not None and self._scalers:
+        i, k = self._place.get(replica, NOWHERE)
+        if k == 0 and self._scalers:
             try:
                 self._scalers[i].act_through(self._actuate(replica))
                 self._lost.discard(replica)
@@ -186,7 +201,7 @@ class VerticalScaling(NoScaling):
             await asyncio.get_running_loop().run_in_executor(None, partial(self._thread.shutdown, cancel_futures=True))
         self._close()
 
-    # Steps -----------------------------------------------------------------------------------------------------------
+    # Steps, of which `i` is the worker -------------------------------------------------------------------------------
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -200,9 +215,25 @@ class VerticalScaling(NoScaling):
             log.error("cores are not changed any more, and serving goes on with those there are: %r", error)
 
     def _came(self, replica: int, sample: Sample) -> None:
-        i = self._place.get(replica)
-        if i is not None:
-            self._scalers[i].arrived(sample.request.deadline_ns)
+        i, k = self._place.get(replica, NOWHERE)
+        if i >= 0:
+            self._scalers[i].arrived(k, sample.request.deadline_ns)
+
+    def _scaler(self, one: ScaledWorker, journal: Journal | NoJournal) -> WorkerScaler:
+        actuator = self._actuate(one.lead)
+        scalers = [
+            Scaler(
+                one.id,
+                replica.planned_ns,
+                actuator,
+                cores=one.cores,
+                clock=self._clock,
+                journal=journal,
+                scaling=self._scaling,
+            )
+            for replica in one.replicas
+        ]
+        return WorkerScaler(scalers, self._scaling)
 
     async def _scale(self) -> None:
         """Every period, on a fixed grid; periods that a change has taken are passed over."""
@@ -215,12 +246,13 @@ class VerticalScaling(NoScaling):
     def _wanted(self) -> list[int]:
         queues, now_ns = self._queues, self._clock.now_ns()
         assert queues is not None
-        waiting = [queues.waiting(one.replica, now_ns) for one in self._scaled]
-        return share(self._scalers, waiting, now_ns, self._cores, self._least)
+        seen = [[queues.waiting(one.replica, now_ns) for one in worker.replicas] for worker in self._scaled]
+        waits = [([waiting for waiting, _ in of_worker], of_worker[0][1]) for of_worker in seen]
+        return share(self._scalers, waits, now_ns, self._cores, self._least)
 
     async def _give(self, shares: Sequence[int]) -> None:
         assert self._thread is not None
-        here = [i for i, one in enumerate(self._scaled) if one.replica not in self._lost]
+        here = [i for i, one in enumerate(self._scaled) if one.lead not in self._lost]
         scalers, wanted = [self._scalers[i] for i in here], [shares[i] for i in here]
         self._reckon_with_fewer(shares)
         effects = await asyncio.get_running_loop().run_in_executor(self._thread, give_all, scalers, wanted)
@@ -231,17 +263,18 @@ class VerticalScaling(NoScaling):
 
     def _reckon_with_fewer(self, shares: Sequence[int]) -> None:
         for i, cores in enumerate(shares):
-            if cores < self._in_force[i] and self._scaled[i].replica not in self._lost:
+            if cores < self._in_force[i] and self._scaled[i].lead not in self._lost:
                 self._reckon_with(i, cores)
 
     def _reckon_with(self, i: int, cores: int) -> None:
         """The router goes by so many cores from now on."""
         one, now_ns = self._scaled[i], self._clock.now_ns()
-        cores = min(max(1, cores), len(one.run_ns) - 1)
+        cores = min(max(1, cores), one.most)
         if cores != self._in_force[i]:
             self._in_force[i], self._changed_ns[i] = cores, now_ns
         if self._queues is not None:
-            self._queues.take_run_times(one.replica, one.run_ns[cores], now_ns)
+            for replica in one.replicas:
+                self._queues.take_run_times(replica.replica, replica.run_ns[cores], now_ns)
             self._changed()
         self._metrics.cores.labels(one.id).set(cores)
 

@@ -91,7 +91,7 @@ def main() -> int:
     if arguments.cores:
         os.sched_setaffinity(0, {int(core) for core in arguments.cores.split(",")})
     logs = LogSettings(arguments.log_level, arguments.log_format)
-    with socket.socket(fileno=arguments.fd) as sock, logging_to_stderr(logs, worker=True):
+    with socket.socket(fileno=arguments.fd) as sock, logging_to_stderr(logs, process="worker"):
         try:
             return main_loop(BlockingConnection(sock))
         except (EndOfStream, OSError):

@@ -51,6 +51,11 @@ class ChildServer:
         self._end()
         raise ServerEnded(f"the server ended before it was ready: {said[-1] if said else 'it said nothing'}")
 
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return self._process.pid
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

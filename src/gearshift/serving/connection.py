@@ -10,18 +10,19 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, cast
 from urllib.parse import unquote
 
 import httptools
 
 from gearshift.serving import v2_json
+from gearshift.serving.connections import Connections
 from gearshift.serving.http_exchange import EXPECT, TRANSFER_ENCODING, HttpExchange
 
 STEP_BYTES = 16 << 10
 """Parsed at a time, so that one read cannot become thousands of waiting requests."""
-LINGER_S = 2.0
+LINGER_S, LINGER_BYTES = 2.0, 16 << 20
+"""How long, and for how much, a client is still read from that has its last answer and may go on sending."""
 NEVER = float("inf")
 CONNECTION, UPGRADE = b"connection", b"upgrade"
 ENCODED_SLASH = "%252F"
@@ -33,58 +34,12 @@ TOO_SLOW = "the request was not complete in time"
 log = logging.getLogger(__name__)
 
 
-class Handler(Protocol):
-    """What answers requests; neither method raises."""
-
-    def begun(self, exchange: HttpExchange) -> None:
-        """The head of a request has arrived: answer it, or say in `exchange.then` what is to become of its body."""
-        ...
-
-    def completed(self, exchange: HttpExchange) -> None:
-        """Its body has arrived too."""
-        ...
-
-    def measured(self, exchange: HttpExchange, part_bytes: int) -> None:
-        """A part of a body has arrived of which the size was not known: answer the request if that is too much."""
-        ...
-
-
 class HeadTooLarge(Exception):
     """The head of a request is over the bound."""
 
 
 class NotTaken(Exception):
     """A request is HTTP, but in a form that no client of ours needs."""
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class Connections:
-    """All connections of a server, `handler` of what comes on them, and their bounds.
-
-    `longest_read_s` is how long a client may take over one request, head and body; it runs from when the connection
-    opens or from the request's first byte, and not while a complete request waits for its answer.  `ending` closes
-    each connection after its next answer.
-    """
-
-    handler: Handler
-    largest_header_bytes: int = 64 << 10
-    longest_read_s: float = 60.0
-    keep_alive_s: float = 75.0
-    most_connections: int = 10_000
-    ending: bool = False
-    open: set["Connection"] = field(default_factory=set)
-    _fewer: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def remove(self, connection: "Connection") -> None:
-        """It is closed."""
-        self.open.discard(connection)
-        self._fewer.set()
-
-    async def closed(self) -> None:
-        """Return when none is open."""
-        while self.open:
-            self._fewer.clear()
-            await self._fewer.wait()
 
 
 class Connection(asyncio.Protocol):
@@ -106,7 +61,9 @@ class Connection(asyncio.Protocol):
         self._feeding = self._progress = False
         self._deaf = self._reading_paused = self._writing_paused = False
         """Deaf: nothing that the client still says counts."""
-        self._idle = False
+        self._idle = self._lingering = False
+        self._forgotten_bytes = 0
+        """Since it lingers."""
         self._due = NEVER
         """When the client has taken too long; never while it is our turn."""
         self._unheard_bytes = 0
@@ -130,8 +87,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there; one too many is sent away."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        self._all.open.add(self)
-        if len(self._all.open) > self._all.most_connections:
+        if not self._all.add(self):
             self._close()
             return
         self._due = self._loop.time() + self._all.longest_read_s
@@ -166,6 +122,10 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, at once where nothing is before it."""
+        if self._lingering:
+            self._forgotten_bytes += len(data)
+            if self._forgotten_bytes > LINGER_BYTES:
+                self._close()
         if self._deaf:
             return
         if self._unread or self._waiting or len(data) > STEP_BYTES:
@@ -191,6 +151,19 @@ class Connection(asyncio.Protocol):
             exchange.leave()
         self._waiting.clear()
         self._transport.close()
+
+    def _linger(self) -> None:
+        """Close once the client has had time to read its last answer (RFC 9112, section 9.6).
+
+        One that is still sending would have its connection reset, and the answer lost, were it closed at once: what it
+        sends is forgotten for a while.
+        """
+        if self._lingering:
+            return
+        self._lingering = True
+        if self._transport.can_write_eof():  # TLS cannot half close
+            self._transport.write_eof()
+        self._loop.call_later(LINGER_S, self._close)
 
     def _go_on(self) -> None:
         """Do what waits, unless that is under way further up the stack."""
@@ -343,11 +316,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(CONTINUE)
 
     def answered(self, exchange: HttpExchange, parts: Sequence[bytes], *, last: bool) -> None:
-        """Send an answer, then turn to the next request, or close.
-
-        A client that is still sending would have its connection reset, and the answer lost, were it closed at once:
-        what it sends is forgotten for a while.
-        """
+        """Send an answer, then turn to the next request, or close, in time where the client may still be sending."""
         if len(parts) == 1:
             self._transport.write(parts[0])
         else:
@@ -358,14 +327,18 @@ class Connection(asyncio.Protocol):
         if exchange.complete:
             self._ended(exchange)
         elif last:
-            self._loop.call_later(LINGER_S, self._close)
+            self._linger()
 
     def _ended(self, exchange: HttpExchange) -> None:
         self._exchange = None
+        if exchange.refusal is not None:
+            self._linger()
+            return
         if not exchange.keep_alive:
             self._close()
             return
-        self._idle, self._due = True, self._loop.time() + self._all.keep_alive_s
+        self._idle = not self._url  # the next head may have begun meanwhile
+        self._due = self._loop.time() + (self._all.keep_alive_s if self._idle else self._all.longest_read_s)
         if self._waiting or self._unread:
             self._go_on()
 
@@ -393,7 +366,7 @@ class Connection(asyncio.Protocol):
         self._arriving, self._deaf, self._unread, self._due = None, True, b"", NEVER
         refused.complete, refused.keep_alive, refused.refusal = True, False, (status, text)
         if refused is self._exchange and refused.answered:
-            self._close()
+            self._linger()
         elif refused is self._exchange or (self._exchange is None and not self._waiting):
             self._begin(refused)
         elif refused not in self._waiting:

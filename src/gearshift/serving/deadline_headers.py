@@ -30,6 +30,10 @@ class SendingTimes:
         self._metrics = metrics or DeadlineMetrics()
         self._said = False
 
+    def count_distrust(self, reason: str) -> None:
+        """One more did not count."""
+        self._metrics.untrusted.labels(reason).inc()
+
     def sent_ns(self, start: str | None, now_ns: int, unix_ns: int | None = None) -> int | None:
         """When a request was sent, on the service's clock, on which its head came at `now_ns` (`unix_ns` in Unix time).
 
@@ -49,7 +53,7 @@ class SendingTimes:
         return now_ns - max(0, travelled_ns)
 
     def _distrust(self, reason: str, what: str) -> None:
-        self._metrics.untrusted.labels(reason).inc()
+        self.count_distrust(reason)
         if not self._said:
             self._said = True
             log.warning("header %s %s; arrival counts as sent, here and whenever this is so again", REQUEST_START, what)

@@ -89,10 +89,8 @@ class HttpExchange(Exchange):
 
     def respond(self, status: int, body: bytes, content_type: bytes = JSON, extra: Headers = ()) -> None:
         """Send the answer; nothing happens when the client is gone."""
-        if self.gone or self.answered:
+        if not self._settle():
             return
-        self.end_reading()
-        self.answered, self.on_gone, self.then = True, None, None
         head = b"%b%d\r\n%b: %b\r\n" % (_head(status, content_type), len(body), ID_HEADER, self.id.encode())
         unheard = not self.complete and EXPECT in self.headers  # its body may come now, or not
         last = not self.keep_alive or self.client.ending or unheard
@@ -110,6 +108,19 @@ class HttpExchange(Exchange):
             parts = (head, body)
         self.client.answered(self, parts, last=last)
         self.end(status)
+
+    def pass_on(self, answer: bytes, *, last: bool) -> None:
+        """Send an answer, head and all, that was made elsewhere, where it is logged too."""
+        if self._settle():
+            self.client.answered(self, (answer,), last=last or not self.keep_alive or self.client.ending)
+
+    def _settle(self) -> bool:
+        """Whether there is somebody to answer, once."""
+        if self.gone or self.answered:
+            return False
+        self.end_reading()
+        self.answered, self.on_gone, self.then = True, None, None
+        return True
 
     def leave(self) -> None:
         """The client is gone, or is sent away unheard."""

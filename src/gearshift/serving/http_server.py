@@ -2,17 +2,20 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 
-from gearshift.serving.connection import Connection, Connections, Handler
+from gearshift.serving.connection import Connection
+from gearshift.serving.connections import Connections, Handler
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import BACKLOG
 from gearshift.serving.tls import server_context
+from gearshift.serving.tls_listener import TlsListener
 
 
 class HttpServer:
     """What `handler` answers on HTTP, from `start` to `stop`; it leaves signals alone."""
 
-    def __init__(self, handler: Handler, settings: ServerSettings) -> None:
+    def __init__(self, handler: Handler, settings: ServerSettings, count: Callable[[int], int] = int) -> None:
         self._settings = settings
         self._connections = Connections(
             handler=handler,
@@ -20,26 +23,29 @@ class HttpServer:
             longest_read_s=settings.longest_read_s,
             keep_alive_s=settings.keep_alive_s,
             most_connections=settings.most_connections,
+            count=count,
         )
-        self._server: asyncio.AbstractServer | None = None
+        self._server: asyncio.AbstractServer | TlsListener | None = None
 
     async def start(self, sock: socket.socket) -> None:
         """Listen on `sock`."""
         certificate, key = self._settings.tls_certificate, self._settings.tls_key
-        secure = certificate is not None and key is not None
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self._connections),
-            sock=sock,
-            backlog=BACKLOG,
-            ssl=server_context(certificate, key) if certificate is not None and key is not None else None,
-            ssl_handshake_timeout=self._settings.longest_read_s if secure else None,
-        )
+        if certificate is not None and key is not None:
+            self._server = TlsListener(sock, self._connections, server_context(certificate, key))
+            self._server.start()
+        else:
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: Connection(self._connections), sock=sock, backlog=BACKLOG
+            )
 
     def stop_listening(self) -> None:
         """Take no more connections; those that are open close after their next answer."""
         self._connections.ending = True
         if self._server is not None:
             self._server.close()
+
+    def pin(self, cores: frozenset[int]) -> None:
+        """It runs where its process does."""
 
     async def stop(self, longest_s: float) -> None:
         """Close all connections: idle ones now, others once they are answered, and what is left after `longest_s`."""

@@ -1,6 +1,7 @@
 """A plan served within this process, without sockets: what the router itself costs."""
 
 import asyncio
+import time
 from typing import Any
 
 from gearshift.clock import to_ns
@@ -8,8 +9,8 @@ from gearshift.errors import GearshiftError, NoAnswer
 from gearshift.model import Arrays
 from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
-from gearshift.request import NO_DEADLINE_NS
 from gearshift.serving.counters import Counters, counters_in
+from gearshift.serving.deadline_headers import deadline_ns_of
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.targets import MODEL, STAGE, Reply, Sending, answered_with
 from gearshift.serving.task import ServingTask, make_service
@@ -35,13 +36,16 @@ class InProcessTarget:
         """The inputs as they are."""
         return inputs
 
-    async def exchange(self, request: Arrays, within_s: float) -> Reply:
+    async def exchange(self, request: Arrays, within_s: float, sent_unix_s: float | None = None) -> Reply:
         """Ask the service; errors have the statuses that they have over HTTP."""
-        deadline_s = self._sending.deadline_s
-        deadline_ns = NO_DEADLINE_NS if deadline_s is None else self._service.now_ns() + to_ns(deadline_s)
+        sending, now_ns = self._sending, self._service.now_ns()
+        sent_ns = None if sent_unix_s is None else now_ns - to_ns(max(0.0, time.time() - sent_unix_s))
+        deadline_ns = deadline_ns_of(sent_ns, now_ns, round(1e6 * (sending.deadline_s or 0)))
         try:
             async with asyncio.timeout(within_s):
-                answer = await self._service.infer(request, priority=self._sending.priority, deadline_ns=deadline_ns)
+                answer = await self._service.infer(
+                    request, priority=sending.priority, deadline_ns=deadline_ns, sent_ns=sent_ns
+                )
         except TimeoutError:
             raise NoAnswer("no answer in time") from None
         except GearshiftError as error:

@@ -62,9 +62,9 @@ async def replay(
     require(1 <= processes <= MOST_PROCESSES, f"{processes} processes asked for", remedy=f"give 1 to {MOST_PROCESSES}")
     require(processes == 1 or isinstance(target, str), "only a URL can be sent to by several processes")
     require(
-        under_way_s is None or (processes == 1 and isinstance(target, str) and target.startswith("http")),
-        "requests under way are stamped by one process, into HTTP headers",
-        remedy="give --network with an http or https URL, and without --processes",
+        under_way_s is None or processes == 1,
+        "requests under way are stamped by one process",
+        remedy="give --network without --processes",
     )
     require(largest_lateness_s is None or largest_lateness_s > 0, f"largest_lateness_s is {largest_lateness_s}")
     rows = {record: source.inputs(record) for record in np.unique(workload.record).tolist()}

@@ -1,7 +1,7 @@
 """The scaler of a plan that is served: which replicas, how long they take on what cores, and by what means."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,12 +14,13 @@ from gearshift.observability.journal import Journal, NoJournal
 from gearshift.placement import Replica
 from gearshift.policies.demand import CORES_EFFECT_S, Scaling
 from gearshift.profiles.run_times import core_table_ns
-from gearshift.runtime.actuators.base import EmulatedActuator
+from gearshift.runtime.actuators.base import Actuator, EmulatedActuator
+from gearshift.runtime.actuators.in_cluster import this_pod
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.local_cores import LocalCores
-from gearshift.runtime.vertical import Actuate, NoScaling, ScaledReplica, VerticalScaling
+from gearshift.runtime.vertical import Actuate, NoScaling, ScaledReplica, ScaledWorker, VerticalScaling
 from gearshift.serving.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -27,29 +28,40 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Worker = dict[int, Replica]
+"""The replicas that take turns on one set of devices, by number."""
+
 
 def make_scaling(
-    task: "ServingTask", settings: ServerSettings, backend: Backend, clock: Clock, journal: Journal | NoJournal
+    task: "ServingTask",
+    settings: ServerSettings,
+    backend: Backend,
+    clock: Clock,
+    journal: Journal | NoJournal,
+    pod: Callable[[str], Actuator] = this_pod,
 ) -> NoScaling:
     """What changes cores while `task` is served by `backend`, not started; with scaler `static` only its gears do.
+
+    `pod` makes what resizes the container of this process, by its name.
 
     Raises `InvalidInput` for a plan or profile that cannot be scaled, or more cores than there are.
     """
     if not changes_cores(task.plan, settings):
         return NoScaling()
-    replicas = _scaled_replicas(task)
-    pool = _pool(task, replicas)
-    in_gear = task.tables.cores.reshape(-1, len(task.tables.replica_ids))[:, [*replicas]].tolist()
-    begins_with = max(map(sum, in_gear), default=sum(replica.cores for replica in replicas.values()))
+    workers = _scaled_workers(task, settings)
+    pool = _pool(task, workers)
+    by_gear = task.tables.cores.reshape(-1, len(task.tables.replica_ids))
+    in_gear = [[int(row[[*worker]].max()) for worker in workers] for row in by_gear]
+    begins_with = max(map(sum, in_gear), default=sum(_lead(worker)[1].cores for worker in workers))
     cores = _cores(task, settings, pool, begins_with)
     require(
         begins_with <= cores,
         f"the plan {'has gears of' if in_gear else 'begins with'} {begins_with} cores, and replicas share {cores}",
         remedy="give more --scaler-cores, or plan for fewer",
     )
-    actuate, close = _means(settings, backend, clock, pool, replicas, cores)
+    actuate, close = _means(settings, backend, clock, pool, workers, cores, pod)
     return VerticalScaling(
-        [_scaled(task, number, replica, cores) for number, replica in replicas.items()],
+        [_scaled(task, worker, cores) for worker in workers],
         actuate,
         cores=cores,
         scaling=Scaling(
@@ -75,43 +87,52 @@ def changes_cores(plan: GearPlan, settings: ServerSettings) -> bool:
     return settings.scaler != "static" or plan.hardware.pool_cores is not None
 
 
-def _scaled_replicas(task: "ServingTask") -> dict[int, Replica]:
-    """Replicas on processors, by number; raises `InvalidInput` where two share a device, or there are none."""
+def _scaled_workers(task: "ServingTask", settings: ServerSettings) -> list[Worker]:
+    """Workers on processors; raises `InvalidInput` where two share a device, or there are none."""
     require(
         task.backend != "ray",
         "cores are changed on this machine alone, and --backend ray has workers elsewhere",
         remedy="serve a plan whose gears change none, with --scaler static",
     )
     kinds = {device.id: device.kind for device in task.plan.hardware.devices}
-    users: dict[str, str] = {}
-    found: dict[int, Replica] = {}
+    users: dict[str, Replica] = {}
+    found: dict[tuple[str, ...], Worker] = {}
     by_id = {replica.id: replica for replica in task.plan.placement.replicas}
     for number, replica_id in enumerate(task.tables.replica_ids):
         replica = by_id[replica_id]
         if any(is_cuda(kinds[device]) or is_remote(kinds[device]) for device in replica.device_ids):
             continue
-        found[number] = replica
+        found.setdefault(replica.device_ids, {})[number] = replica
         for device in replica.device_ids:
+            other = users.setdefault(device, replica)
             require(
-                device not in users,
-                f"replicas {users.get(device)!r} and {replica_id!r} share device {device!r}, "
-                "and a scaler needs a worker for each",
-                remedy="serve a plan with a device for each replica, or with --scaler static",
+                other.device_ids == replica.device_ids,
+                f"replicas {other.id!r} and {replica_id!r} share device {device!r}, but not all of their devices",
+                remedy="serve a plan whose replicas share all devices or none, or with --scaler static",
             )
-            users[device] = replica_id
+            require(
+                other is replica or task.plan.hardware.pool_cores is None,
+                f"replicas {other.id!r} and {replica_id!r} share a worker, and gears of cores need one for each",
+                remedy="plan anew with `gearshift plan --cores`",
+            )
+            require(
+                other is replica or settings.scaler != "paper",
+                f"replicas {other.id!r} and {replica_id!r} share a worker, and the printed algorithm knows one model",
+                remedy="serve with --scaler exact, or a plan with a device for each replica",
+            )
     if not found:
         raise InvalidInput("no replica is on processors", remedy="serve with --scaler static")
-    return found
+    return [*found.values()]
 
 
-def _pool(task: "ServingTask", replicas: Mapping[int, Replica]) -> CorePool:
+def _pool(task: "ServingTask", workers: Sequence[Worker]) -> CorePool:
     """The processors that are left beside the router and devices that are not scaled, and who begins with which."""
     cores = task.device_cores or {}
     held = {
         number: sorted(frozenset().union(*(cores.get(device, ()) for device in replica.device_ids)), reverse=True)
-        for number, replica in replicas.items()
+        for number, replica in map(_lead, workers)
     }
-    scaled = {device for replica in replicas.values() for device in replica.device_ids}
+    scaled = {device for worker in workers for device in _lead(worker)[1].device_ids}
     taken = frozenset().union(*(mine for device, mine in cores.items() if device not in scaled))
     return CorePool(sorted(set(task.pool) - taken), held)
 
@@ -121,22 +142,53 @@ def _means(
     backend: Backend,
     clock: Clock,
     pool: CorePool,
-    replicas: Mapping[int, Replica],
+    workers: Sequence[Worker],
     cores: int,
+    pod: Callable[[str], Actuator],
 ) -> tuple[Actuate, Callable[[], None]]:
     """What changes cores, and what is to be called at the end."""
+    container = None
+    if settings.actuator == "kubernetes":
+        _require_one_worker(settings, backend, workers)
+        container = pod(settings.container)
     if not isinstance(backend, LocalBackend):
+        first = dict(map(_lead, workers))
         return (
-            lambda number: EmulatedActuator(cores=replicas[number].cores, most=cores, now=clock.now_ns),
+            lambda number: EmulatedActuator(cores=first[number].cores, most=cores, now=clock.now_ns),
             lambda: None,
         )
     require(
-        settings.core_share == 1 or len(replicas) == 1,
-        f"--core-share is {settings.core_share:g}, and {len(replicas)} workers would share processors",
-        remedy="serve one replica so, or whole cores",
+        settings.core_share == 1 or len(workers) == 1,
+        f"--core-share is {settings.core_share:g}, and {len(workers)} workers would share processors",
+        remedy="serve one worker so, or whole cores",
     )
-    local = LocalCores(backend, pool, core_share=settings.core_share, say=log.warning, now=clock.now_ns)
+    local = LocalCores(
+        backend, pool, core_share=settings.core_share, say=log.warning, now=clock.now_ns, container=container
+    )
     return local.actuator, local.close
+
+
+def _require_one_worker(settings: ServerSettings, backend: Backend, workers: Sequence[Worker]) -> None:
+    """Raises `InvalidInput` for what the resize of a pod cannot serve."""
+    where = "--actuator kubernetes"
+    require(
+        isinstance(backend, LocalBackend) and settings.core_share == 1,
+        "a pod is resized for a worker of its own, by whole cores",
+        where=where,
+        remedy="serve with --backend local and --core-share 1",
+    )
+    require(
+        len(workers) == 1,
+        f"the container that is resized would hold {len(workers)} workers",
+        where=where,
+        remedy="serve a plan of one device, or with --actuator processors",
+    )
+    require(
+        settings.scaler_cores is not None,
+        "it does not say how many cores the worker may have at most",
+        where=where,
+        remedy="give --scaler-cores, one fewer than the node may give the pod",
+    )
 
 
 def _cores(task: "ServingTask", settings: ServerSettings, pool: CorePool, begins_with: int) -> int:
@@ -153,7 +205,17 @@ def _cores(task: "ServingTask", settings: ServerSettings, pool: CorePool, begins
     return cores
 
 
-def _scaled(task: "ServingTask", number: int, replica: Replica, cores: int) -> ScaledReplica:
+def _lead(worker: Worker) -> tuple[int, Replica]:
+    """The first of a worker's replicas, with its number."""
+    return next(iter(worker.items()))
+
+
+def _scaled(task: "ServingTask", worker: Worker, cores: int) -> ScaledWorker:
+    replicas = tuple(_scaled_replica(task, number, replica, cores) for number, replica in worker.items())
+    return ScaledWorker(replicas, _lead(worker)[1].cores)
+
+
+def _scaled_replica(task: "ServingTask", number: int, replica: Replica, cores: int) -> ScaledReplica:
     kinds = {device.id: device.kind for device in task.plan.hardware.devices}
     largest = len(task.run_ns[number]) - 1
     medians, planned = (
@@ -167,4 +229,4 @@ def _scaled(task: "ServingTask", number: int, replica: Replica, cores: int) -> S
         )
         for statistic in ("median", "p95")
     )
-    return ScaledReplica(number, replica.id, replica.cores, medians.tolist(), np.maximum(medians, planned))
+    return ScaledReplica(number, replica.id, medians.tolist(), np.maximum(medians, planned))

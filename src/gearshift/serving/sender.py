@@ -15,7 +15,6 @@ from gearshift.runtime.fine_timer import FineSleeper
 from gearshift.serving.deadline_headers import refused_before_it_ran
 from gearshift.serving.replay_result import ANSWERED, DEGRADED, LATE, REFUSED, UNKNOWN, Effort, RequestLog
 from gearshift.serving.sources import Label, quality_of
-from gearshift.serving.stamp import stamped
 from gearshift.serving.targets import Reply, Sending, Target
 
 PROGRESS_EVERY_S = 0.1
@@ -28,7 +27,7 @@ Progress = Callable[[int, int], None]
 class Load:
     """What to send: encoded requests and labels by sample, and the log of whose instants and samples they are.
 
-    With `under_way_s` (n,) requests are whole HTTP requests, and each is stamped as sent so long before its instant.
+    With `under_way_s` (n,) the server is told of each request that it was sent so long before its instant.
     """
 
     requests: Mapping[int, Any]
@@ -103,7 +102,7 @@ class _Run:
         """Send request `i` and note its answer; a request without one stays failed."""
         record = self._records[i]
         try:
-            reply = await self._target.exchange(self._request_of(i), self._longest_s)
+            reply = await self._target.exchange(self._requests[record], self._longest_s, self._sent_unix_s(i))
         except NoAnswer:
             return
         self._log.status[i] = status = reply.status
@@ -120,12 +119,11 @@ class _Run:
                 remedy="check the URL and the operator's name, and that the samples are those of its profile",
             )
 
-    def _request_of(self, i: int) -> Any:
-        request = self._requests[self._records[i]]
+    def _sent_unix_s(self, i: int) -> float | None:
         if self._under_way_s is None:
-            return request
+            return None
         late_s = self._now_s() - float(self._log.due_s[i])
-        return stamped(request, time.time() - late_s - self._under_way_s[i])
+        return float(time.time() - late_s - self._under_way_s[i])
 
     def _note_answer(self, i: int, record: int, reply: Reply) -> None:
         log = self._log

@@ -23,6 +23,8 @@ from gearshift.runtime.backends.local import available_cores
 from gearshift.runtime.service import Service
 from gearshift.serving.control import Control
 from gearshift.serving.deadline_headers import SendingTimes
+from gearshift.serving.front_ends import FrontEnds
+from gearshift.serving.front_messages import Serve
 from gearshift.serving.http import Application
 from gearshift.serving.http_server import HttpServer
 from gearshift.serving.keys import Keys, read_keys
@@ -86,7 +88,8 @@ def serve(
     journal = NoJournal() if journal_path is None else Journal(journal_path)
     logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
     traces = tracing_if(settings.otel, task.tables.operator)
-    with bound_socket(settings.host, settings.port) as sock, pinned(task.router_cores), logs, traces as tracing:
+    bound = bound_socket(settings.host, settings.port, shared=settings.front_ends > 1)
+    with bound as sock, pinned(task.router_cores), logs, traces as tracing:
         try:
             journal.write("start", plan=str(plan_path), backend=backend)
             if settings.api_keys is None and not is_loopback(sock):
@@ -163,6 +166,7 @@ class ServerProcess:
             make=make,
             metrics=metrics,
             journal=journal,
+            pin=self._pin,
         )
         self._replans = (
             None
@@ -192,7 +196,25 @@ class ServerProcess:
             swaps=self._swaps,
             times=times,
         )
-        self._http = HttpServer(application, settings)
+        self._http: HttpServer | FrontEnds
+        if settings.front_ends == 1:
+            self._http = HttpServer(application, settings)
+        else:
+            serve = Serve(
+                settings=settings,
+                operator=task.tables.operator,
+                inputs=tuple(task.inputs),
+                outputs=tuple(task.outputs),
+                origin_ns=clock.origin_ns,
+            )
+            self._http = FrontEnds(
+                control,
+                application,
+                serve,
+                refused=partial(metrics.refused, task.tables.operator),
+                distrusted=times.count_distrust,
+                journal=journal,
+            )
         self._grpc = (
             None if settings.grpc_port is None else grpc_server(control, task, settings, metrics, keys, tracing, times)
         )
@@ -227,6 +249,10 @@ class ServerProcess:
             await self._http.stop(longest_s)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+
+    def _pin(self, cores: frozenset[int]) -> None:
+        os.sched_setaffinity(0, cores)
+        self._http.pin(cores)
 
     def _drifted(self) -> None:
         if self._replans is not None:

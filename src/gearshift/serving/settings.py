@@ -12,6 +12,7 @@ from gearshift.serving.deadline_headers import DEFAULT_TRUST_S
 LostStage = Literal["degrade", "refuse"]
 Replan = Literal["off", "offer", "swap"]
 ScalerKind = Literal["exact", "paper", "static"]
+ActuatorKind = Literal["processors", "kubernetes"]
 OnOff = Literal["on", "off"]
 
 
@@ -27,6 +28,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     grpc_port: Annotated[int | None, _help("The port to answer gRPC on; 0 takes any free one. Without it, none.")] = (
         None
     )
+    front_ends: Annotated[
+        int, _help("Processes that answer HTTP on the port; with 1 the process of the router does so itself.")
+    ] = 1
     most_waiting_requests: Annotated[int, _help("Queued samples beyond which requests are refused.")] = 10_000
     most_waiting_bytes: Annotated[int, _help("Bytes of unanswered requests beyond which requests are refused.")] = (
         256 << 20
@@ -90,6 +94,13 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     scaler_cores: Annotated[
         int | None, _help("The cores that replicas share with a scaler; by default all that the router leaves.")
     ] = None
+    actuator: Annotated[
+        ActuatorKind,
+        _help("What gives cores with a scaler: processors of this machine, or with them a resize of this pod."),
+    ] = "processors"
+    container: Annotated[
+        str, _help("With --actuator kubernetes, the name of the container in its pod that is to be resized.")
+    ] = "gearshift"
     core_share: Annotated[
         float, _help("With a scaler, how much of a processor a core is, as it was profiled; below 1, by quotas.")
     ] = 1.0
@@ -122,6 +133,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             f"grpc_port is {self.grpc_port}",
             remedy="give a number from 0 to 65535",
         )
+        require(1 <= self.front_ends <= 64, f"front_ends is {self.front_ends}, needs 1 to 64")
         for name in (
             "most_waiting_requests",
             "most_waiting_bytes",
@@ -141,6 +153,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             ("load_scaling", get_args(OnOff)),
             ("replan", get_args(Replan)),
             ("scaler", get_args(ScalerKind)),
+            ("actuator", get_args(ActuatorKind)),
         ):
             value = getattr(self, name)
             require(value in choices, f"{name} is {value!r}", remedy=f"use one of {', '.join(choices)}")

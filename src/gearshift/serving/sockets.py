@@ -12,8 +12,14 @@ BACKLOG = 2048
 
 
 @contextmanager
-def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens nowhere yet but holds its port; raises `InvalidInput` where it is in use."""
+def bound_socket(host: str, port: int, *, shared: bool = False) -> Iterator[socket.socket]:
+    """A socket that is not answered yet but holds its port; raises `InvalidInput` where it is in use.
+
+    One that is `shared` lets others of this user have the same port, for `beside`.
+    """
+    if shared:
+        with bound_socket(host, port) as alone:  # nobody else's, not even another server's that shares its own
+            port = alone.getsockname()[1]
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind, protocol)
@@ -21,6 +27,8 @@ def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
         raise InvalidInput(f"host {host!r} cannot be used ({error.strerror})", remedy="choose another") from None
     with sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
             sock.bind(address)
             sock.listen(BACKLOG)
@@ -31,6 +39,16 @@ def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
                 f"port {port} of {host} cannot be used ({error.strerror})", remedy="choose another with --port"
             ) from None
         yield sock
+
+
+def beside(sock: socket.socket) -> socket.socket:
+    """Another socket on the port of a shared one; the kernel spreads clients over both."""
+    other = socket.socket(sock.family, sock.type, sock.proto)
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    other.bind(sock.getsockname())
+    other.listen(BACKLOG)
+    return other
 
 
 def is_loopback(sock: socket.socket) -> bool:

@@ -5,6 +5,7 @@ import gc
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -69,7 +70,9 @@ class Swaps:
         make: Callable[[ServingTask, Journal | NoJournal], Service],
         metrics: Metrics,
         journal: Journal | NoJournal,
+        pin: Callable[[frozenset[int]], None] | None = None,
     ) -> None:
+        self._pin = pin or partial(os.sched_setaffinity, 0)
         self._control, self._plans, self._read, self._make = control, plans, read, make
         self._served = task
         self._metrics, self._journal = metrics, journal
@@ -160,7 +163,7 @@ class Swaps:
         self._leaving = self._control.service
         self._control.service, self._control.plan, self._served = service, task.served, task
         if task.router_cores is not None:
-            os.sched_setaffinity(0, task.router_cores)
+            self._pin(task.router_cores)
         self._journal.write("taken_over", plan=task.served.path, sha256=task.served.sha256)
 
     async def _leave(self, before: Service) -> None:

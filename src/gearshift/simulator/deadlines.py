@@ -1,5 +1,7 @@
 """The kernel's steps for deadlines: `runtime/by_deadline.py` on arrays.  They run only where a workload has some."""
 
+from typing import Any
+
 from gearshift import decisions
 from gearshift.policies import batching
 from gearshift.policies import deadlines as policies
@@ -26,10 +28,20 @@ RUN, NEXT_GIVES_WAY = policies.RUN, policies.NEXT_GIVES_WAY
 batch_size = inlined(batching.batch_size)
 in_time = inlined(policies.in_time)
 gives_up_ns = inlined(policies.gives_up_ns)
+goes_first = inlined(policies.goes_first)
 start_by_ns = inlined(policies.start_by_ns)
 why_dropped = inlined(policies.why_dropped)
 when_limited = inlined(policies.when_limited)
 head, remove, next_out = queues_module.head, queues_module.remove, queues_module.next_out
+
+
+@inlined
+def spans_busy_device(plan: Plan, state: State, replica: int) -> bool:
+    """Whether any device of the replica is busy."""
+    for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
+        if state.busy[plan.spans[i]] != 0:
+            return True
+    return False
 
 
 @inlined
@@ -105,6 +117,27 @@ def chained(q: Queues, first: int, last: int, sample: int) -> int:
         return sample
     q.next[last] = sample
     return first
+
+
+@apart
+def endangered(plan: Plan, settings: Settings, state: State, q: Queues, device: int, chosen: int, now_ns: int) -> Any:
+    """The device's replica whose samples go before a batch of `chosen`, as they have no answer; `NONE` for none."""
+    other = head(q, chosen)
+    if state.visited[other] == 0:
+        return NONE
+    base = state.numbers[GEAR] * settings.replicas
+    others_run_ns = plan.run_ns[chosen, batch_size(q.length[chosen], plan.largest_batch_size[base + chosen])]
+    for i in range(plan.on_device_begin[device], plan.on_device_begin[device + 1]):
+        replica = plan.on_device[i]
+        waiting, most = q.length[replica], plan.largest_batch_size[base + replica]
+        if waiting == 0 or spans_busy_device(plan, state, replica):
+            continue
+        first = head(q, replica)
+        run_ns = plan.run_ns[replica, batch_size(waiting, most)]
+        urgent = state.visited[first] == 0 and q.priority[first] <= q.priority[other]
+        if urgent and goes_first(now_ns, others_run_ns, waiting, most, run_ns, state.deadline_ns[first]):
+            return replica
+    return NONE
 
 
 @apart

@@ -7,7 +7,7 @@ from gearshift import decisions
 from gearshift.policies import batching, order, routing
 from gearshift.simulator import queues as queues_module
 from gearshift.simulator.compiled import apart, inlined
-from gearshift.simulator.deadlines import fill, shed, start_by_ns, watch
+from gearshift.simulator.deadlines import endangered, fill, shed, spans_busy_device, start_by_ns, watch
 from gearshift.simulator.exits import until_next_exit_ns
 from gearshift.simulator.queues import NONE, Queues
 from gearshift.simulator.state import (
@@ -69,15 +69,6 @@ def route(
             bits &= bits - 1
             visits += 1
         write(state, out, now_ns, ROUTE, sample, replica, visits)
-
-
-@inlined
-def spans_busy_device(plan: Plan, state: State, replica: int) -> bool:
-    """Whether any device of the replica is busy."""
-    for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
-        if state.busy[plan.spans[i]] != 0:
-            return True
-    return False
 
 
 @apart
@@ -167,6 +158,10 @@ def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outco
             chosen, chosen_key, chosen_reason = replica, key, reason
     state.wakes_ns[device] = wake_ns
     state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], wake_ns)
+    if settings.by_deadline is not None and chosen_key[0] != 0:
+        first = endangered(plan, settings, state, q, device, chosen, now_ns)
+        if first != NONE:
+            chosen, chosen_reason = first, DEADLINE
     if chosen != NONE and not spans_busy_device(plan, state, chosen):
         start_batch(plan, settings, state, q, out, chosen, chosen_reason, now_ns)
 

@@ -25,7 +25,7 @@ def test_text_is_the_message_alone(capsys):
 
 
 def test_a_worker_names_its_process_in_text(capsys):
-    with logging_to_stderr(LogSettings(), worker=True):
+    with logging_to_stderr(LogSettings(), process="worker"):
         log.warning("a model failed")
     assert capsys.readouterr().err.startswith("gearshift worker ")
 
@@ -50,7 +50,7 @@ def test_as_text_a_models_own_logging_stays_as_the_model_sets_it_up():
     code = """
 import logging
 from gearshift.observability.logs import LogSettings, logging_to_stderr
-with logging_to_stderr(LogSettings(), worker=True):
+with logging_to_stderr(LogSettings(), process="worker"):
     logging.getLogger("theirs").warning("before")
     logging.basicConfig(level=logging.INFO, format="theirs: %(message)s")
     logging.getLogger("theirs").info("after")

@@ -7,11 +7,13 @@ from gearshift.policies.deadlines import (
     NEXT_GIVES_WAY,
     RUN,
     gives_up_ns,
+    goes_first,
     in_time,
     start_by_ns,
     when_limited,
     why_dropped,
 )
+from gearshift.request import NO_DEADLINE_NS
 
 TIMES = st.integers(0, 10**12)
 
@@ -64,3 +66,10 @@ def test_none_gives_way_where_batches_gain_nothing() -> None:
 def test_a_next_sample_that_would_be_lost_anyway_gives_way_to_those_behind() -> None:
     assert limited(1, 20, tightest=100, following=5) == NEXT_GIVES_WAY
     assert limited(1, 20, tightest=100, following=5 + 5) == RUN
+
+
+def test_all_that_wait_without_an_answer_count_in_whole_batches_by_the_earliest_deadline() -> None:
+    assert not goes_first(100, 50, 8, 4, 20, 190)
+    assert goes_first(100, 50, 8, 4, 20, 189)
+    assert goes_first(100, 50, 9, 4, 20, 190)
+    assert not goes_first(100, 50, 1000, 4, 20, NO_DEADLINE_NS)

@@ -7,7 +7,7 @@ import pytest
 from gearshift.decisions import Ending
 from gearshift.gear import GearPlan
 from gearshift.plan_tables import plan_tables
-from gearshift.request import Late, Sample
+from gearshift.request import LEAST_URGENT, Late, Sample
 from gearshift.runtime.by_deadline import DeadlineRules
 from tests.conformance.plans import MS
 from tests.conformance.small import small_gear, small_plan
@@ -159,3 +159,28 @@ def test_other_run_times_count_at_once_for_who_waits_and_who_comes() -> None:
     world.router.wake(3 * MS)
     assert (kept.ending, refused.ending) == (Ending.INFEASIBLE, Ending.INFEASIBLE)
     assert sorted(world.answered) == [1, 2, 3]
+
+
+def on_one_device(deadline_ms: float, minimum: int = 1, **second: Any) -> tuple[Driven, Sample]:
+    """Sample 0, due at 19, comes back from a at 5 and may go on to b until 16; sample 1, due later, waits for a."""
+    placed = {"a0": "d0", "b0": "d0"}
+    world = driven(small_plan(placed, small_gear(placed, "a b", (0.5,), minimum={"a0": minimum}, wait_ms=1)))
+    first = arrive(world, 0, 19)
+    world.router.wake(1 * MS)
+    arrive(world, 1, deadline_ms, ms=4.5, **second)
+    world.finish("a0", 5, certainty=0.0)
+    return world, first
+
+
+def test_samples_without_an_answer_go_before_a_batch_that_would_cost_them_theirs() -> None:
+    world, first = on_one_device(20)  # after b it would be done at 21
+    assert world.started[1:] == [("a0", [1])]
+    world.finish("a0", 10)
+    assert (world.answered, first.degraded_by) == ([1, 0], "deadline")
+    world, _ = on_one_device(21)
+    assert world.started[1:] == [("b0", [0])]
+
+
+def test_they_do_so_although_their_batch_is_not_full_but_not_before_a_more_urgent_class() -> None:
+    assert on_one_device(20, minimum=4)[0].started[1:] == [("a0", [1])]
+    assert on_one_device(20, priority=LEAST_URGENT + 1)[0].started[1:] == [("b0", [0])]

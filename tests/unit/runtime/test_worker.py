@@ -5,8 +5,9 @@ from gearshift.certainty import top_two_difference
 from gearshift.errors import ModelFailed
 from gearshift.model import Predicted, TensorSpec
 from gearshift.request import Request, Sample
-from gearshift.runtime.backends.workers import assemble, settle
+from gearshift.runtime.backends.workers import LARGE_ROW_BYTES, assemble, settle
 from gearshift.runtime.messages import Done, ReplicaToLoad, Run
+from gearshift.runtime.transport import unpack_tensors
 from gearshift.runtime.worker import describe, run_batch, warm_up, zeros
 from gearshift.segmented_model import SegmentedModel
 
@@ -95,6 +96,22 @@ def test_rows_of_different_shapes_run_in_parts_and_come_back_in_their_places():
     samples, model, _ = run(np.ones((1, 2)), np.ones((1, 3)), 2 * np.ones((1, 2)))
     assert sorted(model.calls) == [1, 2]
     assert [sample.result["y"].tolist() for sample in samples] == [[[2, 2]], [[2, 2, 2]], [[4, 4]]]
+
+
+def test_large_rows_are_one_tensor_without_being_copied():
+    x = np.arange(3 * LARGE_ROW_BYTES, dtype=np.uint8).reshape(3, 1, -1)
+    request = Request(id=1, operator="o", arrived_ns=0, rows=3)
+    (part,), buffers = assemble([Sample(request, row, row, {"x": x[row]}) for row in range(3)])
+    assert [np.shares_memory(buffer, x[row]) for row, buffer in enumerate(buffers)] == [True] * 3
+    (crossed,) = unpack_tensors(part.tensors, memoryview(b"".join(bytes(buffer) for buffer in buffers))).values()
+    np.testing.assert_array_equal(crossed, x[:, 0])
+
+
+def test_large_rows_of_different_shapes_run_in_parts():
+    long, longer = np.ones((1, LARGE_ROW_BYTES)), np.ones((1, LARGE_ROW_BYTES + 1))
+    samples, model, _ = run(long, longer, 2 * long)
+    assert sorted(model.calls) == [1, 2]
+    assert [sample.result["y"].sum() for sample in samples] == [2 * long.size, 2 * longer.size, 4 * long.size]
 
 
 def test_what_a_model_raised_is_told_once_with_its_name(caplog):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -10,11 +11,12 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gearshift.serving.connection import STEP_BYTES, Connection, Connections
+from gearshift.serving.connection import LINGER_BYTES, STEP_BYTES, Connection, Connections
 from gearshift.serving.http_exchange import CLOSE, HttpExchange
 from tests.unit.serving.wire import Wire, answered
 
 LONGEST_S = 20.0
+MORE_BYTES = 6 << 20
 GET = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"
 POST = b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"
 CHUNKED = b"POST /a HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
@@ -316,6 +318,11 @@ def test_head_is_answered_without_a_body_but_with_its_length():
     assert second.startswith(b"200 OK")
 
 
+@pytest.mark.parametrize(("elsewhere", "closed"), [(3, False), (4, True)])
+def test_connections_of_other_processes_count_too(elsewhere, closed):
+    assert say(most_connections=4, count=lambda here: here + elsewhere).closed == closed
+
+
 # Refused before the body ---------------------------------------------------------------------------------------------
 
 
@@ -417,7 +424,7 @@ def test_what_two_servers_could_read_in_two_ways_is_400_and_nothing_after_it_is_
     handler = Telling()
     wire = say(b"POST /a HTTP/1.1\r\nhost: x\r\n" + head + b"\r\n\r\nabc" + GET, handler=handler)
     assert statuses(wire) == [400]
-    assert wire.closed
+    assert wire.ended
     assert handler.exchanges == []
 
 
@@ -435,7 +442,7 @@ def test_what_is_no_request_is_400_after_the_answers_before_it(sent):
         assert not wire.written
         handler.tell(handler.exchanges[0])
         assert statuses(wire) == [200, 400]
-        assert wire.closed
+        assert wire.ended
 
     run(main)
 
@@ -454,7 +461,7 @@ def test_what_is_no_request_is_400_after_the_answers_before_it(sent):
 def test_heads_trailers_and_extensions_without_end_are_431(parts):
     wire = say(*parts, largest_header_bytes=1000)
     assert statuses(wire) == [431]
-    assert wire.closed
+    assert wire.ended
 
 
 def test_a_head_behind_a_large_body_is_not_measured_with_it():
@@ -469,6 +476,62 @@ def test_an_offered_upgrade_is_passed_over_and_the_body_belongs_to_the_request(c
     offer = b"connection: " + connection + b"\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk"
     wire = say(POST.replace(b"host: x", offer)[:-1], b"c" + GET)
     assert [each["body"] for each in told(wire)] == ["abc", ""]
+
+
+# The last answer of a client that may still be sending ----------------------------------------------------------------
+
+
+def test_after_a_refusal_the_client_is_told_of_the_end_and_read_from_for_a_while():
+    async def main() -> Wire:
+        connection, wire = connect(Telling())
+        connection.data_received(b"no HTTP\r\n\r\n")
+        assert (wire.ended, wire.closed, wire.reading) == (True, False, True)
+        connection.data_received(b"x" * LINGER_BYTES)
+        assert not wire.closed
+        connection.data_received(b"x")
+        assert wire.closed
+        return wire
+
+    assert statuses(run(main)) == [400]
+
+
+def test_a_refused_client_that_stays_silent_is_closed_after_a_while(monkeypatch):
+    monkeypatch.setattr("gearshift.serving.connection.LINGER_S", 0.01)
+
+    async def main() -> None:
+        connection, wire = connect(Telling())
+        connection.data_received(b"no HTTP\r\n\r\n")
+        assert not wire.closed
+        wire.more.clear()
+        await wire.more.wait()
+        assert wire.closed
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"no HTTP\r\n\r\n" + b"x" * MORE_BYTES, 400),
+        (b"POST /closed HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % MORE_BYTES + b"x" * MORE_BYTES, 413),
+        (b"GET / HTTP/1.1\r\nx: " + b"x" * MORE_BYTES, 431),
+    ],
+)
+def test_a_client_that_sends_all_before_it_reads_still_finds_the_answer(sent, status):
+    def ask(address: tuple[str, int]) -> bytes:
+        with socket.create_connection(address, timeout=LONGEST_S) as client:
+            client.sendall(sent)
+            return b"".join(iter(lambda: client.recv(1 << 16), b""))
+
+    async def main() -> bytes:
+        connections = Connections(handler=Telling())
+        server = await asyncio.get_running_loop().create_server(lambda: Connection(connections), "127.0.0.1", 0)
+        async with server:
+            said = await asyncio.to_thread(ask, server.sockets[0].getsockname())
+            await connections.closed()
+            return said
+
+    assert run(main).startswith(b"HTTP/1.1 %d " % status)
 
 
 # Time ----------------------------------------------------------------------------------------------------------------
@@ -490,12 +553,25 @@ def test_a_client_has_bounded_time_for_a_request_and_between_requests(sent, expe
     async def main() -> list[int]:
         connection, wire = connect(Telling(), longest_read_s=0.1, keep_alive_s=0.15)
         connection.data_received(sent)
-        while not wire.closed:
+        while not (wire.closed or wire.ended):
             await asyncio.sleep(0.01)
         connection.connection_lost(None)
         return statuses(wire)
 
     assert run(main) == expected
+
+
+def test_a_head_that_began_before_the_answer_to_the_last_has_bounded_time_too():
+    async def main() -> list[int]:
+        handler = Telling(patient=True)
+        connection, wire = connect(handler, longest_read_s=0.05, keep_alive_s=LONGEST_S)
+        connection.data_received(GET + GET[:-2])
+        handler.tell(handler.exchanges[0])
+        while not wire.ended:
+            await asyncio.sleep(0.01)
+        return statuses(wire)
+
+    assert run(main) == [200, 408]
 
 
 def test_time_in_which_an_answer_is_made_is_not_the_clients():
@@ -542,7 +618,7 @@ def test_however_a_stream_is_cut_the_answers_are_the_same(stream, data):
     whole, *others = run(main)
     for wire in others:
         assert without_ids(wire) == without_ids(whole)
-        assert wire.closed == whole.closed
+        assert (wire.closed, wire.ended) == (whole.closed, whole.ended)
 
 
 @settings(max_examples=150, deadline=None)

@@ -4,7 +4,8 @@ import asyncio
 import gzip
 import json
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import Service
-from gearshift.serving.connection import Connection, Connections
+from gearshift.serving.connection import Connection
+from gearshift.serving.connections import Connections, Handler
 from gearshift.serving.http import Application
 from gearshift.serving.keys import Keys, read_keys
 from tests.little_task import little_plan, little_profile
 from tests.unit.serving.wire import Response, Wire, answered
 
+Options = dict[str, Any]
 LONGEST_S = 20.0
 INFER = "/v2/models/sums/infer"
 
@@ -41,15 +44,15 @@ class RememberingBackend(EmulatedBackend):
 
 
 class Server:
-    """An application, how it is asked, and what lies behind it."""
+    """What answers, how it is asked, and what lies behind it."""
 
-    def __init__(self, application: Application, service: Service, backend: RememberingBackend) -> None:
-        self.application, self.service, self.backend = application, service, backend
+    def __init__(self, handler: Handler, service: Service, backend: RememberingBackend) -> None:
+        self.handler, self.service, self.backend = handler, service, backend
         self.client = "127.0.0.1"
 
     def connect(self, **bounds: Any) -> tuple[Connection, Wire]:
-        """A connection to the application, and what is on its other end."""
-        connection, wire = Connection(Connections(handler=self.application, **bounds)), Wire(self.client)
+        """A connection to what answers, and what is on its other end."""
+        connection, wire = Connection(Connections(handler=self.handler, **bounds)), Wire(self.client)
         connection.connection_made(wire)
         return connection, wire
 
@@ -76,6 +79,18 @@ class Server:
         return await self.ask("POST", INFER, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
 
 
+@asynccontextmanager
+async def no_door(
+    application: Application, _service: dict[str, Any], _options: dict[str, Any]
+) -> AsyncIterator[Handler]:
+    """The application itself answers."""
+    yield application
+
+
+door = no_door
+"""What stands between clients and the application; `test_front_ends` puts a front end there."""
+
+
 def serve(use: Callable[[Server], Awaitable[Any]], *, service: dict[str, Any] | None = None, **options: Any) -> Any:
     """What `use` answers of a server with these options."""
 
@@ -93,8 +108,8 @@ def serve(use: Callable[[Server], Awaitable[Any]], *, service: dict[str, Any] | 
         )
         await running.start()
         try:
-            async with asyncio.timeout(LONGEST_S):
-                return await use(Server(application, running, backend))
+            async with asyncio.timeout(LONGEST_S), door(application, service or {}, options) as handler:
+                return await use(Server(handler, running, backend))
         finally:
             await running.stop()
 
@@ -312,7 +327,7 @@ def test_what_is_no_http_behind_a_request_that_is_refused_later_is_400_all_the_s
         connection, wire = server.connect()
         head = f"POST {INFER} HTTP/1.1\r\ncontent-encoding: gzip\r\ncontent-length: 5\r\n\r\nwrong"
         connection.data_received(head.encode() + b"GET /livez HTTP/1.1\r\n\r\n" * 1000 + b"no HTTP\r\n\r\n")
-        while not wire.closed:
+        while not wire.ended:
             await asyncio.sleep(0)
         connection.connection_lost(None)
         return bytes(wire.written)

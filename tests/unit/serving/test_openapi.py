@@ -55,7 +55,7 @@ async def description(server: Server, **headers: str) -> dict[str, Any]:
 
 def test_it_names_all_paths_that_are_there_and_no_others():
     async def use(server: Server) -> tuple[Any, dict[str, str]]:
-        return await description(server), server.application.paths
+        return await description(server), server.handler.paths
 
     described, paths = serve(use)
     named = {path: next(iter(methods)) for path, methods in described["paths"].items()}

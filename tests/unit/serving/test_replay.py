@@ -80,9 +80,9 @@ def test_requests_under_way_are_stamped_with_when_they_were_sent_and_latency_cou
     assert run.result.latency_s.p95 == pytest.approx(run.log.latency_s[1] + 0.4)
 
 
-def test_requests_under_way_need_a_server_that_reads_headers() -> None:
-    with pytest.raises(InvalidInput, match="give --network with an http or https URL"):
-        run_replay("grpc://127.0.0.1:1", workload([0]), samples(), under_way_s=np.array([0.1]))
+def test_requests_under_way_are_sent_by_one_process() -> None:
+    with pytest.raises(InvalidInput, match="stamped by one process; give --network without --processes"):
+        run_replay("http://127.0.0.1:1", workload([0]), samples(), under_way_s=np.array([0.1]), processes=2)
 
 
 def test_answers_are_judged_and_their_gears_followed() -> None:

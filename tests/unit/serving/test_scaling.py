@@ -1,5 +1,9 @@
 import asyncio
+import contextlib
+import os
 import re
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,18 +11,31 @@ import msgspec
 import numpy as np
 import pytest
 
-from gearshift.clock import NS_PER_S
+from gearshift.clock import NS_PER_S, WallClock
 from gearshift.errors import InvalidInput
+from gearshift.hardware import identical_devices
 from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
-from gearshift.plan_file import write_plan
+from gearshift.placement import Placement
+from gearshift.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
-from gearshift.runtime.actuators.base import ActuatorChain, EmulatedActuator
+from gearshift.runtime.actuators.base import Actuator, ActuatorChain, EmulatedActuator
+from gearshift.runtime.actuators.cgroup import CgroupActuator, cores_of_group
+from gearshift.runtime.actuators.in_cluster import BesideRouter
+from gearshift.runtime.actuators.kubernetes import Container, KubernetesActuator
+from gearshift.runtime.by_deadline import DeadlineRules
 from gearshift.runtime.service import Service
+from gearshift.serving.scaling import make_scaling
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.task import make_service, read_task
-from tests.little_task import write_little_task
-from tests.scaled_task import scaled_plan, scaled_profile, write_geared_task, write_scaled_task
+from tests.scaled_task import (
+    scaled_plan,
+    scaled_profile,
+    write_geared_task,
+    write_scaled_cascade,
+    write_scaled_task,
+)
+from tests.unit.runtime.actuators.stand_ins import ApiServer, api_server, group_v2
 
 LONGEST_S = 20
 SAMPLE = {"sample": np.array([0])}
@@ -122,6 +139,75 @@ def test_cores_that_cannot_be_had_are_complained_of_once_and_served_without(tmp_
     assert "4 cores were asked for, there are 1; serving goes on with the cores there are" in said[0]
 
 
+@contextlib.contextmanager
+def group_that_vanishes(folder: Path) -> Iterator[tuple[Actuator, Callable[[], object]]]:
+    group = group_v2(folder / "group", cores=4)
+    yield CgroupActuator(group), lambda: group.rename(folder / "gone")
+
+
+@contextlib.contextmanager
+def group_that_becomes_read_only(folder: Path) -> Iterator[tuple[Actuator, Callable[[], object]]]:
+    group = group_v2(folder / "group", cores=4)
+    (folder / "a folder").mkdir()
+
+    def lock() -> None:
+        (group / "cpu.max").unlink()
+        (folder / "a folder").rename(group / "cpu.max")  # which not even root may write
+
+    yield CgroupActuator(group), lock
+
+
+@contextlib.contextmanager
+def api_server_that(mode: str, folder: Path) -> Iterator[tuple[Actuator, Callable[[], object]]]:
+    group = group_v2(folder / "group", cores=5)
+    with api_server(group) as server:
+        pod = Container(server=server.url, namespace="models", pod="gears", container="gearshift", token_file=None)
+        actuator = BesideRouter(KubernetesActuator(pod, group, longest_s=0.2))
+        yield actuator, lambda: setattr(server, "mode", mode)
+
+
+@pytest.mark.parametrize(
+    ("breaking", "says"),
+    [
+        (group_that_vanishes, "cgroup: the quota in .* cannot be changed"),
+        (group_that_becomes_read_only, "cgroup: the quota in .* cannot be changed"),
+        (partial(api_server_that, "Infeasible"), "kubernetes: the node answers Infeasible"),
+        (partial(api_server_that, "forbids"), "kubernetes: .*status 403"),
+        (partial(api_server_that, "hangs"), "kubernetes: .*no answer in time"),
+    ],
+)
+def test_means_that_break_while_serving_are_complained_of_once_and_served_without(
+    tmp_path: Path, breaking: Any, says: str
+) -> None:
+    write_scaled_task(tmp_path)
+    said, metrics = list[str](), Metrics()
+
+    async def main() -> None:
+        service = served(tmp_path, metrics=metrics)
+        with breaking(tmp_path) as (actuator, break_it):
+            actuator.apply(4)
+            chain = ActuatorChain([actuator], cores=4, say=said.append)
+            service._vertical._actuate = lambda replica: chain  # type: ignore[attr-defined]
+            await service.start()
+            break_it()
+            try:
+                async with asyncio.timeout(LONGEST_S):
+                    while changes_in(metrics) < 3:
+                        (answer,) = await requests(service, 1, 5.0)
+                        assert answer.outcome == "answered"
+                assert cores_in(metrics) == 4
+            finally:
+                await service.stop()
+
+    asyncio.run(main())
+    (complaint,) = said
+    assert re.match(f"{says}.*; serving goes on with the cores there are", complaint)
+
+
+def changes_in(metrics: Metrics) -> float:
+    return sum(one.value for one in metrics.cores.changes.collect()[0].samples if one.name.endswith("_total"))
+
+
 def test_replicas_never_hold_more_cores_than_they_share(tmp_path: Path) -> None:
     write_scaled_task(tmp_path, cores=1, replicas=2)
     journal = Told()
@@ -166,9 +252,74 @@ def test_what_cannot_be_scaled_is_refused_with_a_remedy(tmp_path: Path) -> None:
         served(tmp_path)
 
 
-def test_a_worker_of_two_replicas_is_refused(tmp_path: Path) -> None:
-    write_little_task(tmp_path)
-    with pytest.raises(InvalidInput, match=r"share device 'cpu-0'.*a device for each replica"):
+def test_replicas_that_take_turns_on_a_worker_have_its_cores_together(tmp_path: Path) -> None:
+    write_scaled_cascade(tmp_path, devices=1, cores=4)
+    journal, metrics = Told(), Metrics()
+
+    async def main() -> None:
+        service = served(tmp_path, journal, metrics)
+        await service.start()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                answers = await requests(service, 1, 5.0)
+                replica, before, few = await journal.changes.get()
+                assert (replica, before, few < 4) == ("big-0+net-0", 4, True)
+                burst = requests(service, 30, 1.5)
+                while (await journal.changes.get())[2] <= few:
+                    pass
+                answers += await burst
+            assert {(answer.outcome, answer.rows[0].model) for answer in answers} == {("answered", "big")}
+        finally:
+            await service.stop()
+
+    asyncio.run(main())
+    text = metrics.text().decode()
+    assert re.search(r'gearshift_cores.replica="big-0.net-0". \d', text)
+    for replica in ("net-0", "big-0"):
+        assert re.search(rf'gearshift_model_error_count.cores=".",replica="{replica}". [1-9]', text)
+
+
+def test_the_stages_of_a_cascade_are_solved_apart_and_share_the_machines_cores(tmp_path: Path) -> None:
+    write_scaled_cascade(tmp_path, devices=2, cores=1)
+    journal = Told()
+
+    async def main() -> None:
+        service = served(tmp_path, journal, scaler_cores=4)
+        await service.start()
+        held = {"net-0": 1.0, "big-0": 1.0}
+        try:
+            burst = requests(service, 100, 0.7)  # each goes on to the model that is three times slower
+            async with asyncio.timeout(LONGEST_S):
+                while sum(held.values()) < 4:
+                    replica, before, cores = await journal.changes.get()
+                    assert before == held[replica]
+                    held[replica] = cores
+                    assert sum(held.values()) <= 4
+        finally:
+            burst.cancel()
+            await service.stop()
+
+    asyncio.run(main())
+
+
+def test_replicas_that_share_some_devices_or_are_to_be_scaled_as_printed_are_refused(tmp_path: Path) -> None:
+    write_scaled_cascade(tmp_path, devices=1, cores=4)
+    with pytest.raises(InvalidInput, match=r"'net-0' share a worker.*knows one model; serve with --scaler exact"):
+        served(tmp_path, scaler="paper")
+    plan = read_plan(tmp_path / "plan.json")
+    pooled = msgspec.structs.replace(plan.hardware, pool_cores=8)
+    write_plan(msgspec.structs.replace(plan, hardware=pooled), tmp_path / "plan.json")
+    with pytest.raises(InvalidInput, match="share a worker, and gears of cores need one for each"):
+        served(tmp_path)
+    net, big = plan.placement.replicas
+    wide = msgspec.structs.replace(big, device_ids=("cpu-0", "cpu-1"))
+    write_plan(
+        msgspec.structs.replace(
+            plan, hardware=identical_devices(2, cores=4), placement=Placement(replicas=(net, wide))
+        ),
+        tmp_path / "plan.json",
+    )
+    with pytest.raises(InvalidInput, match=r"'big-0' and 'net-0' share device 'cpu-0', but not all of their devices"):
         served(tmp_path)
 
 
@@ -258,10 +409,59 @@ def local(folder: Path, **more: Any) -> Service:
     return make_service(task, ServerSettings(**{**SETTINGS, **more}), None, NoJournal())
 
 
+def test_a_pod_is_resized_for_one_worker_on_whole_cores_of_this_machine(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path, cores=1, replicas=1)
+    with pytest.raises(InvalidInput, match="how many cores the worker may have at most; give --scaler-cores"):
+        local(tmp_path, actuator="kubernetes")
+    with pytest.raises(InvalidInput, match=r"in no pod with a service account.*--actuator processors"):
+        local(tmp_path, actuator="kubernetes", scaler_cores=2)
+    for wrong in (
+        lambda: local(tmp_path, actuator="kubernetes", core_share=0.5),
+        lambda: served(tmp_path, actuator="kubernetes"),
+    ):
+        with pytest.raises(InvalidInput, match="by whole cores; serve with --backend local and --core-share 1"):
+            wrong()
+    write_scaled_task(tmp_path, cores=1, replicas=2)
+    with pytest.raises(InvalidInput, match="would hold 2 workers; serve a plan of one device"):
+        local(tmp_path, actuator="kubernetes", scaler_cores=2)
+
+
 def test_on_processors_the_router_keeps_its_own_and_shares_are_for_one_worker(tmp_path: Path) -> None:
     write_scaled_task(tmp_path, cores=1, replicas=2)
     local(tmp_path, scaler_cores=3)
     with pytest.raises(InvalidInput, match="--scaler-cores is 4, and 3 are left beside the router; give up to 3"):
         local(tmp_path, scaler_cores=4)
-    with pytest.raises(InvalidInput, match="2 workers would share processors; serve one replica so"):
+    with pytest.raises(InvalidInput, match="2 workers would share processors; serve one worker so"):
         local(tmp_path, core_share=0.5)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the worker and the router need a processor each")
+def test_the_pod_of_a_real_worker_is_resized_to_it_and_the_router(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path, cores=1, replicas=1)
+    group = group_v2(tmp_path / "own", cores=4)
+    settings = ServerSettings(**SETTINGS, actuator="kubernetes", scaler_cores=1)
+    clock, journal = WallClock(), Told()
+
+    async def main(server: ApiServer) -> None:
+        pod = Container(server=server.url, namespace="models", pod="gears", container="gearshift", token_file=None)
+        task = read_task(tmp_path / "plan.json", "local", core_share=1.0)
+        backend = task.make_backend(settings, print)
+        vertical = make_scaling(
+            task, settings, backend, clock, journal, lambda name: BesideRouter(KubernetesActuator(pod, group))
+        )
+        deadlines = DeadlineRules(task.tables, task.run_ns)
+        service = Service(task.tables, backend, deadlines=deadlines, vertical=vertical, clock=clock)
+        await service.start()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                answer = await service.infer({"x": np.array([[1.0]])})
+            assert answer.outcome == "answered"
+        finally:
+            await service.stop()
+
+    with api_server(group) as server:
+        asyncio.run(main(server))
+    assert [p["spec"]["containers"][0]["resources"]["limits"] for p in server.patches] == [{"cpu": "2000m"}]
+    assert cores_of_group(group, 2) == 2
+    assert journal.changes.get_nowait() == ("net-0", 0.0, 1.0)

@@ -8,7 +8,7 @@ from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput
 from gearshift.remote_settings import RemoteSettings
 from gearshift.serving.settings import ServerSettings
-from gearshift.serving.sockets import is_loopback
+from gearshift.serving.sockets import beside, bound_socket, is_loopback
 from gearshift.serving.task import longest_remote_s
 from gearshift.serving.tls import server_context
 from tests.certificates import ANOTHER_KEY, CERTIFICATE, KEY_WITH_PASSWORD, write_certificate
@@ -76,3 +76,22 @@ def test_only_this_machine_reaches_a_loopback_address(host, loopback):
     with socket.socket() as sock:
         sock.bind((host, 0))
         assert is_loopback(sock) == loopback
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_port_that_a_server_shares_among_its_own_is_in_use_for_others(shared):
+    with bound_socket("127.0.0.1", 0, shared=True) as sock:
+        port = sock.getsockname()[1]
+        with beside(sock) as other:
+            assert other.getsockname()[1] == port
+            with (
+                pytest.raises(InvalidInput, match=f"port {port} of 127.0.0.1 is in use"),
+                bound_socket("127.0.0.1", port, shared=shared),
+            ):
+                pass
+
+
+@pytest.mark.parametrize("count", [0, 65])
+def test_front_ends_are_few(count):
+    with pytest.raises(InvalidInput, match=f"front_ends is {count}, needs 1 to 64"):
+        ServerSettings(front_ends=count)

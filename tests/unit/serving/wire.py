@@ -24,7 +24,7 @@ class Wire(asyncio.Transport):
         self.written = bytearray()
         self.writes = 0
         self.more = asyncio.Event()
-        self.closed = self.aborted = False
+        self.closed = self.aborted = self.ended = False
         self.reading = True
         self.unsent_bytes = self.asked = 0
 
@@ -39,6 +39,12 @@ class Wire(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
         self.more.set()
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.ended = True
 
     def abort(self) -> None:
         self.aborted = True

@@ -18,14 +18,26 @@ from gearshift.plan_tables import PlanTables
 from gearshift.policies.recovery import hangs_after_ns
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents
-from gearshift.runtime.messages import Done, Load, Loaded, LoadFailed, ReplicaToLoad, Run, RunPart, ThreadsSet
-from gearshift.runtime.transport import Buffer, FrameError, pack_tensors, unpack_tensors
+from gearshift.runtime.messages import (
+    Done,
+    Load,
+    Loaded,
+    LoadFailed,
+    ReplicaToLoad,
+    Run,
+    RunPart,
+    TensorHeader,
+    ThreadsSet,
+)
+from gearshift.runtime.transport import Buffer, FrameError, bytes_of, datatype_named, pack_tensors, unpack_tensors
 from gearshift.runtime.worker import part_bytes
 from gearshift.runtime.worker_link import OnDone, OnEnd, why_not_loaded
 
 SHORTEST_RESTART_WAIT_S = 0.1
 LONGEST_RESTART_WAIT_S = 5.0
 LONGEST_STOP_S = 5.0
+LARGE_ROW_BYTES = 16 << 10
+"""From here on to copy a row costs more than to hand it to the socket on its own."""
 
 Say = Callable[[str], None]
 
@@ -311,10 +323,9 @@ def assemble(samples: Sequence[Sample]) -> tuple[tuple[RunPart, ...], list[Buffe
     """A batch's rows as parts of equal shapes, one wherever possible, and the buffers of their tensors."""
     payloads: list[dict[str, NDArray[Any]]] = [sample.payload for sample in samples]  # type: ignore[misc]
     try:
-        arrays = stack(payloads)
+        headers, buffers = pack_rows(payloads)
     except ValueError:  # rows differ in a dimension that varies
         return _assemble_by_shape(payloads)
-    headers, buffers = pack_tensors(arrays)
     return (RunPart(rows=tuple(range(len(samples))), tensors=headers),), buffers
 
 
@@ -325,17 +336,35 @@ def _assemble_by_shape(payloads: Sequence[Arrays]) -> tuple[tuple[RunPart, ...],
     parts: list[RunPart] = []
     buffers: list[Buffer] = []
     for rows in by_shape.values():
-        headers, part_buffers = pack_tensors(stack([payloads[row] for row in rows]))
+        headers, part_buffers = pack_rows([payloads[row] for row in rows])
         parts.append(RunPart(rows=tuple(rows), tensors=headers))
         buffers += part_buffers
     return tuple(parts), buffers
 
 
-def stack(payloads: Sequence[Arrays]) -> Arrays:
-    """Payloads of one row each as arrays of n rows; raises `ValueError` where their shapes differ."""
-    if len(payloads) == 1:
-        return payloads[0]
-    return {name: np.concatenate([payload[name] for payload in payloads]) for name in payloads[0]}
+def pack_rows(payloads: Sequence[Arrays]) -> tuple[tuple[TensorHeader, ...], list[Buffer]]:
+    """Payloads of one row each as tensors of n rows; raises `ValueError` where their shapes differ.
+
+    Small rows are put together; large ones follow one another on the socket from where they lie.
+    """
+    headers: list[TensorHeader] = []
+    buffers: list[Buffer] = []
+    for name, first in payloads[0].items():
+        rows = [payload[name] for payload in payloads]
+        if len(rows) == 1 or first.nbytes < LARGE_ROW_BYTES or first.dtype == object or _differ(rows):
+            one_headers, one_buffers = pack_tensors({name: first if len(rows) == 1 else np.concatenate(rows)})
+            headers += one_headers
+            buffers += one_buffers
+        else:
+            datatype, shape = datatype_named(first.dtype), (len(rows), *first.shape[1:])
+            headers.append(TensorHeader(name=name, datatype=datatype, shape=shape, size_bytes=len(rows) * first.nbytes))
+            buffers += [bytes_of(row) for row in rows]
+    return tuple(headers), buffers
+
+
+def _differ(rows: Sequence[NDArray[Any]]) -> bool:
+    first = rows[0]
+    return any(row.shape != first.shape or row.dtype != first.dtype for row in rows)
 
 
 def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) -> list[Sample]:

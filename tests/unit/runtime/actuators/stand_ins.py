@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -49,7 +50,7 @@ class ApiServer:
 
 
 @contextlib.contextmanager
-def api_server(group: Path) -> Iterator[ApiServer]:
+def api_server(group: Path, *, tls: ssl.SSLContext | None = None) -> Iterator[ApiServer]:
     state = ApiServer(group)
 
     class Handler(BaseHTTPRequestHandler):
@@ -88,9 +89,11 @@ def api_server(group: Path) -> Iterator[ApiServer]:
             self.wfile.write(text)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    state.url = f"http://127.0.0.1:{server.server_port}"
+    state.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}"
     try:
         yield state
     finally:

@@ -123,6 +123,19 @@ def test_processors_that_are_not_there_are_not_counted() -> None:
         os.sched_setaffinity(0, mine)
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor, which nobody can take away")
+def test_processors_that_somebody_takes_away_are_missed_and_had_again() -> None:
+    mine = sorted(os.sched_getaffinity(0))
+    try:
+        actuator = AffinityActuator(os.getpid(), mine)
+        assert actuator.apply(2).cores == 2
+        os.sched_setaffinity(0, {mine[1]})
+        assert actuator.in_force() == 1
+        assert (actuator.apply(2).problem, actuator.in_force()) == ("", 2)
+    finally:
+        os.sched_setaffinity(0, mine)
+
+
 # Kubernetes ----------------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ import pytest
 from gearshift.runtime.actuators.affinity import AffinityActuator
 from gearshift.runtime.actuators.base import Actuator, ActuatorChain, EmulatedActuator
 from gearshift.runtime.actuators.cgroup import CgroupActuator, cores_of_group, own_groups
+from gearshift.runtime.actuators.in_cluster import BesideRouter
 from gearshift.runtime.actuators.kubernetes import Container, KubernetesActuator
 from gearshift.runtime.actuators.threads import SessionsByThreads, ThreadsActuator
 from tests.unit.runtime.actuators.stand_ins import api_server, group_v1, group_v2
@@ -140,6 +141,12 @@ def kubernetes(folder: Path) -> Iterator[Case]:
 
 
 @contextlib.contextmanager
+def kubernetes_beside_the_router(folder: Path) -> Iterator[Case]:
+    with kubernetes(folder) as whole:
+        yield Case(BesideRouter(whole.actuator), whole.steps, lambda: whole.seen() - 1, 1000, whole.break_it)
+
+
+@contextlib.contextmanager
 def chain(folder: Path) -> Iterator[Case]:
     with cgroup_v2(folder) as quota:
         threads = EmulatedActuator(most=4)
@@ -147,8 +154,19 @@ def chain(folder: Path) -> Iterator[Case]:
         yield Case(actuator, (2, 4, 1), lambda: min(quota.seen(), threads.cores), 4, quota.break_it)
 
 
-CASES = [emulated, torch_threads, sessions, affinity, real_cgroup, cgroup_v1, cgroup_v2, kubernetes, chain]
-BREAKABLE = [affinity, real_cgroup, cgroup_v1, cgroup_v2, kubernetes, chain]
+CASES = [
+    emulated,
+    torch_threads,
+    sessions,
+    affinity,
+    real_cgroup,
+    cgroup_v1,
+    cgroup_v2,
+    kubernetes,
+    kubernetes_beside_the_router,
+    chain,
+]
+BREAKABLE = [affinity, real_cgroup, cgroup_v1, cgroup_v2, kubernetes, kubernetes_beside_the_router, chain]
 Maker = Callable[[Path], contextlib.AbstractContextManager[Case]]
 
 
@@ -172,7 +190,7 @@ def test_asking_again_for_the_same_changes_nothing(tmp_path: Path, make: Maker) 
         assert second.problem == ""
 
 
-@pytest.mark.parametrize("make", [make for make in CASES if make is not kubernetes])
+@pytest.mark.parametrize("make", [make for make in CASES if "kubernetes" not in make.__name__])
 def test_more_than_is_there_gives_what_is_there_and_says_so(tmp_path: Path, make: Maker) -> None:
     with make(tmp_path) as case:
         effect = case.actuator.apply(case.most + 3)

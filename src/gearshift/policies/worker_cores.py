@@ -1,0 +1,64 @@
+"""How many cores a worker needs that several replicas share, one batch at a time."""
+
+from collections.abc import Sequence
+
+from gearshift.policies.scaling import NO_CHOICE
+
+
+def worker_misses(
+    deadlines_ns: Sequence[Sequence[int]],
+    ready_ns: int,
+    run_ns: Sequence[Sequence[int]],
+    largest: Sequence[int],
+    enough: int,
+) -> int:
+    """How many of those who wait miss their deadline, served as the router does from `ready_ns` on; up to `enough`.
+
+    `deadlines_ns[r]` come earliest first, batches of replica r take `run_ns[r][size]` and are of up to `largest[r]`.
+    Next is the replica whose head is the most urgent, with as many as that one allows; who cannot make it is refused.
+    """
+    taken = [0] * len(deadlines_ns)
+    at_ns, misses = ready_ns, 0
+    while misses < enough:
+        chosen, tightest_ns = -1, 1 << 62
+        for r, due_ns in enumerate(deadlines_ns):
+            if taken[r] < len(due_ns) and (chosen < 0 or due_ns[taken[r]] < tightest_ns):
+                chosen, tightest_ns = r, due_ns[taken[r]]
+        if chosen < 0:
+            break
+        times = run_ns[chosen]
+        if at_ns + times[1] > tightest_ns:
+            misses += 1
+            taken[chosen] += 1
+            continue
+        waiting = len(deadlines_ns[chosen]) - taken[chosen]
+        size = waiting if waiting < largest[chosen] else largest[chosen]
+        while at_ns + times[size] > tightest_ns:
+            size -= 1
+        at_ns += times[size]
+        taken[chosen] += size
+    return misses
+
+
+def fewest_worker_cores(
+    deadlines_ns: Sequence[Sequence[int]],
+    ready_ns: int,
+    rates_qps: Sequence[float],
+    longest_run_ns: int,
+    run_ns: Sequence[Sequence[Sequence[int]]],
+) -> int:
+    """The fewest cores on which all replicas of a worker keep all deadlines; `NO_CHOICE` where there are none.
+
+    `run_ns[r][cores][size]`.  As `scaling.fewest_cores`, for several queues that take turns: no batch longer than
+    `longest_run_ns`, and with the largest such batches the replicas' `rates_qps` keep the worker busy for no more than
+    all of its time.  Not exact: batches are as large as the router would make them, whatever came of smaller ones.
+    """
+    for cores in range(1, len(run_ns[0])):
+        times = [table[cores] for table in run_ns]
+        largest = [max((b for b in range(1, len(row)) if row[b] <= longest_run_ns), default=0) for row in times]
+        if 0 in largest:
+            continue
+        busy = sum(rate * row[b] / b for rate, row, b in zip(rates_qps, times, largest, strict=True))
+        if busy <= 1e9 and worker_misses(deadlines_ns, ready_ns, times, largest, 1) == 0:
+            return cores
+    return NO_CHOICE

@@ -1,0 +1,75 @@
+"""How many cores a worker needs: its replica's, or, where several take turns on it, those that all of them need."""
+
+from collections.abc import Iterable, Sequence
+
+from gearshift.clock import to_ns
+from gearshift.policies.demand import Demand, Scaling, Waiting
+from gearshift.policies.look_ahead import requests_ahead
+from gearshift.policies.scaling import NO_CHOICE
+from gearshift.policies.worker_cores import fewest_worker_cores, worker_misses
+
+NEVER_NS = 1 << 61
+Queues = Sequence[Sequence[Waiting]]
+"""Those that wait for each replica of the worker."""
+
+
+class WorkerDemand:
+    """What a worker needs whose replicas' `demands` remember what has come to each."""
+
+    def __init__(self, demands: Sequence[Demand], scaling: Scaling) -> None:
+        self._demands, self._scaling = tuple(demands), scaling
+        sizes = [one.largest + 1 for one in demands]
+        self._run_ns = [
+            [one.run_ns[begin : begin + size] for begin in range(0, len(one.run_ns), size)]
+            for one, size in zip(demands, sizes, strict=True)
+        ]
+
+    def wanted(self, now_ns: int, waiting: Queues, free_ns: int, idle: int) -> int:
+        """As `Demand.wanted`, for the queues of all replicas together."""
+        if len(self._demands) == 1:
+            return self._demands[0].wanted(now_ns, waiting[0], free_ns, idle)
+        for one in self._demands:
+            one.forget(now_ns)
+        came = [one.came for one in self._demands]
+        if self._scaling.scaler == "static" or not any(came):
+            return idle
+        ready_ns, fastest_ns = self._ready_ns(now_ns, free_ns), [table[-1][1] for table in self._run_ns]
+        period_ns = to_ns(self._scaling.period_s)
+        ahead = [
+            requests_ahead(now_ns, period_ns, _dues(queue), [at for at, _ in seen], _dues(seen))
+            for queue, seen in zip(waiting, came, strict=True)
+        ]
+        left_ns = [
+            due - at for seen, fastest in zip(came, fastest_ns, strict=True) for at, due in seen if due - at >= fastest
+        ]
+        cores = fewest_worker_cores(
+            [[d for d in dues if d >= ready_ns + fastest] for dues, fastest in zip(ahead, fastest_ns, strict=True)],
+            ready_ns,
+            [len(seen) * 1e9 / one.remembered_ns(now_ns) for seen, one in zip(came, self._demands, strict=True)],
+            min(left_ns, default=NEVER_NS) // 2,
+            self._run_ns,
+        )
+        return self._most if cores == NO_CHOICE else cores
+
+    def misses(self, now_ns: int, waiting: Queues, free_ns: int) -> list[int]:
+        """As `Demand.misses`, for the queues of all replicas together."""
+        if len(self._demands) == 1:
+            return self._demands[0].misses(now_ns, waiting[0], free_ns)
+        due_ns, ready_ns = [sorted(_dues(queue)) for queue in waiting], self._ready_ns(now_ns, free_ns)
+        largest, everyone = [one.largest for one in self._demands], sum(map(len, due_ns))
+        on_some = [
+            worker_misses(due_ns, ready_ns, [table[cores] for table in self._run_ns], largest, everyone)
+            for cores in range(1, self._most + 1)
+        ]
+        return [everyone, *on_some]
+
+    @property
+    def _most(self) -> int:
+        return len(self._run_ns[0]) - 1
+
+    def _ready_ns(self, now_ns: int, free_ns: int) -> int:
+        return max(free_ns, now_ns + to_ns(self._scaling.effect_s))
+
+
+def _dues(waiting: Iterable[Waiting]) -> list[int]:
+    return [due for _, due in waiting]

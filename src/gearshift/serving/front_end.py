@@ -1,0 +1,304 @@
+"""A front end: a process that speaks HTTP with clients on a port that it shares, for one router.
+
+It parses requests for inference, hands their tensors to the router and encodes the answers; everything else it passes
+on as it came, so that the router's answer is the same whichever front end took the connection.
+
+`python -m gearshift.serving.front_end --router FD --listen FD --board FD --row N --parent PID`, started by
+`serving/front_ends.py`.  It ends with the router's process, however that ends.
+"""
+
+import argparse
+import asyncio
+import gc
+import itertools
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast, get_args
+
+import msgspec
+import uvloop
+
+from gearshift.clock import WallClock
+from gearshift.errors import GearshiftError
+from gearshift.model import Arrays
+from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
+from gearshift.request import Answer
+from gearshift.runtime.answers import Done
+from gearshift.runtime.room import Nowhere, Reading, Room
+from gearshift.runtime.service import Service, Withdraw
+from gearshift.runtime.transport import FrameProtocol, pack_tensors, unpack_tensors
+from gearshift.runtime.worker import die_with_parent
+from gearshift.serving.board import HELD_BYTES, WAITING, Board
+from gearshift.serving.deadline_headers import SendingTimes
+from gearshift.serving.front_messages import (
+    TO_FRONT_END,
+    Answered,
+    End,
+    Gone,
+    Head,
+    Listening,
+    Part,
+    Passed,
+    Refused,
+    Serve,
+    StopListening,
+    Submit,
+    Untrusted,
+)
+from gearshift.serving.http import Application
+from gearshift.serving.http_exchange import HttpExchange, announced_length
+from gearshift.serving.http_server import HttpServer
+from gearshift.serving.keys import read_keys
+from gearshift.serving.open_files import allow_many_connections
+from gearshift.serving.v2 import Limits
+
+log = logging.getLogger("gearshift.serving.front_end")  # by name, as this module runs as the main one
+
+# To the router and back ----------------------------------------------------------------------------------------------
+
+
+class RouterLink:
+    """What is asked of the router, and what it says."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.told: asyncio.Future[Serve | None] = loop.create_future()
+        """What to serve, None where the router is gone."""
+        self.end: asyncio.Future[float] = loop.create_future()
+        """How long clients may take to leave; none where the router is gone."""
+        self.stop_listening: Callable[[], None] = lambda: None
+        self.stopped = False
+        self.protocol = FrameProtocol(self._received, self._lost, decoder=TO_FRONT_END)
+        self._ids = itertools.count(1)
+        self._submitted: dict[int, Done] = {}
+        self._passed: dict[int, HttpExchange] = {}
+
+    def submit(self, inputs: Arrays, done: Done, **asked: Any) -> Withdraw:
+        """As `Service.submit`, but that where it raises there the answer says so (`raise_if_refused`)."""
+        number = next(self._ids)
+        tensors, buffers = pack_tensors(inputs)
+        self.protocol.send(Submit(id=number, tensors=tensors, **asked), buffers)
+        self._submitted[number] = done
+        return partial(self._gone, number)
+
+    def pass_on(self, exchange: HttpExchange) -> None:
+        """Let the router answer, which gets the body part by part as it comes."""
+        number = next(self._ids)
+        self._passed[number] = exchange
+        exchange.on_gone = exchange.release = partial(self._gone, number)  # it may be answered here, as too slow
+        exchange.measure = partial(self._part, number, exchange)
+        exchange.then = partial(self._whole, number)
+        self.protocol.send(
+            Head(
+                id=number,
+                method=exchange.method,
+                path=exchange.path,
+                headers=tuple(exchange.headers.items()),
+                keep_alive=exchange.keep_alive,
+                address=exchange.client.address,
+            )
+        )
+
+    def _part(self, number: int, exchange: HttpExchange, part_bytes: int) -> None:
+        self.protocol.send(Part(id=number, last=False), [exchange.take_body()])
+
+    def _whole(self, number: int, exchange: HttpExchange) -> None:
+        exchange.release = None
+        exchange.end_reading()
+        self.protocol.send(Part(id=number, last=True), [exchange.take_body()])
+
+    def _gone(self, number: int) -> None:
+        if self._submitted.pop(number, None) is not None or self._passed.pop(number, None) is not None:
+            self.protocol.send(Gone(id=number))
+
+    def _received(self, message: Any, body: memoryview) -> None:
+        match message:
+            case Answered():
+                done = self._submitted.pop(message.id, None)
+                if done is not None:  # else its client has left
+                    done(_with_outputs(message, body))
+            case Passed():
+                exchange = self._passed.pop(message.id, None)
+                if exchange is not None:
+                    exchange.pass_on(bytes(body), last=message.last)
+            case Serve():
+                self.told.set_result(message)
+            case StopListening():
+                self.stopped = True
+                self.stop_listening()
+            case End():
+                self._end(message.longest_s)
+
+    def _lost(self) -> None:
+        if not self.told.done():
+            self.told.set_result(None)
+        self._end(0.0)
+
+    def _end(self, longest_s: float) -> None:
+        if not self.end.done():
+            self.end.set_result(longest_s)
+
+
+def _with_outputs(message: Answered, body: memoryview) -> Answer:
+    return msgspec.structs.replace(message.answer, outputs=unpack_tensors(message.tensors, body))
+
+
+# In the place of the service -----------------------------------------------------------------------------------------
+
+
+class FrontRoom(Room):
+    """The room that all processes share: what is read here is shown to the others."""
+
+    def __init__(self, board: Board, most_requests: int, most_bytes: int, refused: Callable[[], None]) -> None:
+        self._board = board
+        super().__init__(Nowhere(), most_requests, most_bytes, refused)
+        self.elsewhere = board
+
+    @property
+    def reading(self) -> int:
+        """Requests that are read here."""
+        return self._board.own(WAITING)
+
+    @reading.setter
+    def reading(self, count: int) -> None:
+        self._board.write(WAITING, count)
+
+    @property
+    def held_bytes(self) -> int:
+        """Their bytes."""
+        return self._board.own(HELD_BYTES)
+
+    @held_bytes.setter
+    def held_bytes(self, count: int) -> None:
+        self._board.write(HELD_BYTES, count)
+
+
+class RemoteService:
+    """What `Application` needs of a `Service` for inference; the service itself is in the router's process."""
+
+    def __init__(self, link: RouterLink, board: Board, room: FrontRoom, clock: WallClock) -> None:
+        self._board, self._room = board, room
+        self.now_ns = clock.now_ns
+        self._link = link
+
+    @property
+    def accepting(self) -> bool:
+        """Whether requests are let in at all."""
+        return self._board.taking
+
+    def reading(self, payload_bytes: int) -> Reading:
+        """Hold `payload_bytes` while a request is read."""
+        return Reading(self._room, payload_bytes)
+
+    def submit(self, inputs: Arrays, done: Done, *, span: None = None, **asked: Any) -> Withdraw:
+        """As `Service.submit`; the arrays are not kept here, where the request would hold them until its answer."""
+        withdraw = self._link.submit(inputs, done, **asked)
+        cast(dict[str, Any], inputs).clear()
+        return withdraw
+
+
+class _Times(SendingTimes):
+    """Has the router count times of sending that cannot be trusted."""
+
+    def __init__(self, trust_s: float, link: RouterLink) -> None:
+        super().__init__(trust_s)
+        self._link = link
+
+    def count_distrust(self, reason: str) -> None:
+        """One more did not count."""
+        self._link.protocol.send(Untrusted(reason=reason))
+
+
+class FrontEnd:
+    """Answers inference, and passes on whatever else is asked, or may have to be refused (`connections.Handler`)."""
+
+    def __init__(self, serve: Serve, link: RouterLink, board: Board) -> None:
+        settings = serve.settings
+        self._link, self._board = link, board
+        self._room = FrontRoom(
+            board,
+            settings.most_waiting_requests,
+            settings.most_waiting_bytes,
+            lambda: link.protocol.send(Refused()),
+        )
+        service = RemoteService(link, board, self._room, WallClock(serve.origin_ns))
+        self._application = Application(
+            cast(Service, service),  # as far as inference goes
+            serve.operator,
+            inputs=serve.inputs,
+            outputs=serve.outputs,
+            largest_body_bytes=settings.largest_body_bytes,
+            limits=Limits(most_tensors=settings.most_tensors, most_elements=settings.most_elements),
+            keys=read_keys(settings.api_keys, settings.admin_keys),
+            times=_Times(settings.trust_clock_s, link),
+        )
+        inference = [path for path in self._application.paths if path.endswith("/infer")]
+        self._parsed_here = frozenset(() if settings.otel else inference)  # traces are the router's
+        self.measured, self.completed = self._application.measured, self._application.completed
+
+    def begun(self, exchange: HttpExchange) -> None:
+        """The head of a request is there."""
+        parsed_here = exchange.path in self._parsed_here and exchange.method == "POST" and self._board.taking
+        if parsed_here and self._room.admits(1, announced_length(exchange.headers) or 0):
+            self._application.begun(exchange)
+        else:
+            self._link.pass_on(exchange)
+
+
+# The process ---------------------------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Answer clients until the router says `End`, or is gone."""
+    parser = argparse.ArgumentParser(prog="gearshift.serving.front_end")
+    for name in ("router", "listen", "board"):
+        parser.add_argument(f"--{name}", type=int, required=True, help="a file descriptor")
+    parser.add_argument("--row", type=int, required=True, help="its row of the board")
+    parser.add_argument("--parent", type=int, required=True, help="process that started this one")
+    parser.add_argument("--log-level", choices=get_args(Level), default="info")
+    parser.add_argument("--log-format", choices=get_args(Form), default="text")
+    arguments = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM):  # the router ends first
+        signal.signal(number, signal.SIG_IGN)
+    if not die_with_parent(arguments.parent):
+        return 0
+    for fd in (arguments.router, arguments.listen, arguments.board):
+        os.set_inheritable(fd, False)
+    allow_many_connections()
+    logs = LogSettings(arguments.log_level, arguments.log_format)
+    board = Board(arguments.board, arguments.row)
+    router, listening = socket.socket(fileno=arguments.router), socket.socket(fileno=arguments.listen)
+    with logging_to_stderr(logs, process="front end"), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            runner.run(serve(router, listening, board))
+        except GearshiftError as error:  # such as keys or a certificate that cannot be read any more
+            log.error("%s", error)
+            return 1
+    return 0
+
+
+async def serve(router: socket.socket, listening: socket.socket, board: Board) -> None:
+    """Do as the router says."""
+    loop = asyncio.get_running_loop()
+    link = RouterLink(loop)
+    await loop.create_unix_connection(lambda: link.protocol, sock=router)
+    told = await link.told
+    if told is None:
+        return
+    http = HttpServer(FrontEnd(told, link, board), told.settings, board.count_connections)
+    await http.start(listening)
+    link.stop_listening = http.stop_listening
+    if link.stopped:
+        http.stop_listening()
+    gc.collect()
+    gc.freeze()  # as the router does
+    link.protocol.send(Listening())
+    await http.stop(await link.end)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
