@@ -51,20 +51,37 @@ def choose(problem: Problem, confidence: float | None, seed: int) -> Chosen:
     """
     if confidence is not None:
         return _shown(problem, confidence, seed)
+    found = largest_share(problem, seed)
+    if found is not None:
+        share, accuracy = found
+        allowing = _allowing(problem, share)
+        return Chosen(choices=compose_all(allowing), problem=allowing, judged=problem, accuracy=accuracy)
+    assert problem.hits is not None
+    nothing = _judged_on(problem, np.zeros_like(problem.hits), np.zeros_like(problem.hits))
+    return Chosen(choices=compose_all(nothing), problem=_allowing(problem, 0.0), judged=problem, accuracy=1.0)
+
+
+def careful_choice(problem: Problem, seed: int) -> tuple[int, ...]:
+    """Which variants to use, as `choose` without the other methods beside it; none where none keeps the target."""
+    found = largest_share(problem, seed)
+    return () if found is None else _quick(_allowing(problem, found[0]))
+
+
+def largest_share(problem: Problem, seed: int) -> tuple[float, float] | None:
+    """Of the loss allowed, for which choices keep the target on samples that did not make them, and their accuracy."""
     quarters = np.array_split(np.random.default_rng([seed, 4]).permutation(problem.samples), QUARTERS)
     for share in SHARES:
         wrong = 0
         for k, left_out in enumerate(quarters):
             rest = _allowing(_of_samples(problem, np.concatenate(quarters[:k] + quarters[k + 1 :])), share)
-            choice = joint(rest, [exact(rest).chosen], most_nodes=FEW_NODES).chosen
-            wrong += wrong_of(_of_samples(problem, left_out), choice)
+            wrong += wrong_of(_of_samples(problem, left_out), _quick(rest))
         if wrong <= problem.most_wrong:
-            allowing = _allowing(problem, share)
-            accuracy = 1 - wrong / problem.samples
-            return Chosen(choices=compose_all(allowing), problem=allowing, judged=problem, accuracy=accuracy)
-    assert problem.hits is not None
-    nothing = _judged_on(problem, np.zeros_like(problem.hits), np.zeros_like(problem.hits))
-    return Chosen(choices=compose_all(nothing), problem=_allowing(problem, 0.0), judged=problem, accuracy=1.0)
+            return share, 1 - wrong / problem.samples
+    return None
+
+
+def _quick(problem: Problem) -> tuple[int, ...]:
+    return joint(problem, [exact(problem).chosen], most_nodes=FEW_NODES).chosen
 
 
 def _shown(problem: Problem, confidence: float, seed: int) -> Chosen:
@@ -141,6 +158,22 @@ def problem_of(
         right=np.array(right, dtype=np.bool_).reshape(-1, samples),
     )
     return entries, problem, origins
+
+
+def with_spares(entries: Sequence[Variant], right_rate: Sequence[float], segment_s: Sequence[float]) -> list[Variant]:
+    """The variants with the spare ones marked, one after each block without a chosen one.
+
+    It is the one that would save most if it hit all that it gets right, as it may after adaptation.
+    """
+    left_s = sum(segment_s) - np.cumsum(segment_s)
+    hopes: dict[int, tuple[float, int]] = {}
+    for v, entry in enumerate(entries):
+        hope = right_rate[v] * float(left_s[entry.layer]) - entry.lookup_s
+        if hope > 0:
+            hopes[entry.layer] = max(hopes.get(entry.layer, (0.0, -1)), (hope, -v))
+    taken = {entry.layer for entry in entries if entry.chosen}
+    spare = {-v for layer, (_, v) in hopes.items() if layer not in taken}
+    return [msgspec.structs.replace(entry, spare=v in spare) for v, entry in enumerate(entries)]
 
 
 def _allowing(problem: Problem, share: float) -> Problem:
