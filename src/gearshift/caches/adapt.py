@@ -78,7 +78,7 @@ class Adapter:
         self.counts = Counts()
         self._generator = np.random.default_rng([seed, 53])
         self._lessons = Lessons(model.chain, settings, validation, self.counts, self._generator, logits=model.logits)
-        self._window = self._lessons.window
+        self.window = self._lessons.window
         self._to_audit: deque[_ToAudit] = deque()
         self._left_early: deque[bool] = deque(maxlen=WATCHED)
         self._usual_hit_rate: float | None = None
@@ -113,7 +113,7 @@ class Adapter:
         role = int(self._generator.choice(len(ROLE_SHARES), p=ROLE_SHARES))
         known = None if probabilities is None else np.array(probabilities, dtype=np.float32)
         usable = known is not None and known.shape == (self._manifest.classes,) and bool(np.isfinite(known).all())
-        self._window.add(Recent(np.array(row), now_s, role, known if usable else None), now_s)
+        self.window.add(Recent(np.array(row), now_s, role, known if usable else None), now_s)
 
     def audit(self, row: NDArray[Any], exit_segment: int, label: int) -> None:
         """An answer to audit: the input, the segment after which it left, and the class that was answered."""
@@ -143,7 +143,7 @@ class Adapter:
         if self._to_audit:
             self._audit_some(now_s)
             return True
-        self._window.trim(now_s)
+        self.window.trim(now_s)
         if self.settings.adapt and self._lessons.look():
             return True
         reason = self.due(now_s)
@@ -153,7 +153,7 @@ class Adapter:
 
     def due(self, now_s: float) -> str:
         """Why to retrain now; nothing where there is no reason, or too little to learn from."""
-        if not self.settings.adapt or self._fresh == 0 or len(self._window) < self.settings.least_samples:
+        if not self.settings.adapt or self._fresh == 0 or len(self.window) < self.settings.least_samples:
             return ""
         waited_s = now_s - self._last_s
         if waited_s >= self.settings.interval_s:
@@ -165,7 +165,7 @@ class Adapter:
 
         Whatever goes wrong is told, and the version in use stays.
         """
-        self._tell("cache_retraining", reason=reason, samples=len(self._window), version=self.model.version)
+        self._tell("cache_retraining", reason=reason, samples=len(self.window), version=self.model.version)
         began = perf_counter()
         outcome: Outcome
         try:
@@ -327,7 +327,7 @@ class Adapter:
     def save(self) -> None:
         """Write the window, for a restart; tells where that cannot be."""
         try:
-            self._window.save(self.folder)
+            self.window.save(self.folder)
         except (InvalidInput, OSError, ValueError) as error:
             self._tell("cache_window_unwritten", why=str(error))
 
@@ -339,7 +339,7 @@ class Adapter:
         def fits(rows: NDArray[Any], scores: NDArray[Any]) -> bool:
             return rows.shape[1:] == shape and (len(scores) == 0 or scores.shape[1:] == (classes,))
 
-        why = self._window.load(self.folder, now_s, fits)
+        why = self.window.load(self.folder, now_s, fits)
         if why:
             self._tell("cache_window_lost", why=why)
 

@@ -52,11 +52,15 @@ class Validation:
 
 
 def read_validation(folder: Path) -> Validation:
-    """The samples in `folder`; nothing is unpickled.  Raises `InvalidInput` where they are missing or broken."""
-    path = folder / VALIDATION
+    """The samples in `folder`; raises `InvalidInput` where they are missing or broken."""
+    return Validation(*read_arrays(folder / VALIDATION, "inputs", "labels", "probabilities", "part"))
+
+
+def read_arrays(path: Path, *names: str) -> list[NDArray[Any]]:
+    """Arrays of a .npz file; nothing is unpickled.  Raises `InvalidInput` where it is missing or broken."""
     require(path.is_file(), "no such file", where=str(path), remedy=REMEDY)
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return Validation(*(arrays[name] for name in ("inputs", "labels", "probabilities", "part")))
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return [arrays[name] for name in names]
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, AttributeError, TypeError) as error:
         raise InvalidInput(f"holds no samples ({error})", where=str(path), remedy=REMEDY) from error

@@ -1,6 +1,5 @@
 """The window of recent samples that adaptation learns from: bounded in time, number and bytes, recent ones first."""
 
-import zipfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.caches.validation import read_arrays
+from gearshift.errors import InvalidInput
 from gearshift.files import written_atomically
 
 FIT, JUDGE, CHECK, HOLD = range(4)
@@ -115,12 +116,9 @@ class Window:
         if not path.is_file():
             return ""
         try:
-            with np.load(path, allow_pickle=False) as arrays:
-                rows, at_s, role, known, scores = (
-                    arrays[name] for name in ("inputs", "at_s", "role", "known", "probabilities")
-                )
-        except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, AttributeError, TypeError) as error:
-            return f"{path} cannot be read ({error})"
+            rows, at_s, role, known, scores = read_arrays(path, "inputs", "at_s", "role", "known", "probabilities")
+        except InvalidInput as error:
+            return error.what
         n = len(rows)
         matching = at_s.shape == role.shape == known.shape == (n,) and len(scores) == np.count_nonzero(known)
         if not matching or not fits(rows, scores) or (n and role.max() > HOLD):
