@@ -25,6 +25,8 @@ from gearshift.model import DATATYPES, Arrays, Predicted, TensorSpec
 from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
 from gearshift.runtime.inference_threads import InferenceThreads
 from gearshift.runtime.messages import (
+    Adopt,
+    Adopted,
     Done,
     DonePart,
     Load,
@@ -115,6 +117,10 @@ def main_loop(connection: BlockingConnection) -> int:
     while True:
         message, body = connection.receive()
         match message:
+            case Load(adaptation=settings) if settings is not None:
+                from gearshift.runtime.attending import attend
+
+                return attend(message, connection)
             case Load():
                 try:
                     load_all(message, models, connection)
@@ -128,6 +134,8 @@ def main_loop(connection: BlockingConnection) -> int:
             case Run():
                 name, model = models[message.replica]
                 run_batch(name, model, message, body, connection.send)
+            case Adopt():
+                connection.send(adopt(models[message.replica][1], message, body))
             case Ping():
                 connection.send(Pong())
             case Stop():
@@ -211,6 +219,18 @@ def held_bytes(device_kind: str, *, peak: bool = False) -> int:
     import psutil
 
     return int(psutil.Process().memory_info().rss)
+
+
+def adopt(model: RunnableModel, message: Adopt, weights: memoryview) -> Adopted:
+    """Look up another version of learned caches from now on; where that cannot be, the model stays as it is."""
+    own: Any = getattr(model, "model", None)
+    if not hasattr(own, "adopt"):
+        return Adopted(replica=message.replica, problem="the model has no learned caches")
+    try:
+        version = own.adopt(message.manifest, bytes(weights), message.off)
+    except Exception as error:  # noqa: BLE001  the door to the user's code
+        return Adopted(replica=message.replica, problem=f"{type(error).__name__}: {error}")
+    return Adopted(replica=message.replica, version=version)
 
 
 # Running -------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,18 @@ from gearshift.plan_tables import PlanTables
 from gearshift.policies.recovery import hangs_after_ns
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents
-from gearshift.runtime.messages import Done, Load, Loaded, LoadFailed, ReplicaToLoad, Run, RunPart, ThreadsSet
+from gearshift.runtime.messages import (
+    Adopt,
+    Adopted,
+    Done,
+    Load,
+    Loaded,
+    LoadFailed,
+    ReplicaToLoad,
+    Run,
+    RunPart,
+    ThreadsSet,
+)
 from gearshift.runtime.transport import Buffer, FrameError, pack_tensors, unpack_tensors
 from gearshift.runtime.worker import part_bytes
 from gearshift.runtime.worker_link import OnDone, OnEnd, why_not_loaded
@@ -60,6 +71,10 @@ class Worker(Protocol):
 
     def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
         """Have its models compute with so many threads from the next batch on."""
+        ...
+
+    def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
+        """Have a replica look up other learned caches from the next batch on."""
         ...
 
     async def stop(self, *, longest_s: float) -> None:
@@ -186,6 +201,13 @@ class WorkersBackend(ABC):
         if worker is None:
             raise WorkerDied("it is gone")
         return await worker.set_threads(threads)
+
+    async def adopt(self, message: Adopt, weights: bytes) -> Adopted:
+        """Have a replica look up other learned caches; raises `WorkerDied` where it has no worker."""
+        worker = self._slot_of[message.replica].worker
+        if worker is None:
+            raise WorkerDied("it is gone")
+        return await worker.adopt(message, weights)
 
     def _longest_batch_s(self, replica: int, parts: Sequence[RunPart]) -> float | None:
         if self._run_ns is None:
