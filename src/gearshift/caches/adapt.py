@@ -196,7 +196,7 @@ class Adapter:
             if one.version != self.model.version or one.layer in self.model.layers_off:
                 continue
             if not np.isfinite(base).all():
-                self.counts.not_finite += 1
+                self.counts.unusable += 1
                 continue
             agreed = one.label == int(base.argmax())
             self.counts.audited += 1

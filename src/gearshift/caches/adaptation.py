@@ -42,7 +42,8 @@ class Adaptation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Counts(msgspec.Struct, kw_only=True):
     """What has been done since the start: answers by what they were drawn for, the base model's runs and their seconds.
 
-    `reused` are the answers of misses that were taken as labels instead of such a run.
+    `reused` are the answers of misses that were taken as labels instead of such a run, `unusable` samples that the
+    model answers with NaN or infinity.
     """
 
     learnt: int = 0
@@ -52,7 +53,7 @@ class Counts(msgspec.Struct, kw_only=True):
     base_run_s: float = 0.0
     reused: int = 0
     dropped: int = 0
-    not_finite: int = 0
+    unusable: int = 0
     retraining_s: float = 0.0
     outcomes: dict[str, int] = {}
 

@@ -82,7 +82,7 @@ class Lessons:
                 self.window.learnt(sample, base, of_row)
             else:
                 self.window.drop(sample)
-                self._counts.not_finite += 1
+                self._counts.unusable += 1
 
     def _through(
         self, rows: Sequence[NDArray[Any]], *, layers: Collection[int], whole: bool = True

@@ -12,7 +12,7 @@ COUNTED = {
     "base_run_s": ("gearshift_cache_base_run_seconds", "Time that these took."),
     "reused": ("gearshift_cache_labels_reused", "Answers of misses that were taken as labels."),
     "dropped": ("gearshift_cache_dropped", "Answers that were to be audited or learnt from, and were not."),
-    "not_finite": ("gearshift_cache_not_finite", "Drawn samples with NaN in hidden outputs or answers."),
+    "unusable": ("gearshift_cache_unusable", "Drawn samples that the whole model answers with NaN or infinity."),
     "retraining_s": ("gearshift_cache_retraining_seconds", "Time that retraining took."),
 }
 
@@ -24,6 +24,9 @@ class CacheMetrics:
         self._counters = {
             name: Counter(metric, text, ["model"], registry=registry) for name, (metric, text) in COUNTED.items()
         }
+        self.not_finite = Counter(
+            "gearshift_cache_not_finite", "Lookups that met NaN or infinity.", ["model"], registry=registry
+        )
         self.version = Gauge(
             "gearshift_cache_version", "The version of learned caches in use.", ["model"], registry=registry
         )

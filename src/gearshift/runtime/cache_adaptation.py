@@ -55,6 +55,7 @@ class CacheAdaptation:
         self._project, self._adapting, self._settings, self._seed = project, adapting, dict(settings), seed
         self._core, self._metrics, self._journal = core, metrics or CacheMetrics(), journal or NoJournal()
         self._models = set(models)
+        self._told_not_finite: set[str] = set()
         self._attended: dict[str, _Attendance] = {}
 
     def attend(self, models: Collection[str]) -> None:
@@ -92,6 +93,13 @@ class CacheAdaptation:
             kind = drawn(sample.request.id, sample.row, self._seed, audit_share, learn_share)
             if kind != NEITHER and not sample.error:
                 attended.take(sample, audited=kind == AUDITED)
+
+    def not_finite(self, model: str, count: int) -> None:
+        """So many lookups met NaN or infinity."""
+        self._metrics.not_finite.labels(model).inc(count)
+        if model not in self._told_not_finite:
+            self._told_not_finite.add(model)
+            log.warning("hidden outputs of model %r held NaN or infinity; such samples go on as misses", model)
 
     def forget(self, backend: WorkersBackend) -> None:
         """The workers of a backend end."""
@@ -267,6 +275,7 @@ class AttendedBackend:
         self._backend, self._caches = backend, caches
         self._models = [tables.models[model] for model in tables.replica_model.tolist()]
         self._events: BatchEvents | None = None
+        backend.on_not_finite = self._not_finite
 
     async def start(self, events: BatchEvents) -> None:
         """As the backend."""
@@ -292,6 +301,9 @@ class AttendedBackend:
         """Tell the service."""
         if self._events is not None:
             self._events.batch_finished(batch)
+
+    def _not_finite(self, replica: int, count: int) -> None:
+        self._caches.not_finite(self._models[replica], count)
 
     def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
         """They look nothing up."""

@@ -162,6 +162,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     Where `more` is set, these rows have left a model with learned caches and others of the batch go on.
     `run_s` is the time in the model, `segment_s` that of each segment of a batch that was to go `through`.
     `first_failure` says what the model raised first, for logs and never for clients.
+    `not_finite` lookups of learned caches met NaN or infinity, and were misses.
     """
 
     batch: int
@@ -171,6 +172,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     first_failure: str = ""
     more: bool = False
     segment_s: tuple[float, ...] = ()
+    not_finite: int = 0
 
 
 class Pong(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):

@@ -263,6 +263,7 @@ class Attempt:
         self._name, self._model, self._send = name, model, send
         self._batch, self._through = message.batch, message.through
         self._left = sum(len(part.rows) for part in message.parts)
+        self._not_finite_before = not_finite(model)
         self.parts: list[DonePart] = []
         self.buffers: list[Buffer] = []
         self.failed: list[int] = []
@@ -280,6 +281,7 @@ class Attempt:
             first_failure="" if more else self.first_failure,
             more=more,
             segment_s=self.segment_s,
+            not_finite=0 if more else not_finite(self._model) - self._not_finite_before,
         )
         self._send(done, self.buffers)
         self.parts, self.buffers = [], []
@@ -368,6 +370,11 @@ class Attempt:
         left = () if exits is None else tuple(exits.tolist())
         self.parts.append(DonePart(rows=tuple(rows), tensors=headers, exits=left))
         self.buffers += buffers
+
+
+def not_finite(model: RunnableModel) -> int:
+    """How many lookups of a model's learned caches have met NaN or infinity so far."""
+    return int(getattr(getattr(model, "model", None), "not_finite", 0))
 
 
 def check_rows(name: str, predicted: Predicted, rows: int) -> None:

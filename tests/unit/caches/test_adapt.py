@@ -170,7 +170,7 @@ def test_a_sample_whose_hidden_output_is_not_a_number_is_a_miss_and_is_not_learn
     assert adapter.model.not_finite >= 1
     adapter.answered(images, answer, 0.0)
     work(adapter, 0.0)
-    assert adapter.counts.not_finite == 1
+    assert adapter.counts.unusable == 1
     assert len(adapter.window) == 19
 
 

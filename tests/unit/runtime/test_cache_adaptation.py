@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import uvloop
+from prometheus_client import CollectorRegistry
 
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import NoJournal
@@ -63,7 +65,7 @@ class Adapter:
         pass
 
 class Cached:
-    version, layers_off, segments = 0, (1,), 2
+    version, layers_off, segments, not_finite = 0, (1,), 2, 0
     through = None
 
     def predict(self, x):
@@ -71,6 +73,7 @@ class Cached:
                 "exit_segment": np.where(x[:, 1] > 0, 1, 0)}
 
     def exits(self, x):
+        self.not_finite += int((x == 4).sum())
         yield np.arange(len(x)), self.predict(x)
 
     def adopt(self, manifest, weights, off):
@@ -117,11 +120,16 @@ class World:
         (folder / "task.py").write_text(task)
         plan = little_plan("")
         tables = plan_tables(plan, "sums")
-        self.told, self.metrics, self.events, self.ids = Told(), CacheMetrics(), Events(), iter(range(1, 1000))
+        self.told, self.registry, self.events, self.ids = Told(), CollectorRegistry(), Events(), iter(range(1, 1000))
         self.caches = CacheAdaptation(
-            folder / "gearshift.toml", models={"small"}, adapting={"small"}, seed=5, metrics=self.metrics,
-            settings={"learn_share": 0.0, "audit_share": 0.0, **settings}, journal=self.told,
-        )  # fmt: skip
+            folder / "gearshift.toml",
+            models={"small"},
+            adapting={"small"},
+            settings={"learn_share": 0.0, "audit_share": 0.0, **settings},
+            seed=5,
+            metrics=CacheMetrics(self.registry),
+            journal=self.told,
+        )
         local = LocalBackend(tables, plan, project=folder / "gearshift.toml", inputs=INPUTS)
         self.backend = AttendedBackend(local, tables, self.caches)
         self.small = tables.replica_model.tolist().index(tables.models.index("small"))
@@ -136,16 +144,7 @@ class World:
         return sample
 
     def metric(self, name: str) -> float:
-        return sum(s.value for family in self._collected() for s in family.samples if s.name == name)
-
-    def _collected(self) -> Any:
-        for counter in (
-            *self.metrics._counters.values(),
-            self.metrics.version,
-            self.metrics.off,
-            self.metrics.restarts,
-        ):
-            yield from counter.collect()
+        return sum(s.value for family in self.registry.collect() for s in family.samples if s.name == name)
 
 
 def run(folder: Path, body: Callable[[World], Awaitable[None]], *, task: str = CACHED, **settings: float) -> None:
@@ -171,6 +170,7 @@ def test_answers_that_are_learnt_from_arrive_with_their_inputs_and_what_misses_a
         assert await world.told.first("learnt", row=[1.0, 0.0], left=0, known=False)
         await world.ask(1.0, 4.0)
         assert await world.told.first("learnt", row=[1.0, 4.0], left=1, known=True)
+        assert world.metric("gearshift_cache_not_finite_total") == 1
 
     run(tmp_path, body, learn_share=1.0)
 
@@ -198,6 +198,7 @@ def test_another_version_is_looked_up_by_every_replica_and_told(tmp_path: Path) 
     run(tmp_path, body, learn_share=1.0)
 
 
+@pytest.mark.long
 def test_a_version_that_a_replica_refuses_changes_nothing_and_is_told(tmp_path: Path) -> None:
     async def body(world: World) -> None:
         await world.told.first("cache_version")

@@ -139,6 +139,8 @@ class WorkersBackend(ABC):
         self._slot_of = {replica: slot for slot in self._slots for replica in slot.replicas}
         self._events: BatchEvents | None = None
         self._stopped = False
+        self.on_not_finite: Callable[[int, int], None] = _nobody_hears
+        """Is told of a replica how many lookups of learned caches met NaN or infinity in a batch."""
         self._told_cold: set[str] = set()
 
     @abstractmethod
@@ -262,6 +264,8 @@ class WorkersBackend(ABC):
         if batch is None or self._events is None:
             return
         model = self._tables.models[self._tables.replica_model[batch.replica]]
+        if done.not_finite:
+            self.on_not_finite(batch.replica, done.not_finite)
         self._events.samples_finished(batch, settle(batch.samples, done, body, model))
         if not done.more and self._events is not None:
             self._events.batch_finished(batch)
@@ -324,6 +328,10 @@ def device_sets(tables: PlanTables, hardware: Hardware) -> list[DeviceSet]:
 
 def _say_nothing(text: str) -> None:
     """Where nobody listens."""
+
+
+def _nobody_hears(replica: int, count: int) -> None:
+    """Where nobody counts."""
 
 
 # Batches -------------------------------------------------------------------------------------------------------------
