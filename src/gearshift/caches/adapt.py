@@ -45,9 +45,9 @@ Outcome = Literal["swapped", "worse", "diverged", "out_of_memory", "failed"]
 @dataclass(frozen=True, slots=True)
 class _ToAudit:
     row: NDArray[Any]
-    layer: int
+    left: int
     label: int
-    version: int
+    caches: dict[int, LearnedCache]
 
 
 def _nobody(event: str, **facts: object) -> None:
@@ -123,8 +123,8 @@ class Adapter:
             self.counts.audited += 1
         elif len(self._to_audit) >= MOST_TO_AUDIT:
             self.counts.dropped += 1
-        else:
-            self._to_audit.append(_ToAudit(np.array(row), exit_segment, label, self.model.version))
+        elif exit_segment not in self.model.layers_off:  # else it was on its way when that cache was switched off
+            self._to_audit.append(_ToAudit(np.array(row), exit_segment, label, self.model.caches))
 
     def _watch(self, exit_segment: int) -> None:
         self._left_early.append(exit_segment < len(self.model.chain) - 1)
@@ -192,17 +192,17 @@ class Adapter:
 
     def _audit_some(self, now_s: float) -> None:
         batch = [self._to_audit.popleft() for _ in range(min(BATCH, len(self._to_audit)))]
-        for one, base in zip(batch, self._lessons.base([one.row for one in batch]), strict=True):
-            if one.version != self.model.version or one.layer in self.model.layers_off:
-                continue
-            if not np.isfinite(base).all():
+        found = self._lessons.audit([one.row for one in batch], self.model.caches)
+        for one, (hit_by, best) in zip(batch, found, strict=True):
+            layer = hit_by if hit_by >= 0 else max((at for at in self.model.caches if at <= one.left), default=-1)
+            if best < 0:
                 self.counts.unusable += 1
-                continue
-            agreed = one.label == int(base.argmax())
-            self.counts.audited += 1
-            self.counts.disagreed += not agreed
-            if self._audit.add(one.layer, agreed=agreed):
-                self._switch_off(one.layer, now_s)
+            elif one.caches is self.model.caches and layer in one.caches:
+                agreed = one.label == best
+                self.counts.audited += 1
+                self.counts.disagreed += not agreed
+                if self._audit.add(layer, agreed=agreed):
+                    self._switch_off(layer, now_s)
 
     def _switch_off(self, layer: int, now_s: float) -> None:
         audited = self._audit.layers[layer]

@@ -13,7 +13,7 @@ from gearshift.caches.adaptation import Adaptation, Counts
 from gearshift.caches.chain import Chain
 from gearshift.caches.collect import as_probabilities, as_tensor
 from gearshift.caches.networks import LearnedCache
-from gearshift.caches.retrain import Lesson, features_of
+from gearshift.caches.retrain import Lesson, features_of, split_predictor
 from gearshift.caches.validation import Validation
 from gearshift.caches.window import CHECK, FIT, HOLD, JUDGE, Recent, Window, weights_of
 from gearshift.errors import require
@@ -63,11 +63,21 @@ class Lessons:
         self._seen.append(self._through(rows, layers=self.networks, whole=False)[1])
         return True
 
-    def base(self, rows: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
-        """The base model's probabilities (n, classes)."""
-        probabilities, _ = self._through(rows, layers=())
+    def audit(self, rows: Sequence[NDArray[Any]], caches: Mapping[int, LearnedCache]) -> list[tuple[int, int]]:
+        """Of each row the layer after which one of `caches` hits it first, and the class that the base model chooses.
+
+        Both are -1 where there is none: no cache hits it, or the base model answers NaN.
+        """
+        probabilities, features = self._through(rows, layers=caches)
         assert probabilities is not None
-        return probabilities
+        first = np.full(len(rows), -1)
+        for layer in sorted(caches, reverse=True):
+            with torch.inference_mode():
+                seen = torch.from_numpy(features[layer]).to(self._chain.device)
+                hits = split_predictor(caches[layer])[1](seen)[1].cpu().numpy()
+            first[hits] = layer
+        best = np.where(np.isfinite(probabilities).all(axis=1), probabilities.argmax(axis=1), -1)
+        return list(zip(first.tolist(), best.tolist(), strict=True))
 
     def _run(self, batch: Sequence[Recent]) -> None:
         """Find what the base model says of samples, where that is not known, and what their hidden outputs are."""
