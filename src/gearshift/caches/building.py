@@ -131,6 +131,7 @@ def build(
         confidence=confidence,
         lower_bound=found.lower_bound,
         samples=judged.samples,
+        memory_budget_bytes=None if math.isinf(memory_budget_bytes) else memory_budget_bytes,
         segment_s=tuple(segment_s.tolist()),
         latency_s=joint_outcome(judged, chosen).latency_s,
         accuracy=found.accuracy,

@@ -1,5 +1,6 @@
 """Which learned caches a model gets: composition fed with what exploration found, and why each was chosen."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,8 @@ SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Of the loss allowed."""
 QUARTERS = 4
 FEW_NODES = 200
+MOST_SPARES = 8
+"""Blocks with a cache that only adaptation may come to use: each is trained again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -161,7 +164,7 @@ def problem_of(
 
 
 def with_spares(entries: Sequence[Variant], right_rate: Sequence[float], segment_s: Sequence[float]) -> list[Variant]:
-    """The variants with the spare ones marked, one after each block without a chosen one.
+    """The variants with the spare ones marked: one after blocks without a chosen one, at most `MOST_SPARES` blocks.
 
     It is the one that would save most if it hit all that it gets right, as it may after adaptation.
     """
@@ -172,7 +175,8 @@ def with_spares(entries: Sequence[Variant], right_rate: Sequence[float], segment
         if hope > 0:
             hopes[entry.layer] = max(hopes.get(entry.layer, (0.0, -1)), (hope, -v))
     taken = {entry.layer for entry in entries if entry.chosen}
-    spare = {-v for layer, (_, v) in hopes.items() if layer not in taken}
+    layers = sorted(set(hopes) - taken)
+    spare = {-hopes[layer][1] for layer in layers[:: math.ceil(len(layers) / MOST_SPARES) or 1]}
     return [msgspec.structs.replace(entry, spare=v in spare) for v, entry in enumerate(entries)]
 
 

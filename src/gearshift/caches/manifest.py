@@ -74,7 +74,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     `blocks` names the segments, `segment_s` is how long each takes for one row.  `latency_s` and `exits` (share of
     samples that leave after each segment) are of `samples` validation samples, `accuracy` (relative to the base model)
-    of those that did not make the choice.
+    of those that did not make the choice.  Without a `memory_budget_bytes` caches may take any memory.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -93,6 +93,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     exits: tuple[float, ...]
     variants: tuple[Variant, ...]
     choices: tuple[Choice, ...]
+    memory_budget_bytes: float | None = None
     file: str = ""
     file_sha256: str = ""
     adapted: Adapted | None = None

@@ -175,6 +175,7 @@ def _choice(
         lookup_s=np.array([offer.lookup_s for offer in offers]),
         memory_bytes=np.array([offer.memory_bytes for offer in offers], dtype=np.float64),
         target=manifest.target,
+        memory_budget_bytes=np.inf if manifest.memory_budget_bytes is None else manifest.memory_budget_bytes,
         hits=np.array(hits, dtype=np.bool_),
         right=np.array(right, dtype=np.bool_),
     )
