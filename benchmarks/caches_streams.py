@@ -222,7 +222,7 @@ def sweeps(settings: Adaptation, quick: bool) -> Iterator[tuple[str, list[tuple[
 
 
 def digits_case(folder: Path, quick: bool) -> Case:
-    """The example's network on digits."""
+    """The example's network on digits, with predictors so small that they are in need of help."""
     path = Path(__file__).parents[1] / "examples" / "learned_caches" / "networks.py"
     spec = importlib.util.spec_from_file_location("example_networks", path)
     assert spec is not None
@@ -231,14 +231,14 @@ def digits_case(folder: Path, quick: bool) -> Case:
     spec.loader.exec_module(example)
     images, labels = example.digits()
     torch.manual_seed(0)
-    network = example.trained(example.Network(blocks=8, width=16), images[:700], labels[:700], epochs=6)
+    network = example.trained(example.Network(blocks=8, width=16), images[:500], labels[:500], epochs=6)
     more = {"training": caches.Training(epochs=3)} if quick else {}
     caches.build(
-        network, images[700:1400], labels[700:1400], accuracy=TARGET, variants=("Pool(16,8)",),
+        network, images[500:1000], labels[500:1000], accuracy=TARGET, variants=("Pool(64,8)",),
         out=folder / "digits", **more,
     )  # fmt: skip
     return Case(
-        network=network, folder=folder / "digits", images=images[1400:], labels=labels[1400:],
+        network=network, folder=folder / "digits", images=images[1000:], labels=labels[1000:],
         samples=800 if quick else 6000, class_window=400 if quick else 900,
         adaptation=Adaptation(
             window_s=3600, interval_s=300, half_life_s=300, audit_share=0.02, least_samples=40, most_validation=700
@@ -272,6 +272,7 @@ def main() -> int:
     parser.add_argument("--cifar", choices=("resnet20", "resnet32", "resnet44", "resnet56"))
     parser.add_argument("--data", type=Path)
     parser.add_argument("--work", type=Path, default=Path("caches-cifar"))
+    parser.add_argument("--recent-share", type=float, default=0.5, help="of what is learnt from, recent samples")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -284,7 +285,8 @@ def main() -> int:
             from worlds import data_folder
 
             case = cifar_case(options.cifar, data_folder(), options.work, options.quick)
-        missed = report(case, options.quick)
+        adaptation = msgspec.structs.replace(case.adaptation, recent_share=options.recent_share)
+        missed = report(replace(case, adaptation=adaptation), options.quick)
     print(f"\ntook {time.perf_counter() - began:.0f} s" + "".join(f"\nmissed: {one}" for one in missed))
     return 0
 

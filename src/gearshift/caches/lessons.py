@@ -19,7 +19,7 @@ from gearshift.caches.window import CHECK, FIT, HOLD, JUDGE, Recent, Window, wei
 from gearshift.errors import require
 
 BATCH = 16
-LEAST_BESIDE = 50
+LEAST_BESIDE = 20
 """Samples of the build beside however few recent ones."""
 PART_OF = {FIT: built_from.FIT, JUDGE: built_from.JUDGE, CHECK: built_from.CHECK}
 
