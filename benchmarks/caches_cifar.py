@@ -106,6 +106,7 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--work", type=Path, default=Path("caches-cifar"))
+    parser.add_argument("--lookups", choices=["inline", "beside"], default="inline")
     parser.add_argument("--margin", type=float, default=0.0, help="ask composition for so much more than the target")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
@@ -123,7 +124,7 @@ def main() -> int:
     for target in TARGETS:
         built = caches.build(
             network, **build, accuracy=min(0.999, target + options.margin), out=work / options.network,
-            processes=1 if quick else options.processes,
+            lookups=options.lookups, processes=1 if quick else options.processes,
             progress=lambda what, share: print(f"\r{share:4.0%} {what:60}", end="", flush=True),
         )  # fmt: skip
         gain = report(target, built, images[count:], labels[count:], rounds=30 if quick else 2000)

@@ -13,19 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gearshift.caches.beside import Lookups
 from gearshift.caches.cached_model import CachedModel
 from gearshift.caches.chain import chain_of, check_chain, weights_sha256
-from gearshift.caches.choosing import as_choice, choose, explained, problem_of, with_spares
+from gearshift.caches.choosing import as_choice, choose, explained, leaves_after, problem_of, with_spares
 from gearshift.caches.collect import as_tensor
 from gearshift.caches.explore import (
-    TRAINED_SHARE,
     Explored,
     Progress,
     explore,
     measure_segments,
     split_rows,
 )
-from gearshift.caches.manifest import Manifest
+from gearshift.caches.manifest import CHECKED_SHARE, Manifest
 from gearshift.caches.networks import Factory, LearnedCache
 from gearshift.caches.problem import exits_of, joint_outcome
 from gearshift.caches.store import save_caches
@@ -69,6 +69,7 @@ def build(
     own: Mapping[str, Factory] | None = None,
     memory_budget_bytes: float = math.inf,
     training: Training | None = None,
+    lookups: Lookups = "inline",
     out: Path | str | None = None,
     processes: int = 1,
     most_bytes: int = MOST_BYTES,
@@ -80,6 +81,7 @@ def build(
     `accuracy` is the share of samples that must be answered as the module answers them, on average on samples that did
     not choose the caches; with a `confidence`, its lower bound on them.  `blocks` names the blocks to look after, else
     they are found; `variants` the predictors to try, of which `own` makes the user's; `training` how they are trained.
+    With `lookups` beside the module, one at a time costs nothing but its own delay; else they delay whatever misses.
     With `out`, everything is written there, and a run that was broken off goes on where it ended.  With several
     `processes`, call it under `if __name__ == "__main__":`.
 
@@ -87,9 +89,12 @@ def build(
     are unusable, and for samples that are too few, naming how many it needs.
     """
     inputs, how = np.asarray(inputs), training or Training()
+    first = as_tensor(inputs if inputs.ndim == 0 else inputs[:CHECKED_ROWS])
     _require_samples(len(inputs), accuracy, confidence)
+    few = f"memory_budget_bytes is {memory_budget_bytes:g}"
+    require(memory_budget_bytes >= 0, few, where=WHERE, remedy="give 0 or more")
     chain = chain_of(module, blocks)
-    classes = check_chain(chain, as_tensor(inputs[:CHECKED_ROWS]).to(chain.device))
+    classes = check_chain(chain, first.to(chain.device))
     known = None if labels is None else class_numbers(module, np.asarray(labels), len(inputs), classes)
     split = split_rows(len(inputs), seed)
     weights = weights_sha256(module)
@@ -102,7 +107,8 @@ def build(
         )  # fmt: skip
     progress("timing lookups", 0.92)
     segment_s = measure_segments(chain, inputs[split.check][:64])
-    entries, problem, origins = problem_of(chain, segment_s, explored, how, accuracy, memory_budget_bytes)
+    thread = CachedModel(chain, {}, logits=answers.logits, lookups=lookups).lookup_thread()
+    entries, problem, origins = problem_of(chain, segment_s, explored, how, accuracy, memory_budget_bytes, thread)
     progress("composing", 0.96)
     found = choose(problem, confidence, seed)
     chosen, judged = found.variants, found.judged
@@ -120,7 +126,8 @@ def build(
     part = np.zeros(len(inputs), dtype=np.uint8)
     part[split.judge], part[split.check] = JUDGE, CHECK
     validation = Validation(inputs, answers.best if known is None else known, answers.probabilities, part)
-    exits = np.bincount(np.array([*problem.layer[list(chosen)], len(chain) - 1])[exits_of(judged, chosen)])
+    left = np.array([*leaves_after(problem)[list(chosen)], len(chain) - 1])
+    exits = np.bincount(left[exits_of(judged, chosen)])
     manifest = Manifest(
         weights_sha256=weights,
         blocks=chain.names,
@@ -132,6 +139,7 @@ def build(
         lower_bound=found.lower_bound,
         samples=judged.samples,
         memory_budget_bytes=None if math.isinf(memory_budget_bytes) else memory_budget_bytes,
+        lookups="inline" if thread is None else "beside",
         segment_s=tuple(segment_s.tolist()),
         latency_s=joint_outcome(judged, chosen).latency_s,
         accuracy=found.accuracy,
@@ -139,7 +147,9 @@ def build(
         variants=tuple(told),
         choices=tuple(as_choice(one) for one in found.choices),
     )
-    built = Built(CachedModel(chain, caches, logits=answers.logits), manifest, spares, validation)
+    built = Built(
+        CachedModel(chain, caches, logits=answers.logits, lookups=manifest.lookups), manifest, spares, validation
+    )
     return built if out is None else replace(built, manifest=built.save(out))
 
 
@@ -161,14 +171,19 @@ def class_numbers(module: nn.Module, labels: NDArray[Any], n: int, classes: int)
     return labels.astype(np.int64)
 
 
+def samples_to_show(accuracy: float, confidence: float) -> int:
+    """The fewest samples that may show this accuracy, below 1, with this confidence."""
+    tested = math.ceil(math.log(1 - confidence) / math.log(accuracy))
+    return max(LEAST_SAMPLES, math.ceil(2 * tested / CHECKED_SHARE) + 10)
+
+
 def _require_samples(n: int, accuracy: float, confidence: float | None) -> None:
     require(0 < accuracy <= 1, f"accuracy is {accuracy:g}", where=WHERE, remedy="give a share above 0, up to 1")
     needed = LEAST_SAMPLES
     if confidence is not None:
         given = f"confidence is {confidence:g} and accuracy {accuracy:g}"
         require(0 < confidence < 1 and accuracy < 1, given, where=WHERE, remedy="give shares below 1")
-        tested = math.ceil(math.log(1 - confidence) / math.log(accuracy))
-        needed = max(needed, math.ceil(2 * tested / (1 - TRAINED_SHARE)) + 10)
+        needed = samples_to_show(accuracy, confidence)
     asked = "" if confidence is None else f" to show accuracy {accuracy:g} with confidence {confidence:g}"
     require(n >= needed, f"{n} samples are too few{asked}", where=WHERE, remedy=f"give at least {needed}")
 

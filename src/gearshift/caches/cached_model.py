@@ -1,5 +1,6 @@
 """A model with learned caches, run as any other model: rows that hit leave, the rest goes on compacted."""
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gearshift.caches.beside import Asked, Lookups, LookupThread, divided, exits_beside, overwritten
 from gearshift.caches.chain import Chain
 from gearshift.caches.collect import as_probabilities, as_tensor
 from gearshift.caches.networks import Factory, LearnedCache
@@ -18,6 +20,8 @@ from gearshift.errors import ModelFailed
 
 SCORES, EXIT_SEGMENT = "scores", "exit_segment"
 Answer = dict[str, NDArray[Any]]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +37,25 @@ class CachedModel:
     """A chain of segments with learned caches after some of them (`gearshift.model.Model`).
 
     It answers probabilities `scores` (n, classes) and `exit_segment` (n,), the number of the segment after which each
-    row left.  Lookups run in line, between two segments.  Attributes `classes_`, `decode` and `encode` of the module
-    keep their meaning.
+    row left.  Lookups run in line, between two segments, or `beside` the module on `lookup_cores` of this process's
+    processors, on CUDA in a stream of their own; in line too where that would leave the module none.  Attributes
+    `classes_`, `decode` and `encode` of the module keep their meaning.
     """
 
     def __init__(
-        self, chain: Chain, caches: Mapping[int, LearnedCache], *, logits: bool, origin: "Origin | None" = None
+        self,
+        chain: Chain,
+        caches: Mapping[int, LearnedCache],
+        *,
+        logits: bool,
+        lookups: Lookups = "inline",
+        lookup_cores: int = 1,
+        origin: Origin | None = None,
     ) -> None:
         self.chain, self.logits, self.origin = chain, logits, origin
+        self.lookups, self.lookup_cores = lookups, lookup_cores
+        self._thread: LookupThread | None = None
+        self._copied: frozenset[int] | None = None
         self.use(caches)
         for attribute in ("classes_", "decode", "encode"):
             if hasattr(chain.module, attribute):
@@ -84,11 +99,28 @@ class CachedModel:
         return len(self.chain)
 
     def setup(self) -> None:
-        """Move to the CUDA device that this process may use, if any, and use all cores that it may."""
-        torch.set_num_threads(len(os.sched_getaffinity(0)))
+        """Move to the CUDA device that this process may use, if any, and use all cores that it may.
+
+        With lookups beside the module on a processor, the calling thread keeps to the other cores from now on.
+        """
         device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
         for part in (self.chain.module, *self.chain.segments, *self.caches.values()):
             part.to(device)
+        self._thread = None
+        if self.lookup_thread() is not None and device.type == "cpu" and (cores := divided(self.lookup_cores)):
+            os.sched_setaffinity(0, cores.base)
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+
+    def lookup_thread(self) -> LookupThread | None:
+        """Where lookups run beside the module, started when first asked for; None where they run in line."""
+        if self.lookups == "beside" and self._thread is None:
+            cores, device = divided(self.lookup_cores), self.chain.device
+            if cores is None and device.type == "cpu":
+                log.warning("learned caches are looked up in line, as the model would be left without a core")
+                self.lookups = "inline"
+            else:
+                self._thread = LookupThread(frozenset() if cores is None else cores.lookups, device)
+        return self._thread
 
     def predict(self, batch: Any) -> Answer:
         """Probabilities `scores` (n, classes), and `exit_segment` (n,), for a batch of n rows.
@@ -105,6 +137,9 @@ class CachedModel:
         Raises `ModelFailed` for several inputs.
         """
         hidden = self._given(batch)
+        if (thread := self.lookup_thread()) is not None:
+            yield from self._exits_beside(thread, hidden)
+            return
         rows, last = np.arange(len(hidden)), len(self.chain) - 1
         for segment, run in enumerate(self.chain.segments):
             with torch.inference_mode():
@@ -121,30 +156,43 @@ class CachedModel:
                     continue
                 if not hit.all():
                     probabilities, hidden = probabilities[hits], hidden[~hits]
-            yield rows[hit], _answer(probabilities, segment)
+            yield rows[hit], _answer(probabilities.cpu().numpy(), segment)
             rows = rows[~hit]
             if len(rows) == 0:
                 return
 
+    def _exits_beside(self, thread: LookupThread, hidden: torch.Tensor) -> Iterator[tuple[NDArray[np.int64], Answer]]:
+        if self._copied is None:
+            self._copied = overwritten(self.chain, hidden[:1].clone())
+        leaving = exits_beside(self.chain, self.caches, thread, self._copied, hidden, logits=self.logits)
+        yield from ((rows, _answer(scores, segment)) for rows, scores, segment in leaving)
+
     def through(self, batch: Any) -> tuple[Answer, list[float]]:
         """What the model answers when every row goes through, and the seconds of each segment with its lookup.
 
-        Of several rows the copy that compacts a batch is charged as if nearly all of them stayed.
+        A lookup beside the model counts only for what it slows down.  Of several rows the copy that compacts a batch
+        is charged as if nearly all of them stayed.
         """
         hidden, seconds = self._given(batch), list[float]()
+        thread, asked = self.lookup_thread(), list[Asked]()
         with torch.inference_mode():
             for segment, run in enumerate(self.chain.segments):
                 began = perf_counter()
                 hidden = run(hidden)
                 if segment == len(self.chain) - 1:
-                    answer = _answer(as_probabilities(hidden, logits=self.logits), segment)
+                    answer = _answer(as_probabilities(hidden, logits=self.logits).cpu().numpy(), segment)
                 elif segment in self.caches:
-                    _, hits = self.caches[segment](hidden)
-                    hits.cpu()
-                    hidden = hidden[torch.ones_like(hits)] if len(hidden) > 1 else hidden
+                    if thread is None:
+                        self.caches[segment](hidden)[1].cpu()
+                    else:
+                        asked.append(thread.ask(self.caches[segment], hidden, np.arange(len(hidden))))
+                    every = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device)
+                    hidden = hidden[every] if len(hidden) > 1 else hidden
                 if hidden.is_cuda:
                     torch.cuda.synchronize(hidden.device)
                 seconds.append(perf_counter() - began)
+        for one in asked:
+            one.found.result()
         return answer, seconds
 
     def _given(self, batch: Any) -> torch.Tensor:
@@ -154,6 +202,5 @@ class CachedModel:
         return given.to(self.chain.device)
 
 
-def _answer(probabilities: torch.Tensor, segment: int) -> Answer:
-    scores = probabilities.cpu().numpy()
+def _answer(scores: NDArray[np.float32], segment: int) -> Answer:
     return {SCORES: scores, EXIT_SEGMENT: np.full(len(scores), segment, dtype=np.int64)}

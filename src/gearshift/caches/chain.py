@@ -32,9 +32,19 @@ class Chain:
         return len(self.segments)
 
     def hidden(self, inputs: Tensor) -> Iterator[Tensor]:
-        """What each segment puts out for n rows; the last are the class scores."""
-        for segment in self.segments:
-            inputs = segment(inputs)
+        """What each segment puts out for n rows; the last are the class scores.
+
+        Raises `InvalidInput` naming the block that raises, as it does for inputs that the module does not take.
+        """
+        for name, segment in zip(self.names, self.segments, strict=True):
+            try:
+                inputs = segment(inputs)
+            except Exception as error:
+                raise InvalidInput(
+                    f"raised {type(error).__name__}: {_told(error)}",
+                    where=f"block {name!r}",
+                    remedy="give inputs of the shape and type that the module takes",
+                ) from error
             yield inputs
 
     @property
@@ -72,12 +82,16 @@ def chain_of(module: nn.Module, blocks: Sequence[str] | None = None) -> Chain:
         if not wanted:
             raise _refused(module, "has no chain of two or more blocks with weights")
     else:
+        if not blocks:
+            raise _refused(module, "is given without a block to look after")
         require_once(module, blocks, tracer.calls)
         for name in blocks:
             if name not in ends:
                 why = "is not called" if name not in tracer.outputs else "is not all that later blocks depend on"
                 raise _refused(module, f"has a block {name!r} that {why}")
         inside = [(name, ends[name]) for name in blocks if nodes[ends[name]] is not output]
+        if not inside:
+            raise _refused(module, f"ends with {', '.join(blocks)}, and nothing is left to save")
         wanted = dict(sorted(inside, key=lambda pair: pair[1]))
     places = [given, *(nodes[at] for at in wanted.values()), output]
     bodies = [_segment(module, nodes, a, b) for a, b in pairwise(places)]
@@ -97,8 +111,8 @@ def check_chain(chain: Chain, rows: Tensor) -> int:
     Raises `InvalidInput` unless it does so as its module does, with class scores, and each row by itself.
     """
     with torch.inference_mode():
-        whole = chain.module(rows)
         *_, last = chain.hidden(rows)
+        whole = chain.module(rows)
         *_, alone = chain.hidden(rows[:1])
     if not isinstance(whole, Tensor) or whole.ndim != 2 or whole.shape[1] < 2 or not whole.is_floating_point():
         told = f"shape {tuple(whole.shape)}" if isinstance(whole, Tensor) else f"type {type(whole).__name__}"

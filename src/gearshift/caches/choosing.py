@@ -8,11 +8,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.caches.beside import LookupThread
 from gearshift.caches.chain import Chain
 from gearshift.caches.compose import Composition, compose_all, exact, joint
 from gearshift.caches.explore import Explored, measure_lookup
 from gearshift.caches.manifest import Choice, Variant
-from gearshift.caches.problem import Problem, joint_outcome, wrong_of
+from gearshift.caches.problem import ROUNDING, Problem, joint_outcome, wrong_of
 from gearshift.caches.train import Training
 from gearshift.errors import InvalidInput
 from gearshift.result import lower_confidence_bound
@@ -122,13 +123,17 @@ def problem_of(
     how: Training,
     target: float,
     memory: float,
+    thread: LookupThread | None,
 ) -> tuple[list[Variant], Problem, list[int]]:
-    """Every variant at every level of strictness, what composition needs of them, and which was explored for each."""
+    """Every variant at every level of strictness, what composition needs of them, and which was explored for each.
+
+    With a `thread` lookups run beside the model, and a hit is taken at the end of the segment in which it is found.
+    """
     entries: list[Variant] = []
     origins, hits, right = [], [], []
     for i, one in enumerate(explored):
         cache = one.trained.cache.to(chain.device)
-        lookup_s = measure_lookup(cache, one.shape, chain.device)
+        lookup_s = measure_lookup(cache, one.shape, chain.device, thread)
         nowhere = (min(how.levels), np.zeros_like(one.trained.right))
         for level, hit in list(zip(one.trained.levels, one.trained.hits, strict=True)) or [nowhere]:
             entries.append(
@@ -160,7 +165,24 @@ def problem_of(
         hits=np.array(hits, dtype=np.bool_).reshape(-1, samples),
         right=np.array(right, dtype=np.bool_).reshape(-1, samples),
     )
-    return entries, problem, origins
+    return entries, problem if thread is None else at_ends(problem), origins
+
+
+def leaves_after(problem: Problem) -> NDArray[np.int64]:
+    """The layer after which what each variant hits leaves (variants,)."""
+    return problem.layer if not problem.beside else _found_in(problem)
+
+
+def at_ends(problem: Problem) -> Problem:
+    """The same with lookups beside the model, each lasting until the end of the layer in which it ends."""
+    ends = np.cumsum(problem.layer_s)[_found_in(problem)]
+    return replace(problem, beside=True, lookup_s=np.maximum(problem.lookup_s, ends - problem.reached_s))
+
+
+def _found_in(problem: Problem) -> NDArray[np.int64]:
+    ends = np.cumsum(problem.layer_s)
+    at = np.searchsorted(ends * (1 + ROUNDING), problem.reached_s + problem.lookup_s)
+    return np.minimum(at, len(ends) - 1)
 
 
 def with_spares(entries: Sequence[Variant], right_rate: Sequence[float], segment_s: Sequence[float]) -> list[Variant]:

@@ -92,8 +92,10 @@ def as_probabilities(scores: Tensor, *, logits: bool) -> Tensor:
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
-    """Rows as a tensor of their own; raises `InvalidInput` for text."""
-    require(array.dtype.kind not in "OSU", "text is no input of a module", where="inputs", remedy="encode it first")
+    """Rows as a tensor of their own; raises `InvalidInput` for anything but numbers, one row or more."""
+    told = f"type {array.dtype}" if array.ndim else "a single value"
+    usable = array.ndim > 0 and array.dtype.kind in "biufc"
+    require(usable, f"{told} is no input of a module", where="inputs", remedy="give an array of one row per sample")
     return torch.from_numpy(np.array(array))
 
 

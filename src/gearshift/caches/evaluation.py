@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gearshift.caches.building import class_numbers
+from gearshift.caches.building import CHECKED_ROWS, class_numbers
 from gearshift.caches.cached_model import EXIT_SEGMENT, SCORES, CachedModel
+from gearshift.caches.chain import check_chain
 from gearshift.caches.collect import as_tensor
 from gearshift.errors import require
 from gearshift.result import LatencySummary, latency_summary, wilson_interval
@@ -44,9 +45,9 @@ def evaluate(
     model: CachedModel, inputs: NDArray[Any], labels: NDArray[Any] | None = None, *, timed_rows: int = TIMED_ROWS
 ) -> Evaluation:
     """Run `inputs` (n, ...) through both models in batches, and `timed_rows` of them one by one."""
-    inputs = np.asarray(inputs)
-    require(len(inputs) >= 1, "there are no samples", where="learned caches", remedy="give some")
-    module, device = model.chain.module, model.chain.device
+    inputs, module, device = np.asarray(inputs), model.chain.module, model.chain.device
+    require(inputs.shape[:1] != (0,), "there are no samples", where="learned caches", remedy="give some")
+    check_chain(model.chain, as_tensor(inputs if inputs.ndim == 0 else inputs[:CHECKED_ROWS]).to(device))
 
     def base(rows: NDArray[Any]) -> NDArray[Any]:
         with torch.inference_mode():

@@ -16,15 +16,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gearshift.caches.beside import LookupThread
 from gearshift.caches.chain import Chain
 from gearshift.caches.collect import BaseAnswers, collect_hidden, hidden_bytes, hidden_path, write_array
+from gearshift.caches.manifest import CHECKED_SHARE
 from gearshift.caches.networks import Factory, LearnedCache, default_variants, make_predictor
 from gearshift.caches.train import Material, Trained, Training, parameters_of, train_cache
 from gearshift.errors import GearshiftError, require
 from gearshift.extras import load_extra
 from gearshift.files import write_atomically
 
-TRAINED_SHARE = 0.8
+TRAINED_SHARE = 1 - CHECKED_SHARE
 FITTED_SHARE = 0.75
 """Of what is trained on; the rest is for selectors."""
 WARM_UP = 5
@@ -201,14 +203,19 @@ def measure_segments(chain: Chain, rows: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(np.median(timed[WARM_UP:], axis=0))
 
 
-def measure_lookup(cache: LearnedCache, shape: tuple[int, ...], device: torch.device) -> float:
-    """Median seconds of a lookup for one row, decision included, where it will run."""
+def measure_lookup(
+    cache: LearnedCache, shape: tuple[int, ...], device: torch.device, thread: LookupThread | None = None
+) -> float:
+    """Median seconds of a lookup for one row, decision included, where it will run: here, or in `thread`."""
     hidden = torch.randn((1, *shape), generator=torch.Generator().manual_seed(0)).to(device)
     times = []
     with torch.inference_mode():
         for _ in range(WARM_UP + REPEATS):
             began = perf_counter()
-            bool(cache(hidden)[1])
+            if thread is None:
+                bool(cache(hidden)[1])
+            else:
+                thread.ask(cache, hidden, np.arange(1)).found.result()
             times.append(perf_counter() - began)
     return float(np.median(times[WARM_UP:]))
 

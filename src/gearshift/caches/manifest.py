@@ -1,15 +1,20 @@
 """The manifest of learned caches: which were explored, which were chosen and why, and for which weights."""
 
+import math
+from itertools import count
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from gearshift.errors import InvalidInput, require
 from gearshift.files import read_bytes
+from gearshift.result import wilson_interval
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
+CHECKED_SHARE = 0.2
+"""Of the samples that caches are built from: on those agreement is counted."""
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 Sizes = Annotated[tuple[Size, ...], msgspec.Meta(max_length=8)]
@@ -72,7 +77,8 @@ class Adapted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of `manifest.json`.
 
-    `blocks` names the segments, `segment_s` is how long each takes for one row.  `latency_s` and `exits` (share of
+    `blocks` names the segments, `segment_s` is how long each takes for one row.  `lookups` are in line or beside the
+    model, as caches were timed and chosen for.  `latency_s` and `exits` (share of
     samples that leave after each segment) are of `samples` validation samples, `accuracy` (relative to the base model)
     of those that did not make the choice.  Without a `memory_budget_bytes` caches may take any memory.
     """
@@ -87,6 +93,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     confidence: float | None
     lower_bound: float | None
     samples: int
+    lookups: Literal["inline", "beside"] = "inline"
     segment_s: tuple[float, ...]
     latency_s: float
     accuracy: float
@@ -118,6 +125,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def trained(self) -> tuple[Variant, ...]:
         """The caches whose weights are in the file: those in use and the spare ones, in the order of layers."""
         return tuple(sorted((e for e in self.variants if e.chosen or e.spare), key=lambda entry: entry.layer))
+
+    @property
+    def accuracy_interval(self) -> tuple[float, float]:
+        """Where agreement on new samples may lie: the 95 % Wilson interval of the samples that it was counted on."""
+        return wilson_interval(self.accuracy, self.samples)
+
+    @property
+    def samples_for_a_point(self) -> int:
+        """How many samples to build from for that interval to end at most 0.01 below an agreement on target."""
+        counted = next(n for n in count(10, 10) if wilson_interval(self.target, n)[0] >= self.target - 0.01)
+        return math.ceil(counted / CHECKED_SHARE)
 
     @property
     def base_s(self) -> float:

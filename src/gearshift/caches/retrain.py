@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gearshift.caches.choosing import careful_choice
+from gearshift.caches.choosing import at_ends, careful_choice
 from gearshift.caches.manifest import Manifest, Variant
 from gearshift.caches.networks import LearnedCache
-from gearshift.caches.problem import Problem
+from gearshift.caches.problem import ROUNDING, Problem
 from gearshift.caches.train import Material, Trained, Training, fit_cache
 
 LEVELS = (0.9, 0.95, 0.98, 0.995)
@@ -110,8 +110,8 @@ def judge(
     networks: Mapping[int, LearnedCache], lesson: Lesson, weights: NDArray[np.float64], manifest: Manifest
 ) -> Judged:
     """What looking up `networks`, one after the other, comes to on samples that count as `weights` (n,) say."""
-    n, best = len(lesson), lesson.probabilities.argmax(axis=1)
-    left = np.full(n, len(manifest.segment_s) - 1)
+    n, best, last = len(lesson), lesson.probabilities.argmax(axis=1), len(manifest.segment_s) - 1
+    left = np.full(n, last)
     right, going = np.ones(n, dtype=np.bool_), np.ones(n, dtype=np.bool_)
     lookup_s = {entry.layer: entry.lookup_s for entry in manifest.trained}
     looked_s = np.zeros(n)
@@ -120,15 +120,25 @@ def judge(
             features = torch.from_numpy(lesson.features[layer]).to(network.scale.device)
             said, hits = split_predictor(network)[1](features)
             hit = going & hits.cpu().numpy()
-            looked_s[going] += lookup_s[layer]
-            left[hit], right[hit] = layer, said.argmax(dim=1).cpu().numpy()[hit] == best[hit]
+            looked_s[going] += 0.0 if manifest.lookups == "beside" else lookup_s[layer]
+            left[hit] = leaves = leaves_after(layer, lookup_s[layer], manifest)
             going &= ~hit
+            if leaves < last:  # else the model's own answer is there first
+                right[hit] = said.argmax(dim=1).cpu().numpy()[hit] == best[hit]
     latency = np.cumsum(manifest.segment_s)[left] + looked_s
     share = weights / weights.sum()
     exits = np.bincount(left, weights=share, minlength=len(manifest.segment_s))
     return Judged(
         agreement=float(share @ right), latency_s=float(share @ latency), exits=tuple(np.round(exits, 6).tolist())
     )
+
+
+def leaves_after(layer: int, lookup_s: float, manifest: Manifest) -> int:
+    """The segment after which what a cache hits leaves: with lookups beside the model, the one in which it is found."""
+    if manifest.lookups == "inline":
+        return layer
+    ends = np.cumsum(manifest.segment_s)
+    return min(int(np.searchsorted(ends * (1 + ROUNDING), ends[layer] + lookup_s)), len(ends) - 1)
 
 
 def _chosen(
@@ -179,4 +189,4 @@ def _choice(
         hits=np.array(hits, dtype=np.bool_),
         right=np.array(right, dtype=np.bool_),
     )
-    return careful_choice(problem, seed)
+    return careful_choice(at_ends(problem) if manifest.lookups == "beside" else problem, seed)

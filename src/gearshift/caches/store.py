@@ -9,6 +9,7 @@ import msgspec
 import torch
 from torch import nn
 
+from gearshift.caches.beside import Lookups
 from gearshift.caches.cached_model import CachedModel, Origin
 from gearshift.caches.chain import HEAD, chain_of, weights_sha256
 from gearshift.caches.manifest import MANIFEST, Manifest, read_manifest
@@ -44,9 +45,18 @@ def save_caches(folder: Path, manifest: Manifest, caches: Mapping[int, LearnedCa
 
 
 def load_caches(
-    folder: Path | str, module: nn.Module, *, own: Mapping[str, Factory] | None = None, version: int | None = None
+    folder: Path | str,
+    module: nn.Module,
+    *,
+    own: Mapping[str, Factory] | None = None,
+    lookups: Lookups | None = None,
+    lookup_cores: int = 1,
+    version: int | None = None,
 ) -> CachedModel:
     """`module` with the learned caches in `folder`; `own` makes the user's own predictors by name.
+
+    Lookups run as the caches were built for, unless `lookups` says otherwise: `inline`, or `beside` the module on so
+    many of the cores that the process may use.
 
     They are those of `version`, by default of the one in use (`gearshift caches versions`).  No code in the files is
     ever run.  Raises `InvalidInput` for caches of other weights, and files that are missing, broken, or do not belong
@@ -73,7 +83,8 @@ def load_caches(
     )
     networks = networks_of(manifest, weights_of(home, manifest), own, where=where)
     origin = Origin(folder, manifest.weights_sha256, dict(own or {}))
-    model = CachedModel(chain, {}, logits=manifest.logits, origin=origin)
+    where_to = lookups or manifest.lookups
+    model = CachedModel(chain, {}, logits=manifest.logits, lookups=where_to, lookup_cores=lookup_cores, origin=origin)
     model.use(in_use(manifest, networks), state.layers_off if number == state.current else (), version=number)
     return model
 

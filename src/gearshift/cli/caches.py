@@ -20,6 +20,7 @@ from gearshift.files import require_writable, write_atomically
 from gearshift.loading import call_reference
 
 if TYPE_CHECKING:
+    from gearshift.caches.beside import Lookups
     from gearshift.caches.evaluation import Evaluation
     from gearshift.caches.manifest import Manifest
 
@@ -30,6 +31,7 @@ THREADS = click.option(
     show_default=True,
     help="Threads to time with: as many as the serving device has cores.",
 )
+LOOKUPS = click.Choice(["inline", "beside"])
 INPUTS, LABELS = "inputs", "labels"
 SHOWN = 30
 """Variants in the terminal's table, unless all are asked for."""
@@ -52,6 +54,13 @@ def command() -> None:
 @click.option("--epochs", type=click.IntRange(1, 1000), default=20, show_default=True, help="Training, at most.")
 @click.option("--jobs", type=click.IntRange(min=1), help="How many train at a time [default: one per core].")
 @THREADS
+@click.option(
+    "--lookups",
+    type=LOOKUPS,
+    default="inline",
+    show_default=True,
+    help="Lookups between the module's blocks, or beside it on a core of their own.",
+)
 @click.option("--disk-gib", type=float, default=8.0, show_default=True, help="Hidden outputs on disk at a time.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the split and of training.")
 @verb
@@ -68,6 +77,7 @@ def build(
     epochs: int,
     jobs: int | None,
     threads: int,
+    lookups: "Lookups",
     disk_gib: float,
     seed: int,
 ) -> None:
@@ -89,6 +99,7 @@ def build(
             variants=variants,
             memory_budget_bytes=np.inf if memory_mib is None else memory_mib * 2**20,
             training=caches.Training(epochs=epochs),
+            lookups=lookups,
             out=out,
             processes=len(os.sched_getaffinity(0)) if jobs is None else jobs,
             most_bytes=int(disk_gib * 2**30),
@@ -126,13 +137,22 @@ def show(output: Output, folder: Path, everything: bool, chart: Path | None) -> 
 @click.option("--data", type=PATH, required=True, help="A .npz file with `inputs` and, if known, `labels`.")
 @click.option("--caches", "folder", type=PATH, default="caches", show_default=True, help="The folder that was built.")
 @THREADS
+@click.option("--lookups", type=LOOKUPS, help="Lookups in line, or beside the module [default: as built].")
 @click.option("--timed-rows", type=click.IntRange(min=1), default=200, show_default=True, help="Rows run one by one.")
 @verb
-def evaluate(output: Output, model: str, data: Path, folder: Path, threads: int, timed_rows: int) -> None:
+def evaluate(
+    output: Output,
+    model: str,
+    data: Path,
+    folder: Path,
+    threads: int,
+    lookups: "Lookups | None",
+    timed_rows: int,
+) -> None:
     """Compare the module that MODEL (file.py:function) answers, with and without its learned caches, on new samples."""
     inputs, labels = read_data(data)
     module = load_module(model, threads)
-    found = caches.evaluate(caches.load(folder, module), inputs, labels, timed_rows=timed_rows)
+    found = caches.evaluate(caches.load(folder, module, lookups=lookups), inputs, labels, timed_rows=timed_rows)
     output.json(found)
     show_evaluation(output, found)
 
@@ -229,6 +249,12 @@ def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> 
         f"{percent(manifest.accuracy)}{bound} of {manifest.samples} samples; "
         f"{percent(manifest.exits[-1])} run to the end"
     )
+    low, _ = manifest.accuracy_interval
+    if manifest.chosen and manifest.confidence is None and low < manifest.target - 0.01:
+        output.say(
+            f"on new samples it may be as low as {percent(low)}, as {manifest.samples} tell no better: build from "
+            f"{manifest.samples_for_a_point} samples to be within 1 % of the target, or ask for --confidence"
+        )
 
 
 def show_evaluation(output: Output, found: "Evaluation") -> None:

@@ -94,7 +94,7 @@ def test_samples_that_cannot_show_the_confidence_are_refused_saying_how_many_do(
     with pytest.raises(InvalidInput, match=r"99 samples are too few; give at least 100"):
         build(network(), images[:99])
     with pytest.raises(
-        InvalidInput, match=r"500 samples are too few to show accuracy 0\.97 .* 0\.95; give at least 1001"
+        InvalidInput, match=r"500 samples are too few to show accuracy 0\.97 .* 0\.95; give at least 1000"
     ):
         build(network(), images[:500], confidence=0.95)
 

@@ -71,3 +71,12 @@ def test_the_users_own_predictors_are_made_by_name() -> None:
 def test_variants_that_make_no_sense_are_refused(variant: str, shape: tuple[int, ...], why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         make_predictor(variant, shape, 3)
+
+
+def test_a_hidden_output_that_is_not_a_number_is_never_a_hit() -> None:
+    torch.manual_seed(0)
+    cache = LearnedCache(make_predictor("FC(16)", (4,), 3), 3)
+    cache.threshold.fill_(-100.0)
+    hidden = torch.ones(3, 4)
+    hidden[1, 2], hidden[2, 0] = torch.nan, torch.inf
+    assert cache(hidden)[1].tolist() == [True, False, False]

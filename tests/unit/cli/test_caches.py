@@ -1,6 +1,7 @@
 """Learned caches from the command line, of a network that nobody trained and on samples of noise."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -23,6 +24,31 @@ def load_other():
 
 def load_number():
     return 3
+
+def load_turning():
+    class Turns(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) if x.sum() > 0 else x
+
+    class Both(torch.nn.Sequential):
+        pass
+
+    Turns.__module__ = Both.__module__ = "mine"
+    return Both(torch.nn.Linear(4, 4), Turns(4, 4), torch.nn.Linear(4, 3))
+
+def load_tied():
+    twice = torch.nn.Linear(4, 4)
+    return torch.nn.Sequential(twice, torch.nn.Linear(4, 4), twice, torch.nn.Linear(4, 3))
+
+def load_score():
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+
+class Cuts(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(x)[:, : 4 - int((x > 100).any())]
+
+def load_cutting():
+    return torch.nn.Sequential(Cuts(4, 4), torch.nn.AdaptiveAvgPool1d(4), torch.nn.Linear(4, 3))
 """
 
 
@@ -58,6 +84,21 @@ def test_show_has_every_variant_and_a_chart(built: Path) -> None:
     assert "with it" in page or "without it" in page
 
 
+def test_few_samples_are_said_to_promise_little(built: Path, tmp_path: Path) -> None:
+    manifest = json.loads((built / "caches" / "manifest.json").read_text())
+    changed = {"target": 0.97, "accuracy": 0.97, "samples": 140, "choices": []}
+    for number, entry in enumerate(manifest["variants"]):
+        entry["chosen"] = number == 0
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | changed))
+    told = " ".join(run("caches", "show", tmp_path).output.split())
+    assert "on new samples it may be as low as 92.7 %, as 140 tell no better: build from 7400 samples" in told
+    shown = {"confidence": 0.95, "lower_bound": 0.97}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | changed | shown))
+    assert "on new samples" not in run("caches", "show", tmp_path).output
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | changed | {"samples": 1480}))
+    assert "on new samples" not in run("caches", "show", tmp_path).output
+
+
 def test_evaluate_compares_on_other_samples(built: Path) -> None:
     model = f"{built / 'model.py'}:load"
     options = ("--data", built / "data.npz", "--caches", built / "caches", "--timed-rows", 5)
@@ -65,6 +106,25 @@ def test_evaluate_compares_on_other_samples(built: Path) -> None:
     assert found["samples"] == 300
     assert found["agreement"] > 0.7
     assert "gain" in run("caches", "evaluate", model, *options).output
+
+
+def test_caches_for_lookups_beside_the_model_are_chosen_from_what_was_explored_and_run_so(
+    built: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(built / "caches", tmp_path / "caches")
+    model, data = f"{built / 'model.py'}:load", ("--data", built / "data.npz")
+    options = ("--variants", "FC(16)", "--epochs", 3, "--jobs", 1, "--accuracy", 0.9, "--lookups", "beside")
+    done = run("caches", "build", model, *data, "--out", tmp_path / "caches", *options)
+    assert done.exit_code == 0, done.output
+    spare = len(os.sched_getaffinity(0)) > 1
+    manifest = json.loads((tmp_path / "caches" / "manifest.json").read_text())
+    assert manifest["lookups"] == ("beside" if spare else "inline")
+    assert {kind.stem for kind in (tmp_path / "caches" / "exploration").glob("0*")} == {
+        kind.stem for kind in (built / "caches" / "exploration").glob("0*")
+    }
+    for how in ((), ("--lookups", "inline")):
+        done = run("caches", "evaluate", model, *data, "--caches", tmp_path / "caches", "--timed-rows", 2, *how)
+        assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize(
@@ -78,8 +138,27 @@ def test_evaluate_compares_on_other_samples(built: Path) -> None:
         (("build", "model.py:load_number", "--data", "data.npz"), "answered int, no PyTorch module"),
         (("build", "model.py", "--data", "data.npz"), "MODEL: is 'model.py'; write it as file.py:function"),
         (("build", "model.py:missing", "--data", "data.npz"), "has no function 'missing'"),
+        (("build", "model.py:load_turning", "--data", "data.npz"), "Both has control flow that depends on its data"),
+        (("build", "model.py:load_tied", "--data", "data.npz"), "Sequential runs block '0' 2 times"),
+        (("build", "model.py:load_score", "--data", "data.npz"), "answers shape (8, 1) for 8 rows, no class scores"),
+        (
+            ("build", "model.py:load_cutting", "--data", "large.npz", "--blocks", "0"),
+            "block '0': puts out rows of shape (3,) for some inputs and (4,) for others; give inputs of one size",
+        ),
+        (("build", "model.py:load", "--data", "nan.npz"), "block '0': puts out NaN or infinity for row 70; mend the"),
+        (("build", "model.py:load", "--data", "wide.npz"), "block '0': raised RuntimeError: mat1 and mat2 shapes"),
+        (("build", "model.py:load", "--data", "double.npz"), "give inputs of the shape and type that the module takes"),
+        (("build", "model.py:load", "--data", "single.npz"), "a single value is no input of a module"),
+        (("build", "model.py:load", "--data", "data.npz", "--memory-mib", "-1"), "memory_budget_bytes is"),
+        (("build", "model.py:load", "--data", "data.npz", "--confidence", "0.95"), "give at least 1000"),
+        (("build", "model.py:load", "--data", "data.npz", "--blocks", ""), "is given without a block to look after"),
+        (("build", "model.py:load", "--data", "data.npz", "--blocks", "4"), "ends with 4, and nothing is left to save"),
         (("show", "nowhere"), "no such file; make it with `gearshift caches build`"),
         (("evaluate", "model.py:load_other", "--data", "data.npz"), "belong to other weights"),
+        (
+            ("evaluate", "model.py:load", "--data", "wide.npz"),
+            "give inputs of the shape and type that the module takes",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -89,9 +168,19 @@ def test_bad_input_is_one_sentence(
     np.savez("other.npz", x=np.zeros(3))
     np.savez("few.npz", inputs=np.zeros((99, 4), dtype=np.float32))
     np.savez("pickled.npz", inputs=np.array([{}], dtype=object))
+    spoilt = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    np.savez("double.npz", inputs=spoilt.astype(np.float64))
+    np.savez("wide.npz", inputs=np.zeros((200, 5), dtype=np.float32))
+    np.savez("single.npz", inputs=np.float32(1))
+    spoilt[70] = 1000
+    np.savez("large.npz", inputs=spoilt)
+    spoilt[70] = np.nan
+    np.savez("nan.npz", inputs=spoilt)
     done = run("caches", *arguments)
     assert done.exit_code == 2, done.output
     assert why in done.stderr
+    assert done.stderr.count("error: ") == 1
+    assert "Traceback" not in done.output
 
 
 def test_versions_are_shown_and_rolled_back(built: Path, tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""The tail with learned caches: lookups in line and beside the model, against the same model without them.
+
+Pairs of rounds in turn, each over the same images one by one; what is shown is the median over pairs, and the range.
+The base model is timed on the core that the cached ones have, and on all cores; lookups beside have the last core.
+
+    python benchmarks/caches_tail.py [--data DIR --network resnet56] [--quick]
+
+About five minutes on two cores for digits; for resnet56 as long as `caches_cifar.py` takes, unless its `--work` has
+been given, and then a quarter of an hour.  The bar: p99 within 3 % of the base model's.
+"""
+
+import numpy as np
+from cache_tasks import Timed, agreement, base_run, cached_run, classes_of, in_turn, options_of, spread, task_of
+from machine import describe
+
+from gearshift import caches
+from gearshift.caches.beside import divided
+
+WITHIN = 1.03
+BASE, EVERY, INLINE, BESIDE = "base model", "base model, all cores", "lookups in line", "lookups beside"
+
+
+def main() -> int:
+    options = options_of(__doc__).parse_args()
+    task = task_of(options)
+    print(describe())
+    cores = divided(1)
+    network, build = task.network("large"), task.images("build")
+    images, _ = task.images("test")
+    models = {INLINE: "inline"} | ({BESIDE: "beside"} if cores is not None else {})
+    if cores is None:
+        print("one core: lookups beside the model are left out, as they would run in line")
+    own = frozenset({0}) if cores is None else cores.base
+    every = own if cores is None else cores.base | cores.lookups
+    timed = {BASE: Timed(base_run(network), own), EVERY: Timed(base_run(network), every)}
+    for name, lookups in models.items():
+        built = task.built(network, build, "large-caches", accuracy=options.accuracy, lookups=lookups)
+        chosen = ", ".join(f"{entry.variant} after {entry.block}" for entry in built.manifest.chosen)
+        gain = built.manifest.base_s / built.manifest.latency_s
+        print(f"\n{name}: {chosen or 'no cache pays'}, expected gain {gain:.2f}")
+        model = caches.load(task.work / f"{task.name}-large-caches", network)
+        timed[name] = Timed(cached_run(model), own)
+    rounds, rows = (2, 30) if options.quick else (options.rounds, options.rows)
+    seconds = in_turn(timed, images[:rows], rounds=rounds)
+    base = classes_of(timed[BASE].run, images)
+    print(f"\n{rounds} pairs of {rows} images one by one: milliseconds, median (range)\n")
+    print(f"{'':24}{'mean':>24}{'p99':>24}{'mean / base':>24}{'p99 / base':>24}   agreement")
+    means = {name: each.mean(axis=1) for name, each in seconds.items()}
+    p99 = {name: np.quantile(each, 0.99, axis=1, method="higher") for name, each in seconds.items()}
+    for name, one in timed.items():
+        cells = (1e3 * means[name], 1e3 * p99[name], means[name] / means[BASE], p99[name] / p99[BASE])
+        told = "".join(f"{spread(cell):>24}" for cell in cells)
+        print(f"{name:24}{told}   {agreement(one.run, base, images)}")
+    last = list(timed)[-1]
+    ratio = float(np.median(p99[last] / p99[BASE]))
+    print(f"\np99 with {last} {ratio:.3f} of the base model's; bar {WITHIN}, {'met' if ratio <= WITHIN else 'missed'}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
