@@ -214,10 +214,7 @@ def sweeps(settings: Adaptation, quick: bool) -> Iterator[tuple[str, list[tuple[
     shares = (0.2,) if quick else (0.02, 0.05, 0.1, 0.2, 0.4)
     factors = (1.0,) if quick else (0.5, 1.0, 2.0, 4.0)
     yield "Sampling rate", [(f"{s:.0%}", msgspec.structs.replace(settings, learn_share=s)) for s in shares]
-    changed = [
-        msgspec.structs.replace(settings, interval_s=settings.interval_s * f, half_life_s=settings.half_life_s * f)
-        for f in factors
-    ]
+    changed = [msgspec.structs.replace(settings, interval_s=settings.interval_s * f) for f in factors]
     yield "Interval", [(f"{one.interval_s:g} samples", one) for one in changed]
 
 
@@ -241,7 +238,7 @@ def digits_case(folder: Path, quick: bool) -> Case:
         network=network, folder=folder / "digits", images=images[1000:], labels=labels[1000:],
         samples=800 if quick else 6000, class_window=400 if quick else 900,
         adaptation=Adaptation(
-            window_s=3600, interval_s=300, half_life_s=300, audit_share=0.02, least_samples=40, most_validation=700
+            window_s=3600, interval_s=300, half_life_s=1800, audit_share=0.02, least_samples=40, most_validation=700
         ),
     )  # fmt: skip
 
@@ -262,7 +259,7 @@ def cifar_case(name: str, data: Path, work: Path, quick: bool) -> Case:
         network=network, folder=home / name, images=images[count:], labels=labels[count:],
         samples=400 if quick else 10_800, class_window=200 if quick else 900,
         adaptation=Adaptation(
-            window_s=3600, interval_s=100 if quick else 450, half_life_s=450, audit_share=0.02, least_samples=30
+            window_s=3600, interval_s=100 if quick else 450, half_life_s=1800, audit_share=0.02, least_samples=30
         ),
     )  # fmt: skip
 

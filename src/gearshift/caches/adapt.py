@@ -27,7 +27,7 @@ from gearshift.caches.store import add_version, in_use, networks_of, weights_of
 from gearshift.caches.train import Training, TrainingDiverged
 from gearshift.caches.validation import Validation, read_validation
 from gearshift.caches.versions import Off, prune, read_state, switch_off, switch_to, version_folder
-from gearshift.caches.window import ROLE_SHARES, Recent
+from gearshift.caches.window import Recent, role_of
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.policies.audit import AUDITED, LEARNT, drawn
 
@@ -110,7 +110,7 @@ class Adapter:
             return
         self.counts.learnt += 1
         self._fresh += 1
-        role = int(self._generator.choice(len(ROLE_SHARES), p=ROLE_SHARES))
+        role = role_of(row, self._seed)
         known = None if probabilities is None else np.array(probabilities, dtype=np.float32)
         usable = known is not None and known.shape == (self._manifest.classes,) and bool(np.isfinite(known).all())
         self.window.add(Recent(np.array(row), now_s, role, known if usable else None), now_s)

@@ -27,7 +27,7 @@ class Adaptation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     audit_share: Share = 0.02
     window_s: Time = 3600.0
     interval_s: Time = 900.0
-    half_life_s: Time = 900.0
+    half_life_s: Time = 1800.0
     most_samples: Count = 20_000
     most_bytes: Count = 1 << 30
     least_samples: Count = 100

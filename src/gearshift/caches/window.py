@@ -1,5 +1,6 @@
 """The window of recent samples that adaptation learns from: bounded in time, number and bytes, recent ones first."""
 
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -128,6 +129,12 @@ class Window:
             sample = Recent(rows[i], float(at_s[i]), int(role[i]), scores[place[i]] if known[i] else None)
             self.add(sample, now_s)
         return ""
+
+
+def role_of(row: NDArray[Any], seed: int) -> int:
+    """What a sample is for, by a hash of its content: what was learnt from once never judges when it comes again."""
+    place = zlib.crc32(np.ascontiguousarray(row).tobytes(), seed & 0xFFFFFFFF) / 2**32
+    return int(np.searchsorted(np.cumsum(ROLE_SHARES)[:-1], place, side="right"))
 
 
 def weights_of(samples: list[Recent], now_s: float, half_life_s: float) -> NDArray[np.float64]:

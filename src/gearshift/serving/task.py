@@ -241,7 +241,7 @@ def make_cache_adaptation(
             "audit_share": settings.cache_audit_share,
             "window_s": settings.adapt_window_s,
             "interval_s": settings.adapt_interval_s,
-            "half_life_s": settings.adapt_interval_s,
+            "half_life_s": settings.adapt_window_s / 2,
         },
         seed=settings.audit_seed,
         core=min(task.router_cores or available_cores()),

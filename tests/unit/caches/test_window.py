@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gearshift.caches.window import Recent, Window, weights_of
+from gearshift.caches.window import ROLE_SHARES, Recent, Window, role_of, weights_of
 
 
 def sample(at_s: float, value: float = 0.0) -> Recent:
@@ -60,3 +60,10 @@ def test_what_is_saved_comes_back_but_for_what_is_too_old(tmp_path: Path) -> Non
     assert [(one.at_s, one.row[0]) for one in again] == [(1, 1), (2, 2), (3, 3)]
     assert [one.probabilities is not None for one in again] == [False, True, False]
     assert "is of another model" in window().load(tmp_path, 0, lambda rows, scores: False)
+
+
+def test_the_same_input_always_has_the_same_purpose_and_purposes_have_their_shares() -> None:
+    rows = np.random.default_rng(0).normal(size=(3000, 4)).astype(np.float32)
+    roles = [role_of(row, 3) for row in rows]
+    assert roles == [role_of(row.copy(), 3) for row in rows]
+    assert np.allclose(np.bincount(roles) / 3000, ROLE_SHARES, atol=0.03)
