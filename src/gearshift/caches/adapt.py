@@ -380,15 +380,14 @@ def open_adapter(
 def worse(before: Judged, after: Judged, target: float, counted: float) -> str:
     """Why a version is not to be swapped in, by held-back samples that count like so many; nothing where it is better.
 
-    It must keep the target but for what luck explains (one deviation), unless the one in use keeps it even less, and
-    be faster, unless the one in use does not keep the target.
+    It must keep the target and be faster.  Where the one in use misses the target by more than luck explains (one
+    deviation), it need only agree more.
     """
     luck = (target * (1 - target) / counted) ** 0.5
-    least = target - luck
-    if after.agreement < min(least, before.agreement):
-        return f"agrees on {after.agreement:.2%} of recent samples, needs {target:.2%}"
-    if before.agreement < least and after.agreement > before.agreement:
+    if before.agreement < target - luck and after.agreement > before.agreement:
         return ""
+    if after.agreement < target:
+        return f"agrees on {after.agreement:.2%} of recent samples, needs {target:.2%}"
     if after.latency_s > (1 - LEAST_FASTER) * before.latency_s:
         return f"takes {1e3 * after.latency_s:.3f} ms on recent samples, now {1e3 * before.latency_s:.3f} ms"
     return ""
