@@ -22,7 +22,7 @@ from gearshift.caches.layer_audit import LayerAudit
 from gearshift.caches.lessons import Lessons
 from gearshift.caches.manifest import MANIFEST, Adapted, Manifest, read_manifest
 from gearshift.caches.networks import LearnedCache
-from gearshift.caches.retrain import LEVELS, Judged, Retrained, judge, retrain
+from gearshift.caches.retrain import LEVELS, Judged, Retrained, judge, retrain, weak_class
 from gearshift.caches.store import add_version, in_use, networks_of, weights_of
 from gearshift.caches.train import Training, TrainingDiverged
 from gearshift.caches.validation import Validation, read_validation
@@ -247,6 +247,9 @@ class Adapter:
             "held_back": len(lesson),
         }
         why = worse(before, after, self._manifest.target, counted)
+        weak = None if why else weak_class(found.in_use, self._lessons.built(), self._manifest)
+        if weak is not None:
+            why = f"agrees on {weak[1]:.2%} of class {weak[0]} among the samples of the build"
         if why:
             return "worse", {"why": why, **facts}
         manifest = self._manifest_of(found, before, after, reason, now_s, len(lesson))
