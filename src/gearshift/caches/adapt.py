@@ -22,7 +22,7 @@ from gearshift.caches.layer_audit import LayerAudit
 from gearshift.caches.lessons import Lessons
 from gearshift.caches.manifest import MANIFEST, Adapted, Manifest, read_manifest
 from gearshift.caches.networks import LearnedCache
-from gearshift.caches.retrain import LEVELS, Judged, Retrained, judge, retrain
+from gearshift.caches.retrain import LEVELS, Judged, Retrained, judge, retrain, weak_class
 from gearshift.caches.store import add_version, in_use, networks_of, weights_of
 from gearshift.caches.train import Training, TrainingDiverged
 from gearshift.caches.validation import Validation, read_validation
@@ -247,6 +247,9 @@ class Adapter:
             "held_back": len(lesson),
         }
         why = worse(before, after, self._manifest.target, counted)
+        weak = None if why else weak_class(found.in_use, self._lessons.built(), self._manifest)
+        if weak is not None:
+            why = f"agrees on {weak[1]:.2%} of class {weak[0]} among the samples of the build"
         if why:
             return "worse", {"why": why, **facts}
         manifest = self._manifest_of(found, before, after, reason, now_s, len(lesson))
@@ -380,15 +383,14 @@ def open_adapter(
 def worse(before: Judged, after: Judged, target: float, counted: float) -> str:
     """Why a version is not to be swapped in, by held-back samples that count like so many; nothing where it is better.
 
-    It must keep the target but for what luck explains (one deviation), unless the one in use keeps it even less, and
-    be faster, unless the one in use does not keep the target.
+    It must keep the target and be faster.  Where the one in use misses the target by more than luck explains (one
+    deviation), it need only agree more.
     """
     luck = (target * (1 - target) / counted) ** 0.5
-    least = target - luck
-    if after.agreement < min(least, before.agreement):
-        return f"agrees on {after.agreement:.2%} of recent samples, needs {target:.2%}"
-    if before.agreement < least and after.agreement > before.agreement:
+    if before.agreement < target - luck and after.agreement > before.agreement:
         return ""
+    if after.agreement < target:
+        return f"agrees on {after.agreement:.2%} of recent samples, needs {target:.2%}"
     if after.latency_s > (1 - LEAST_FASTER) * before.latency_s:
         return f"takes {1e3 * after.latency_s:.3f} ms on recent samples, now {1e3 * before.latency_s:.3f} ms"
     return ""

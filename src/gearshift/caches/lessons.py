@@ -128,6 +128,11 @@ class Lessons:
         held = self.window.ready(HOLD)
         return _lesson_of(held), weights_of(held, now_s, self._settings.half_life_s)
 
+    def built(self) -> Lesson:
+        """All samples of the build that neither predictors nor selectors learn from."""
+        assert self._validation is not None
+        return self._built(np.flatnonzero(self._validation.part == built_from.CHECK))
+
     @property
     def trained(self) -> int:
         """How many recent samples predictors learn from."""

@@ -21,6 +21,8 @@ from gearshift.caches.problem import ROUNDING, Problem
 from gearshift.caches.train import Material, Trained, Training, fit_cache
 
 LEVELS = (0.9, 0.95, 0.98, 0.995)
+LEAST_OF_CLASS = 10
+"""Samples of a class from which on it is looked at by itself."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +112,34 @@ def judge(
     networks: Mapping[int, LearnedCache], lesson: Lesson, weights: NDArray[np.float64], manifest: Manifest
 ) -> Judged:
     """What looking up `networks`, one after the other, comes to on samples that count as `weights` (n,) say."""
-    n, best, last = len(lesson), lesson.probabilities.argmax(axis=1), len(manifest.segment_s) - 1
+    left, right, latency_s = _looked_up(networks, lesson, manifest)
+    share = weights / weights.sum()
+    exits = np.bincount(left, weights=share, minlength=len(manifest.segment_s))
+    return Judged(
+        agreement=float(share @ right), latency_s=float(share @ latency_s), exits=tuple(np.round(exits, 6).tolist())
+    )
+
+
+def weak_class(networks: Mapping[int, LearnedCache], lesson: Lesson, manifest: Manifest) -> tuple[int, float] | None:
+    """A class of which samples agree less than the target, by more than two deviations of luck, and how much they do.
+
+    Where another class dominates tomorrow, the mean over all classes promises nothing.
+    """
+    _, right, _ = _looked_up(networks, lesson, manifest)
+    best, target = lesson.probabilities.argmax(axis=1), manifest.target
+    for label, n in zip(*np.unique(best, return_counts=True), strict=True):
+        agreement = float(right[best == label].mean())
+        if n >= LEAST_OF_CLASS and agreement < target - 2 * (target * (1 - target) / n) ** 0.5:
+            return int(label), agreement
+    return None
+
+
+def _looked_up(
+    networks: Mapping[int, LearnedCache], lesson: Lesson, manifest: Manifest
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.float64]]:
+    """Of each sample (n,) the segment after which it leaves, whether it agrees, and its seconds."""
+    n, best = len(lesson), lesson.probabilities.argmax(axis=1)
+    last = len(manifest.segment_s) - 1
     left = np.full(n, last)
     right, going = np.ones(n, dtype=np.bool_), np.ones(n, dtype=np.bool_)
     lookup_s = {entry.layer: entry.lookup_s for entry in manifest.trained}
@@ -125,12 +154,7 @@ def judge(
             going &= ~hit
             if leaves < last:  # else the model's own answer is there first
                 right[hit] = said.argmax(dim=1).cpu().numpy()[hit] == best[hit]
-    latency = np.cumsum(manifest.segment_s)[left] + looked_s
-    share = weights / weights.sum()
-    exits = np.bincount(left, weights=share, minlength=len(manifest.segment_s))
-    return Judged(
-        agreement=float(share @ right), latency_s=float(share @ latency), exits=tuple(np.round(exits, 6).tolist())
-    )
+    return left, right, np.cumsum(manifest.segment_s)[left] + looked_s
 
 
 def leaves_after(layer: int, lookup_s: float, manifest: Manifest) -> int:
