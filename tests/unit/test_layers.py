@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "traces": {"nouns"},
     "observability": {"nouns", "policies"},  # policies for the names of start reasons; decisions, not the other way
     "simulator": {"nouns", "policies", "profiles"},
-    "caches": {"nouns", "profiles"},
+    "caches": {"nouns", "policies", "profiles"},
     "planner": {"nouns", "policies", "profiles", "simulator"},
     "runtime": {"nouns", "policies", "profiles", "observability"},
     "serving": {"nouns", "policies", "profiles", "observability", "runtime"},

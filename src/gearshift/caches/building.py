@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from gearshift.caches.beside import Lookups
 from gearshift.caches.cached_model import CachedModel
 from gearshift.caches.chain import chain_of, check_chain, weights_sha256
-from gearshift.caches.choosing import as_choice, choose, explained, leaves_after, problem_of
+from gearshift.caches.choosing import as_choice, choose, explained, leaves_after, problem_of, with_spares
 from gearshift.caches.collect import as_tensor
 from gearshift.caches.explore import (
     Explored,
@@ -30,6 +30,7 @@ from gearshift.caches.networks import Factory, LearnedCache
 from gearshift.caches.problem import exits_of, joint_outcome
 from gearshift.caches.store import save_caches
 from gearshift.caches.train import Training
+from gearshift.caches.validation import CHECK, JUDGE, Validation
 from gearshift.errors import require
 
 WHERE = "learned caches"
@@ -40,14 +41,20 @@ MOST_BYTES = 8 << 30
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Built:
-    """A model with learned caches, and the manifest that says what was explored, chosen and expected."""
+    """A model with learned caches, and the manifest that says what was explored, chosen and expected.
+
+    `spares` are caches by layer that only adaptation may come to use, `validation` the samples it mixes with new ones.
+    """
 
     model: CachedModel
     manifest: Manifest
+    spares: Mapping[int, LearnedCache]
+    validation: Validation
 
     def save(self, folder: Path | str) -> Manifest:
-        """Write caches and manifest to `folder`; the manifest as written.  The base model's weights stay outside."""
-        return save_caches(Path(folder), self.manifest, self.model.caches)
+        """Write caches, samples and manifest to `folder`; the manifest as written.  The base weights stay outside."""
+        self.validation.save(Path(folder))
+        return save_caches(Path(folder), self.manifest, {**self.spares, **self.model.caches})
 
 
 def build(
@@ -109,6 +116,16 @@ def build(
     for v in chosen:
         cache = explored[origins[v]].trained.cache.requires_grad_(False)
         caches[entries[v].layer] = _at_threshold(cache, _threshold_of(explored[origins[v]], entries[v].level))
+    right_rate = [float(explored[origin].trained.right.mean()) for origin in origins]
+    told = with_spares(explained(entries, found.problem, chosen), right_rate, segment_s.tolist())
+    spares = {
+        entry.layer: _at_threshold(explored[origins[v]].trained.cache.requires_grad_(False), math.inf)
+        for v, entry in enumerate(told)
+        if entry.spare
+    }
+    part = np.zeros(len(inputs), dtype=np.uint8)
+    part[split.judge], part[split.check] = JUDGE, CHECK
+    validation = Validation(inputs, answers.best if known is None else known, answers.probabilities, part)
     left = np.array([*leaves_after(problem)[list(chosen)], len(chain) - 1])
     exits = np.bincount(left[exits_of(judged, chosen)])
     manifest = Manifest(
@@ -121,16 +138,19 @@ def build(
         confidence=confidence,
         lower_bound=found.lower_bound,
         samples=judged.samples,
+        memory_budget_bytes=None if math.isinf(memory_budget_bytes) else memory_budget_bytes,
         lookups="inline" if thread is None else "beside",
         segment_s=tuple(segment_s.tolist()),
         latency_s=joint_outcome(judged, chosen).latency_s,
         accuracy=found.accuracy,
         exits=tuple((np.append(exits, np.zeros(len(chain) - len(exits))) / judged.samples).tolist()),
-        variants=explained(entries, found.problem, chosen),
+        variants=tuple(told),
         choices=tuple(as_choice(one) for one in found.choices),
     )
-    built = Built(CachedModel(chain, caches, logits=answers.logits, lookups=manifest.lookups), manifest)
-    return built if out is None else Built(built.model, built.save(out))
+    built = Built(
+        CachedModel(chain, caches, logits=answers.logits, lookups=manifest.lookups), manifest, spares, validation
+    )
+    return built if out is None else replace(built, manifest=built.save(out))
 
 
 def class_numbers(module: nn.Module, labels: NDArray[Any], n: int, classes: int) -> NDArray[np.int64]:

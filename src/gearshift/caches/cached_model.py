@@ -2,7 +2,9 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -13,13 +15,22 @@ from numpy.typing import NDArray
 from gearshift.caches.beside import Asked, Lookups, LookupThread, divided, exits_beside, overwritten
 from gearshift.caches.chain import Chain
 from gearshift.caches.collect import as_probabilities, as_tensor
-from gearshift.caches.networks import LearnedCache
+from gearshift.caches.networks import Factory, LearnedCache
 from gearshift.errors import ModelFailed
 
 SCORES, EXIT_SEGMENT = "scores", "exit_segment"
 Answer = dict[str, NDArray[Any]]
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The folder that learned caches come from, the weights they belong to, and the user's own predictors by name."""
+
+    folder: Path
+    weights_sha256: str
+    own: Mapping[str, Factory]
 
 
 class CachedModel:
@@ -39,14 +50,48 @@ class CachedModel:
         logits: bool,
         lookups: Lookups = "inline",
         lookup_cores: int = 1,
+        origin: Origin | None = None,
     ) -> None:
-        self.chain, self.caches, self.logits = chain, dict(caches), logits
+        self.chain, self.logits, self.origin = chain, logits, origin
         self.lookups, self.lookup_cores = lookups, lookup_cores
         self._thread: LookupThread | None = None
         self._copied: frozenset[int] | None = None
+        self.use(caches)
         for attribute in ("classes_", "decode", "encode"):
             if hasattr(chain.module, attribute):
                 setattr(self, attribute, getattr(chain.module, attribute))
+
+    def use(self, caches: Mapping[int, LearnedCache], off: Iterable[int] = (), *, version: int = 0) -> None:
+        """Look these caches up from the next batch on, but those after layers `off`."""
+        skipped = frozenset(off)
+        self.caches = {layer: cache.to(self.chain.device) for layer, cache in caches.items() if layer not in skipped}
+        self.version, self.layers_off = version, tuple(sorted(skipped))
+
+    def adopt(self, manifest: bytes, weights: bytes, off: Iterable[int]) -> int:
+        """Use another version, given as the content of its files; its number.
+
+        Raises `InvalidInput` where they do not belong to this model, which stays as it is.
+        """
+        from gearshift.caches.adopting import adopted
+
+        version, caches = adopted(self, manifest, weights)
+        self.use(caches, off, version=version)
+        return version
+
+    def adapter(self, settings: Mapping[str, Any], **told: Any) -> Any:
+        """What audits these caches and adapts them (`gearshift.caches.adapt.Adapter`), with `settings` by name.
+
+        Raises `InvalidInput` where the model was not loaded from a folder of learned caches.
+        """
+        from gearshift.caches.adapt import open_adapter
+        from gearshift.caches.adaptation import adaptation_of
+
+        return open_adapter(self, adaptation_of(settings), **told)
+
+    @property
+    def not_finite(self) -> int:
+        """Rows that were looked up and held NaN or infinity; they are misses."""
+        return sum(getattr(cache, "not_finite", 0) for cache in self.caches.values())
 
     @property
     def segments(self) -> int:

@@ -1,5 +1,6 @@
 """Which learned caches a model gets: composition fed with what exploration found, and why each was chosen."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,8 @@ SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Of the loss allowed."""
 QUARTERS = 4
 FEW_NODES = 200
+MOST_SPARES = 8
+"""Blocks with a cache that only adaptation may come to use: each is trained again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,20 +55,37 @@ def choose(problem: Problem, confidence: float | None, seed: int) -> Chosen:
     """
     if confidence is not None:
         return _shown(problem, confidence, seed)
+    found = largest_share(problem, seed)
+    if found is not None:
+        share, accuracy = found
+        allowing = _allowing(problem, share)
+        return Chosen(choices=compose_all(allowing), problem=allowing, judged=problem, accuracy=accuracy)
+    assert problem.hits is not None
+    nothing = _judged_on(problem, np.zeros_like(problem.hits), np.zeros_like(problem.hits))
+    return Chosen(choices=compose_all(nothing), problem=_allowing(problem, 0.0), judged=problem, accuracy=1.0)
+
+
+def careful_choice(problem: Problem, seed: int) -> tuple[int, ...]:
+    """Which variants to use, as `choose` without the other methods beside it; none where none keeps the target."""
+    found = largest_share(problem, seed)
+    return () if found is None else _quick(_allowing(problem, found[0]))
+
+
+def largest_share(problem: Problem, seed: int) -> tuple[float, float] | None:
+    """Of the loss allowed, for which choices keep the target on samples that did not make them, and their accuracy."""
     quarters = np.array_split(np.random.default_rng([seed, 4]).permutation(problem.samples), QUARTERS)
     for share in SHARES:
         wrong = 0
         for k, left_out in enumerate(quarters):
             rest = _allowing(_of_samples(problem, np.concatenate(quarters[:k] + quarters[k + 1 :])), share)
-            choice = joint(rest, [exact(rest).chosen], most_nodes=FEW_NODES).chosen
-            wrong += wrong_of(_of_samples(problem, left_out), choice)
+            wrong += wrong_of(_of_samples(problem, left_out), _quick(rest))
         if wrong <= problem.most_wrong:
-            allowing = _allowing(problem, share)
-            accuracy = 1 - wrong / problem.samples
-            return Chosen(choices=compose_all(allowing), problem=allowing, judged=problem, accuracy=accuracy)
-    assert problem.hits is not None
-    nothing = _judged_on(problem, np.zeros_like(problem.hits), np.zeros_like(problem.hits))
-    return Chosen(choices=compose_all(nothing), problem=_allowing(problem, 0.0), judged=problem, accuracy=1.0)
+            return share, 1 - wrong / problem.samples
+    return None
+
+
+def _quick(problem: Problem) -> tuple[int, ...]:
+    return joint(problem, [exact(problem).chosen], most_nodes=FEW_NODES).chosen
 
 
 def _shown(problem: Problem, confidence: float, seed: int) -> Chosen:
@@ -163,6 +183,23 @@ def _found_in(problem: Problem) -> NDArray[np.int64]:
     ends = np.cumsum(problem.layer_s)
     at = np.searchsorted(ends * (1 + ROUNDING), problem.reached_s + problem.lookup_s)
     return np.minimum(at, len(ends) - 1)
+
+
+def with_spares(entries: Sequence[Variant], right_rate: Sequence[float], segment_s: Sequence[float]) -> list[Variant]:
+    """The variants with the spare ones marked: one after blocks without a chosen one, at most `MOST_SPARES` blocks.
+
+    It is the one that would save most if it hit all that it gets right, as it may after adaptation.
+    """
+    left_s = sum(segment_s) - np.cumsum(segment_s)
+    hopes: dict[int, tuple[float, int]] = {}
+    for v, entry in enumerate(entries):
+        hope = right_rate[v] * float(left_s[entry.layer]) - entry.lookup_s
+        if hope > 0:
+            hopes[entry.layer] = max(hopes.get(entry.layer, (0.0, -1)), (hope, -v))
+    taken = {entry.layer for entry in entries if entry.chosen}
+    layers = sorted(set(hopes) - taken)
+    spare = {-hopes[layer][1] for layer in layers[:: math.ceil(len(layers) / MOST_SPARES) or 1]}
+    return [msgspec.structs.replace(entry, spare=v in spare) for v, entry in enumerate(entries)]
 
 
 def _allowing(problem: Problem, share: float) -> Problem:

@@ -24,7 +24,8 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A variant after a block, judged on samples that it was not trained on.
 
     `level` is the accuracy of hits that its selector's threshold aims at; `accuracy` that of its hits, relative to the
-    base model.  `shape` is that of the hidden output without rows, `lookup_s` for one row.
+    base model.  `shape` is that of the hidden output without rows, `lookup_s` for one row.  A `spare` one is kept for
+    adaptation and not looked up.
     """
 
     layer: int
@@ -37,6 +38,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     lookup_s: float
     memory_bytes: int
     chosen: bool = False
+    spare: bool = False
     why: str = ""
 
 
@@ -56,13 +58,29 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     gap_s: float = 0.0
 
 
+class Adapted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which version adaptation made, `before` being the one it was made from, when (Unix time), and why then.
+
+    It was trained on `trained` recent samples; `accuracy`, `latency_s`, `exits` and `samples` of its manifest are of
+    recent samples that were held back, of which the one before agreed on `accuracy_before` in `latency_s_before`.
+    """
+
+    number: int
+    before: int
+    at_s: float
+    reason: str
+    trained: int
+    accuracy_before: float
+    latency_s_before: float
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of `manifest.json`.
 
     `blocks` names the segments, `segment_s` is how long each takes for one row.  `lookups` are in line or beside the
     model, as caches were timed and chosen for.  `latency_s` and `exits` (share of
     samples that leave after each segment) are of `samples` validation samples, `accuracy` (relative to the base model)
-    of those that did not make the choice.
+    of those that did not make the choice.  Without a `memory_budget_bytes` caches may take any memory.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -82,8 +100,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     exits: tuple[float, ...]
     variants: tuple[Variant, ...]
     choices: tuple[Choice, ...]
+    memory_budget_bytes: float | None = None
     file: str = ""
     file_sha256: str = ""
+    adapted: Adapted | None = None
 
     def __post_init__(self) -> None:
         require(self.schema_version == SCHEMA_VERSION, f"schema_version is {self.schema_version}, needs 1")
@@ -92,11 +112,19 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             layers == sorted(set(layers)) and all(0 <= layer < len(self.blocks) - 1 for layer in layers),
             f"chosen caches are after layers {layers}",
         )
+        spare = [entry.layer for entry in self.variants if entry.spare]
+        apart = len(set(spare)) == len(spare) and not set(spare) & set(layers)
+        require(apart and all(0 <= layer < len(self.blocks) - 1 for layer in spare), f"spare caches after {spare}")
 
     @property
     def chosen(self) -> tuple[Variant, ...]:
         """The caches in use, in the order of layers."""
         return tuple(entry for entry in self.variants if entry.chosen)
+
+    @property
+    def trained(self) -> tuple[Variant, ...]:
+        """The caches whose weights are in the file: those in use and the spare ones, in the order of layers."""
+        return tuple(sorted((e for e in self.variants if e.chosen or e.spare), key=lambda entry: entry.layer))
 
     @property
     def accuracy_interval(self) -> tuple[float, float]:

@@ -93,6 +93,8 @@ class LearnedCache(nn.Module):
         self.selector = nn.Sequential(nn.Linear(classes, SELECTOR_WIDTH), nn.ReLU(), nn.Linear(SELECTOR_WIDTH, 1))
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("threshold", torch.zeros(()))
+        self.not_finite = 0
+        """Rows looked at that held NaN or infinity."""
         self.scale: Tensor
         self.threshold: Tensor
 
@@ -107,9 +109,11 @@ class LearnedCache(nn.Module):
         return sure[:, 0]
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Class probabilities (n, classes), and which rows are hits (n,)."""
+        """Class probabilities (n, classes), and which rows are hits (n,); a row with NaN in it is a miss."""
         probabilities = torch.softmax(self.predicted(hidden), dim=1)
-        return probabilities, self.judged(probabilities) >= self.threshold
+        sure = self.judged(probabilities)
+        self.not_finite += int(torch.isnan(sure).sum())
+        return probabilities, sure >= self.threshold
 
     @property
     def memory_bytes(self) -> int:

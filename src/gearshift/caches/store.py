@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from gearshift.caches.beside import Lookups
-from gearshift.caches.cached_model import CachedModel
+from gearshift.caches.cached_model import CachedModel, Origin
 from gearshift.caches.chain import HEAD, chain_of, weights_sha256
 from gearshift.caches.manifest import MANIFEST, Manifest, read_manifest
 from gearshift.caches.networks import Factory, LearnedCache, make_predictor
+from gearshift.caches.versions import read_state, version_folder, version_numbers
 from gearshift.errors import InvalidInput, require
 from gearshift.extras import load_extra
 from gearshift.files import read_bytes, write_atomically
@@ -22,7 +23,7 @@ _FILE = re.compile(r"caches-[0-9a-f]{16}\.safetensors")
 
 
 def save_caches(folder: Path, manifest: Manifest, caches: Mapping[int, LearnedCache]) -> Manifest:
-    """Write the chosen caches and the manifest, which takes effect last; the manifest as written.
+    """Write the trained caches and the manifest, which takes effect last; the manifest as written.
 
     Raises `InvalidInput` where that is impossible.
     """
@@ -50,18 +51,23 @@ def load_caches(
     own: Mapping[str, Factory] | None = None,
     lookups: Lookups | None = None,
     lookup_cores: int = 1,
+    version: int | None = None,
 ) -> CachedModel:
     """`module` with the learned caches in `folder`; `own` makes the user's own predictors by name.
 
     Lookups run as the caches were built for, unless `lookups` says otherwise: `inline`, or `beside` the module on so
     many of the cores that the process may use.
 
-    No code in the files is ever run.  Raises `InvalidInput` for caches of other weights, and files that are missing,
-    broken, or do not belong together.
+    They are those of `version`, by default of the one in use (`gearshift caches versions`).  No code in the files is
+    ever run.  Raises `InvalidInput` for caches of other weights, and files that are missing, broken, or do not belong
+    together.
     """
     folder = Path(folder)
-    manifest = read_manifest(folder)
-    where = str(folder / MANIFEST)
+    state = read_state(folder)
+    number = state.current if version is None else version
+    home = version_folder(folder, number)
+    manifest = read_manifest(home)
+    where = str(home / MANIFEST)
     require(
         weights_sha256(module) == manifest.weights_sha256,
         f"these learned caches belong to other weights than this {type(module).__name__} has",
@@ -75,14 +81,36 @@ def load_caches(
         where=where,
         remedy="build them anew",
     )
-    require(bool(_FILE.fullmatch(manifest.file)), f"names the file {manifest.file!r}", where=where, remedy="build anew")
-    data = read_bytes(folder / manifest.file)
-    broken = InvalidInput("is not what its manifest says", where=str(folder / manifest.file), remedy="build anew")
+    networks = networks_of(manifest, weights_of(home, manifest), own, where=where)
+    origin = Origin(folder, manifest.weights_sha256, dict(own or {}))
+    where_to = lookups or manifest.lookups
+    model = CachedModel(chain, {}, logits=manifest.logits, lookups=where_to, lookup_cores=lookup_cores, origin=origin)
+    model.use(in_use(manifest, networks), state.layers_off if number == state.current else (), version=number)
+    return model
+
+
+def weights_of(home: Path, manifest: Manifest) -> bytes:
+    """The file of weights that a manifest in `home` names, as it was written; raises `InvalidInput` for any other."""
+    named = bool(_FILE.fullmatch(manifest.file))
+    require(named, f"names the file {manifest.file!r}", where=str(home / MANIFEST), remedy="build anew")
+    return read_bytes(home / manifest.file)
+
+
+def networks_of(
+    manifest: Manifest, data: bytes, own: Mapping[str, Factory] | None, *, where: str
+) -> dict[int, LearnedCache]:
+    """The trained caches by layer, spare ones too, from the bytes of their weights.
+
+    Raises `InvalidInput` where these are not what the manifest says.
+    """
+    broken = InvalidInput(
+        "is not what its manifest says", where=str(Path(where).with_name(manifest.file)), remedy="build anew"
+    )
     if hashlib.sha256(data).hexdigest() != manifest.file_sha256:
         raise broken
     state = load_extra("safetensors.torch", extra="torch", where=where).load(data)
     caches = {}
-    for entry in manifest.chosen:
+    for entry in manifest.trained:
         with torch.device("meta"):
             cache = LearnedCache(make_predictor(entry.variant, entry.shape, manifest.classes, own), manifest.classes)
         prefix = f"{entry.layer}."
@@ -91,7 +119,21 @@ def load_caches(
             cache.load_state_dict(own_state, assign=True)
         except RuntimeError as error:
             raise broken from error
-        caches[entry.layer] = cache.requires_grad_(False).eval().to(chain.device)
-    return CachedModel(
-        chain, caches, logits=manifest.logits, lookups=lookups or manifest.lookups, lookup_cores=lookup_cores
-    )
+        caches[entry.layer] = cache.requires_grad_(False).eval()
+    return caches
+
+
+def in_use(manifest: Manifest, networks: Mapping[int, LearnedCache]) -> dict[int, LearnedCache]:
+    """The caches that are looked up."""
+    return {entry.layer: networks[entry.layer] for entry in manifest.chosen}
+
+
+def add_version(folder: Path, manifest: Manifest, networks: Mapping[int, LearnedCache]) -> Manifest:
+    """Write another version beside the others, not in use yet; its manifest with the number that it got.
+
+    Raises `InvalidInput` where it cannot be written.
+    """
+    assert manifest.adapted is not None
+    number = max(version_numbers(folder)) + 1
+    adapted = msgspec.structs.replace(manifest.adapted, number=number)
+    return save_caches(version_folder(folder, number), msgspec.structs.replace(manifest, adapted=adapted), networks)

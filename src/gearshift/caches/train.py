@@ -11,10 +11,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gearshift.caches.networks import LearnedCache
+from gearshift.errors import GearshiftError
 
 SELECTOR_STEPS = 150
 SELECTOR_RATE = 0.02
 LEAST_HITS = 10
+
+
+class TrainingDiverged(GearshiftError):
+    """A network's loss or weights are no numbers any more."""
+
+    def __init__(self, learning_rate: float) -> None:
+        super().__init__(f"training diverged; give a learning rate below {learning_rate:g}")
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,16 +74,23 @@ class Trained:
 
 
 def train_cache(cache: LearnedCache, material: Material, how: Training, seed: int, device: torch.device) -> Trained:
-    """`cache` trained on `fit` and `judge`, and what it does on `check`."""
-    generator = torch.Generator().manual_seed(seed)
+    """`cache` trained on `fit` and `judge`, and what it does on `check`; raises as `fit_cache`."""
     sample = material.hidden[material.fit[:512]]
     cache.scale.fill_(max(float(np.sqrt(np.mean(np.square(sample, dtype=np.float64)))), 1e-6))
+    return fit_cache(cache, material, how, seed, device)
+
+
+def fit_cache(cache: LearnedCache, material: Material, how: Training, seed: int, device: torch.device) -> Trained:
+    """As `train_cache`, from the weights and the scale that it has; raises `TrainingDiverged` for NaN."""
+    generator = torch.Generator().manual_seed(seed)
     cache.to(device)
     _fit_predictor(cache, material, how, generator, device)
     cache.eval()
     judged = _distributions(cache, material, material.judge, device)
     agrees = judged.argmax(dim=1) == _best(material, material.judge, device)
     _fit_selector(cache, judged, agrees, how)
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in cache.parameters()):
+        raise TrainingDiverged(how.learning_rate)
     with torch.no_grad():
         found = _thresholds(cache.judged(judged).cpu().numpy(), agrees.cpu().numpy(), how.levels)
         checked = _distributions(cache, material, material.check, device)
@@ -109,6 +124,8 @@ def _fit_predictor(
             best, kept, since = loss, deepcopy(cache.predictor.state_dict()), 0
         if since >= how.patience:
             break
+    if not np.isfinite(best):
+        raise TrainingDiverged(how.learning_rate)
     cache.predictor.load_state_dict(kept)
 
 

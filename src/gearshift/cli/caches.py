@@ -1,6 +1,7 @@
-"""`gearshift caches`: build, show and evaluate learned caches."""
+"""`gearshift caches`: build, show and evaluate learned caches, and choose among their versions."""
 
 import os
+import time
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,6 +157,30 @@ def evaluate(
     show_evaluation(output, found)
 
 
+@command.command("versions")
+@click.argument("folder", type=PATH, default="caches")
+@verb
+def versions(output: Output, folder: Path) -> None:
+    """Show the versions of the learned caches in FOLDER: which is in use, how each was made, and what it came to."""
+    show_versions(output, folder)
+
+
+@command.command("rollback")
+@click.argument("folder", type=PATH, default="caches")
+@click.option("--to", type=click.IntRange(min=0), help="The version to use [default: the one before].")
+@verb
+def rollback(output: Output, folder: Path, to: int | None) -> None:
+    """Use an earlier version of the learned caches in FOLDER; 0 is what was built.
+
+    All its caches are looked up, also those that audits have switched off.  A server that adapts them takes it up
+    within seconds, others when they start.
+    """
+    from gearshift.caches.versions import previous_version, switch_to
+
+    switch_to(folder, previous_version(folder) if to is None else to)
+    show_versions(output, folder)
+
+
 def read_data(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """`inputs` and, where it is there, `labels` of a .npz file; nothing in it is unpickled.
 
@@ -246,3 +271,42 @@ def show_evaluation(output: Output, found: "Evaluation") -> None:
     output.say(f"gain {found.gain:.2f}, agreement {percent(found.agreement)} ({percent(low)} to {percent(high)})")
     left = ", ".join(f"{percent(share)} after {block}" for block, share in found.exits.items() if share > 0)
     output.say(f"samples leave: {left}")
+
+
+def show_versions(output: Output, folder: Path) -> None:
+    """Every version with what it came to on recent samples that were held back, and what audits have switched off."""
+    from gearshift.caches.versions import read_state, read_version, version_numbers
+
+    state = read_state(folder)
+    rows = table("Versions", "version", "in use", "made", "from", "because of", "held back", "agreement", "latency")
+    told = []
+    for number in version_numbers(folder):
+        manifest = read_version(folder, number)
+        adapted = manifest.adapted
+        rows.add_row(
+            str(number),
+            "yes" if number == state.current else "",
+            "built" if adapted is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(adapted.at_s)),
+            "" if adapted is None else str(adapted.before),
+            "" if adapted is None else adapted.reason,
+            "" if adapted is None else str(manifest.samples),
+            percent(manifest.accuracy),
+            milliseconds(manifest.latency_s),
+        )
+        told.append(
+            {
+                "version": number,
+                "adapted": adapted,
+                "samples": manifest.samples,
+                "accuracy": manifest.accuracy,
+                "latency_s": manifest.latency_s,
+                "exits": manifest.exits,
+            }
+        )
+    output.json({"current": state.current, "off": state.off, "versions": told})
+    output.show(rows)
+    for off in state.off:
+        output.say(
+            f"the cache after {off.block} is switched off: the model disagreed with {off.disagreed} of {off.audited} "
+            "of its hits"
+        )

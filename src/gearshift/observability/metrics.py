@@ -9,6 +9,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from gearshift.observability.adapting_metrics import AdaptingMetrics
+from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.counts import Counter, Histogram
 from gearshift.observability.deadline_metrics import DeadlineMetrics
@@ -113,6 +114,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         self.adapting = AdaptingMetrics(registry)
+        self.caches = CacheMetrics(registry)
         self._requests = Counter(
             "gearshift_requests", "Requests by outcome.", ["operator", "outcome"], registry=registry
         )

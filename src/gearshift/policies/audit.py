@@ -80,3 +80,26 @@ def alarm_after(alarm: int, audited: int, low: float, high: float, planned_low: 
     if high < planned_low:
         return BELOW
     return alarm if audited < LEAST_TO_END else INSIDE
+
+
+def cache_breaches(low: float, whole_high: float, target: float) -> bool:
+    """Whether a learned cache must not answer any more, by the disagreement of its hits and of all answers.
+
+    Its hits are shown to agree less than `target` (`low`, the lower bound of their disagreement), and all answers
+    together are not shown to keep it (`whole_high`, the upper bound of theirs).  Answers as a whole are a mean of the
+    hits of each cache and of answers that ran to the end and agree by themselves: they fall below the target only
+    where the hits of some cache do.
+    """
+    return low > 1 - target and whole_high > 1 - target
+
+
+NEITHER = 0
+AUDITED = 1
+LEARNT = 2
+
+
+def drawn(request_id: int, row: int, seed: int, audit_share: float, learn_share: float) -> int:
+    """Whether an answer of learned caches is `AUDITED`, `LEARNT` from, or `NEITHER`: never both, by hashes alone."""
+    if selected(request_id, row, seed, audit_share):
+        return AUDITED
+    return LEARNT if selected(request_id, row, seed + 1, learn_share) else NEITHER

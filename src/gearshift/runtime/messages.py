@@ -1,5 +1,7 @@
 """What crosses the socket between the router's process and a worker, by receiver."""
 
+from typing import Any
+
 import msgspec
 
 from gearshift.model import TensorSpec
@@ -40,6 +42,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `inputs` are the operator's tensors, from which warm-up batches of zeros are made; without them none is run.
 
     `thread_counts` are those that `SetThreads` may ask for; sessions of ONNX files are made for each of them.
+
+    With `adaptation` the process does not run batches: it audits and adapts the learned caches of the only replica's
+    model (`attending.py`), by these settings.
     """
 
     project: str
@@ -48,6 +53,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     device_kind: str = "cpu"
     keep_others: bool = False
     thread_counts: tuple[int, ...] = ()
+    adaptation: dict[str, Any] | None = None
 
 
 class RunPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,6 +79,29 @@ class SetThreads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Compute with so many threads from the next batch on; answered by `ThreadsSet`."""
 
     threads: int
+
+
+class Adopt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """Look up another version of a replica's learned caches, whose weights are the body, but not after segments `off`.
+
+    Answered by `Adopted`.
+    """
+
+    replica: int
+    manifest: bytes
+    off: tuple[int, ...] = ()
+
+
+class Drawn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """A row that learned caches have answered, to be audited or learnt from; its tensors are the body.
+
+    It left after `exit_segment`.  The last tensor is what was answered as its scores, if `scored`.
+    """
+
+    audited: bool
+    exit_segment: int
+    tensors: tuple[TensorHeader, ...]
+    scored: bool = False
 
 
 class Ping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
@@ -133,6 +162,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     Where `more` is set, these rows have left a model with learned caches and others of the batch go on.
     `run_s` is the time in the model, `segment_s` that of each segment of a batch that was to go `through`.
     `first_failure` says what the model raised first, for logs and never for clients.
+    `not_finite` lookups of learned caches met NaN or infinity, and were misses.
     """
 
     batch: int
@@ -142,6 +172,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     first_failure: str = ""
     more: bool = False
     segment_s: tuple[float, ...] = ()
+    not_finite: int = 0
 
 
 class Pong(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
@@ -153,6 +184,47 @@ class ThreadsSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     threads: int
     problem: str = ""
+
+
+class Adopted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """A replica looks up this version of its learned caches; or the one before, where there is a `problem`."""
+
+    replica: int
+    version: int = 0
+    problem: str = ""
+
+
+class InUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """The version of learned caches to look up, whose weights are the body, but not after segments `off`."""
+
+    version: int
+    manifest: bytes
+    off: tuple[int, ...] = ()
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """What the journal is to hold of adaptation and audits."""
+
+    event: str
+    facts: dict[str, Any]
+
+
+class AuditOfLayer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Audited hits of a cache, how many disagree, and bounds of the share that does."""
+
+    segment: int
+    audited: int
+    disagreed: int
+    low: float
+    high: float
+
+
+class Attended(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """What adaptation and audits have done since the process started, by name, and what audits say of each cache."""
+
+    counts: dict[str, float]
+    outcomes: dict[str, int]
+    layers: tuple[AuditOfLayer, ...]
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
@@ -168,6 +240,6 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     version: str
 
 
-ToWorker = Load | Run | SetThreads | Ping | Challenge | Stop
-ToRouter = Loaded | LoadFailed | Done | ThreadsSet | Pong | Hello
-Message = Load | Run | SetThreads | Ping | Challenge | Stop | Loaded | LoadFailed | Done | ThreadsSet | Pong | Hello
+ToWorker = Load | Run | SetThreads | Adopt | Drawn | Ping | Challenge | Stop
+ToRouter = Loaded | LoadFailed | Done | ThreadsSet | Adopted | InUse | Event | Attended | Pong | Hello
+Message = ToWorker | ToRouter

@@ -8,6 +8,7 @@ in 4 bytes and then itself, as in the Open Inference Protocol's binary form.
 
 import asyncio
 import math
+import select
 import socket
 import struct
 from collections.abc import Callable, Iterable, Sequence
@@ -263,6 +264,10 @@ class BlockingConnection:
             if sent:
                 pending[0] = memoryview(pending[0])[sent:]
 
+    def waits(self, within_s: float) -> bool:
+        """Whether something arrives within that time, or has arrived."""
+        return bool(self._frames) or bool(select.select([self._socket], [], [], within_s)[0])
+
     def receive(self) -> Frame:
         """The next frame; raises `EndOfStream` when the other side is gone."""
         while not self._frames:
@@ -318,6 +323,11 @@ class FrameProtocol(asyncio.BufferedProtocol):
         frame = encode_frame(message, buffers)
         if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(frame)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the other side has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self) -> None:
         """Close the socket."""

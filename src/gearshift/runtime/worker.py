@@ -25,6 +25,8 @@ from gearshift.model import DATATYPES, Arrays, Predicted, TensorSpec
 from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
 from gearshift.runtime.inference_threads import InferenceThreads
 from gearshift.runtime.messages import (
+    Adopt,
+    Adopted,
     Done,
     DonePart,
     Load,
@@ -115,6 +117,10 @@ def main_loop(connection: BlockingConnection) -> int:
     while True:
         message, body = connection.receive()
         match message:
+            case Load(adaptation=settings) if settings is not None:
+                from gearshift.runtime.attending import attend
+
+                return attend(message, connection)
             case Load():
                 try:
                     load_all(message, models, connection)
@@ -128,6 +134,8 @@ def main_loop(connection: BlockingConnection) -> int:
             case Run():
                 name, model = models[message.replica]
                 run_batch(name, model, message, body, connection.send)
+            case Adopt():
+                connection.send(adopt(models[message.replica][1], message, body))
             case Ping():
                 connection.send(Pong())
             case Stop():
@@ -213,6 +221,18 @@ def held_bytes(device_kind: str, *, peak: bool = False) -> int:
     return int(psutil.Process().memory_info().rss)
 
 
+def adopt(model: RunnableModel, message: Adopt, weights: memoryview) -> Adopted:
+    """Look up another version of learned caches from now on; where that cannot be, the model stays as it is."""
+    own: Any = getattr(model, "model", None)
+    if not hasattr(own, "adopt"):
+        return Adopted(replica=message.replica, problem="the model has no learned caches")
+    try:
+        version = own.adopt(message.manifest, bytes(weights), message.off)
+    except Exception as error:  # noqa: BLE001  the door to the user's code
+        return Adopted(replica=message.replica, problem=f"{type(error).__name__}: {error}")
+    return Adopted(replica=message.replica, version=version)
+
+
 # Running -------------------------------------------------------------------------------------------------------------
 
 
@@ -243,6 +263,7 @@ class Attempt:
         self._name, self._model, self._send = name, model, send
         self._batch, self._through = message.batch, message.through
         self._left = sum(len(part.rows) for part in message.parts)
+        self._not_finite_before = not_finite(model)
         self.parts: list[DonePart] = []
         self.buffers: list[Buffer] = []
         self.failed: list[int] = []
@@ -260,6 +281,7 @@ class Attempt:
             first_failure="" if more else self.first_failure,
             more=more,
             segment_s=self.segment_s,
+            not_finite=0 if more else not_finite(self._model) - self._not_finite_before,
         )
         self._send(done, self.buffers)
         self.parts, self.buffers = [], []
@@ -348,6 +370,11 @@ class Attempt:
         left = () if exits is None else tuple(exits.tolist())
         self.parts.append(DonePart(rows=tuple(rows), tensors=headers, exits=left))
         self.buffers += buffers
+
+
+def not_finite(model: RunnableModel) -> int:
+    """How many lookups of a model's learned caches have met NaN or infinity so far."""
+    return int(getattr(getattr(model, "model", None), "not_finite", 0))
 
 
 def check_rows(name: str, predicted: Predicted, rows: int) -> None:

@@ -3,10 +3,13 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from gearshift.errors import ModelFailed, WorkerDied
 from gearshift.runtime.health import Health
 from gearshift.runtime.messages import (
+    Adopt,
+    Adopted,
     Done,
     Load,
     Loaded,
@@ -23,6 +26,7 @@ from gearshift.runtime.transport import Buffer, FrameProtocol
 
 OnDone = Callable[[Done, memoryview], None]
 OnEnd = Callable[[str], None]
+OnOther = Callable[[Message, memoryview], None]
 
 
 class WorkerLink:
@@ -30,11 +34,18 @@ class WorkerLink:
 
     `on_done` gets each finished batch, and what leaves one before its end.  With `probe_s` the worker is looked after
     (`Health`) from `watch` on, and `stuck(why)` is called once when there is no hope for it.  `not_loaded` is why
-    replicas could not be loaded.
+    replicas could not be loaded.  `on_other` gets what no worker says, but a process that attends to learned caches.
     """
 
-    def __init__(self, *, on_done: OnDone, stuck: Callable[[str], None], probe_s: float | None) -> None:
-        self._on_done, self._stuck, self._probe_s = on_done, stuck, probe_s
+    def __init__(
+        self,
+        *,
+        on_done: OnDone,
+        stuck: Callable[[str], None],
+        probe_s: float | None,
+        on_other: OnOther = lambda message, body: None,
+    ) -> None:
+        self._on_done, self._stuck, self._probe_s, self._on_other = on_done, stuck, probe_s, on_other
         self._protocol: FrameProtocol | None = None
         self._health: Health | None = None
         self.not_loaded: list[LoadFailed] = []
@@ -43,6 +54,7 @@ class WorkerLink:
         self._to_load = 0
         self._keeps_others = False
         self._threads: deque[asyncio.Future[ThreadsSet]] = deque()
+        self._adoptions: deque[asyncio.Future[Adopted]] = deque()
 
     def attach(self, protocol: FrameProtocol) -> None:
         """Speak through `protocol`, whose frames go to `received`."""
@@ -55,7 +67,7 @@ class WorkerLink:
         """
         self._loading, self._to_load = asyncio.get_running_loop().create_future(), len(load.replicas)
         self._keeps_others = load.keep_others
-        self._send(load)
+        self.send(load)
         try:
             async with asyncio.timeout(longest_s):
                 return await self._loading
@@ -74,7 +86,7 @@ class WorkerLink:
         """Look after the worker from now on."""
         if self._probe_s is not None:
             loop = asyncio.get_running_loop()
-            self._health = Health(loop, probe_s=self._probe_s, ask=lambda: self._send(Ping()), stuck=self._stuck)
+            self._health = Health(loop, probe_s=self._probe_s, ask=lambda: self.send(Ping()), stuck=self._stuck)
             self._health.start()
 
     def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
@@ -88,12 +100,29 @@ class WorkerLink:
         """Have the worker compute with so many threads; what it answers, or `WorkerDied`."""
         answer: asyncio.Future[ThreadsSet] = asyncio.get_running_loop().create_future()
         self._threads.append(answer)
-        self._send(SetThreads(threads=threads))
+        self.send(SetThreads(threads=threads))
         return answer
+
+    def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
+        """Have the worker look up other learned caches; what it answers, or `WorkerDied`."""
+        answer: asyncio.Future[Adopted] = asyncio.get_running_loop().create_future()
+        self._adoptions.append(answer)
+        self.send(message, [weights])
+        return answer
+
+    def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
+        """Send a frame; it is lost without a word when the worker is gone."""
+        if self._protocol is not None:
+            self._protocol.send(message, buffers)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the worker has not taken yet."""
+        return 0 if self._protocol is None else self._protocol.unsent_bytes
 
     def ask_to_stop(self) -> None:
         """Ask the worker to end."""
-        self._send(Stop())
+        self.send(Stop())
 
     def close(self) -> None:
         """Say and look no more."""
@@ -101,10 +130,12 @@ class WorkerLink:
             self._protocol.close()
         if self._health is not None:
             self._health.stop()
-        for asked in self._threads:
+        waiting: list[asyncio.Future[Any]] = [*self._threads, *self._adoptions]
+        for asked in waiting:
             if not asked.done():
                 asked.set_exception(WorkerDied("it is gone"))
         self._threads.clear()
+        self._adoptions.clear()
 
     def received(self, message: Message, body: memoryview) -> None:
         """Take a frame of the worker."""
@@ -120,16 +151,18 @@ class WorkerLink:
                 asked = self._threads.popleft()
                 if not asked.done():
                     asked.set_result(message)
+            case Adopted():
+                adoption = self._adoptions.popleft()
+                if not adoption.done():
+                    adoption.set_result(message)
             case Loaded():
                 self._loaded.append(message)
                 self._end_loading()
             case LoadFailed():
                 self.not_loaded.append(message)
                 self._end_loading()
-
-    def _send(self, message: Message) -> None:
-        if self._protocol is not None:
-            self._protocol.send(message)
+            case _:
+                self._on_other(message, body)
 
     def _end_loading(self) -> None:
         """Once all is known, or enough; where nothing could be loaded, why is told of the first."""

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from gearshift.errors import WorkerDied, require
 from gearshift.observability.logs import settings_in_force
-from gearshift.runtime.messages import Load, Loaded, LoadFailed, Run, ThreadsSet
+from gearshift.runtime.messages import Adopt, Adopted, Load, Loaded, LoadFailed, Message, Run, ThreadsSet
 from gearshift.runtime.transport import Buffer, FrameProtocol, widen
-from gearshift.runtime.worker_link import OnDone, OnEnd, WorkerLink
+from gearshift.runtime.worker_link import OnDone, OnEnd, OnOther, WorkerLink
 
 THREAD_SETTINGS = (
     "OMP_NUM_THREADS",
@@ -25,6 +25,7 @@ THREAD_SETTINGS = (
 CUDA_SETTING = "CUDA_VISIBLE_DEVICES"
 TERMINATE_WAIT_S = 0.5
 KILL_WAIT_S = 5.0
+MOST_UNSENT_BYTES = 64 << 20
 
 
 class WorkerProcess:
@@ -44,9 +45,10 @@ class WorkerProcess:
         on_end: OnEnd,
         cuda: Sequence[int] = (),
         probe_s: float | None = None,
+        on_other: OnOther = lambda message, body: None,
     ) -> None:
         self._cores, self._cuda, self._on_end = cores, cuda, on_end
-        self._link = WorkerLink(on_done=on_done, stuck=self.terminate, probe_s=probe_s)
+        self._link = WorkerLink(on_done=on_done, stuck=self.terminate, probe_s=probe_s, on_other=on_other)
         self._killed_for = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
@@ -104,6 +106,17 @@ class WorkerProcess:
     def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
         """Have the models compute with so many threads from the next batch on."""
         return self._link.set_threads(threads)
+
+    def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
+        """Have a replica look up other learned caches from the next batch on."""
+        return self._link.adopt(message, weights)
+
+    def send(self, message: Message, buffers: Sequence[Buffer]) -> bool:
+        """Send a frame, unless very much has not been taken yet; whether it was sent."""
+        if self._link.unsent_bytes > MOST_UNSENT_BYTES:
+            return False
+        self._link.send(message, buffers)
+        return True
 
     def terminate(self, why: str) -> None:
         """Kill the worker without waiting; `on_end` will tell, with `why`."""

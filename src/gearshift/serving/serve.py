@@ -33,7 +33,7 @@ from gearshift.serving.replan import Replans
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import bound_socket, is_loopback
 from gearshift.serving.swap import Swaps
-from gearshift.serving.task import BackendKind, Read, Say, ServingTask, make_service, read_task
+from gearshift.serving.task import BackendKind, Read, Say, ServingTask, make_cache_adaptation, make_service, read_task
 from gearshift.serving.tls import server_context
 from gearshift.serving.v2 import Limits
 
@@ -152,11 +152,12 @@ class ServerProcess:
     ) -> None:
         self._task, self._settings, self._sock, self._say = task, settings, sock, say
         clock, metrics = WallClock(), Metrics()
+        caches = self._caches = make_cache_adaptation(task, settings, metrics.caches, journal)
 
         def make(task: ServingTask, journal: Journal | NoJournal) -> Service:
-            return make_service(task, settings, None, journal, clock)
+            return make_service(task, settings, None, journal, clock, caches=caches)
 
-        self._service = make_service(task, settings, metrics, journal, clock, self._drifted)
+        self._service = make_service(task, settings, metrics, journal, clock, self._drifted, caches)
         control = Control(self._service, task.served)
         self._swaps = Swaps(
             control,
@@ -243,6 +244,8 @@ class ServerProcess:
         finally:
             await self._end_replans()
             await self._swaps.stop()
+            if self._caches is not None:
+                await self._caches.stop()
             longest_s = 0 if self._second_signal.is_set() else LONGEST_END_S
             if self._grpc is not None:
                 await self._grpc.stop(longest_s)

@@ -76,6 +76,17 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         float, _help("The share of early answers that the strongest model is also asked, when there is slack.")
     ] = 0.01
     audit_seed: Annotated[int, _help("Seed of the choice of answers that are audited.")] = 0
+    adapt: Annotated[
+        str | None,
+        _help("Models whose learned caches adapt to what they are asked, between commas; by default none."),
+    ] = None
+    adapt_share: Annotated[float, _help("The share of their answers that is learnt from.")] = 0.2
+    adapt_window_s: Annotated[float, _help("For how long samples are learnt from, in seconds.")] = 3600.0
+    adapt_interval_s: Annotated[float, _help("How often learned caches are retrained, in seconds.")] = 900.0
+    cache_audit_share: Annotated[
+        float,
+        _help("The share of answers of learned caches that is compared with the whole model's, in the background."),
+    ] = 0.01
     late: Annotated[
         Late,
         _help("What becomes of a request that cannot be answered by its client's deadline: a late answer, or 504."),
@@ -168,7 +179,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         require(0 < self.longest_start_s <= 86_400, f"longest_start_s is {self.longest_start_s}, needs 0 to 86400")
         require(0 <= self.longest_retry_s <= 86_400, f"longest_retry_s is {self.longest_retry_s}, needs 0 to 86400")
         require(0 < self.shortest_hang_s <= 86_400, f"shortest_hang_s is {self.shortest_hang_s}, needs 0 to 86400")
-        require(0 <= self.audit_share <= 1, f"audit_share is {self.audit_share}, needs 0 to 1")
+        for name in ("audit_share", "adapt_share", "cache_audit_share"):
+            require(0 <= getattr(self, name) <= 1, f"{name} is {getattr(self, name)}, needs 0 to 1")
+        for name in ("adapt_window_s", "adapt_interval_s"):
+            require(1 <= getattr(self, name) <= 31_536_000, f"{name} is {getattr(self, name)}, needs 1 to 31536000")
         require(
             self.load_window_s is None or 6 <= self.load_window_s <= 86_400,
             f"load_window_s is {self.load_window_s}, needs 6 to 86400",

@@ -13,6 +13,7 @@ from gearshift.errors import InvalidInput, require
 from gearshift.files import read_bytes
 from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
+from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_file import read_plan
@@ -26,8 +27,9 @@ from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.backends.local import LocalBackend, assign_cores, available_cores, router_cores
 from gearshift.runtime.backends.ray import RayBackend
-from gearshift.runtime.backends.workers import WorkersOptions
+from gearshift.runtime.backends.workers import WorkersBackend, WorkersOptions
 from gearshift.runtime.by_deadline import DeadlineRules
+from gearshift.runtime.cache_adaptation import AttendedBackend, CacheAdaptation
 from gearshift.runtime.core_pool import pooled_cores
 from gearshift.runtime.load_drift import window_of
 from gearshift.runtime.ray_cluster import RayCluster
@@ -200,6 +202,56 @@ def _project(folder: Path, profile: Profile, given: Path | None) -> Path:
     return path
 
 
+def attended(task: ServingTask, backend: Backend, caches: CacheAdaptation | None) -> Backend:
+    """The backend, with somebody attending to the learned caches of its models, where there are any."""
+    models = cached_models(task)
+    if caches is None or not models or not isinstance(backend, WorkersBackend):
+        return backend
+    caches.attend(models)
+    return AttendedBackend(backend, task.tables, caches)
+
+
+def cached_models(task: ServingTask) -> set[str]:
+    """The placed models that were profiled segment by segment."""
+    return {curve.model for curve in task.profile.curves if curve.segment > 0} & set(task.tables.models)
+
+
+def make_cache_adaptation(
+    task: ServingTask, settings: ServerSettings, metrics: CacheMetrics, journal: Journal | NoJournal
+) -> CacheAdaptation | None:
+    """What attends to learned caches; nothing where models are not run, or nobody is to attend to them.
+
+    Raises `InvalidInput` where a model that is to adapt is not a placed one with learned caches.
+    """
+    asked = [] if settings.adapt is None else [name.strip() for name in settings.adapt.split(",") if name.strip()]
+    known = cached_models(task)
+    for name in asked:
+        require(
+            name in known,
+            f"adapt names {name!r}, which is no model of this plan with learned caches",
+            remedy=f"name one of {', '.join(sorted(known))}" if known else "leave it out",
+        )
+    none_to_come = not known and settings.plans is None
+    if task.project is None or none_to_come or (not asked and settings.cache_audit_share == 0):
+        return None
+    return CacheAdaptation(
+        task.project,
+        models=known,
+        adapting=asked,
+        settings={
+            "learn_share": settings.adapt_share,
+            "audit_share": settings.cache_audit_share,
+            "window_s": settings.adapt_window_s,
+            "interval_s": settings.adapt_interval_s,
+            "half_life_s": settings.adapt_window_s / 2,
+        },
+        seed=settings.audit_seed,
+        core=min(task.router_cores or available_cores()),
+        metrics=metrics,
+        journal=journal,
+    )
+
+
 def make_service(
     task: ServingTask,
     settings: ServerSettings,
@@ -207,8 +259,9 @@ def make_service(
     journal: Journal | NoJournal,
     clock: Clock | None = None,
     drifts: Callable[[], None] = lambda: None,
+    caches: CacheAdaptation | None = None,
 ) -> Service:
-    """The service of a plan with its backend, not started."""
+    """The service of a plan with its backend, not started; `caches` attends to learned caches, if it has any."""
     operator = task.plan.operators[task.tables.operator]
     scales = settings.load_scaling == "on"
     clock = clock or WallClock()
@@ -216,7 +269,7 @@ def make_service(
     backend = task.make_backend(settings, log.warning, deadlines.run_ns)
     return Service(
         task.tables if scales else replace(task.tables, scale_minutes=0),
-        backend,
+        attended(task, backend, caches),
         most_waiting_requests=settings.most_waiting_requests,
         most_waiting_bytes=settings.most_waiting_bytes,
         default_priority=operator.default_priority,

@@ -181,3 +181,22 @@ def test_bad_input_is_one_sentence(
     assert why in done.stderr
     assert done.stderr.count("error: ") == 1
     assert "Traceback" not in done.output
+
+
+def test_versions_are_shown_and_rolled_back(built: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "caches"
+    shutil.copytree(built / "caches", folder, ignore=shutil.ignore_patterns("exploration"))
+    second = folder / "versions" / "000001"
+    shutil.copytree(built / "caches", second, ignore=shutil.ignore_patterns("exploration"))
+    manifest = json.loads((second / "manifest.json").read_bytes())
+    adapted = {"number": 1, "before": 0, "at_s": 0.0, "reason": "hit rate", "trained": 50}
+    manifest["adapted"] = {**adapted, "accuracy_before": 0.9, "latency_s_before": 0.001}
+    (second / "manifest.json").write_text(json.dumps(manifest))
+    done = run("caches", "rollback", folder, "--to", 1)
+    assert done.exit_code == 0, done.output
+    assert "hit rate" in done.output
+    assert json.loads(run("caches", "versions", folder, "--json", "-").stdout)["current"] == 1
+    assert run("caches", "rollback", folder).exit_code == 0
+    again = run("caches", "rollback", folder)
+    assert again.exit_code == 2
+    assert "the caches in use are those that were built; name a version" in again.output

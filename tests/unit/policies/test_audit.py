@@ -3,11 +3,15 @@ import pytest
 
 from gearshift.policies.audit import (
     ABOVE,
+    AUDITED,
     BELOW,
     INSIDE,
+    LEARNT,
     LEAST_TO_END,
     alarm_after,
+    cache_breaches,
     disagreement_interval,
+    drawn,
     has_slack,
     rest_until_ns,
     selected,
@@ -77,3 +81,20 @@ def test_an_alarm_is_raised_where_the_intervals_part_and_ends_when_enough_says_s
     assert alarm_after(INSIDE, 40, 0.09, 0.5, 0.05, 0.1) == INSIDE
     assert alarm_after(ABOVE, 1, 0.0, 1.0, 0.05, 0.1) == ABOVE
     assert alarm_after(ABOVE, LEAST_TO_END, 0.06, 0.09, 0.05, 0.1) == INSIDE
+
+
+@pytest.mark.parametrize(
+    ("low", "whole_high", "breach"), [(0.04, 0.2, True), (0.02, 0.2, False), (0.04, 0.029, False), (0.0, 1.0, False)]
+)
+def test_a_cache_breaches_where_its_hits_miss_the_target_and_all_answers_may(
+    low: float, whole_high: float, breach: bool
+) -> None:
+    assert cache_breaches(low, whole_high, 0.97) == breach
+
+
+def test_answers_are_audited_or_learnt_from_in_their_shares_and_never_both() -> None:
+    kinds = [drawn(request, row, 7, 0.1, 0.2) for request in range(4000) for row in range(2)]
+    assert kinds.count(AUDITED) / 8000 == pytest.approx(0.1, abs=0.015)
+    assert kinds.count(LEARNT) / 8000 == pytest.approx(0.9 * 0.2, abs=0.015)
+    assert drawn(1, 0, 7, 0.0, 0.0) == 0
+    assert drawn(1, 0, 7, 1.0, 1.0) == AUDITED

@@ -19,6 +19,8 @@ from gearshift.policies.recovery import hangs_after_ns
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.runtime.messages import (
+    Adopt,
+    Adopted,
     Done,
     Load,
     Loaded,
@@ -72,6 +74,10 @@ class Worker(Protocol):
 
     def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
         """Have its models compute with so many threads from the next batch on."""
+        ...
+
+    def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
+        """Have a replica look up other learned caches from the next batch on."""
         ...
 
     async def stop(self, *, longest_s: float) -> None:
@@ -136,6 +142,8 @@ class WorkersBackend(ABC):
         self._slot_of = {replica: slot for slot in self._slots for replica in slot.replicas}
         self._events: BatchEvents | None = None
         self._stopped = False
+        self.on_not_finite: Callable[[int, int], None] = _nobody_hears
+        """Is told of a replica how many lookups of learned caches met NaN or infinity in a batch."""
         self._told_cold: set[str] = set()
 
     @abstractmethod
@@ -199,6 +207,13 @@ class WorkersBackend(ABC):
             raise WorkerDied("it is gone")
         return await worker.set_threads(threads)
 
+    async def adopt(self, message: Adopt, weights: bytes) -> Adopted:
+        """Have a replica look up other learned caches; raises `WorkerDied` where it has no worker."""
+        worker = self._slot_of[message.replica].worker
+        if worker is None:
+            raise WorkerDied("it is gone")
+        return await worker.adopt(message, weights)
+
     def _longest_batch_s(self, replica: int, parts: Sequence[RunPart]) -> float | None:
         if self._run_ns is None:
             return None
@@ -252,6 +267,8 @@ class WorkersBackend(ABC):
         if batch is None or self._events is None:
             return
         model = self._tables.models[self._tables.replica_model[batch.replica]]
+        if done.not_finite:
+            self.on_not_finite(batch.replica, done.not_finite)
         self._events.samples_finished(batch, settle(batch.samples, done, body, model))
         if not done.more and self._events is not None:
             self._events.batch_finished(batch)
@@ -314,6 +331,10 @@ def device_sets(tables: PlanTables, hardware: Hardware) -> list[DeviceSet]:
 
 def _say_nothing(text: str) -> None:
     """Where nobody listens."""
+
+
+def _nobody_hears(replica: int, count: int) -> None:
+    """Where nobody counts."""
 
 
 # Batches -------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,292 @@
+"""Learned caches on streams with class locality, with and without adaptation: gain, agreement, corruption, sweeps.
+
+Caches are built from some images, adaptation and scoring use disjoint halves of others.  Sample by sample the model
+with adapting caches, the same caches without adaptation, and the base model answer in turn.  Windows and intervals
+count samples; retraining and labelling happen between samples and are reported apart.  Audits of the scored samples
+run as they would in serving, and may switch caches off.
+
+    python benchmarks/caches_streams.py [--cifar resnet56 --data DIR --work caches-cifar] [--quick]
+
+Without --cifar it takes a residual network on scikit-learn's digits: about two minutes.  With it the base model that
+`caches_cifar.py` fine-tuned in --work is used, and explored variants are taken from there; by count of operations some
+25 minutes for resnet56 on one core.  `--quick` takes a minute and shows only that it works.
+"""
+
+import argparse
+import importlib.util
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+import numpy as np
+import torch
+from machine import describe
+
+from gearshift import caches
+from gearshift.caches.adapt import Adapter, open_adapter
+from gearshift.caches.adaptation import Adaptation
+from gearshift.caches.cached_model import CachedModel
+from gearshift.caches.streams import class_local_stream, corrupted, halves
+
+TARGET = 0.97
+EXPONENTS = (1.5, 3.0)
+BARS = {1.5: 3.2, 3.0: 3.6}
+LEAST_OVER_STATIC, LEAST_OVER_STATIC_CORRUPTED = 1.5, 3.0
+BASE_EVERY = 5
+WARM_UP = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A base model, the folder of its caches, images that neither has seen, and how the streams are to be."""
+
+    network: torch.nn.Module
+    folder: Path
+    images: np.ndarray
+    labels: np.ndarray
+    samples: int
+    class_window: int
+    adaptation: Adaptation
+
+
+@dataclass(kw_only=True)
+class Run:
+    """Seconds and exits of every scored sample, and how often the base model agrees; base times of some."""
+
+    adapted_s: np.ndarray
+    static_s: np.ndarray
+    base_s: np.ndarray
+    agree: np.ndarray
+    static_agree: np.ndarray
+    exits: np.ndarray
+    static_exits: np.ndarray
+    adapter: Adapter
+    told: list[dict[str, object]]
+
+    def after(self, share: float) -> slice:
+        """The samples after that share of the stream."""
+        return slice(int(share * len(self.adapted_s)), None)
+
+
+def timed(model: CachedModel, row: np.ndarray) -> tuple[float, dict[str, np.ndarray]]:
+    """Seconds of one row, and the answer."""
+    began = time.perf_counter()
+    answer = model.predict(row[None])
+    return time.perf_counter() - began, answer
+
+
+def run(case: Case, *, exponent: float, settings: Adaptation, corrupt: bool = False, seed: int = 0) -> Run:
+    """One stream; `corrupt` has noise on all its images."""
+    learn, score = halves(case.labels)
+    ours, theirs = (
+        class_local_stream(case.labels[half], case.samples, exponent=exponent, window=case.class_window, seed=seed)
+        for half in (learn, score)
+    )
+    images = corrupted(case.images, kind="noise", strength=0.25, seed=seed) if corrupt else case.images
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "caches"
+        shutil.copytree(case.folder, folder, ignore=shutil.ignore_patterns("exploration", "versions", "state.json"))
+        told: list[dict[str, object]] = []
+        model, static = caches.load(folder, case.network), caches.load(folder, case.network)
+        adapter = open_adapter(
+            model, settings, seed=seed, tell=lambda event, **facts: told.append({"event": event, **facts})
+        )
+        while adapter.step(0.0):
+            pass  # samples of the build, which a server sees while it waits for work
+        last, generator = len(model.chain) - 1, np.random.default_rng([seed, 11])
+        for row in images[:WARM_UP]:
+            timed(model, row), timed(static, row), timed_base(case.network, row)
+        made = Run(
+            adapted_s=np.zeros(case.samples), static_s=np.zeros(case.samples), base_s=np.zeros(0),
+            agree=np.zeros(case.samples, bool), static_agree=np.zeros(case.samples, bool),
+            exits=np.zeros(case.samples, int), static_exits=np.zeros(case.samples, int), adapter=adapter, told=told,
+        )  # fmt: skip
+        base_s, best = [], base_classes(case.network, images[score[theirs.rows]])
+        for i in range(case.samples):
+            row = images[score[theirs.rows[i]]]
+            made.adapted_s[i], answer = timed(model, row)
+            made.static_s[i], plain = timed(static, row)
+            if i % BASE_EVERY == 0:
+                base_s.append(timed_base(case.network, row))
+            made.exits[i], made.static_exits[i] = int(answer["exit_segment"][0]), int(plain["exit_segment"][0])
+            label = int(answer["scores"][0].argmax())
+            made.agree[i], made.static_agree[i] = label == best[i], int(plain["scores"][0].argmax()) == best[i]
+            if generator.random() < settings.audit_share:
+                adapter.audit(row, made.exits[i], label)
+            if generator.random() < settings.learn_share:
+                sample = images[learn[ours.rows[i]]]
+                said = model.predict(sample[None])
+                left = int(said["exit_segment"][0])
+                adapter.learn(sample, left, float(i), said["scores"][0] if left == last else None)
+            while adapter.step(float(i)):
+                pass
+        return replace(made, base_s=np.array(base_s))
+
+
+def timed_base(network: torch.nn.Module, row: np.ndarray) -> float:
+    """Seconds of one row through the base model."""
+    began = time.perf_counter()
+    with torch.inference_mode():
+        network(torch.from_numpy(row[None]))
+    return time.perf_counter() - began
+
+
+def base_classes(network: torch.nn.Module, images: np.ndarray) -> np.ndarray:
+    """What the base model chooses."""
+    with torch.inference_mode():
+        parts = [network(torch.from_numpy(images[i : i + 64])).argmax(dim=1).numpy() for i in range(0, len(images), 64)]
+    return np.concatenate(parts)
+
+
+def line(name: str, made: Run, part: slice, last: int) -> str:
+    """What a part of a stream came to."""
+    base, adapted, static = made.base_s.mean(), made.adapted_s[part].mean(), made.static_s[part].mean()
+    early, static_early = (made.exits[part] < last).mean(), (made.static_exits[part] < last).mean()
+    return (
+        f"| {name} | {1e3 * base:.3f} | {1e3 * static:.3f} | {1e3 * adapted:.3f} | {base / static:.2f} | "
+        f"{base / adapted:.2f} | {static / adapted:.2f} | {static_early:.1%} | {early:.1%} | "
+        f"{made.static_agree[part].mean():.2%} | {made.agree[part].mean():.2%} |"
+    )
+
+
+HEAD = (
+    "| stream | base ms | static ms | adapted ms | static gain | adapted gain | over static | static hits | hits | "
+    "static agrees | agrees |\n" + "|---" * 11 + "|"
+)
+
+
+def work_of(made: Run) -> str:
+    """What adaptation did beside."""
+    counts = made.adapter.counts
+    done = [event for event in made.told if event["event"] == "cache_retrained"]
+    longest = max((float(event["took_s"]) for event in done), default=0.0)  # type: ignore[arg-type]
+    return (
+        f"{len(done)} retrainings {counts.outcomes}, the longest {longest:.2f} s; {counts.base_runs} base runs beside "
+        f"({counts.base_run_s:.1f} s), {counts.reused} answers of misses reused; {counts.audited} audited, "
+        f"{counts.disagreed} disagreed; caches off: {[e['block'] for e in made.told if e['event'] == 'cache_off']}"
+    )
+
+
+def report(case: Case, quick: bool) -> list[str]:
+    """All tables; what missed its bar."""
+    missed: list[str] = []
+    last = len(caches.load(case.folder, case.network).chain) - 1
+    settings = case.adaptation
+
+    def judge(name: str, value: float, least: float) -> None:
+        missed.extend([f"{name} is {value:.2f}, bar {least}"] * bool(value < least))
+
+    print(f"\n## Class locality, {case.samples} samples, another dominant class every {case.class_window}\n\n{HEAD}")
+    for exponent in EXPONENTS:
+        made = run(case, exponent=exponent, settings=settings)
+        part = made.after(0.25)
+        print(line(f"exponent {exponent:g}, all", made, slice(None), last))
+        print(line(f"exponent {exponent:g}, after the first quarter", made, part, last))
+        print(f"\n{work_of(made)}\n")
+        adapted, static = made.adapted_s[part].mean(), made.static_s[part].mean()
+        judge(f"gain at exponent {exponent:g}", made.base_s.mean() / adapted, BARS[exponent])
+        judge(f"over static at exponent {exponent:g}", static / adapted, LEAST_OVER_STATIC)
+        judge(f"agreement at exponent {exponent:g}", float(made.agree.mean()), TARGET)
+    print(f"\n## Corrupted images (noise)\n\n{HEAD}")
+    made = run(case, exponent=EXPONENTS[0], settings=settings, corrupt=True)
+    part = made.after(min(0.5, 1.5 * settings.interval_s / case.samples))
+    print(line("all", made, slice(None), last))
+    print(line("after one retraining", made, part, last))
+    print(f"\n{work_of(made)}\n")
+    judge(
+        "corrupted, over static", made.static_s[part].mean() / made.adapted_s[part].mean(), LEAST_OVER_STATIC_CORRUPTED
+    )
+    judge("corrupted, agreement", float(made.agree.mean()), TARGET)
+    for what, values in sweeps(settings, quick):
+        print(f"\n## {what}, exponent {EXPONENTS[0]:g}\n\n{HEAD}")
+        for told, changed in values:
+            made = run(case, exponent=EXPONENTS[0], settings=changed)
+            print(line(told, made, made.after(0.25), last))
+    return missed
+
+
+def sweeps(settings: Adaptation, quick: bool) -> Iterator[tuple[str, list[tuple[str, Adaptation]]]]:
+    """Sampling rates and intervals, as in the paper's 7.2.2."""
+    shares = (0.2,) if quick else (0.02, 0.05, 0.1, 0.2, 0.4)
+    factors = (1.0,) if quick else (0.5, 1.0, 2.0, 4.0)
+    yield "Sampling rate", [(f"{s:.0%}", msgspec.structs.replace(settings, learn_share=s)) for s in shares]
+    changed = [msgspec.structs.replace(settings, interval_s=settings.interval_s * f) for f in factors]
+    yield "Interval", [(f"{one.interval_s:g} samples", one) for one in changed]
+
+
+def digits_case(folder: Path, quick: bool) -> Case:
+    """The example's network on digits, with predictors so small that they are in need of help."""
+    path = Path(__file__).parents[1] / "examples" / "learned_caches" / "networks.py"
+    spec = importlib.util.spec_from_file_location("example_networks", path)
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    images, labels = example.digits()
+    torch.manual_seed(0)
+    network = example.trained(example.Network(blocks=8, width=16), images[:500], labels[:500], epochs=6)
+    more = {"training": caches.Training(epochs=3)} if quick else {}
+    caches.build(
+        network, images[500:1000], labels[500:1000], accuracy=TARGET, variants=("Pool(64,8)",),
+        out=folder / "digits", **more,
+    )  # fmt: skip
+    return Case(
+        network=network, folder=folder / "digits", images=images[1000:], labels=labels[1000:],
+        samples=800 if quick else 6000, class_window=400 if quick else 900,
+        adaptation=Adaptation(
+            window_s=3600, interval_s=300, half_life_s=1800, audit_share=0.02, least_samples=40, most_validation=700
+        ),
+    )  # fmt: skip
+
+
+def cifar_case(name: str, data: Path, work: Path, quick: bool) -> Case:
+    """A ResNet on CIFAR-10 as `caches_cifar.py` left it."""
+    from caches_cifar import quick_blocks
+    from cifar_networks import fine_tuned, images_of
+
+    home = work / ("quick" if quick else "full")
+    epochs, most, count = (1, 256, 300) if quick else (5, None, 5000)
+    network = fine_tuned(name, data, home, epochs=epochs, most=most)
+    images, labels = images_of(data, "test", 2 * count)
+    more = {"variants": ("Pool(256,32)",), "training": caches.Training(epochs=2)} if quick else {}
+    more |= {"blocks": quick_blocks(network)} if quick else {}
+    caches.build(network, images[:count], labels[:count], accuracy=TARGET, out=home / name, **more)
+    return Case(
+        network=network, folder=home / name, images=images[count:], labels=labels[count:],
+        samples=400 if quick else 10_800, class_window=200 if quick else 900,
+        adaptation=Adaptation(
+            window_s=3600, interval_s=100 if quick else 450, half_life_s=1800, audit_share=0.02, least_samples=30
+        ),
+    )  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cifar", choices=("resnet20", "resnet32", "resnet44", "resnet56"))
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--work", type=Path, default=Path("caches-cifar"))
+    parser.add_argument("--recent-share", type=float, default=0.5, help="of what is learnt from, recent samples")
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print(describe(), f"PyTorch {torch.__version__}, one thread", sep=", ")
+    began = time.perf_counter()
+    with TemporaryDirectory() as temporary:
+        if options.cifar is None:
+            case = digits_case(Path(temporary), options.quick)
+        else:
+            from worlds import data_folder
+
+            case = cifar_case(options.cifar, data_folder(), options.work, options.quick)
+        adaptation = msgspec.structs.replace(case.adaptation, recent_share=options.recent_share)
+        missed = report(replace(case, adaptation=adaptation), options.quick)
+    print(f"\ntook {time.perf_counter() - began:.0f} s" + "".join(f"\nmissed: {one}" for one in missed))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,396 @@
+"""Adaptation and audit of learned caches, driven by samples of a stream and the times that the caller gives.
+
+Gati section 5.3: sampled inputs are kept in a window and run through the whole base model in the background; every now
+and then the networks are trained further on them and on samples from the build, and swapped where that is better.
+Nothing is ever learnt from what a cache has answered, and nothing that was audited is learnt from.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.caches.adaptation import Adaptation, Counts, Tell
+from gearshift.caches.cached_model import EXIT_SEGMENT, SCORES, Answer, CachedModel
+from gearshift.caches.layer_audit import LayerAudit
+from gearshift.caches.lessons import Lessons
+from gearshift.caches.manifest import MANIFEST, Adapted, Manifest, read_manifest
+from gearshift.caches.networks import LearnedCache
+from gearshift.caches.retrain import LEVELS, Judged, Retrained, judge, retrain, weak_class
+from gearshift.caches.store import add_version, in_use, networks_of, weights_of
+from gearshift.caches.train import Training, TrainingDiverged
+from gearshift.caches.validation import Validation, read_validation
+from gearshift.caches.versions import Off, prune, read_state, switch_off, switch_to, version_folder
+from gearshift.caches.window import Recent, role_of
+from gearshift.errors import GearshiftError, InvalidInput
+from gearshift.policies.audit import AUDITED, LEARNT, drawn
+
+BATCH = 16
+MOST_TO_AUDIT = 1000
+WATCHED = 200
+"""Latest samples whose hit rate is watched."""
+SOONEST = 0.25
+"""Of the interval must have passed before a retraining that is brought forward."""
+LEAST_FASTER = 0.01
+
+Outcome = Literal["swapped", "worse", "diverged", "out_of_memory", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class _ToAudit:
+    row: NDArray[Any]
+    left: int
+    label: int
+    caches: dict[int, LearnedCache]
+
+
+def _nobody(event: str, **facts: object) -> None:
+    pass
+
+
+class Adapter:
+    """Audits the learned caches of `model` and adapts them; the model uses what comes of it at once.
+
+    `tell` gets every event, `changed` is called when another version is in use or a cache was switched off.
+    Made by `open_adapter`.
+    """
+
+    def __init__(
+        self,
+        model: CachedModel,
+        folder: Path,
+        settings: Adaptation,
+        validation: Validation | None,
+        *,
+        now_s: float,
+        seed: int = 0,
+        tell: Tell = _nobody,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.model, self.folder, self.settings = model, folder, settings
+        self._validation, self._seed, self._tell, self._changed = validation, seed, tell, changed
+        self.counts = Counts()
+        self._generator = np.random.default_rng([seed, 53])
+        self._lessons = Lessons(model.chain, settings, validation, self.counts, self._generator, logits=model.logits)
+        self.window = self._lessons.window
+        self._to_audit: deque[_ToAudit] = deque()
+        self._left_early: deque[bool] = deque(maxlen=WATCHED)
+        self._usual_hit_rate: float | None = None
+        self._last_s, self._fresh, self._answers = now_s, 0, 0
+        self._sooner = ""
+        self._networks: dict[int, LearnedCache] = {}
+        self._manifest: Manifest
+        self._audit: LayerAudit
+
+    # Samples ---------------------------------------------------------------------------------------------------------
+
+    def answered(self, rows: NDArray[Any], answer: Answer, now_s: float) -> None:
+        """Rows (n, ...) and what the model answered them; draws those to audit and to learn from."""
+        last = len(self.model.chain) - 1
+        for row, scores, exit_segment in zip(rows, answer[SCORES], answer[EXIT_SEGMENT].tolist(), strict=True):
+            self._answers += 1
+            kind = drawn(self._answers, 0, self._seed, self.settings.audit_share, self.settings.learn_share)
+            if kind == AUDITED:
+                self.audit(row, exit_segment, int(scores.argmax()))
+            elif kind == LEARNT and self.settings.adapt:
+                self.learn(row, exit_segment, now_s, scores if exit_segment == last else None)
+
+    def learn(
+        self, row: NDArray[Any], exit_segment: int, now_s: float, probabilities: NDArray[Any] | None = None
+    ) -> None:
+        """A sample to learn from; `probabilities` (classes,) are the base model's where it ran to the end."""
+        self._watch(exit_segment)
+        if not self._networks:
+            return
+        self.counts.learnt += 1
+        self._fresh += 1
+        role = role_of(row, self._seed)
+        known = None if probabilities is None else np.array(probabilities, dtype=np.float32)
+        usable = known is not None and known.shape == (self._manifest.classes,) and bool(np.isfinite(known).all())
+        self.window.add(Recent(np.array(row), now_s, role, known if usable else None), now_s)
+
+    def audit(self, row: NDArray[Any], exit_segment: int, label: int) -> None:
+        """An answer to audit: the input, the segment after which it left, and the class that was answered."""
+        self._watch(exit_segment)
+        if exit_segment == len(self.model.chain) - 1:
+            self._audit.add(None, agreed=True)  # the base model has answered
+            self.counts.audited += 1
+        elif len(self._to_audit) >= MOST_TO_AUDIT:
+            self.counts.dropped += 1
+        elif exit_segment not in self.model.layers_off:  # else it was on its way when that cache was switched off
+            self._to_audit.append(_ToAudit(np.array(row), exit_segment, label, self.model.caches))
+
+    def _watch(self, exit_segment: int) -> None:
+        self._left_early.append(exit_segment < len(self.model.chain) - 1)
+        if len(self._left_early) < WATCHED:
+            return
+        rate = sum(self._left_early) / WATCHED
+        if self._usual_hit_rate is None:
+            self._usual_hit_rate = rate
+        elif rate < (1 - self.settings.hit_rate_fall) * self._usual_hit_rate:
+            self._sooner = "hit rate"
+
+    # Work ------------------------------------------------------------------------------------------------------------
+
+    def step(self, now_s: float) -> bool:
+        """Do one slice of what is to be done, such as one batch of the base model; False where there is nothing."""
+        if self._to_audit:
+            self._audit_some(now_s)
+            return True
+        self.window.trim(now_s)
+        if self.settings.adapt and self._lessons.look():
+            return True
+        reason = self.due(now_s)
+        if reason:
+            self.retrain(reason, now_s)
+        return bool(reason)
+
+    def due(self, now_s: float) -> str:
+        """Why to retrain now; nothing where there is no reason, or too little to learn from."""
+        if not self.settings.adapt or self._fresh == 0 or len(self.window) < self.settings.least_samples:
+            return ""
+        waited_s = now_s - self._last_s
+        if waited_s >= self.settings.interval_s:
+            return "interval"
+        return self._sooner if waited_s >= SOONEST * self.settings.interval_s else ""
+
+    def retrain(self, reason: str, now_s: float) -> Outcome:
+        """Retrain, and swap the result in where it is better on recent samples that were held back.
+
+        Whatever goes wrong is told, and the version in use stays.
+        """
+        self._tell("cache_retraining", reason=reason, samples=len(self.window), version=self.model.version)
+        began = perf_counter()
+        outcome: Outcome
+        try:
+            outcome, facts = self._replaced(reason, now_s)
+        except TrainingDiverged as error:
+            outcome, facts = "diverged", {"why": str(error)}
+        except (MemoryError, RuntimeError) as error:
+            no_memory = isinstance(error, MemoryError) or "memory" in str(error)
+            outcome = "out_of_memory" if no_memory else "failed"
+            facts = {"why": " ".join(str(error).split())[:300]}
+        except (GearshiftError, OSError) as error:
+            outcome, facts = "failed", {"why": str(error)}
+        self._last_s, self._fresh, self._sooner = now_s, 0, ""
+        self._left_early.clear()
+        self._usual_hit_rate = None
+        took_s = perf_counter() - began
+        self.counts.retraining_s += took_s
+        self.counts.outcomes[outcome] = self.counts.outcomes.get(outcome, 0) + 1
+        self._tell("cache_retrained", outcome=outcome, took_s=round(took_s, 3), version=self.model.version, **facts)
+        if outcome == "swapped":
+            self._changed()
+        self.save()
+        return outcome
+
+    def _audit_some(self, now_s: float) -> None:
+        batch = [self._to_audit.popleft() for _ in range(min(BATCH, len(self._to_audit)))]
+        found = self._lessons.audit([one.row for one in batch], self.model.caches)
+        for one, (hit_by, best) in zip(batch, found, strict=True):
+            layer = hit_by if hit_by >= 0 else max((at for at in self.model.caches if at <= one.left), default=-1)
+            if best < 0:
+                self.counts.unusable += 1
+            elif one.caches is self.model.caches and layer in one.caches:
+                agreed = one.label == best
+                self.counts.audited += 1
+                self.counts.disagreed += not agreed
+                if self._audit.add(layer, agreed=agreed):
+                    self._switch_off(layer, now_s)
+
+    def _switch_off(self, layer: int, now_s: float) -> None:
+        audited = self._audit.layers[layer]
+        off = Off(
+            layer=layer,
+            block=self.model.chain.names[layer],
+            audited=audited.audited,
+            disagreed=audited.disagreed,
+            low=audited.interval[0],
+            at_s=now_s,
+        )
+        try:
+            switch_off(self.folder, self.model.version, off)
+        except (InvalidInput, OSError) as error:
+            self._tell("cache_state_unwritten", why=str(error))
+        self._audit.switched_off()
+        self.model.use(
+            in_use(self._manifest, self._networks), {*self.model.layers_off, layer}, version=self.model.version
+        )
+        self._sooner = "audit"
+        facts = msgspec.structs.asdict(off)
+        self._tell("cache_off", **facts, target=self._manifest.target, version=self.model.version)
+        self._changed()
+
+    # Retraining ------------------------------------------------------------------------------------------------------
+
+    def _replaced(self, reason: str, now_s: float) -> tuple[Outcome, dict[str, object]]:
+        """Another version in use where it is better; what became of it, and what is to be told."""
+        settings = self.settings
+        parts = self._lessons.parts(now_s)
+        how = Training(epochs=settings.epochs, learning_rate=settings.learning_rate, levels=LEVELS)
+        found = retrain(self._networks, self._manifest, parts, how, self._seed, self.model.chain.device)
+        lesson, weights = self._lessons.held_back(now_s)
+        before = judge(self.model.caches, lesson, weights, self._manifest)
+        after = judge(found.in_use, lesson, weights, self._manifest)
+        counted = float(weights.sum() ** 2 / np.square(weights).sum())
+        facts: dict[str, object] = {
+            "agreement": round(after.agreement, 4),
+            "agreement_before": round(before.agreement, 4),
+            "latency_s": after.latency_s,
+            "latency_s_before": before.latency_s,
+            "held_back": len(lesson),
+        }
+        why = worse(before, after, self._manifest.target, counted)
+        weak = None if why else weak_class(found.in_use, self._lessons.built(), self._manifest)
+        if weak is not None:
+            why = f"agrees on {weak[1]:.2%} of class {weak[0]} among the samples of the build"
+        if why:
+            return "worse", {"why": why, **facts}
+        manifest = self._manifest_of(found, before, after, reason, now_s, len(lesson))
+        written = add_version(self.folder, manifest, found.networks)
+        assert written.adapted is not None
+        switch_to(self.folder, written.adapted.number)
+        self._take(written, found.networks, (), written.adapted.number)
+        prune(self.folder, settings.most_versions)
+        return "swapped", facts
+
+    def _manifest_of(
+        self, found: Retrained, before: Judged, after: Judged, reason: str, now_s: float, held: int
+    ) -> Manifest:
+        adapted = Adapted(
+            number=0,
+            before=self.model.version,
+            at_s=now_s,
+            reason=reason,
+            trained=self._lessons.trained,
+            accuracy_before=before.agreement,
+            latency_s_before=before.latency_s,
+        )
+        return msgspec.structs.replace(
+            self._manifest,
+            variants=found.variants,
+            choices=(),
+            confidence=None,
+            lower_bound=None,
+            samples=held,
+            accuracy=after.agreement,
+            latency_s=after.latency_s,
+            exits=after.exits,
+            adapted=adapted,
+        )
+
+    # Versions --------------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Use the version that was rolled back to, if one was; tells where that cannot be."""
+        try:
+            state = read_state(self.folder)
+            if state.current == self.model.version:
+                return
+            self.take_version(state.current, state.layers_off)
+        except (InvalidInput, OSError) as error:
+            self._tell("cache_version_unusable", why=str(error))
+            return
+        self._tell("cache_rolled_back", version=state.current)
+        self._changed()
+
+    def take_version(self, number: int, off: Sequence[int]) -> None:
+        """Use a version that lies in the folder; raises `InvalidInput` where it is broken."""
+        home = version_folder(self.folder, number)
+        manifest = read_manifest(home)
+        assert self.model.origin is not None
+        networks = networks_of(manifest, weights_of(home, manifest), self.model.origin.own, where=str(home / MANIFEST))
+        self._take(manifest, networks, off, number)
+
+    def content(self) -> tuple[bytes, bytes]:
+        """The files of the version in use, manifest and weights; raises `InvalidInput` where they are gone."""
+        home = version_folder(self.folder, self.model.version)
+        return msgspec.json.encode(self._manifest), weights_of(home, self._manifest)
+
+    def _take(self, manifest: Manifest, networks: dict[int, LearnedCache], off: Sequence[int], number: int) -> None:
+        self._manifest = manifest
+        self._networks = {layer: network.to(self.model.chain.device) for layer, network in networks.items()}
+        self._lessons.networks = self._networks
+        self._audit = LayerAudit(manifest.target)
+        self._to_audit.clear()
+        self.model.use(in_use(manifest, self._networks), off, version=number)
+
+    def audited(self) -> dict[int, tuple[int, int, float, float]]:
+        """By layer of the version in use: hits audited, how many disagreed, and bounds of the share that does."""
+        return {layer: (one.audited, one.disagreed, *one.interval) for layer, one in self._audit.layers.items()}
+
+    # State -----------------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write the window, for a restart; tells where that cannot be."""
+        try:
+            self.window.save(self.folder)
+        except (InvalidInput, OSError, ValueError) as error:
+            self._tell("cache_window_unwritten", why=str(error))
+
+    def restore(self, now_s: float) -> None:
+        """Go on with the window that was saved."""
+        classes = self._manifest.classes
+        shape = None if self._validation is None else self._validation.inputs.shape[1:]
+
+        def fits(rows: NDArray[Any], scores: NDArray[Any]) -> bool:
+            return rows.shape[1:] == shape and (len(scores) == 0 or scores.shape[1:] == (classes,))
+
+        why = self.window.load(self.folder, now_s, fits)
+        if why:
+            self._tell("cache_window_lost", why=why)
+
+
+def open_adapter(
+    model: CachedModel,
+    settings: Adaptation | None = None,
+    *,
+    now_s: float = 0.0,
+    seed: int = 0,
+    tell: Tell = _nobody,
+    changed: Callable[[], None] = lambda: None,
+) -> Adapter:
+    """An adapter of a model that was loaded from a folder of learned caches, going on where the last one ended.
+
+    Raises `InvalidInput` where it was not, or where the samples that the caches were built from are not there.
+    """
+    settings = settings or Adaptation()
+    origin = model.origin
+    if origin is None:
+        raise InvalidInput(
+            "the model was not loaded from a folder", where="learned caches", remedy="use gearshift.caches.load"
+        )
+    validation = None
+    if settings.adapt:
+        validation = read_validation(origin.folder)
+        rows = np.random.default_rng([seed, 54]).permutation(len(validation))[: settings.most_validation]
+        validation = validation.rows(np.sort(rows))
+    adapter = Adapter(
+        model, origin.folder, settings, validation, now_s=now_s, seed=seed, tell=tell, changed=changed
+    )  # fmt: skip
+    adapter.take_version(model.version, model.layers_off)
+    if settings.adapt:
+        adapter.restore(now_s)
+    return adapter
+
+
+def worse(before: Judged, after: Judged, target: float, counted: float) -> str:
+    """Why a version is not to be swapped in, by held-back samples that count like so many; nothing where it is better.
+
+    It must keep the target and be faster.  Where the one in use misses the target by more than luck explains (one
+    deviation), it need only agree more.
+    """
+    luck = (target * (1 - target) / counted) ** 0.5
+    if before.agreement < target - luck and after.agreement > before.agreement:
+        return ""
+    if after.agreement < target:
+        return f"agrees on {after.agreement:.2%} of recent samples, needs {target:.2%}"
+    if after.latency_s > (1 - LEAST_FASTER) * before.latency_s:
+        return f"takes {1e3 * after.latency_s:.3f} ms on recent samples, now {1e3 * before.latency_s:.3f} ms"
+    return ""

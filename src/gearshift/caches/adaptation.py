@@ -1,0 +1,74 @@
+"""How learned caches are adapted and audited: settings, what has been done so far, and what is told of it."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Protocol
+
+import msgspec
+
+from gearshift.errors import InvalidInput
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Time = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class Adaptation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How learned caches are adapted; the defaults are Gati's (section 7.2).
+
+    Of all answers `audit_share` are audited and `learn_share` learnt from, never both.  Times are in the unit of the
+    times that the adapter is given: seconds, or samples.  A sample counts half as much after `half_life_s`.  Of what
+    is learnt from, `recent_share` are recent samples, the others those that the caches were built from, of which
+    `most_validation` are used.  Without `adapt` caches are audited alone.  A hit rate that is lower by the share
+    `hit_rate_fall` than after the last retraining brings the next one forward.
+    """
+
+    adapt: bool = True
+    learn_share: Share = 0.2
+    audit_share: Share = 0.02
+    window_s: Time = 3600.0
+    interval_s: Time = 900.0
+    half_life_s: Time = 1800.0
+    most_samples: Count = 20_000
+    most_bytes: Count = 1 << 30
+    least_samples: Count = 100
+    most_validation: Count = 2000
+    recent_share: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
+    epochs: Count = 5
+    learning_rate: Time = 2e-3
+    hit_rate_fall: Share = 0.3
+    most_versions: Count = 10
+
+
+class Counts(msgspec.Struct, kw_only=True):
+    """What has been done since the start: answers by what they were drawn for, the base model's runs and their seconds.
+
+    `reused` are the answers of misses that were taken as labels instead of such a run, `unusable` samples that the
+    model answers with NaN or infinity.
+    """
+
+    learnt: int = 0
+    audited: int = 0
+    disagreed: int = 0
+    base_runs: int = 0
+    base_run_s: float = 0.0
+    reused: int = 0
+    dropped: int = 0
+    unusable: int = 0
+    retraining_s: float = 0.0
+    outcomes: dict[str, int] = {}
+
+
+class Tell(Protocol):
+    """Where events go, such as a journal."""
+
+    def __call__(self, event: str, **facts: object) -> None:
+        """Something has happened."""
+        ...
+
+
+def adaptation_of(settings: Mapping[str, Any]) -> Adaptation:
+    """Settings by name; raises `InvalidInput` naming what cannot be."""
+    try:
+        return msgspec.convert(dict(settings), Adaptation)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(str(error), where="adaptation of learned caches", remedy="mend that setting") from error

@@ -1,0 +1,66 @@
+"""The samples that learned caches were built from, kept beside them for adaptation to mix recent ones with."""
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import InvalidInput, require
+from gearshift.files import written_atomically
+
+VALIDATION = "validation.npz"
+FIT, JUDGE, CHECK = range(3)
+REMEDY = "build the caches anew, with --out or save()"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Validation:
+    """Inputs (n, ...), labels (n,), the base model's probabilities (n, classes), and what each row was for (n,).
+
+    `part` is `FIT` for predictors, `JUDGE` for selectors, `CHECK` for what chose caches.
+    """
+
+    inputs: NDArray[Any]
+    labels: NDArray[np.int64]
+    probabilities: NDArray[np.float32]
+    part: NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        n = len(self.inputs)
+        usable = (
+            self.labels.shape == self.part.shape == (n,)
+            and self.probabilities.ndim == 2
+            and len(self.probabilities) == n
+            and bool(np.isfinite(self.probabilities).all())
+        )
+        require(usable, "the arrays do not belong together", where=VALIDATION, remedy=REMEDY)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def rows(self, rows: NDArray[np.integer[Any]]) -> "Validation":
+        """Some of them."""
+        return Validation(self.inputs[rows], self.labels[rows], self.probabilities[rows], self.part[rows])
+
+    def save(self, folder: Path) -> None:
+        """Write them to `folder`."""
+        with written_atomically(folder / VALIDATION) as file:
+            np.savez(file, inputs=self.inputs, labels=self.labels, probabilities=self.probabilities, part=self.part)
+
+
+def read_validation(folder: Path) -> Validation:
+    """The samples in `folder`; raises `InvalidInput` where they are missing or broken."""
+    return Validation(*read_arrays(folder / VALIDATION, "inputs", "labels", "probabilities", "part"))
+
+
+def read_arrays(path: Path, *names: str) -> list[NDArray[Any]]:
+    """Arrays of a .npz file; nothing is unpickled.  Raises `InvalidInput` where it is missing or broken."""
+    require(path.is_file(), "no such file", where=str(path), remedy=REMEDY)
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return [arrays[name] for name in names]
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+        raise InvalidInput(f"holds no samples ({error})", where=str(path), remedy=REMEDY) from error

@@ -1,0 +1,135 @@
+"""Versions of learned caches: those that were built are 0, adaptation adds others; one of them is in use.
+
+`state.json` says which, and which caches an audit has switched off; `versions/` holds the others, each a folder of its
+own with manifest and weights.  PyTorch is not needed here.
+"""
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from gearshift.caches.manifest import MANIFEST, Manifest, read_manifest
+from gearshift.errors import InvalidInput, require
+from gearshift.files import read_bytes, write_atomically
+
+STATE, VERSIONS, LOCK = "state.json", "versions", ".lock"
+MOST_NUMBER = 10**6
+
+
+class Off(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A learned cache that is not looked up, because audits have shown that it answers unlike the base model.
+
+    Of `audited` hits `disagreed` did; at least a share `low` of all its hits do.
+    """
+
+    layer: int
+    block: str
+    audited: int
+    disagreed: int
+    low: float
+    at_s: float
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of `state.json`; `built` is the hash of the weights that were built, to whose versions it belongs."""
+
+    built: str
+    current: int = 0
+    off: tuple[Off, ...] = ()
+
+    @property
+    def layers_off(self) -> tuple[int, ...]:
+        """The layers that are not looked up."""
+        return tuple(sorted({off.layer for off in self.off}))
+
+
+def read_state(folder: Path) -> State:
+    """What is in use in `folder`; the caches that were built, where nothing else is said of them.
+
+    Raises `InvalidInput` for a folder without learned caches and for a broken file.
+    """
+    built = read_manifest(folder).file_sha256
+    path = folder / STATE
+    if not path.exists():
+        return State(built=built)
+    try:
+        state = msgspec.json.decode(read_bytes(path), type=State)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InvalidInput(str(error), where=str(path), remedy="delete it to use the caches that were built") from error
+    return state if state.built == built else State(built=built)
+
+
+def version_folder(folder: Path, number: int) -> Path:
+    """Where manifest and weights of a version are."""
+    return folder if number == 0 else folder / VERSIONS / f"{number:06d}"
+
+
+def read_version(folder: Path, number: int) -> Manifest:
+    """The manifest of a version; raises `InvalidInput` where it is missing or of other caches than were built."""
+    require(0 <= number < MOST_NUMBER, f"there is no version {number}", where=str(folder))
+    manifest = read_manifest(version_folder(folder, number))
+    weights = read_manifest(folder).weights_sha256
+    require(manifest.weights_sha256 == weights, f"version {number} belongs to other weights", where=str(folder))
+    return manifest
+
+
+def version_numbers(folder: Path) -> list[int]:
+    """The versions that there are, rising."""
+    found = [int(path.parent.name) for path in (folder / VERSIONS).glob(f"[0-9]*/{MANIFEST}")]
+    return [0, *sorted(number for number in found if number > 0)]
+
+
+def previous_version(folder: Path) -> int:
+    """The version that the one in use was made from; raises `InvalidInput` where it is the built one."""
+    current = read_state(folder).current
+    adapted = read_version(folder, current).adapted
+    if adapted is None:
+        raise InvalidInput("the caches in use are those that were built", where=str(folder), remedy="name a version")
+    there = [number for number in version_numbers(folder) if number <= adapted.before]
+    return there[-1]
+
+
+def switch_to(folder: Path, number: int) -> State:
+    """Use a version, with all its caches on; raises `InvalidInput` where it is not there or broken."""
+    known = version_numbers(folder)
+    told = f"there is no version {number}"
+    require(number in known, told, where=str(folder), remedy=f"use one of {', '.join(map(str, known))}")
+    read_version(folder, number)
+    with _locked(folder):
+        state = State(built=read_state(folder).built, current=number)
+        return _write(folder, state)
+
+
+def switch_off(folder: Path, number: int, off: Off) -> State:
+    """Look a cache of version `number` up no more; nothing changes where another version is in use by now."""
+    with _locked(folder):
+        state = read_state(folder)
+        if state.current != number or off.layer in state.layers_off:
+            return state
+        return _write(folder, msgspec.structs.replace(state, off=(*state.off, off)))
+
+
+def prune(folder: Path, most: int) -> None:
+    """Delete the oldest versions beyond `most`, but never the one in use nor those that were built."""
+    current = read_state(folder).current
+    numbers = version_numbers(folder)[1:]
+    for number in numbers[: max(0, len(numbers) - most)]:
+        if number != current:
+            shutil.rmtree(version_folder(folder, number), ignore_errors=True)
+
+
+def _write(folder: Path, state: State) -> State:
+    write_atomically(folder / STATE, msgspec.json.format(msgspec.json.encode(state)) + b"\n")
+    return state
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One writer at a time, whichever process it is in."""
+    with (folder / LOCK).open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

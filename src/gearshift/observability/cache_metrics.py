@@ -1,0 +1,59 @@
+"""Metrics of the audit and the adaptation of learned caches."""
+
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+COUNTED = {
+    "learnt": ("gearshift_cache_learnt", "Answers of learned caches that were learnt from."),
+    "audited": ("gearshift_cache_audited", "Answers of learned caches that were audited."),
+    "disagreed": ("gearshift_cache_disagreed", "Audited answers with which the whole model disagrees."),
+    "base_runs": ("gearshift_cache_base_runs", "Samples that ran through the whole model beside serving."),
+    "base_run_s": ("gearshift_cache_base_run_seconds", "Time that these took."),
+    "reused": ("gearshift_cache_labels_reused", "Answers of misses that were taken as labels."),
+    "dropped": ("gearshift_cache_dropped", "Answers that were to be audited or learnt from, and were not."),
+    "unusable": ("gearshift_cache_unusable", "Drawn samples that the whole model answers with NaN or infinity."),
+    "retraining_s": ("gearshift_cache_retraining_seconds", "Time that retraining took."),
+}
+
+
+class CacheMetrics:
+    """Counters and gauges by model; counts come from a process that may start anew."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self._counters = {
+            name: Counter(metric, text, ["model"], registry=registry) for name, (metric, text) in COUNTED.items()
+        }
+        self.not_finite = Counter(
+            "gearshift_cache_not_finite", "Lookups that met NaN or infinity.", ["model"], registry=registry
+        )
+        self.version = Gauge(
+            "gearshift_cache_version", "The version of learned caches in use.", ["model"], registry=registry
+        )
+        self.off = Gauge(
+            "gearshift_cache_off", "1 where audits have switched a learned cache off.", ["model", "segment"],
+            registry=registry,
+        )  # fmt: skip
+        self.retrainings = Counter(
+            "gearshift_cache_retrainings", "Retrainings by what became of them.", ["model", "outcome"],
+            registry=registry,
+        )  # fmt: skip
+        self.disagreement = Gauge(
+            "gearshift_cache_disagreement_ratio",
+            "Share of a learned cache's hits with which the whole model disagrees.",
+            ["model", "segment", "bound"],
+            registry=registry,
+        )
+        self.restarts = Counter(
+            "gearshift_cache_attendant_restarts", "Processes of audit and adaptation that ended.", ["model"],
+            registry=registry,
+        )  # fmt: skip
+
+    def count(self, model: str, before: Mapping[str, float], after: Mapping[str, float]) -> None:
+        """Add by how much counts have grown."""
+        for name, counter in self._counters.items():
+            counter.labels(model).inc(max(0.0, after.get(name, 0.0) - before.get(name, 0.0)))
+
+    def dropped(self, model: str) -> None:
+        """An answer that was drawn could not be handed on."""
+        self._counters["dropped"].labels(model).inc()

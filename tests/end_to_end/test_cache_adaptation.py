@@ -1,0 +1,121 @@
+"""A real server whose learned caches adapt to what they are asked, and whose attending process is killed."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import save_file
+
+import gearshift
+from gearshift.traces.generate import steady
+from tests.end_to_end.test_server import LONGEST_S, Server, get
+from tests.unit.caches.adapting import images_of
+from tests.unit.caches.digit_networks import EXAMPLE, built, network
+
+PROJECT = """
+operator = "sums"
+samples = "task.py:load_samples"
+
+[models.cached]
+load = "task.py:load_cached"
+
+[profile]
+batch_sizes = [1, 8]
+repeats = 3
+"""
+TASK = """
+from pathlib import Path
+import networks
+import gearshift
+from gearshift import caches
+
+FOLDER = Path(__file__).parent
+
+def load_cached():
+    network = networks.Network(blocks=6, width=4)
+    return caches.load(FOLDER / "caches", gearshift.load_weights(network, FOLDER / "network.safetensors"))
+
+def load_samples():
+    images, labels = networks.digits()
+    return gearshift.Samples({"images": images[1300:1360]}, labels=labels[1300:1360])
+"""
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("adapting")
+    (folder / "networks.py").write_bytes(EXAMPLE.read_bytes())
+    (folder / "task.py").write_text(TASK)
+    (folder / "gearshift.toml").write_text(PROJECT)
+    save_file(network().state_dict(), folder / "network.safetensors")
+    built().save(folder / "caches")
+    gearshift.profile(folder / "gearshift.toml", out=folder / "profile")
+    gearshift.write_trace(steady(20, 5), folder / "trace.csv")
+    gearshift.plan(folder / "profile", folder / "trace.csv", latency_s=1.0, out=folder / "plan.json")
+    return folder / "plan.json"
+
+
+@contextmanager
+def serving_plan(plan: Path, **settings: Any) -> Iterator[Server]:
+    server = Server(plan, "local", settings)
+    try:
+        server.url = server.until_it_says(r"serving sums at (https?://[\d.]+:\d+)")[1]
+        yield server
+    finally:
+        server.process.kill()
+        server.wait()
+
+
+def ask(server: Server, images: Any) -> tuple[list[int], list[int]]:
+    """Classes, and after which segment each image left."""
+    with gearshift.Client(server.url, "sums") as client:
+        said = client.infer({"images": images}, outputs=["label", "gearshift_exit_segment"]).outputs
+    return said["label"].tolist(), said["gearshift_exit_segment"].tolist()
+
+
+def until(found: Callable[[], Any], server: Server) -> Any:
+    """What is found, asking the server all the while."""
+    end = time.monotonic() + LONGEST_S
+    while time.monotonic() < end:
+        ask(server, images_of(1, 2, count=20))
+        told = found()
+        if told:
+            return told
+    raise AssertionError("not within the longest time")
+
+
+def metric(server: Server, name: str) -> float:
+    lines = get(server, "/metrics")[1].splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
+
+
+def attendant(server: Server) -> int:
+    """The child of the lowest priority."""
+    return next(pid for pid in server.workers() if os.getpriority(os.PRIO_PROCESS, pid) == 19)
+
+
+def test_learned_caches_adapt_while_they_serve_and_survive_what_befalls_the_process(plan: Path) -> None:
+    settings = {"adapt": "cached", "adapt_share": 0.8, "adapt_interval_s": 4.0, "cache_audit_share": 0.1}
+    with serving_plan(plan, **settings) as server:
+        until(lambda: metric(server, "gearshift_cache_learnt_total"), server)
+        victim = attendant(server)
+        os.kill(victim, signal.SIGKILL)
+        server.until_it_says("attends to the learned caches of model 'cached' ended by signal 9.*stay as they are")
+        assert until(lambda: metric(server, "gearshift_cache_version") == 1, server)
+        assert metric(server, 'gearshift_cache_retrainings_total{model="cached",outcome="swapped"}') >= 1
+        images = images_of(1, 2, count=50)
+        until(lambda: np.mean(np.array(ask(server, images)[1]) < 2) > 0.8, server)
+        assert metric(server, "gearshift_cache_attendant_restarts_total") == 1
+        assert metric(server, "gearshift_cache_audited_total") > 0
+        assert server.end() == 0
+    assert json.loads((plan.parent / "caches" / "state.json").read_bytes())["current"] >= 1
+    with serving_plan(plan) as server:
+        assert np.mean(np.array(ask(server, images)[1]) < 2) > 0.8

@@ -1,0 +1,338 @@
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from gearshift.caches.adapt import Adapter, open_adapter, worse
+from gearshift.caches.adaptation import adaptation_of
+from gearshift.caches.manifest import MANIFEST, read_manifest
+from gearshift.caches.networks import make_predictor
+from gearshift.caches.retrain import Judged, Lesson, weak_class
+from gearshift.caches.store import load_caches
+from gearshift.caches.versions import previous_version, prune, read_state, switch_to, version_folder, version_numbers
+from gearshift.errors import InvalidInput
+from tests.unit.caches.adapting import SETTINGS, adapter_in, images_of, saved_in, stream, work
+from tests.unit.caches.digit_networks import built, digits, network
+
+NEVER = msgspec.structs.replace(SETTINGS, interval_s=1e9)
+
+
+def exits(adapter: Adapter, images: Any) -> list[int]:
+    said: list[int] = adapter.model.predict(images)["exit_segment"].tolist()
+    return said
+
+
+def base_classes(images: Any) -> list[int]:
+    with torch.inference_mode():
+        return network()(torch.from_numpy(images)).argmax(dim=1).tolist()  # type: ignore[no-any-return]
+
+
+# Retraining
+
+
+def test_after_a_retraining_more_of_a_local_stream_leaves_early_and_the_version_stays(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    adapter, told = adapter_in(folder)
+    before = stream(adapter, images_of(1, 2))
+    work(adapter, 600)
+    new = images_of(1, 2)
+    after = exits(adapter, new)
+    assert np.mean(np.array(after) < 2) > np.mean(np.array(before) < 2) + 0.1
+    agreement = np.mean(adapter.model.predict(new)["scores"].argmax(axis=1) == base_classes(new))
+    assert agreement >= built().manifest.target
+    assert [event["event"] for event in told] == ["cache_retraining", "cache_retrained"]
+    assert told[1]["outcome"] == "swapped"
+    again = load_caches(folder, network())
+    assert again.version == 1
+    assert again.predict(new)["exit_segment"].tolist() == after
+    adapted = read_manifest(version_folder(folder, 1)).adapted
+    assert adapted is not None
+    assert (adapted.number, adapted.before, adapted.reason) == (1, 0, "interval")
+
+
+def test_training_that_diverges_changes_nothing_and_says_so(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    adapter, told = adapter_in(folder, msgspec.structs.replace(SETTINGS, learning_rate=1e30))
+    stream(adapter, images_of(1, 2, count=80))
+    before = exits(adapter, images_of(1, 2))
+    work(adapter, 600)
+    assert (told[-1]["outcome"], told[-1]["version"]) == ("diverged", 0)
+    assert "training diverged" in told[-1]["why"]
+    assert exits(adapter, images_of(1, 2)) == before
+    assert version_numbers(folder) == [0]
+
+
+class Hungry(torch.nn.Module):
+    """Asks for more memory than there is, where it is trained."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            torch.empty(1 << 55)
+        return torch.relu(x)
+
+
+def test_training_that_runs_out_of_memory_changes_nothing_and_says_so(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    written = (folder / MANIFEST).read_bytes().replace(b'"FC(16)"', b'"mine"')
+    (folder / MANIFEST).write_bytes(written)
+
+    def mine(shape: tuple[int, ...], classes: int) -> torch.nn.Module:
+        flatten, wide, _, narrow = make_predictor("FC(16)", shape, classes)  # type: ignore[misc]
+        return torch.nn.Sequential(flatten, wide, Hungry(), narrow)
+
+    told: list[dict[str, Any]] = []
+    model = load_caches(folder, network(), own={"mine": mine})
+    adapter = open_adapter(model, SETTINGS, tell=lambda event, **facts: told.append(facts))
+    stream(adapter, images_of(1, 2, count=80))
+    work(adapter, 600)
+    assert (told[-1]["outcome"], adapter.model.version) == ("out_of_memory", 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ((0.98, 1.0), (0.98, 0.5), ""),
+        ((0.98, 1.0), (0.98, 1.0), "takes 1000.000 ms on recent samples, now 1000.000 ms"),
+        ((0.98, 1.0), (0.95, 0.5), "agrees on 95.00% of recent samples, needs 97.00%"),
+        ((0.96, 1.0), (0.965, 0.5), "agrees on 96.50% of recent samples, needs 97.00%"),
+        ((0.80, 1.0), (0.85, 2.0), ""),
+        ((0.80, 1.0), (0.79, 0.5), "agrees on 79.00% of recent samples, needs 97.00%"),
+    ],
+    ids=[
+        "faster",
+        "no faster",
+        "below the target",
+        "misses it as the present one may by luck",
+        "mends agreement",
+        "worsens it",
+    ],
+)
+def test_a_version_is_swapped_in_where_held_back_samples_show_it_better(before: Any, after: Any, why: str) -> None:
+    judged = [Judged(agreement=agreement, latency_s=latency_s, exits=()) for agreement, latency_s in (before, after)]
+    assert worse(*judged, target=0.97, counted=150) == why
+
+
+def test_a_class_that_agrees_less_is_found_whatever_the_mean(tmp_path: Path) -> None:
+    adapter, _ = adapter_in(saved_in(tmp_path), NEVER)
+    hits = adapter.model.caches[0]
+    hits.threshold.fill_(-torch.inf)
+    features = np.random.default_rng(0).normal(size=(300, 256)).astype(np.float32)
+    with torch.no_grad():
+        said = hits.predicted(torch.from_numpy(features).reshape(-1, 4, 8, 8) * hits.scale).argmax(dim=1).numpy()
+    often = int(np.bincount(said).argmax())
+    right = np.eye(10, dtype=np.float32)[said]
+    manifest = msgspec.structs.replace(built().manifest, target=0.97)
+    assert weak_class({0: hits}, Lesson({0: features}, right, said), manifest) is None
+    other = (often + 1) % 10
+    wrong = np.flatnonzero(said == often)[:20]
+    said = said.copy()
+    said[wrong] = other
+    weak = weak_class({0: hits}, Lesson({0: features}, np.eye(10, dtype=np.float32)[said], said), manifest)
+    assert weak is not None
+    assert weak[0] == other
+
+
+@pytest.mark.long
+def test_a_worse_version_is_dropped_and_says_so(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    adapter, told = adapter_in(folder)
+    stream(adapter, images_of(1, 2))
+    work(adapter, 600)
+    stream(adapter, images_of(1, 2), 700)
+    swapped = exits(adapter, images_of(1, 2))
+    work(adapter, 1200)
+    assert (told[-1]["outcome"], told[-1]["version"]) == ("worse", 1)
+    assert told[-1]["why"].startswith("takes ")
+    assert exits(adapter, images_of(1, 2)) == swapped
+    assert version_numbers(folder) == [0, 1]
+
+
+def test_a_hit_rate_that_falls_brings_the_next_retraining_forward(tmp_path: Path) -> None:
+    adapter, _ = adapter_in(saved_in(tmp_path))
+    row = digits()[0][1300]
+    for i in range(200):
+        adapter.learn(row, 0, float(i))
+    assert adapter.due(200) == ""
+    for i in range(100):
+        adapter.learn(row, 2, 200.0 + i)
+    assert adapter.due(300) == "hit rate"
+    assert adapter.due(499) == "hit rate"
+    assert adapter.due(500) == "interval"
+
+
+# Labels
+
+
+def test_labels_are_the_base_models_whatever_a_cache_has_answered(tmp_path: Path) -> None:
+    adapter, _ = adapter_in(saved_in(tmp_path), NEVER)
+    images = images_of(1, 2, 3, 8)
+    left = stream(adapter, images)
+    assert adapter.counts.reused == left.count(2) > 0
+    learnt = adapter.window
+    assert [int(sample.probabilities.argmax()) for sample in learnt if sample.probabilities is not None] == (
+        base_classes(images)
+    )
+    assert adapter.counts.base_runs == left.count(0) + left.count(1)
+
+
+def test_what_is_audited_is_never_learnt_from(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(NEVER, learn_share=0.5, audit_share=0.3)
+    adapter, _ = adapter_in(saved_in(tmp_path), settings)
+    images = images_of(*range(10), count=400)
+    stream(adapter, images)
+    assert 60 < adapter.counts.audited < 180
+    assert 90 < adapter.counts.learnt < 190
+    assert adapter.counts.learnt == len(adapter.window)
+
+
+def test_a_sample_whose_hidden_output_is_not_a_number_is_a_miss_and_is_not_learnt_from(tmp_path: Path) -> None:
+    adapter, _ = adapter_in(saved_in(tmp_path), NEVER)
+    images = images_of(1, 2, count=20)
+    images[3] = np.nan
+    answer = adapter.model.predict(images)
+    assert answer["exit_segment"][3] == 2
+    assert adapter.model.not_finite >= 1
+    adapter.answered(images, answer, 0.0)
+    work(adapter, 0.0)
+    assert adapter.counts.unusable == 1
+    assert len(adapter.window) == 19
+
+
+# Audit
+
+
+def test_a_cache_whose_hits_disagree_is_switched_off_and_stays_off(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    changed: list[int] = []
+    adapter, told = adapter_in(folder, NEVER, changed=lambda: changed.append(1))
+    images = images_of(1, 2)
+    assert 0 in exits(adapter, images)
+    for image, right in zip(images, base_classes(images), strict=True):
+        adapter.audit(image, 0, (right + 1) % 10)
+    work(adapter, 7.0)
+    assert [event["event"] for event in told] == ["cache_off"]
+    assert (told[0]["layer"], told[0]["block"], told[0]["at_s"]) == (0, "blocks.0", 7.0)
+    assert told[0]["low"] > 1 - built().manifest.target
+    assert told[0]["audited"] < 40
+    assert changed
+    assert 0 not in exits(adapter, images)
+    assert 0 not in load_caches(folder, network()).predict(images)["exit_segment"]
+
+
+def test_a_cache_whose_hits_agree_stays(tmp_path: Path) -> None:
+    adapter, told = adapter_in(saved_in(tmp_path), NEVER)
+    images = images_of(*range(10), count=300)
+    left = exits(adapter, images)
+    for image, exit_segment, right in zip(images, left, base_classes(images), strict=True):
+        adapter.audit(image, exit_segment, right)
+    work(adapter, 0.0)
+    assert not told
+    assert adapter.counts.audited == 300
+    assert sum(audited for audited, *_ in adapter.audited().values()) == 300 - left.count(2) > 0
+    assert all(disagreed == low == 0 for _, disagreed, low, _ in adapter.audited().values())
+
+
+def test_a_new_version_looks_its_caches_up_again(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    adapter, told = adapter_in(folder)
+    images = images_of(1, 2)
+    for image, right in zip(images, base_classes(images), strict=True):
+        adapter.audit(image, 0, (right + 1) % 10)
+    stream(adapter, images)
+    assert [event["event"] for event in told] == ["cache_off", "cache_retraining", "cache_retrained"]
+    assert told[1]["reason"] == "audit"
+    assert adapter.model.version == 1
+    assert adapter.model.layers_off == ()
+    assert min(exits(adapter, images)) < 2
+
+
+# Versions
+
+
+def test_a_roll_back_is_taken_up_and_told(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    adapter, told = adapter_in(folder)
+    images = images_of(1, 2)
+    built_exits = exits(adapter, images)
+    stream(adapter, images)
+    work(adapter, 600)
+    assert exits(adapter, images) != built_exits
+    assert previous_version(folder) == 0
+    switch_to(folder, previous_version(folder))
+    adapter.refresh()
+    assert told[-1] == {"event": "cache_rolled_back", "version": 0}
+    assert exits(adapter, images) == built_exits
+    adapter.refresh()
+    assert len(told) == 3
+    with pytest.raises(InvalidInput, match="are those that were built; name a version"):
+        previous_version(folder)
+    with pytest.raises(InvalidInput, match="there is no version 7; use one of 0, 1"):
+        switch_to(folder, 7)
+
+
+def test_a_restart_goes_on_with_the_window(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    adapter, _ = adapter_in(folder)
+    stream(adapter, images_of(1, 2, count=100))
+    adapter.save()
+    again, told = adapter_in(folder, now_s=150.0)
+    assert not told
+    work(again, 150.0)
+    assert (again.counts.reused, again.counts.base_runs) == (100, 0)
+    again.learn(digits()[0][1300], 0, 651.0)
+    work(again, 651.0)
+    assert (told[0]["event"], told[0]["samples"]) == ("cache_retraining", 101)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not really", b"\x80\x04K\x01."])
+def test_a_broken_window_is_told_and_forgotten(tmp_path: Path, content: bytes) -> None:
+    folder = saved_in(tmp_path)
+    (folder / "window.npz").write_bytes(content)
+    adapter, told = adapter_in(folder)
+    assert [event["event"] for event in told] == ["cache_window_lost"]
+    assert not adapter.step(0.0) or len(adapter.window) == 0
+
+
+def test_a_version_that_was_never_finished_counts_for_nothing(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    (folder / "versions" / "000001").mkdir(parents=True)
+    (folder / "versions" / "000001" / "caches-0123456789abcdef.safetensors").write_bytes(b"half")
+    assert version_numbers(folder) == [0]
+    assert load_caches(folder, network()).version == 0
+
+
+def test_old_versions_go_but_never_the_one_in_use(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    for number in (1, 2, 3, 4):
+        version_folder(folder, number).mkdir(parents=True)
+        (version_folder(folder, number) / MANIFEST).write_bytes((folder / MANIFEST).read_bytes())
+    switch_to(folder, 1)
+    prune(folder, 2)
+    assert version_numbers(folder) == [0, 1, 3, 4]
+
+
+def test_what_is_in_use_is_forgotten_with_another_build(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    (folder / "state.json").write_bytes(msgspec.json.encode({"built": "another", "current": 3, "off": []}))
+    assert read_state(folder).current == 0
+
+
+# Refused
+
+
+def test_a_model_from_no_folder_and_a_folder_without_samples_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"was not loaded from a folder; use gearshift\.caches\.load"):
+        open_adapter(built().model)
+    folder = saved_in(tmp_path)
+    (folder / "validation.npz").unlink()
+    with pytest.raises(InvalidInput, match=r"validation\.npz: no such file; build the caches anew"):
+        adapter_in(folder)
+    adapter_in(folder, msgspec.structs.replace(SETTINGS, adapt=False))
+
+
+def test_settings_that_cannot_be_are_refused_by_name() -> None:
+    with pytest.raises(InvalidInput, match=r"\$\.learn_share.*mend that setting"):
+        adaptation_of({"learn_share": 2})

@@ -1,0 +1,69 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gearshift.caches.window import ROLE_SHARES, Recent, Window, role_of, weights_of
+
+
+def sample(at_s: float, value: float = 0.0) -> Recent:
+    return Recent(np.full(10, value, dtype=np.float32), at_s, 0)
+
+
+def window(**options: Any) -> Window:
+    return Window(**{"window_s": 100.0, "most_samples": 1000, "most_bytes": 1 << 20, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "left"), [({"window_s": 3.0}, 4), ({"most_samples": 3}, 3), ({"most_bytes": 200}, 5)]
+)
+def test_the_oldest_go_where_time_number_or_bytes_are_over_the_bound(options: dict[str, Any], left: int) -> None:
+    filled = window(**options)
+    for at_s in range(10):
+        filled.add(sample(at_s), at_s)
+    assert [one.at_s for one in filled] == list(range(10 - left, 10))
+    assert filled.size_bytes == 40 * left
+
+
+def test_features_count_as_bytes() -> None:
+    filled = window(most_bytes=100)
+    one = sample(0)
+    filled.add(one, 0)
+    filled.learnt(one, np.ones(2, dtype=np.float32), {0: np.zeros(5, dtype=np.float32)})
+    assert filled.size_bytes == 60
+    filled.drop(one)
+    assert (filled.size_bytes, len(filled)) == (0, 0)
+
+
+def test_those_with_and_without_an_answer_run_apart_the_oldest_first() -> None:
+    filled = window()
+    for at_s in range(4):
+        filled.add(sample(at_s), at_s)
+        list(filled)[-1].probabilities = np.ones(2, dtype=np.float32) if at_s % 2 else None
+    assert [one.at_s for one in filled.pending(5)] == [0, 2]
+    assert [one.at_s for one in filled.pending(1)] == [0]
+
+
+def test_recent_ones_count_more() -> None:
+    assert weights_of([sample(0), sample(5), sample(10)], 10, 5).tolist() == [0.25, 0.5, 1]
+
+
+def test_what_is_saved_comes_back_but_for_what_is_too_old(tmp_path: Path) -> None:
+    filled = window()
+    for at_s in range(4):
+        filled.add(sample(at_s, at_s), at_s)
+    list(filled)[2].probabilities = np.array([0.5, 0.5], dtype=np.float32)
+    filled.save(tmp_path)
+    again = window(window_s=10)
+    assert again.load(tmp_path, 11, lambda rows, scores: rows.shape == (4, 10) and scores.shape == (1, 2)) == ""
+    assert [(one.at_s, one.row[0]) for one in again] == [(1, 1), (2, 2), (3, 3)]
+    assert [one.probabilities is not None for one in again] == [False, True, False]
+    assert "is of another model" in window().load(tmp_path, 0, lambda rows, scores: False)
+
+
+def test_the_same_input_always_has_the_same_purpose_and_purposes_have_their_shares() -> None:
+    rows = np.random.default_rng(0).normal(size=(3000, 4)).astype(np.float32)
+    roles = [role_of(row, 3) for row in rows]
+    assert roles == [role_of(row.copy(), 3) for row in rows]
+    assert np.allclose(np.bincount(roles) / 3000, ROLE_SHARES, atol=0.03)
