@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 import gearshift
 from gearshift.traces.generate import steady
-from tests.end_to_end.test_server import LONGEST_S, Server, get
+from tests.end_to_end.test_server import Server, get
 from tests.unit.caches.adapting import images_of
 from tests.unit.caches.digit_networks import EXAMPLE, built, network
 
@@ -46,6 +46,7 @@ def load_samples():
     images, labels = networks.digits()
     return gearshift.Samples({"images": images[1300:1360]}, labels=labels[1300:1360])
 """
+LONGEST_S = 60.0
 pytestmark = pytest.mark.long
 
 
@@ -85,7 +86,7 @@ def until(found: Callable[[], Any], server: Server) -> Any:
     """What is found, asking the server all the while."""
     end = time.monotonic() + LONGEST_S
     while time.monotonic() < end:
-        ask(server, images_of(1, 2, count=20))
+        ask(server, images_of(1, 2))  # many: equal inputs have one purpose
         told = found()
         if told:
             return told
