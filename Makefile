@@ -3,21 +3,27 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check
 
-.PHONY: demo test test-long lint format messages clean
+.PHONY: demo test test-long lint compiled format messages clean
 
 demo: .venv/installed-demo
 	"$(BIN)/python" -m gearshift demo
 
-test: .venv/installed-test lint
+test: .venv/installed-test
+	"$(MAKE)" -j 2 lint compiled
 	"$(BIN)/python" -m pytest -n 3 -m "not long"
 
-test-long: .venv/installed-test-long lint
+test-long: .venv/installed-test-long
+	"$(MAKE)" -j 2 lint compiled
 	"$(BIN)/python" -m pytest -n 3
 
 lint: .venv/installed-test
 	"$(BIN)/python" -m ruff format --check .
 	"$(BIN)/python" -m ruff check .
 	"$(BIN)/python" -m mypy
+
+# Once here, or every process of the tests would compile.
+compiled: .venv/installed-test
+	"$(BIN)/python" -m gearshift.simulator.warm_up --deadlines
 
 format: .venv/installed-test
 	"$(BIN)/python" -m ruff format .

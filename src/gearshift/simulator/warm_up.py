@@ -1,8 +1,11 @@
-"""`python -m gearshift.simulator.warm_up` compiles the kernel into the cache."""
+"""`python -m gearshift.simulator.warm_up` compiles the kernel into the cache; with `--deadlines` that with them, too."""
+
+import sys
 
 import numpy as np
 
 from gearshift.cascade import Cascade
+from gearshift.clock import NS_PER_S
 from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
@@ -12,8 +15,8 @@ from gearshift.simulator.simulate import simulate_tables
 from gearshift.workload import Workload
 
 
-def warm_up() -> None:
-    """Simulate one request."""
+def warm_up(*, deadline_ns: int | None = None) -> None:
+    """Simulate one request; with a deadline in the kernel that is compiled for them."""
     nothing = SourceFile(path="", sha256="")
     gear = Gear(
         load_range=LoadRange(from_=0.0),
@@ -28,9 +31,16 @@ def warm_up() -> None:
         profile=nothing,
         trace=nothing,
     )
-    workload = Workload(arrivals_ns=np.zeros(1, dtype=np.int64), record=np.zeros(1, dtype=np.int32), duration_s=1.0)
+    workload = Workload(
+        arrivals_ns=np.zeros(1, dtype=np.int64),
+        record=np.zeros(1, dtype=np.int32),
+        duration_s=1.0,
+        deadline_ns=None if deadline_ns is None else np.full(1, deadline_ns),
+    )
     simulate_tables(plan_tables(plan, "task"), np.array([[0, 1]]), np.ones((1, 1)), workload)
 
 
 if __name__ == "__main__":
     warm_up()
+    if "--deadlines" in sys.argv:
+        warm_up(deadline_ns=NS_PER_S)
