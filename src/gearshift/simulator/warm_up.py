@@ -1,4 +1,4 @@
-"""`python -m gearshift.simulator.warm_up` compiles the kernel into the cache; with `--deadlines` that with them, too."""
+"""`python -m gearshift.simulator.warm_up` compiles the kernel into the cache; with `--deadlines` theirs, too."""
 
 import sys
 
