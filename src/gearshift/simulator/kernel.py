@@ -131,7 +131,7 @@ def shift(
     """Change the gear, and test all idle devices again after this event."""
     write(state, out, now_ns, SHIFT, state.numbers[GEAR], gear, 0)
     state.numbers[GEAR] = gear
-    if cores.in_gear.shape[0] > 0 and not cores.scaled:
+    if settings.by_deadline is not None and cores.in_gear.shape[0] > 0 and not cores.scaled:
         want_of_gear(settings, state, cores)
         ask(plan, settings, state, q, cores, out, now_ns)
     share_turns(plan, settings, state)
@@ -152,6 +152,11 @@ def longest_first_stage_queue(plan: Plan, settings: Settings, state: State, q: Q
     for replica in range(plan.model_begin[model], plan.model_begin[model + 1]):
         longest = max(longest, q.length[replica])
     return longest
+
+
+@inlined
+def _is_over(now_ns: int, until_ns: int, end_ns: int, next_tick_ns: int) -> bool:
+    return now_ns > until_ns or (now_ns == until_ns and now_ns < min(end_ns, next_tick_ns))
 
 
 @compiled
@@ -187,16 +192,16 @@ def run(
     if next_tick_ns == 0:
         next_tick_ns = METER_WINDOW_NS
         share_turns(plan, settings, state)
-    elif cores.scaled:
+    elif settings.by_deadline is not None and cores.scaled:
         ask(plan, settings, state, q, cores, out, state.numbers[DECIDED_NS])
     while state.numbers[DONE] < samples:
         arrival_ns = arrivals_ns[arrived] if arrived < samples else NEVER_NS
         end_ns = state.numbers[NEXT_END_NS]
         wake_ns = state.numbers[NEXT_WAKE_NS]
         now_ns = min(end_ns, next_tick_ns, arrival_ns, wake_ns)
-        if halted_ns != NEVER_NS:
+        if settings.by_deadline is not None and halted_ns != NEVER_NS:
             now_ns, halted_ns = halted_ns, NEVER_NS
-        elif now_ns > until_ns or (now_ns == until_ns and now_ns < min(end_ns, next_tick_ns)):
+        elif settings.by_deadline is not None and _is_over(now_ns, until_ns, end_ns, next_tick_ns):
             break
         elif end_ns == now_ns:
             finish_batch(plan, settings, state, q, out, record, certainty, next_lead(state), now_ns)
@@ -228,11 +233,11 @@ def run(
             arrived_at_tick = arrived
             if gear != state.numbers[GEAR]:
                 shift(plan, settings, state, q, cores, out, gear, now_ns)
-                if cores.scaled:
+                if settings.by_deadline is not None and cores.scaled:
                     halted_ns = now_ns
             factor = ticked(scaling, now_ns // METER_WINDOW_NS, rate_qps, factor)
             next_tick_ns += METER_WINDOW_NS
-            if halted_ns != NEVER_NS:
+            if settings.by_deadline is not None and halted_ns != NEVER_NS:
                 break
         elif arrival_ns == now_ns:
             end = arrived + 1
@@ -259,7 +264,7 @@ def run(
             arrived = end
         else:
             state.numbers[NEXT_WAKE_NS] = NEVER_NS
-            if cores.in_gear.shape[0] > 0:
+            if settings.by_deadline is not None and cores.in_gear.shape[0] > 0:
                 take_effect(plan, settings, state, q, cores, now_ns)
             if settings.by_deadline is not None:
                 for replica in range(settings.replicas):

@@ -220,7 +220,7 @@ def simulate_tables(
         "a scaler goes by deadlines and by run times on several core counts",
         remedy="give requests deadlines, and plan with --cores",
     )
-    by_deadline = deadline_ns is not None or exits is not None
+    by_deadline = deadline_ns is not None or exits is not None or core_run_ns is not None
     by_urgency = by_deadline or priority is not None
     if by_urgency:
         deadline_ns = np.full(n, UNBOUNDED) if deadline_ns is None else deadline_ns

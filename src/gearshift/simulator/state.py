@@ -46,9 +46,9 @@ class Plan(NamedTuple):
 class Settings(NamedTuple):
     """Numbers that hold for the whole run.
 
-    `by_deadline` is True where deadlines limit batches and drop samples or where batches shrink (`by_exit`), else None:
-    None has a type of its own, so that the loop that is compiled for it holds nothing of either.  `refuses`: also
-    samples without any answer yet.
+    `by_deadline` is True where deadlines limit batches and drop samples, where batches shrink (`by_exit`) or where
+    cores change, else None: None has a type of its own, so that the loop that is compiled for it holds nothing of
+    these.  `refuses`: also samples without any answer yet.
     """
 
     replicas: int
