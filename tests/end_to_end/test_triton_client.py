@@ -69,6 +69,7 @@ def test_all_outputs_come_in_binary_when_none_is_named(client):
     assert answer.get_output("sum")["parameters"] == {"binary_data_size": 24}
 
 
+@pytest.mark.long
 def test_a_large_binary_tensor_crosses_whole(client):
     generator = np.random.default_rng(0)
     array = generator.integers(1, 4, (50_000, 2)).astype(np.float64)

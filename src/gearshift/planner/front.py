@@ -11,7 +11,7 @@ from collections.abc import Generator, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 import msgspec
 import numpy as np
@@ -156,7 +156,7 @@ class _Front:
         return max(choices[0].accuracy for choices, _ in found)
 
     def _alone(self) -> Iterator[Seen]:
-        """Single models, each on all devices at all loads, with no slower one in its way; in scope `trace`.
+        """Single models and cascades, each on all devices at all loads, with no slower one in its way; scope `trace`.
 
         They are confirmed whatever else was seen: a dearer plan of which fewer may be late than the percentile allows,
         by little, looks better on the replayed samples and falls far behind on others.
@@ -164,9 +164,10 @@ class _Front:
         if self._every_range or self._plans.sliced(self._request):
             return
         request = self._plans.within(self._plans.ladder()[-1])
-        for model in self._plans.single_models(request):
-            for search in self._plans.searches(request, [model], quick=True)[:1]:
-                with suppress(Infeasible):
+        alone = self._plans.candidates(request, request.profile.models) if self._plans.single_models(request) else []
+        for candidate in alone:
+            with suppress(Infeasible):
+                for search in self._plans.searches(request, [candidate], quick=True)[:1]:
                     choice = search.choices()[0]
                     yield Seen(search, choice, search.seen[choice].latency_s)
 
@@ -235,10 +236,11 @@ class _Front:
         if affordable >= at_most:
             known = {seen.choice for seen in pending}
             pending += [s for s in _covering(self._careful, at_most) if s.choice not in known]
-            pending += self._alone()
-        for done, seen in enumerate(pending):
+        alone = self._alone() if affordable >= at_most else ()
+        for done, seen in enumerate(chain(pending, alone)):
             self._plans.on_time()
-            self._plans.report(f"confirming plan {done + 1} of {len(pending)}", 0.8 + 0.2 * done / len(pending))
+            total = max(len(pending), done + 1)
+            self._plans.report(f"confirming plan {done + 1} of {total}", 0.8 + 0.2 * done / total)
             made = self._confirmed(seen)
             if made is not None:
                 yield made

@@ -33,6 +33,7 @@ def base_classes(images: Any) -> list[int]:
 # Retraining
 
 
+@pytest.mark.long
 def test_after_a_retraining_more_of_a_local_stream_leaves_early_and_the_version_stays(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
     adapter, told = adapter_in(folder)
@@ -178,6 +179,7 @@ def test_labels_are_the_base_models_whatever_a_cache_has_answered(tmp_path: Path
     assert adapter.counts.base_runs == left.count(0) + left.count(1)
 
 
+@pytest.mark.long
 def test_what_is_audited_is_never_learnt_from(tmp_path: Path) -> None:
     settings = msgspec.structs.replace(NEVER, learn_share=0.5, audit_share=0.3)
     adapter, _ = adapter_in(saved_in(tmp_path), settings)
@@ -235,6 +237,7 @@ def test_a_cache_whose_hits_agree_stays(tmp_path: Path) -> None:
     assert all(disagreed == low == 0 for _, disagreed, low, _ in adapter.audited().values())
 
 
+@pytest.mark.long
 def test_a_new_version_looks_its_caches_up_again(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
     adapter, told = adapter_in(folder)
@@ -252,6 +255,7 @@ def test_a_new_version_looks_its_caches_up_again(tmp_path: Path) -> None:
 # Versions
 
 
+@pytest.mark.long
 def test_a_roll_back_is_taken_up_and_told(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
     adapter, told = adapter_in(folder)
@@ -273,6 +277,7 @@ def test_a_roll_back_is_taken_up_and_told(tmp_path: Path) -> None:
         switch_to(folder, 7)
 
 
+@pytest.mark.long
 def test_a_restart_goes_on_with_the_window(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
     adapter, _ = adapter_in(folder)

@@ -101,6 +101,7 @@ def test_a_frontier_rises_in_latency_and_accuracy_and_every_plan_keeps_its_objec
     assert all(result_of(p).share_late <= 0.05 for p in plans)
 
 
+@pytest.mark.long
 def test_a_confidence_claims_less_than_the_estimate() -> None:
     sure = plan(request(Objective(accuracy=0.75, confidence=0.9)))
     plain = plan(request(Objective(accuracy=0.75)))

@@ -152,6 +152,7 @@ def check_more_devices(request: PlanRequest, most: int) -> None:
         best = max(best, accuracy)
 
 
+@pytest.mark.long
 @examples(3)
 @given(requests(devices=1))
 def test_more_devices_never_make_the_best_plan_worse(request: PlanRequest) -> None:

@@ -185,6 +185,7 @@ def test_memory_and_shares_are_as_promised_whatever_spans_what(name: str, reques
     check_any(name, request)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in QUICK])
 @examples(8)
 @given(requests())

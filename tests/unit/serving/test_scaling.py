@@ -162,7 +162,7 @@ def api_server_that(mode: str, folder: Path) -> Iterator[tuple[Actuator, Callabl
     group = group_v2(folder / "group", cores=5)
     with api_server(group) as server:
         pod = Container(server=server.url, namespace="models", pod="gears", container="gearshift", token_file=None)
-        actuator = BesideRouter(KubernetesActuator(pod, group, longest_s=0.2))
+        actuator = BesideRouter(KubernetesActuator(pod, group, longest_s=1.0))
         yield actuator, lambda: setattr(server, "mode", mode)
 
 
