@@ -69,6 +69,10 @@ class PlanTables:
         """How many gears there are."""
         return len(self.range_starts)
 
+    def model_of(self, replica: int) -> str:
+        """The model that `replica` runs."""
+        return self.models[int(self.replica_model[replica])]
+
     def devices_of(self, replica: int) -> list[str]:
         """The ids of the devices of `replica`."""
         begin, end = self.spans_begin[replica], self.spans_begin[replica + 1]

@@ -253,7 +253,7 @@ def _samples_and_batches(simulation: "Simulation") -> dict[str, tuple[int, int]]
     """Samples and batches that each model ran."""
     counted = dict.fromkeys(simulation.tables.models, (0, 0))
     for replica, by_size in enumerate(simulation.batches.tolist()):
-        model = simulation.tables.models[simulation.tables.replica_model[replica]]
+        model = simulation.tables.model_of(replica)
         samples, batches = counted[model]
         ran = sum(size * count for size, count in enumerate(by_size))
         counted[model] = samples + ran, batches + sum(by_size)

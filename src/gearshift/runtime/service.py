@@ -132,7 +132,7 @@ class Service:
     @property
     def ready(self) -> bool:
         """Whether requests are let in and every model has a replica."""
-        models = {int(self._tables.replica_model[replica]) for replica in self._ready_replicas}
+        models = {self._tables.model_of(replica) for replica in self._ready_replicas}
         return self._accepting and len(models) == len(self._tables.models)
 
     # Operators -------------------------------------------------------------------------------------------------------
@@ -344,8 +344,7 @@ class Service:
 
     def _start_batch(self, replica: int, samples: Sequence[Sample], reason: int) -> None:
         self._started_ns[replica] = self._clock.now_ns()
-        model = self._tables.models[self._tables.replica_model[replica]]
-        self._metrics.batch_started(model, len(samples), reason)
+        self._metrics.batch_started(self._tables.model_of(replica), len(samples), reason)
         self._metrics.deadlines.started(samples, self._started_ns[replica])
         self._backend.run(Batch(next(self._batch_ids), replica, samples))
 
@@ -383,7 +382,7 @@ class Service:
         trace_batch(
             self._spans,
             samples,
-            model=self._tables.models[self._tables.replica_model[batch.replica]],
+            model=self._tables.model_of(batch.replica),
             replica=self._tables.replica_ids[batch.replica],
             gear=self.router.gear,
             size=len(batch.samples),
@@ -394,9 +393,9 @@ class Service:
     def batch_finished(self, batch: Batch) -> None:
         """Start what may start on the devices that are free now."""
         now_ns = self._clock.now_ns()
-        model = self._tables.models[self._tables.replica_model[batch.replica]]
         run_ns = now_ns - self._started_ns.pop(batch.replica, now_ns)
-        self._metrics.batch_finished(model, self._tables.devices_of(batch.replica), run_ns / NS_PER_S)
+        devices = self._tables.devices_of(batch.replica)
+        self._metrics.batch_finished(self._tables.model_of(batch.replica), devices, run_ns / NS_PER_S)
         self.router.batch_finished(batch.replica, now_ns)
         self._vertical.batch_finished(batch.replica, len(batch.samples), run_ns, now_ns)
         self.adapting.batch_finished(self.router, batch.replica, len(batch.samples), run_ns, now_ns)
@@ -434,9 +433,9 @@ class Service:
     def _tell_replicas(self, replica: int) -> None:
         if not self._in_force:
             return
-        model = self._tables.replica_model[replica]
-        ready = sum(bool(self._tables.replica_model[other] == model) for other in self._ready_replicas)
-        self._metrics.replicas_ready(self._tables.models[model], ready)
+        model = self._tables.model_of(replica)
+        ready = sum(self._tables.model_of(other) == model for other in self._ready_replicas)
+        self._metrics.replicas_ready(model, ready)
 
     # Time ------------------------------------------------------------------------------------------------------------
 

@@ -134,7 +134,7 @@ def status_of(
         replicas=[
             ReplicaStatus(
                 id=replica_id,
-                model=tables.models[tables.replica_model[replica]],
+                model=tables.model_of(replica),
                 devices=tables.devices_of(replica),
                 ready=replica in ready,
                 waiting=waiting[replica],

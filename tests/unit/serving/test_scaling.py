@@ -210,20 +210,24 @@ def changes_in(metrics: Metrics) -> float:
 
 def test_replicas_never_hold_more_cores_than_they_share(tmp_path: Path) -> None:
     write_scaled_task(tmp_path, cores=1, replicas=2)
-    journal = Told()
+    share_under_a_burst(tmp_path, ("net-0", "net-1"), cores=5, left_s=0.5)
+
+
+def share_under_a_burst(folder: Path, replicas: tuple[str, ...], *, cores: int, left_s: float) -> None:
+    """A burst has all `cores` given to workers that begin with one each, and never more."""
+    journal, held = Told(), dict.fromkeys(replicas, 1.0)
 
     async def main() -> None:
-        service = served(tmp_path, journal, scaler_cores=5)
+        service = served(folder, journal, scaler_cores=cores)
         await service.start()
-        held = {"net-0": 1.0, "net-1": 1.0}
+        burst = requests(service, 100, left_s)
         try:
-            burst = requests(service, 100, 0.5)
             async with asyncio.timeout(LONGEST_S):
-                while sum(held.values()) < 5:
-                    replica, before, cores = await journal.changes.get()
+                while sum(held.values()) < cores:
+                    replica, before, given = await journal.changes.get()
                     assert before == held[replica]
-                    held[replica] = cores
-                    assert sum(held.values()) <= 5
+                    held[replica] = given
+                    assert sum(held.values()) <= cores
         finally:
             burst.cancel()
             await service.stop()
@@ -280,26 +284,8 @@ def test_replicas_that_take_turns_on_a_worker_have_its_cores_together(tmp_path: 
 
 
 def test_the_stages_of_a_cascade_are_solved_apart_and_share_the_machines_cores(tmp_path: Path) -> None:
-    write_scaled_cascade(tmp_path, devices=2, cores=1)
-    journal = Told()
-
-    async def main() -> None:
-        service = served(tmp_path, journal, scaler_cores=4)
-        await service.start()
-        held = {"net-0": 1.0, "big-0": 1.0}
-        try:
-            burst = requests(service, 100, 0.7)  # each goes on to the model that is three times slower
-            async with asyncio.timeout(LONGEST_S):
-                while sum(held.values()) < 4:
-                    replica, before, cores = await journal.changes.get()
-                    assert before == held[replica]
-                    held[replica] = cores
-                    assert sum(held.values()) <= 4
-        finally:
-            burst.cancel()
-            await service.stop()
-
-    asyncio.run(main())
+    write_scaled_cascade(tmp_path, devices=2, cores=1)  # each request goes on to the model that is three times slower
+    share_under_a_burst(tmp_path, ("net-0", "big-0"), cores=4, left_s=0.7)
 
 
 def test_replicas_that_share_some_devices_or_are_to_be_scaled_as_printed_are_refused(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ class WorkersBackend(ABC):
             self._say(f"{why_not_loaded(failed)}; the other models of its worker are served without it")
         for replica in loaded:
             if replica.warm_up_failure:
-                self._tell_cold(self._tables.models[self._tables.replica_model[replica.replica]], replica)
+                self._tell_cold(self._tables.model_of(replica.replica), replica)
         return [replica.replica for replica in loaded]
 
     def _tell_cold(self, model: str, replica: Loaded) -> None:
@@ -255,7 +255,7 @@ class WorkersBackend(ABC):
             replicas=tuple(
                 ReplicaToLoad(
                     replica=replica,
-                    model=tables.models[tables.replica_model[replica]],
+                    model=tables.model_of(replica),
                     warm_up_rows=tuple(sorted({1, int(largest[replica])})),
                 )
                 for replica in slot.replicas
@@ -266,7 +266,7 @@ class WorkersBackend(ABC):
         batch = slot.running.get(done.batch) if done.more else slot.running.pop(done.batch, None)
         if batch is None or self._events is None:
             return
-        model = self._tables.models[self._tables.replica_model[batch.replica]]
+        model = self._tables.model_of(batch.replica)
         if done.not_finite:
             self.on_not_finite(batch.replica, done.not_finite)
         self._events.samples_finished(batch, settle(batch.samples, done, body, model))
