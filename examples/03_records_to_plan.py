@@ -29,7 +29,7 @@ with tempfile.TemporaryDirectory() as name:
     profile = gearshift.profile_from_records(folder, operator="task")
     trace = steady(60, 20)
     try:
-        gearshift.plan(profile, trace, devices=1, latency_s=0.004)
+        gearshift.plan(profile, trace, devices=1, latency_s=0.003)
     except gearshift.Infeasible as error:
         print(f"infeasible: {error}")
     for devices in (1, 2, 4):

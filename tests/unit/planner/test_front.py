@@ -66,6 +66,7 @@ def test_searching_around_the_front_covers_more(monkeypatch: pytest.MonkeyPatch)
     assert more > on_part_a(frontier(request), request)
 
 
+@pytest.mark.long
 def test_where_work_rises_with_load_the_gain_is_recorded() -> None:
     rising = 0
     for made in frontier(asked("trace")):

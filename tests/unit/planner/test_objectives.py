@@ -42,6 +42,7 @@ def latency_s(made: GearPlan) -> float:
     return found
 
 
+@pytest.mark.long
 def test_an_accuracy_is_kept_at_a_latency_that_a_little_less_could_not() -> None:
     made = plan(request(Objective(accuracy=0.8)))
     assert result_of(made).accuracy >= 0.8
@@ -92,6 +93,7 @@ def test_of_several_kinds_the_least_price_is_taken() -> None:
     assert price <= 2.5
 
 
+@pytest.mark.long
 def test_a_frontier_rises_in_latency_and_accuracy_and_every_plan_keeps_its_objective() -> None:
     plans = whole_frontier()
     assert len(plans) >= 3

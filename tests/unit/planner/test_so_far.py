@@ -60,7 +60,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("number", [1, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("name", "what"), CASES)
 def test_ctrl_c_keeps_a_plan_from_the_moment_on_at_which_progress_says_that_there_is_one(
     name: str, what: str, number: int
