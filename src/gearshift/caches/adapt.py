@@ -28,7 +28,7 @@ from gearshift.caches.train import Training, TrainingDiverged
 from gearshift.caches.validation import Validation, read_validation
 from gearshift.caches.versions import Off, prune, read_state, switch_off, switch_to, version_folder
 from gearshift.caches.window import Recent, role_of
-from gearshift.errors import GearshiftError, InvalidInput
+from gearshift.errors import GearshiftError, InvalidInput, require
 from gearshift.policies.audit import AUDITED, LEARNT, drawn
 
 BATCH = 16
@@ -85,6 +85,7 @@ class Adapter:
         self._last_s, self._fresh, self._answers = now_s, 0, 0
         self._sooner = ""
         self._networks: dict[int, LearnedCache] = {}
+        self._built, self._unusable, self._weights = read_state(folder).built, "", b""
         self._manifest: Manifest
         self._audit: LayerAudit
 
@@ -255,8 +256,9 @@ class Adapter:
         manifest = self._manifest_of(found, before, after, reason, now_s, len(lesson))
         written = add_version(self.folder, manifest, found.networks)
         assert written.adapted is not None
-        switch_to(self.folder, written.adapted.number)
-        self._take(written, found.networks, (), written.adapted.number)
+        number = written.adapted.number
+        switch_to(self.folder, number)
+        self._take(written, found.networks, weights_of(version_folder(self.folder, number), written), (), number)
         prune(self.folder, settings.most_versions)
         return "swapped", facts
 
@@ -291,11 +293,14 @@ class Adapter:
         """Use the version that was rolled back to, if one was; tells where that cannot be."""
         try:
             state = read_state(self.folder)
+            require(state.built == self._built, "the folder holds another build now", where=str(self.folder))
             if state.current == self.model.version:
                 return
             self.take_version(state.current, state.layers_off)
         except (InvalidInput, OSError) as error:
-            self._tell("cache_version_unusable", why=str(error))
+            if self._unusable != str(error):
+                self._unusable = str(error)
+                self._tell("cache_version_unusable", why=self._unusable)
             return
         self._tell("cache_rolled_back", version=state.current)
         self._changed()
@@ -305,16 +310,18 @@ class Adapter:
         home = version_folder(self.folder, number)
         manifest = read_manifest(home)
         assert self.model.origin is not None
-        networks = networks_of(manifest, weights_of(home, manifest), self.model.origin.own, where=str(home / MANIFEST))
-        self._take(manifest, networks, off, number)
+        weights = weights_of(home, manifest)
+        networks = networks_of(manifest, weights, self.model.origin.own, where=str(home / MANIFEST))
+        self._take(manifest, networks, weights, off, number)
 
     def content(self) -> tuple[bytes, bytes]:
-        """The files of the version in use, manifest and weights; raises `InvalidInput` where they are gone."""
-        home = version_folder(self.folder, self.model.version)
-        return msgspec.json.encode(self._manifest), weights_of(home, self._manifest)
+        """The files of the version in use, manifest and weights, as they were when it was taken."""
+        return msgspec.json.encode(self._manifest), self._weights
 
-    def _take(self, manifest: Manifest, networks: dict[int, LearnedCache], off: Sequence[int], number: int) -> None:
-        self._manifest = manifest
+    def _take(
+        self, manifest: Manifest, networks: dict[int, LearnedCache], weights: bytes, off: Sequence[int], number: int
+    ) -> None:
+        self._manifest, self._weights = manifest, weights
         self._networks = {layer: network.to(self.model.chain.device) for layer, network in networks.items()}
         self._lessons.networks = self._networks
         self._audit = LayerAudit(manifest.target)
@@ -331,8 +338,8 @@ class Adapter:
         """Write the window, for a restart; tells where that cannot be."""
         try:
             self.window.save(self.folder)
-        except (InvalidInput, OSError, ValueError) as error:
-            self._tell("cache_window_unwritten", why=str(error))
+        except (InvalidInput, OSError, ValueError, MemoryError) as error:
+            self._tell("cache_window_unwritten", why=str(error) or "no memory is left")
 
     def restore(self, now_s: float) -> None:
         """Go on with the window that was saved."""

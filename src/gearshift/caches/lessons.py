@@ -56,7 +56,7 @@ class Lessons:
         if batch:
             self._run(batch)
             return True
-        if self._validation is None or len(self._seen) * BATCH >= len(self._validation):
+        if not self.networks or self._validation is None or len(self._seen) * BATCH >= len(self._validation):
             return False
         begin = len(self._seen) * BATCH
         rows = list(self._validation.inputs[begin : begin + BATCH])
@@ -129,7 +129,7 @@ class Lessons:
         return _lesson_of(held), weights_of(held, now_s, self._settings.half_life_s)
 
     def built(self) -> Lesson:
-        """All samples of the build that neither predictors nor selectors learn from."""
+        """All samples of the build that neither predictors nor selectors learn from; some of them chose the caches."""
         assert self._validation is not None
         return self._built(np.flatnonzero(self._validation.part == built_from.CHECK))
 

@@ -14,7 +14,7 @@ from gearshift.caches.cached_model import CachedModel, Origin
 from gearshift.caches.chain import HEAD, chain_of, weights_sha256
 from gearshift.caches.manifest import MANIFEST, Manifest, read_manifest
 from gearshift.caches.networks import Factory, LearnedCache, make_predictor
-from gearshift.caches.versions import read_state, version_folder, version_numbers
+from gearshift.caches.versions import locked, read_state, version_folder, version_numbers
 from gearshift.errors import InvalidInput, require
 from gearshift.extras import load_extra
 from gearshift.files import read_bytes, write_atomically
@@ -134,6 +134,7 @@ def add_version(folder: Path, manifest: Manifest, networks: Mapping[int, Learned
     Raises `InvalidInput` where it cannot be written.
     """
     assert manifest.adapted is not None
-    number = max(version_numbers(folder)) + 1
-    adapted = msgspec.structs.replace(manifest.adapted, number=number)
-    return save_caches(version_folder(folder, number), msgspec.structs.replace(manifest, adapted=adapted), networks)
+    with locked(folder):
+        number = max(version_numbers(folder)) + 1
+        adapted = msgspec.structs.replace(manifest.adapted, number=number)
+        return save_caches(version_folder(folder, number), msgspec.structs.replace(manifest, adapted=adapted), networks)

@@ -99,14 +99,14 @@ def switch_to(folder: Path, number: int) -> State:
     told = f"there is no version {number}"
     require(number in known, told, where=str(folder), remedy=f"use one of {', '.join(map(str, known))}")
     read_version(folder, number)
-    with _locked(folder):
+    with locked(folder):
         state = State(built=read_state(folder).built, current=number)
         return _write(folder, state)
 
 
 def switch_off(folder: Path, number: int, off: Off) -> State:
     """Look a cache of version `number` up no more; nothing changes where another version is in use by now."""
-    with _locked(folder):
+    with locked(folder):
         state = read_state(folder)
         if state.current != number or off.layer in state.layers_off:
             return state
@@ -128,7 +128,7 @@ def _write(folder: Path, state: State) -> State:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """One writer at a time, whichever process it is in."""
     with (folder / LOCK).open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -93,6 +93,8 @@ class Window:
     def save(self, folder: Path) -> None:
         """Write the inputs and what is known of them, so that a restart goes on with them; no file without any."""
         path = folder / WINDOW
+        for left_by_a_kill in folder.glob(f".{WINDOW}.*"):
+            left_by_a_kill.unlink(missing_ok=True)
         if not self._samples:
             path.unlink(missing_ok=True)
             return

@@ -144,6 +144,8 @@ class Attendant:
         row, left = np.asarray(rows)[0], message.exit_segment
         if not message.audited:
             self._adapter.learn(row, left, time.time(), scores if self._scores_are_ours and self._ran(left) else None)
+        elif message.version != self._caches.version:
+            return  # what another version answered tells nothing of this one
         elif scores is not None:
             self._adapter.audit(row, left, int(scores.argmax()))
         else:  # what the model answers as its own output tells no class: its copy here is asked

@@ -30,6 +30,11 @@ SHORTEST_RESTART_WAIT_S, LONGEST_RESTART_WAIT_S = 1.0, 300.0
 LONGEST_STOP_S = 5.0
 WARNED = ("cache_off", "cache_version_unusable", "cache_window_lost", "cache_window_unwritten", "cache_state_unwritten")
 
+UNKNOWN = -1
+"""The version of a replica that has not been told one yet; what it answers is not audited."""
+Place = tuple[WorkersBackend, int]
+"""A replica, and the backend that it is of."""
+
 log = logging.getLogger(__name__)
 
 
@@ -80,10 +85,10 @@ class CacheAdaptation:
     def replica_lost(self, model: str, replica: int, backend: WorkersBackend) -> None:
         """A replica has no worker for now."""
         if model in self._attended:
-            self._attended[model].replicas.discard((backend, replica))
+            self._attended[model].replicas.pop((backend, replica), None)
 
-    def samples_finished(self, model: str, samples: Sequence[Sample]) -> None:
-        """Draw from what a model has answered."""
+    def samples_finished(self, model: str, samples: Sequence[Sample], place: Place) -> None:
+        """Draw from what a replica of a model has answered."""
         attended = self._attended.get(model)
         if attended is None:
             return
@@ -92,7 +97,7 @@ class CacheAdaptation:
         for sample in samples:
             kind = drawn(sample.request.id, sample.row, self._seed, audit_share, learn_share)
             if kind != NEITHER and not sample.error:
-                attended.take(sample, audited=kind == AUDITED)
+                attended.take(sample, attended.replicas.get(place, UNKNOWN), audited=kind == AUDITED)
 
     def not_finite(self, model: str, count: int) -> None:
         """So many lookups met NaN or infinity."""
@@ -104,7 +109,7 @@ class CacheAdaptation:
     def forget(self, backend: WorkersBackend) -> None:
         """The workers of a backend end."""
         for attended in self._attended.values():
-            attended.replicas = {pair for pair in attended.replicas if pair[0] is not backend}
+            attended.replicas = {at: version for at, version in attended.replicas.items() if at[0] is not backend}
 
     async def stop(self) -> None:
         """End all processes; what they have sampled is written."""
@@ -118,7 +123,8 @@ class _Attendance:
         self, model: str, load: Load, core: int | None, metrics: CacheMetrics, journal: Journal | NoJournal
     ) -> None:
         self._model, self._load, self._core, self._metrics, self._journal = model, load, core, metrics, journal
-        self.replicas: set[tuple[WorkersBackend, int]] = set()
+        self.replicas: dict[Place, int] = {}
+        """The version that each looks up."""
         self._process: WorkerProcess | None = None
         self._in_use: tuple[InUse, bytes] | None = None
         self._counts: dict[str, float] = {}
@@ -136,19 +142,20 @@ class _Attendance:
 
     def replica_ready(self, replica: int, backend: WorkersBackend) -> None:
         """Have it look up the version in use."""
-        self.replicas.add((backend, replica))
+        self.replicas[backend, replica] = UNKNOWN
         if self._in_use is not None:
             self._adopt([(backend, replica)], *self._in_use)
 
-    def take(self, sample: Sample, *, audited: bool) -> None:
-        """Hand on a sample and what was answered, unless the process lags far behind or is gone."""
+    def take(self, sample: Sample, version: int, *, audited: bool) -> None:
+        """Hand on a sample and what was answered by a version, unless the process lags far behind or is gone."""
         arrays: dict[str, Any] = dict(sample.payload)  # type: ignore[call-overload]
         result: Any = sample.result
         scored = isinstance(result, dict) and SCORES in result
         if scored:
             arrays[ANSWERED] = np.asarray(result[SCORES])
         headers, buffers = pack_tensors(arrays)
-        message = Drawn(audited=audited, exit_segment=sample.exit_segment, tensors=headers, scored=scored)
+        left = sample.exit_segment
+        message = Drawn(audited=audited, version=version, exit_segment=left, tensors=headers, scored=scored)
         if self._process is None or not self._process.send(message, buffers):
             self._metrics.dropped(self._model)
 
@@ -243,7 +250,7 @@ class _Attendance:
 
     # Versions --------------------------------------------------------------------------------------------------------
 
-    def _adopt(self, replicas: Collection[tuple[WorkersBackend, int]], in_use: InUse, weights: bytes) -> None:
+    def _adopt(self, replicas: Collection[Place], in_use: InUse, weights: bytes) -> None:
         task = asyncio.get_running_loop().create_task(self._adopted(replicas, in_use, weights))
         self._adoptions.add(task)
         task.add_done_callback(self._adoptions.discard)
@@ -252,7 +259,7 @@ class _Attendance:
         for segment in self._told_off:
             self._metrics.off.labels(self._model, str(segment)).set(segment in in_use.off)
 
-    async def _adopted(self, replicas: Collection[tuple[WorkersBackend, int]], in_use: InUse, weights: bytes) -> None:
+    async def _adopted(self, replicas: Collection[Place], in_use: InUse, weights: bytes) -> None:
         """Have replicas look the version up; each does so between two batches."""
         for backend, replica in replicas:
             message = Adopt(replica=replica, manifest=in_use.manifest, off=in_use.off)
@@ -260,6 +267,8 @@ class _Attendance:
                 answer = await backend.adopt(message, weights)
             except WorkerDied:
                 continue  # it is told when it is ready again
+            if not answer.problem and (backend, replica) in self.replicas:
+                self.replicas[backend, replica] = in_use.version
             if answer.problem:
                 self._journal.write("cache_version_refused", model=self._model, replica=replica, why=answer.problem)
                 log.warning("a replica of model %r keeps its learned caches: %s", self._model, answer.problem)
@@ -293,7 +302,7 @@ class AttendedBackend:
 
     def samples_finished(self, batch: Batch, samples: Sequence[Sample]) -> None:
         """Some of them may be drawn."""
-        self._caches.samples_finished(self._models[batch.replica], samples)
+        self._caches.samples_finished(self._models[batch.replica], samples, (self._backend, batch.replica))
         if self._events is not None:
             self._events.samples_finished(batch, samples)
 

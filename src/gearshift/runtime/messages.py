@@ -95,10 +95,12 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Drawn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
     """A row that learned caches have answered, to be audited or learnt from; its tensors are the body.
 
-    It left after `exit_segment`.  The last tensor is what was answered as its scores, if `scored`.
+    It left after `exit_segment`, by the caches of `version`.  The last tensor is what was answered as its scores, if
+    `scored`.
     """
 
     audited: bool
+    version: int
     exit_segment: int
     tensors: tuple[TensorHeader, ...]
     scored: bool = False

@@ -277,6 +277,21 @@ def test_a_roll_back_is_taken_up_and_told(tmp_path: Path) -> None:
         switch_to(folder, 7)
 
 
+def test_another_build_in_the_folder_is_told_once_and_not_taken_up(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    adapter, told = adapter_in(folder)
+    manifest, weights = adapter.content()
+    other = msgspec.structs.replace(read_manifest(folder), file_sha256="0" * 64)
+    (folder / MANIFEST).write_bytes(msgspec.json.encode(other))
+    for file in folder.glob("*.safetensors"):
+        file.unlink()
+    adapter.refresh()
+    adapter.refresh()
+    assert [event["event"] for event in told] == ["cache_version_unusable"]
+    assert "the folder holds another build now" in told[0]["why"]
+    assert adapter.content() == (manifest, weights)
+
+
 @pytest.mark.long
 def test_a_restart_goes_on_with_the_window(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)

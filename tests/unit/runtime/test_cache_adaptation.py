@@ -177,12 +177,26 @@ def test_answers_that_are_learnt_from_arrive_with_their_inputs_and_what_misses_a
 
 def test_audited_answers_arrive_with_the_class_that_was_answered_and_are_not_learnt_from(tmp_path: Path) -> None:
     async def body(world: World) -> None:
-        await world.told.first("cache_attended")
+        await world.told.first("cache_version")
         await world.ask(1.0, 4.0)
         assert await world.told.first("audited", row=[1.0, 4.0], left=1, label=1)
         assert not any(event["event"] == "learnt" for event in world.told.events)
 
     run(tmp_path, body, learn_share=1.0, audit_share=1.0)
+
+
+def test_what_another_version_answered_is_not_audited(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        await world.told.first("cache_version")
+        replicas = world.caches._attended["small"].replicas
+        replicas.update(dict.fromkeys(replicas, 5))
+        await world.ask(1.0, 8.0)
+        replicas.update(dict.fromkeys(replicas, 0))
+        await world.ask(1.0, 4.0)
+        await world.told.first("audited", row=[1.0, 4.0])
+        assert sum(event["event"] == "audited" for event in world.told.events) == 1
+
+    run(tmp_path, body, audit_share=1.0)
 
 
 def test_another_version_is_looked_up_by_every_replica_and_told(tmp_path: Path) -> None:
