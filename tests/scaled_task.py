@@ -106,15 +106,15 @@ def scaled_plan(sha256: str, *, cores: int = 4, replicas: int = 1, devices: int 
     )
 
 
-def write_scaled_cascade(folder: Path, *, devices: int, cores: int) -> None:
+def write_scaled_cascade(folder: Path, *, devices: int, cores: int, most_net: int = 4) -> None:
     """Profile and plan of a cascade on emulated devices: `net`, sure of every other sample, then `big`, 3x slower.
 
-    Each has a replica: on one device, where they take turns, or on two.
+    Each has a replica: on one device, where they take turns, or on two.  `net` is measured on up to `most_net` cores.
     """
     one = scaled_profile()
     slower = [tuple(3 * seconds for seconds in curve.median_s) for curve in one.curves]
     big = [replace(curve, model="big", median_s=s, p95_s=s) for curve, s in zip(one.curves, slower, strict=True)]
-    curves = (*one.curves, *big)
+    curves = (*(curve for curve in one.curves if curve.cores <= most_net), *big)
     predictions = PredictionRecords(
         models=("net", "big"),
         quality=np.ones((2, 20)),

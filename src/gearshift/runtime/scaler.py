@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from gearshift.clock import Clock
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.policies import demand
-from gearshift.policies.demand import Demand, Needs, Scaling, Waiting, Waits, Waits_contra
+from gearshift.policies.demand import Demand, Needs, Scaling, Waits, Waits_contra
 from gearshift.profiles.performance_model import planned_ns
 from gearshift.runtime.actuators.base import Actuator, Effect
 
@@ -41,13 +41,6 @@ class Scaler:
     def arrived(self, deadline_ns: int) -> None:
         """A request has come to the replica's queue."""
         self.demand.arrived(self._clock.now_ns(), deadline_ns)
-
-    def wanted(self, waiting: Sequence[Waiting], free_ns: int) -> int:
-        """Cores for those that wait and those that will come, of a worker that is free at `free_ns`.
-
-        As many as there are now with `static`, and where nothing has come of late.
-        """
-        return self.demand.wanted(self._clock.now_ns(), waiting, free_ns, max(1, int(self.cores)))
 
     def give(self, cores: int) -> Effect | None:
         """Have the actuator give so many cores; None where that many are in force.

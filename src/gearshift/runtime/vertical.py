@@ -122,6 +122,7 @@ class VerticalScaling(NoScaling):
             replica.replica: (i, k) for i, one in enumerate(self._scaled) for k, replica in enumerate(one.replicas)
         }
         self._in_gear = in_gear
+        self._gives_begun = 0
         self._least = in_gear[0] if in_gear else ()
         self._in_force = [one.cores for one in self._scaled]
         self._changed_ns = [0] * len(self._scaled)
@@ -212,7 +213,7 @@ class VerticalScaling(NoScaling):
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.error("cores are not changed any more, and serving goes on with those there are: %r", error)
+            log.error("cores could not be changed, and serving goes on with those there are: %r", error)
 
     def _came(self, replica: int, sample: Sample) -> None:
         i, k = self._place.get(replica, NOWHERE)
@@ -255,9 +256,13 @@ class VerticalScaling(NoScaling):
         here = [i for i, one in enumerate(self._scaled) if one.lead not in self._lost]
         scalers, wanted = [self._scalers[i] for i in here], [shares[i] for i in here]
         self._reckon_with_fewer(shares)
+        self._gives_begun += 1
+        mine = self._gives_begun
         effects = await asyncio.get_running_loop().run_in_executor(self._thread, give_all, scalers, wanted)
         for i, effect in zip(here, effects, strict=True):
-            self._reckon_with(i, int(self._scalers[i].cores))
+            cores = int(self._scalers[i].cores)
+            if mine == self._gives_begun or cores < self._in_force[i]:  # a later one may be about to take cores away
+                self._reckon_with(i, cores)
             if effect is not None:
                 self._tell_effect(i, effect)
 

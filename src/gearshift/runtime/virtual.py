@@ -14,12 +14,10 @@ from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.run_times import Exits
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Late, Request, Sample
 from gearshift.runtime.by_deadline import DeadlineRules
-from gearshift.runtime.emulated_cores import EmulatedCores
+from gearshift.runtime.emulated_cores import NEVER_NS, EmulatedCores
 from gearshift.runtime.exits import Leaving, ProfiledExits
 from gearshift.runtime.router import Router
 from gearshift.workload import Workload
-
-NEVER_NS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -211,8 +212,10 @@ def _lead(worker: Worker) -> tuple[int, Replica]:
 
 
 def _scaled(task: "ServingTask", worker: Worker, cores: int) -> ScaledWorker:
-    replicas = tuple(_scaled_replica(task, number, replica, cores) for number, replica in worker.items())
-    return ScaledWorker(replicas, _lead(worker)[1].cores)
+    replicas = [_scaled_replica(task, number, replica, cores) for number, replica in worker.items()]
+    rows = min(len(one.run_ns) for one in replicas)  # the most cores that all of them have been measured on, and none
+    known = [replace(one, run_ns=one.run_ns[:rows], planned_ns=one.planned_ns[:rows]) for one in replicas]
+    return ScaledWorker(tuple(known), _lead(worker)[1].cores)
 
 
 def _scaled_replica(task: "ServingTask", number: int, replica: Replica, cores: int) -> ScaledReplica:

@@ -33,7 +33,7 @@ def serve_scaled(
     """Run to the end, choosing cores at every halt by when samples (n,) are due; the whole log."""
     demands, log = shared.demands(), list[LogRow]()
     period_ns = next_ns = to_ns(shared.scaling.period_s)
-    replicas = len(demands)
+    replicas, in_gear = len(demands), cores.in_gear.tolist()
     while True:
         run_until(next_ns)
         rows: list[LogRow] = [tuple(row) for row in out.log[: state.numbers[LOGGED]].tolist()]
@@ -46,7 +46,7 @@ def serve_scaled(
                 demands[replica].arrived(at_ns, int(due_ns[sample]))
         now_ns = int(min(state.numbers[HALTED_NS], next_ns))
         gear = int(state.numbers[GEAR])
-        least = [cores_in_gear(cores.in_gear.tolist(), gear, replicas, replica) for replica in range(replicas)]
+        least = [cores_in_gear(in_gear, gear, replicas, replica) for replica in range(replicas)]
         queues = [(_waiting(q, due_ns, r), _free_ns(plan, state, r, now_ns)) for r in range(replicas)]
         cores.wanted[:] = share(demands, queues, now_ns, shared.cores, least=least, idle=least)
         next_ns += period_ns * int(state.numbers[HALTED_NS] == NEVER_NS)

@@ -32,6 +32,11 @@ def scaler(
     return Scaler("m-0", TABLE, actuator, cores=cores, clock=clock, journal=journal or NoJournal(), scaling=scaling)
 
 
+def wanted(one: Scaler, clock: ManualClock, waiting: list[Waiting], free_ns: int) -> int:
+    """What it needs; as many cores as there are where it cannot say."""
+    return one.demand.wanted(clock.now_ns(), waiting, free_ns, int(one.cores))
+
+
 class Wrapped:
     """The runtime's scaler where the simulator asks one."""
 
@@ -50,7 +55,7 @@ class Wrapped:
             self.inner.arrived(int(deadline_ns))
         self._told = len(seen.arrivals_ns)
         self.clock.move_to(seen.now_ns)
-        cores = self.inner.wanted([(0, deadline_ns) for deadline_ns in seen.waiting_ns], seen.free_ns)
+        cores = wanted(self.inner, self.clock, [(0, deadline_ns) for deadline_ns in seen.waiting_ns], seen.free_ns)
         self.inner.give(cores)
         return Setting(cores, LARGEST)
 
@@ -99,18 +104,18 @@ def test_cores_that_somebody_else_takes_away_are_asked_for_again() -> None:
 
 def test_before_anything_came_and_when_static_cores_stay() -> None:
     clock = ManualClock()
-    assert scaler(clock, cores=3).wanted([(0, 1)], 0) == 3
+    assert wanted(scaler(clock, cores=3), clock, [(0, 1)], 0) == 3
     static = scaler(clock, cores=3, scaler="static")
     static.arrived(1)
-    assert static.wanted([(0, 1)], 0) == 3
+    assert wanted(static, clock, [(0, 1)], 0) == 3
 
 
 def test_the_printed_algorithm_looks_at_who_waits_alone() -> None:
     clock = ManualClock()
     printed = scaler(clock, scaler="paper", slo_s=1.0, margin=0.0)
     printed.arrived(S)
-    assert printed.wanted([], 0) == 1
-    assert printed.wanted([(0, S // 5)] * 4, 0) == 2
+    assert wanted(printed, clock, [], 0) == 1
+    assert wanted(printed, clock, [(0, S // 5)] * 4, 0) == 2
     with pytest.raises(InvalidInput, match="needs one SLO"):
         Scaling(scaler="paper")
 
@@ -120,11 +125,11 @@ def test_what_came_long_ago_is_forgotten_and_high_rates_are_bounded() -> None:
     one = scaler(clock, cores=5)
     one.arrived(S // 20)
     clock.move_to(11 * S)
-    assert one.wanted([], 11 * S) == 5
+    assert wanted(one, clock, [], 11 * S) == 5
     for i in range(MOST_REMEMBERED + 10):
         clock.move_to(11 * S + i * 10_000)
         one.arrived(20 * S)
-    assert one.wanted([], clock.now_ns()) == MOST
+    assert wanted(one, clock, [], clock.now_ns()) == MOST
 
 
 def queue(count: int, left_ns: int) -> tuple[list[Waiting], int]:
@@ -144,10 +149,10 @@ def test_replicas_get_what_they_want_where_it_is_there() -> None:
 
 
 def test_short_of_cores_they_go_to_where_the_fewest_miss() -> None:
-    scalers = two(ManualClock())
+    clock = ManualClock()
+    scalers = two(clock)
     busy, idle = queue(8, S + S // 8), queue(0, 0)
-    wanted = [one.wanted(*waits) for one, waits in zip(scalers, (busy, idle), strict=True)]
-    assert wanted[0] > 3
+    assert wanted(scalers[0], clock, *busy) > 3
     shares = share(scalers, [busy, idle], S, 4)
     assert shares == [3, 1]
     with pytest.raises(InvalidInput, match="2 replicas cannot share 1 cores"):

@@ -283,6 +283,30 @@ def test_replicas_that_take_turns_on_a_worker_have_its_cores_together(tmp_path: 
         assert re.search(rf'gearshift_model_error_count.cores=".",replica="{replica}". [1-9]', text)
 
 
+def test_a_worker_has_no_more_cores_than_all_of_its_replicas_were_measured_on(tmp_path: Path) -> None:
+    write_scaled_cascade(tmp_path, devices=1, cores=2, most_net=2)
+    journal = Told()
+
+    async def main() -> None:
+        service = served(tmp_path, journal, scaler_cores=4)
+        await service.start()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                answers = await requests(service, 1, 5.0)
+                answers += await requests(service, 30, 0.5)
+                answers += await requests(service, 1, 5.0)
+                changes = [await journal.changes.get()]
+            while not journal.changes.empty():
+                changes.append(journal.changes.get_nowait())
+            assert changes
+            assert max(cores for *_, cores in changes) <= 2
+            assert len(answers) == 32
+        finally:
+            await service.stop()
+
+    asyncio.run(main())
+
+
 def test_the_stages_of_a_cascade_are_solved_apart_and_share_the_machines_cores(tmp_path: Path) -> None:
     write_scaled_cascade(tmp_path, devices=2, cores=1)  # each request goes on to the model that is three times slower
     share_under_a_burst(tmp_path, ("net-0", "big-0"), cores=4, left_s=0.7)
