@@ -68,14 +68,15 @@ class Room:
     def require(self, rows: int, payload_bytes: int) -> None:
         """Raise `QueueFull` where a request of `rows` is one too many."""
         if not self.admits(rows, payload_bytes):
-            raise self._full()
+            raise self.full()
 
     def require_more(self, held_bytes: int, more_bytes: int) -> None:
         """Raise `QueueFull` where `more_bytes` are too many beside others than the `held_bytes` of their request."""
         if self.all_held_bytes + more_bytes > self._most_bytes and self.all_held_bytes > held_bytes:
-            raise self._full()
+            raise self.full()
 
-    def _full(self) -> QueueFull:
+    def full(self) -> QueueFull:
+        """What a request is refused with, which is counted."""
         self._refused()
         waiting = self.waiting + self.elsewhere.waiting
         return QueueFull(f"{waiting} requests wait and {self.all_held_bytes} bytes are held already; try again later")

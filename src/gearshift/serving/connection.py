@@ -313,6 +313,11 @@ class Connection(asyncio.Protocol):
         if exchange.complete:
             self._handler.completed(exchange)
         elif EXPECT in exchange.headers and not exchange.parts:
+            self.let_in(exchange)
+
+    def let_in(self, exchange: HttpExchange) -> None:
+        """Ask for the body that the client holds back."""
+        if not exchange.complete:
             self._transport.write(CONTINUE)
 
     def answered(self, exchange: HttpExchange, parts: Sequence[bytes], *, last: bool) -> None:

@@ -41,6 +41,7 @@ from gearshift.serving.front_messages import (
     End,
     Gone,
     Head,
+    LetIn,
     Listening,
     Part,
     Passed,
@@ -51,7 +52,7 @@ from gearshift.serving.front_messages import (
     Untrusted,
 )
 from gearshift.serving.http import Application
-from gearshift.serving.http_exchange import HttpExchange, announced_length
+from gearshift.serving.http_exchange import EXPECT, HttpExchange, announced_length
 from gearshift.serving.http_server import HttpServer
 from gearshift.serving.keys import read_keys
 from gearshift.serving.open_files import allow_many_connections
@@ -102,6 +103,7 @@ class RouterLink:
                 address=exchange.client.address,
             )
         )
+        exchange.headers.pop(EXPECT, None)  # whether its body is wanted is for the router to say (`LetIn`)
 
     def _part(self, number: int, exchange: HttpExchange, part_bytes: int) -> None:
         self.protocol.send(Part(id=number, last=False), [exchange.take_body()])
@@ -125,6 +127,10 @@ class RouterLink:
                 exchange = self._passed.pop(message.id, None)
                 if exchange is not None:
                     exchange.pass_on(bytes(body), last=message.last)
+            case LetIn():
+                exchange = self._passed.get(message.id)
+                if exchange is not None:
+                    exchange.client.let_in(exchange)
             case Serve():
                 self.told.set_result(message)
             case StopListening():
@@ -180,8 +186,8 @@ class FrontRoom(Room):
 class RemoteService:
     """What `Application` needs of a `Service` for inference; the service itself is in the router's process."""
 
-    def __init__(self, link: RouterLink, board: Board, room: FrontRoom, clock: WallClock) -> None:
-        self._board, self._room = board, room
+    def __init__(self, link: RouterLink, board: Board, room: FrontRoom, clock: WallClock, most_bytes: int) -> None:
+        self._board, self._room, self._most_bytes = board, room, most_bytes
         self.now_ns = clock.now_ns
         self._link = link
 
@@ -196,6 +202,8 @@ class RemoteService:
 
     def submit(self, inputs: Arrays, done: Done, *, span: None = None, **asked: Any) -> Withdraw:
         """As `Service.submit`; the arrays are not kept here, where the request would hold them until its answer."""
+        if self._link.protocol.unsent_bytes > self._most_bytes:  # the router is behind, and its board does not say so
+            raise self._room.full()
         withdraw = self._link.submit(inputs, done, **asked)
         cast(dict[str, Any], inputs).clear()
         return withdraw
@@ -225,7 +233,7 @@ class FrontEnd:
             settings.most_waiting_bytes,
             lambda: link.protocol.send(Refused()),
         )
-        service = RemoteService(link, board, self._room, WallClock(serve.origin_ns))
+        service = RemoteService(link, board, self._room, WallClock(serve.origin_ns), settings.most_waiting_bytes)
         self._application = Application(
             cast(Service, service),  # as far as inference goes
             serve.operator,

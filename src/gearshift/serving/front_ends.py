@@ -33,6 +33,7 @@ from gearshift.serving.front_messages import (
     End,
     Gone,
     Head,
+    LetIn,
     Listening,
     Part,
     Passed,
@@ -43,7 +44,7 @@ from gearshift.serving.front_messages import (
     Untrusted,
 )
 from gearshift.serving.http import Application
-from gearshift.serving.http_exchange import HttpExchange
+from gearshift.serving.http_exchange import EXPECT, HttpExchange
 from gearshift.serving.sockets import beside
 
 LONGEST_START_S = 60.0
@@ -279,10 +280,12 @@ class FrontEndProcess:
     # What is passed on -----------------------------------------------------------------------------------------------
 
     def _begin(self, head: Head) -> None:
-        client = _Client(head.address, self._all, partial(self._passed, head.id))
+        client = _Client(head.id, head.address, self._all, self.protocol, partial(self._passed, head.id))
         exchange = HttpExchange(client, head.method, head.path, dict(head.headers), head.keep_alive)
         self._exchanges[head.id] = exchange
         self._all.application.begun(exchange)
+        if EXPECT in exchange.headers and not exchange.answered:
+            client.let_in(exchange)
 
     def _go_on(self, part: Part, body: memoryview) -> None:
         exchange = self._exchanges.get(part.id)
@@ -303,13 +306,24 @@ class FrontEndProcess:
 class _Client:
     """The client of a request that was passed on (`http_exchange.Client`)."""
 
-    def __init__(self, address: str | None, all: FrontEnds, passed: Callable[[Sequence[bytes], bool], None]) -> None:
-        self.address, self._all, self._passed = address, all, passed
+    def __init__(
+        self,
+        number: int,
+        address: str | None,
+        all: FrontEnds,
+        protocol: FrameProtocol,
+        passed: Callable[[Sequence[bytes], bool], None],
+    ) -> None:
+        self._number, self.address, self._all, self._protocol, self._passed = number, address, all, protocol, passed
 
     @property
     def ending(self) -> bool:
         """Whether the server ends."""
         return self._all.ending
+
+    def let_in(self, exchange: HttpExchange) -> None:
+        """Have the front end ask for the body."""
+        self._protocol.send(LetIn(id=self._number))
 
     def answered(self, exchange: HttpExchange, parts: Sequence[bytes], *, last: bool) -> None:
         """Hand the answer back."""

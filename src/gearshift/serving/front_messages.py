@@ -43,6 +43,12 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     last: bool
 
 
+class LetIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """The client of what was passed on may send the body that it has held back (`Expect: 100-continue`)."""
+
+    id: int
+
+
 class StopListening(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
     """Take no more clients; those that are there leave after their next answer."""
 
@@ -105,8 +111,8 @@ class Untrusted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     reason: str
 
 
-TO_FRONT_END: msgspec.msgpack.Decoder[Serve | Answered | Passed | StopListening | End] = msgspec.msgpack.Decoder(
-    Serve | Answered | Passed | StopListening | End
+TO_FRONT_END: msgspec.msgpack.Decoder[Serve | Answered | Passed | LetIn | StopListening | End] = (
+    msgspec.msgpack.Decoder(Serve | Answered | Passed | LetIn | StopListening | End)
 )
 TO_ROUTER: msgspec.msgpack.Decoder[Listening | Submit | Head | Part | Gone | Refused | Untrusted] = (
     msgspec.msgpack.Decoder(Listening | Submit | Head | Part | Gone | Refused | Untrusted)

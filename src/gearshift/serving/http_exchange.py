@@ -34,6 +34,10 @@ class Client(Protocol):
         """Whether the server ends, so that each answer is its connection's last."""
         ...
 
+    def let_in(self, exchange: "HttpExchange") -> None:
+        """Ask for the body, which the client holds back until then."""
+        ...
+
     def answered(self, exchange: "HttpExchange", parts: Sequence[bytes], *, last: bool) -> None:
         """Send the answer's bytes; with `last` close the connection after them."""
         ...

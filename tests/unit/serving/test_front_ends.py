@@ -158,6 +158,42 @@ def test_a_full_queue_is_refused_before_the_body_is_there():
     assert serve(use, service={"most_waiting_bytes": 50_000}) == (429, "1")
 
 
+def test_what_the_router_has_not_taken_counts_too():
+    async def use(server: Server) -> tuple[int, str | None, int]:
+        server.handler.link.protocol = Behind(server.handler.link.protocol)
+        refused = await server.infer(samples(0))
+        server.handler.link.protocol.unsent_bytes = 50_000
+        return refused.status, refused.headers.get("retry-after"), (await server.infer(samples(0))).status
+
+    assert serve(use, service={"most_waiting_bytes": 50_000}) == (429, "1", 200)
+
+
+@pytest.mark.parametrize(("path", "first"), [("/v2/repository/index", 100), ("/nowhere", 404)])
+def test_a_body_that_is_held_back_is_asked_for_once_the_router_lets_the_head_in(path, first):
+    async def use(server: Server) -> list[int]:
+        connection, wire = server.connect()
+        head = f"POST {path} HTTP/1.1\r\ncontent-length: 2\r\nexpect: 100-continue\r\n\r\n"
+        connection.data_received(head.encode())
+        assert not wire.written
+        statuses = [(await answered(wire)).status]
+        if statuses == [100]:
+            connection.data_received(b"{}")
+            statuses.append((await answered(wire)).status)
+        return statuses
+
+    assert serve(use) == ([100, 200] if first == 100 else [404])
+
+
+class Behind:
+    """The protocol of a link whose other side takes nothing for now."""
+
+    def __init__(self, protocol: Any) -> None:
+        self._protocol, self.unsent_bytes = protocol, 50_001
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._protocol, name)
+
+
 def test_where_the_front_end_has_not_heard_yet_the_router_has_the_last_word(monkeypatch):
     monkeypatch.setattr(Joined, "begun", FrontEnd.begun)
 
