@@ -38,6 +38,8 @@ WATCHED = 200
 SOONEST = 0.25
 """Of the interval must have passed before a retraining that is brought forward."""
 LEAST_FASTER = 0.01
+STRICTER = (1.0, 0.5, 0.25, 0.0)
+"""Of the disagreement allowed, for choices one after the other until one is found good."""
 
 Outcome = Literal["swapped", "worse", "diverged", "out_of_memory", "failed"]
 
@@ -235,24 +237,27 @@ class Adapter:
         settings = self.settings
         parts = self._lessons.parts(now_s)
         how = Training(epochs=settings.epochs, learning_rate=settings.learning_rate, levels=LEVELS)
-        found = retrain(self._networks, self._manifest, parts, how, self._seed, self.model.chain.device)
+        offers = retrain(self._networks, self._manifest, parts, how, self._seed, self.model.chain.device)
         lesson, weights = self._lessons.held_back(now_s)
         before = judge(self.model.caches, lesson, weights, self._manifest)
-        after = judge(found.in_use, lesson, weights, self._manifest)
         counted = float(weights.sum() ** 2 / np.square(weights).sum())
-        facts: dict[str, object] = {
-            "agreement": round(after.agreement, 4),
-            "agreement_before": round(before.agreement, 4),
-            "latency_s": after.latency_s,
-            "latency_s_before": before.latency_s,
-            "held_back": len(lesson),
-        }
-        why = worse(before, after, self._manifest.target, counted)
-        weak = None if why else weak_class(found.in_use, self._lessons.built(), self._manifest)
-        if weak is not None:
-            why = f"agrees on {weak[1]:.2%} of class {weak[0]} among the samples of the build"
-        if why:
-            return "worse", {"why": why, **facts}
+        refused: list[dict[str, object]] = []
+        for allowed in STRICTER:
+            found = offers.chosen(1 - allowed * (1 - self._manifest.target))
+            after = judge(found.in_use, lesson, weights, self._manifest)
+            facts: dict[str, object] = {
+                "agreement": round(after.agreement, 4),
+                "agreement_before": round(before.agreement, 4),
+                "latency_s": after.latency_s,
+                "latency_s_before": before.latency_s,
+                "held_back": len(lesson),
+            }
+            why = worse(before, after, self._manifest.target, counted) or self._weak(found)
+            if not why:
+                break
+            refused.append({"why": why, **facts})
+        else:
+            return "worse", refused[0]
         manifest = self._manifest_of(found, before, after, reason, now_s, len(lesson))
         written = add_version(self.folder, manifest, found.networks)
         assert written.adapted is not None
@@ -261,6 +266,11 @@ class Adapter:
         self._take(written, found.networks, weights_of(version_folder(self.folder, number), written), (), number)
         prune(self.folder, settings.most_versions)
         return "swapped", facts
+
+    def _weak(self, found: Retrained) -> str:
+        """Which class falls short, in words; nothing where none does."""
+        weak = weak_class(found.in_use, self._lessons.built(), self._manifest)
+        return "" if weak is None else f"agrees on {weak[1]:.2%} of class {weak[0]} among the samples of the build"
 
     def _manifest_of(
         self, found: Retrained, before: Judged, after: Judged, reason: str, now_s: float, held: int

@@ -88,8 +88,8 @@ def retrain(
     how: Training,
     seed: int,
     device: torch.device,
-) -> Retrained:
-    """All `networks`, trained further on the first of `parts`, their selectors on the second, chosen by the third.
+) -> "Offers":
+    """All `networks`, trained further on the first of `parts`, their selectors on the second, to choose by the third.
 
     Raises `TrainingDiverged`; `networks` stay as they are.
     """
@@ -105,7 +105,7 @@ def retrain(
         material = Material(features, probabilities, labels, fit, judge, check)
         trained[layer] = fit_cache(split_predictor(copies[layer])[1], material, how, seed + layer, device)
         copies[layer].requires_grad_(False).eval()
-    return _chosen(copies, trained, manifest, seed)
+    return Offers(copies, trained, manifest, seed)
 
 
 def judge(
@@ -165,31 +165,44 @@ def leaves_after(layer: int, lookup_s: float, manifest: Manifest) -> int:
     return min(int(np.searchsorted(ends * (1 + ROUNDING), ends[layer] + lookup_s)), len(ends) - 1)
 
 
-def _chosen(
-    copies: dict[int, LearnedCache], trained: Mapping[int, Trained], manifest: Manifest, seed: int
-) -> Retrained:
-    """Composition among all levels of the retrained networks, on the samples that are for that."""
-    told = {entry.layer: entry for entry in manifest.trained}
-    offers: list[tuple[Variant, float]] = []
-    hits, right = [], []
-    for layer, one in trained.items():
-        for level, threshold, hit in zip(one.levels, one.thresholds, one.hits, strict=True):
-            accuracy = float(one.right[hit].mean()) if hit.any() else 1.0
-            offer = msgspec.structs.replace(
-                told[layer], level=level, hit_rate=float(hit.mean()), accuracy=accuracy, chosen=True, spare=False
-            )
-            offers.append((offer, threshold))
-            hits.append(hit)
-            right.append(one.right)
-    chosen = _choice([offer for offer, _ in offers], hits, right, manifest, seed)
-    variants = {
-        layer: msgspec.structs.replace(entry, chosen=False, spare=True, why="") for layer, entry in told.items()
-    }
-    for v in chosen:
-        offer, threshold = offers[v]
-        variants[offer.layer] = offer
-        copies[offer.layer].threshold.fill_(threshold)
-    return Retrained(copies, tuple(variants.values()))
+class Offers:
+    """Retrained `networks` at every level of strictness, and what each comes to on the samples that choose."""
+
+    def __init__(
+        self, networks: dict[int, LearnedCache], trained: Mapping[int, Trained], manifest: Manifest, seed: int
+    ) -> None:
+        self._networks, self._manifest, self._seed = networks, manifest, seed
+        self._told = {entry.layer: entry for entry in manifest.trained}
+        self._offers: list[tuple[Variant, float]] = []
+        self._hits: list[NDArray[np.bool_]] = []
+        self._right: list[NDArray[np.bool_]] = []
+        for layer, one in trained.items():
+            for level, threshold, hit in zip(one.levels, one.thresholds, one.hits, strict=True):
+                accuracy = float(one.right[hit].mean()) if hit.any() else 1.0
+                offer = msgspec.structs.replace(
+                    self._told[layer],
+                    level=level,
+                    hit_rate=float(hit.mean()),
+                    accuracy=accuracy,
+                    chosen=True,
+                    spare=False,
+                )
+                self._offers.append((offer, threshold))
+                self._hits.append(hit)
+                self._right.append(one.right)
+
+    def chosen(self, target: float) -> Retrained:
+        """Composition among all of them for this agreement; its networks are those of the latest choice."""
+        variants = {
+            layer: msgspec.structs.replace(entry, chosen=False, spare=True, why="")
+            for layer, entry in self._told.items()
+        }
+        offers = [offer for offer, _ in self._offers]
+        for v in _choice(offers, self._hits, self._right, self._manifest, target, self._seed):
+            offer, threshold = self._offers[v]
+            variants[offer.layer] = offer
+            self._networks[offer.layer].threshold.fill_(threshold)
+        return Retrained(self._networks, tuple(variants.values()))
 
 
 def _choice(
@@ -197,6 +210,7 @@ def _choice(
     hits: Sequence[NDArray[np.bool_]],
     right: Sequence[NDArray[np.bool_]],
     manifest: Manifest,
+    target: float,
     seed: int,
 ) -> tuple[int, ...]:
     if not offers:
@@ -208,7 +222,7 @@ def _choice(
         accuracy=np.array([offer.accuracy for offer in offers]),
         lookup_s=np.array([offer.lookup_s for offer in offers]),
         memory_bytes=np.array([offer.memory_bytes for offer in offers], dtype=np.float64),
-        target=manifest.target,
+        target=target,
         memory_budget_bytes=np.inf if manifest.memory_budget_bytes is None else manifest.memory_budget_bytes,
         hits=np.array(hits, dtype=np.bool_),
         right=np.array(right, dtype=np.bool_),

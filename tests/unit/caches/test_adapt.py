@@ -10,8 +10,9 @@ from gearshift.caches.adapt import Adapter, open_adapter, worse
 from gearshift.caches.adaptation import adaptation_of
 from gearshift.caches.manifest import MANIFEST, read_manifest
 from gearshift.caches.networks import make_predictor
-from gearshift.caches.retrain import Judged, Lesson, weak_class
+from gearshift.caches.retrain import Judged, Lesson, Offers, Retrained, weak_class
 from gearshift.caches.store import load_caches
+from gearshift.caches.train import Trained
 from gearshift.caches.versions import previous_version, prune, read_state, switch_to, version_folder, version_numbers
 from gearshift.errors import InvalidInput
 from tests.unit.caches.adapting import SETTINGS, adapter_in, images_of, saved_in, stream, work
@@ -134,6 +135,38 @@ def test_a_class_that_agrees_less_is_found_whatever_the_mean(tmp_path: Path) -> 
     weak = weak_class({0: hits}, Lesson({0: features}, np.eye(10, dtype=np.float32)[said], said), manifest)
     assert weak is not None
     assert weak[0] == other
+
+
+def test_a_choice_for_a_higher_target_loses_less(tmp_path: Path) -> None:
+    adapter, _ = adapter_in(saved_in(tmp_path), NEVER)
+    manifest = msgspec.structs.replace(built().manifest, segment_s=(1.0,) * 6)
+    rows = np.arange(400)
+    right, hits = rows % 20 != 0, np.array([rows >= 0, rows % 2 == 1])
+    trained = Trained(adapter.model.caches[0], (0.9, 0.99), (0.1, 0.9), hits, right)
+    offers = Offers(dict(adapter.model.caches), {0: trained}, manifest, seed=0)
+    for target, level, threshold in ((0.9, 0.9, 0.1), (0.99, 0.99, 0.9)):
+        found = offers.chosen(target)
+        (entry,) = (entry for entry in found.variants if entry.chosen)
+        assert (entry.layer, entry.level) == (0, level)
+        assert float(found.in_use[0].threshold) == pytest.approx(threshold)
+
+
+@pytest.mark.long
+def test_a_stricter_choice_is_made_where_the_first_is_not_good(tmp_path: Path, monkeypatch: Any) -> None:
+    targets: list[float] = []
+    choose = Offers.chosen
+
+    def chosen(offers: Offers, target: float) -> Retrained:
+        targets.append(target)
+        return choose(offers, target)
+
+    monkeypatch.setattr(Offers, "chosen", chosen)
+    monkeypatch.setattr("gearshift.caches.adapt.worse", lambda *judged: "" if len(targets) == 3 else "too slow")
+    adapter, told = adapter_in(saved_in(tmp_path))
+    stream(adapter, images_of(1, 2))
+    work(adapter, 600)
+    assert told[-1]["outcome"] == "swapped"
+    assert targets == pytest.approx([0.8, 0.9, 0.95])
 
 
 @pytest.mark.long
