@@ -28,7 +28,7 @@ class SendingTimes:
     def __init__(self, trust_s: float = DEFAULT_TRUST_S, metrics: DeadlineMetrics | None = None) -> None:
         self._trust_ns = round(trust_s * NS_PER_S)
         self._metrics = metrics or DeadlineMetrics()
-        self._said = False
+        self._said: set[str] = set()
 
     def count_distrust(self, reason: str) -> None:
         """One more did not count."""
@@ -54,8 +54,8 @@ class SendingTimes:
 
     def _distrust(self, reason: str, what: str) -> None:
         self.count_distrust(reason)
-        if not self._said:
-            self._said = True
+        if reason not in self._said:
+            self._said.add(reason)
             log.warning("header %s %s; arrival counts as sent, here and whenever this is so again", REQUEST_START, what)
 
 

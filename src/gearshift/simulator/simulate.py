@@ -80,12 +80,15 @@ class Simulation:
     def limit_s(self, latency_objective_s: float | None) -> float | NDArray[np.float64] | None:
         """The latency by which a request is in time: by its own deadline (per request), else by the objective.
 
-        The front end's time is not part of a deadline: it is kept where the router has the answer by then.
+        As `latency_s` it counts from sending.  The front end's time is not part of a deadline: it is kept where the
+        router has the answer by then.
         """
         deadline_ns = self.workload.deadline_ns
         if deadline_ns is None:
             return latency_objective_s
         given_s = (deadline_ns - self.workload.arrivals_ns) / NS_PER_S + self.front_end_s
+        if self.communication_s is not None:
+            given_s += self.communication_s
         objective_s = np.inf if latency_objective_s is None else latency_objective_s
         return self._of_requests(np.where(deadline_ns < UNBOUNDED, given_s, objective_s))
 
