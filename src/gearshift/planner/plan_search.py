@@ -28,6 +28,7 @@ from gearshift.planner.cascade_search import (
     pareto_cascades,
     work_per_request_s,
 )
+from gearshift.planner.every_range import holds_every_range
 from gearshift.planner.metered import metered_loads, seldom_exceeded_qps, shares_of_ranges
 from gearshift.planner.placement_search import PlacementSearch
 from gearshift.planner.recovery import confirmed_to_recover
@@ -214,11 +215,11 @@ class PlanSearch:
     def _of_published(self, request: PlanRequest, above: float) -> GearPlan | None:
         """A published planner's plan, where it is quick to make, confirmed like ours and more accurate than `above`.
 
-        Not where every range is planned for more than its load: they plan for no margin.
+        Where every range is planned for more than its load, theirs must hold that, too.
         """
         devices, requests = len(request.hardware.devices), len(request.trace)
         quick = devices * request.ranges <= MOST_CELLS and requests <= MOST_REQUESTS
-        if not quick or least_margin(request) > 1 or above >= self._ceiling(request) - SAME_ACCURACY:
+        if not quick or above >= self._ceiling(request) - SAME_ACCURACY:
             return None
         best: GearPlan | None = None
         for planner in (coordinate, frontier):
@@ -226,7 +227,8 @@ class PlanSearch:
                 offered = planner.plan(self.time.remaining(request), progress=silent)
                 if offered.unfinished:
                     raise OutOfTime
-                if (accuracy := accuracy_on_part_a(offered, request)) > above:
+                accuracy = accuracy_on_part_a(offered, request)
+                if accuracy > above and (least_margin(request) <= 1 or holds_every_range(offered, request)):
                     made = confirmed_to_recover(offered, request, on_time=self.on_time)
                     best, above = (best, above) if made is None else (made, accuracy)
         return best

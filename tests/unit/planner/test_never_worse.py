@@ -1,5 +1,6 @@
 """No other planner's plan that could be confirmed is more accurate than ours: in worlds drawn from seeds."""
 
+import contextlib
 import dataclasses
 
 import msgspec
@@ -12,6 +13,7 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.assemble import replay
+from gearshift.planner.every_range import holds_every_range
 from gearshift.planner.plan_search import SAME_ACCURACY
 from gearshift.planner.recovery import recovers
 from gearshift.planner.request import PlanRequest
@@ -107,6 +109,17 @@ def lost_to_others(request: PlanRequest) -> dict[str, float]:
     return {name: found - ours for name, found in theirs.items() if found > ours}
 
 
+def lost_with_margin(request: PlanRequest) -> dict[str, float]:
+    """As `lost_to_others`, to plans of the published planners that hold every range with our own margin, as ours do."""
+    request = dataclasses.replace(request, least_margin=None)
+    ours, lost = accuracy_if_confirmed("optimal", request), {}
+    for name in ("coordinate", "frontier"):
+        with contextlib.suppress(Infeasible):
+            made = planners.plan(name, request)
+            lost[name] = replayed_accuracy(made, request) - ours if holds_every_range(made, request) else -1.0
+    return lost
+
+
 def test_a_burst_that_the_meter_sees_does_not_make_two_ranges_too_coarse() -> None:
     """Bursts of 300 requests/s within seconds of 63 put both ranges where no load lasts, if they reach so far."""
     profile = synthetic_profile(models=3, samples=1000, fastest_s=0.008)
@@ -118,6 +131,13 @@ def test_a_burst_that_the_meter_sees_does_not_make_two_ranges_too_coarse() -> No
 @pytest.mark.long
 def test_a_cascade_that_just_holds_at_the_end_of_a_range_is_used_there() -> None:
     assert lost_to_others(world(14)) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [4, 7, 8, 9, 10, 12, 14, 15, 17, 18, 20, 21])
+def test_no_published_plan_that_holds_every_range_with_our_margin_is_more_accurate(seed: int) -> None:
+    assert world(seed).objective.scope == "every-range"
+    assert max(lost_with_margin(world(seed)).values(), default=0.0) <= SAME_ACCURACY
 
 
 @pytest.mark.long
