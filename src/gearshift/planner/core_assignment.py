@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 EXACTLY = {"disp": False, "mip_rel_gap": 0.0}
-SAME_COST = 1e-9
+SAME_COST = 5e-7
+"""Above what the solver takes for a rounding error, and below one core in a range of the least weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,8 @@ def fewest_core_seconds(
             return None
         constraints.append(LinearConstraint(cost[None, :], -np.inf, cheapest.fun + SAME_COST))
     found = milp(-right, constraints=constraints, **whole)
+    if found.x is None and accuracy is not None:  # a cost that the solver rounded
+        found = cheapest
     if found.x is None:
         return None
     return [row[int(np.argmax(found.x[[i for i in range(n) if flat[i][0] == r]]))] for r, row in enumerate(options)]

@@ -14,6 +14,7 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import Gear, GearPlan
 from gearshift.planner.accuracy_objective import CERTIFICATES
 from gearshift.planner.assemble import assemble
+from gearshift.planner.baselines.candidates import single_models
 from gearshift.planner.cascade_search import CandidateCascade, pareto_cascades, work_per_request_s
 from gearshift.planner.core_assignment import Option, fewest_core_seconds, worth_asking
 from gearshift.planner.core_splits import CoreSplits, Split, on_every_count, one_of_each
@@ -81,7 +82,10 @@ class _Search:
         self.profile = on_every_count(self.request.profile, self.pool)
         self.models = {model: i for i, model in enumerate(self.profile.models)}
         work_s = work_per_request_s(self.profile, self.request.hardware.devices[0])
-        self.candidates = pareto_cascades(self.profile, work_s, most=self.request.most_candidates)
+        front = pareto_cascades(self.profile, work_s, most=self.request.most_candidates)
+        alone = single_models(dataclasses.replace(self.request, profile=self.profile))
+        self.candidates = list({c.cascade: c for c in [*front, *alone]}.values())
+        self.candidates.sort(key=lambda c: (c.work_s, c.accuracy))  # a model alone needs no core for another
         self.upper_ends = self.request.upper_ends()
         self.time, self.requests = (weights + UNVISITED_WEIGHT for weights in _weights(self.request))
         self.splits = CoreSplits(self.profile, self.request.objective, self.pool, self.request.seed)
@@ -93,18 +97,27 @@ class _Search:
         margin = least_margin(self.request)
         if (made := self.confirmed(target)) is not None:
             return made
-        most = self.chosen(margin, None)
-        if most is None:
+        best = self.most_accuracy(margin)
+        if best is None:
             raise self.overloaded(margin)
-        best = float(sum(w * o.accuracy for w, o in zip(self.requests, most, strict=True)) / self.requests.sum())
         nearest = (math.floor(1e4 * (min(best, target) - less)) / 1e4 for less in NEAREST_STEPS)
         raise self.out_of_reach(next((near for near in nearest if self.confirmed(near) is not None), None), best)
 
     def confirmed(self, target: float) -> GearPlan | None:
-        """The plan on the fewest core-seconds with this accuracy, for the least margin that replays confirm."""
-        needed, looks = 2 * target - self.certain(target), CERTIFICATES
+        """The plan on the fewest core-seconds with this accuracy, for the least margin that replays confirm.
+
+        Where a replay has less accuracy than steady state promised, more of it is asked of steady state, up to what
+        there is.  With a confidence only so many plans are looked at as share its level.
+        """
+        needed = 2 * target - self.certain(target)
+        looks = math.inf if self.request.objective.confidence is None else CERTIFICATES
         for margin, alpha in product(self.margins(), ALPHAS):
-            while (made := self.tried(margin, alpha, needed)) is not None:
+            most = self.most_accuracy(margin)
+            asked = -math.inf
+            while most is not None and asked < min(needed, most):
+                asked = min(needed, most)
+                if (made := self.tried(margin, alpha, asked)) is None:
+                    break
                 kept = self.certain(made.predictions[self.profile.operator].accuracy)
                 if kept >= target:
                     return made
@@ -112,8 +125,15 @@ class _Search:
                 looks -= 1
                 if looks == 0:
                     return None
-                needed += target - kept
+                needed = asked + target - kept
         return None
+
+    def most_accuracy(self, margin: float) -> float | None:
+        """The highest accuracy in steady state; None where no cascade holds some range."""
+        chosen = self.chosen(margin, None)
+        if chosen is None:
+            return None
+        return float(sum(w * o.accuracy for w, o in zip(self.requests, chosen, strict=True)) / self.requests.sum())
 
     def margins(self) -> Iterator[float]:
         """Times the load for which ranges are planned, from the least."""

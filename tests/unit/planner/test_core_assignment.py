@@ -52,6 +52,21 @@ def test_no_choice_of_all_that_reach_the_accuracy_holds_fewer_cores(seed: int) -
     assert right == pytest.approx(max(-negative for each, negative in costs if each <= min(costs)[0] + 1e-6))
 
 
+def test_ranges_that_are_hardly_ever_visited_do_not_make_it_infeasible() -> None:
+    """Such weights are below what the solver takes for a rounding error."""
+    chains = ((0, 3), (0, 1, 3), (0, 2, 3), (3,))
+    accuracies, cores = (0.9451860091459646, 0.8936, 0.9062229637869238, 0.9325), ((3, 3, 4, 5), (3,) * 4, (3,) * 4)
+    options = [
+        [Option(c, chains[c], accuracies[c], cores[c][r] if c < len(cores) else 2) for c in range(len(chains))]
+        for r in range(4)
+    ]
+    time = np.array([1.66766667e-03, 1.00000000e-06, 9.26667667e-01, 7.16676667e-02])
+    requests = np.array([3.46120761e-03, 1.00000000e-06, 9.26183238e-01, 7.03585548e-02])
+    found = fewest_core_seconds(options, time, requests, most_cores=16, accuracy=0.9428770238536646)
+    assert found is not None
+    assert sum(w * o.accuracy for w, o in zip(requests, found, strict=True)) >= 0.9428770238536646 * requests.sum()
+
+
 def test_without_an_accuracy_the_most_accurate_choice_within_the_cores_is_made() -> None:
     row = [Option(0, (0,), 0.7, 1), Option(1, (0, 1), 0.8, 3), Option(2, (2,), 0.9, 6)]
     ones = np.ones(2)

@@ -11,8 +11,11 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.plan_file import encode_plan
+from gearshift.planner import cores
 from gearshift.planner.cascade_search import evaluate_cascade
 from gearshift.planner.core_splits import CoreSplits, on_every_count
+from gearshift.planner.request import PlanRequest, silent
+from gearshift.planner.so_far import SoFar
 from gearshift.profiles.profile import PART_A
 from gearshift.simulator.simulate import simulate
 from tests.unit.planner.little import PROFILE, little_trace
@@ -76,6 +79,19 @@ def test_a_higher_accuracy_never_takes_fewer_core_seconds_in_steady_loads() -> N
         return sum(w * sum(s.cores for s in g.replicas) for w, g in zip(shares, operator.gears, strict=True))
 
     assert held(planned(accuracy=0.7)) <= held(planned())
+
+
+def test_every_model_alone_is_a_choice_as_it_needs_no_core_for_another() -> None:
+    """A cascade before it may be as accurate with less work, and leave it out of the front of these two."""
+    request = PlanRequest(
+        profile=MEASURED,
+        trace=TRACE,
+        hardware=api.host_of(MEASURED, 8),
+        objective=Objective(latency_s=0.2, accuracy=0.74),
+        most_candidates=2,
+    )
+    alone = {c.cascade.models for c in cores._Search(SoFar(request, silent)).candidates if len(c.cascade.models) == 1}
+    assert alone == {(model,) for model in MEASURED.models}
 
 
 def test_ranges_may_be_visited_by_zipfs_law() -> None:
