@@ -5,11 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gearshift.errors import InvalidInput
+from gearshift.runtime.actuators.cgroup import own_groups
 from gearshift.runtime.actuators.own_group import make_group, remove_group
 from tests.scaled_task import write_geared_task, write_scaled_task
 
@@ -87,3 +90,44 @@ def test_a_worker_has_the_cores_of_the_gear_in_force_and_nothing_is_dropped(tmp_
     assert gears[:2] == [1, 0]
     assert changes == [1, *({0: 1, 1: 4}[gear] for gear in gears)]
     assert all(event["took_s"] < 1 and not event["problem"] for event in events if event["event"] == "cores")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not groups_can_be_made(), reason="no control group can be made here")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the worker and the client need a processor each")
+def test_a_worker_whose_group_vanished_is_scaled_again_after_its_end(tmp_path: Path) -> None:
+    plan, journal = write_scaled_task(tmp_path), tmp_path / "journal.jsonl"
+    (tmp_path / "trace.csv").write_text("second,requests\n0,5\n1,5\n2,5\n")
+    scaler = ["--scaler", "exact", "--core-share", "0.25", "--scaler-period-s", "0.2"]
+    serve = [*GEARSHIFT, "serve", str(plan), "--port", "0", "--journal", str(journal), *scaler]
+
+    def events(kind: str) -> list[dict[str, Any]]:
+        found = [json.loads(line) for line in journal.read_text().splitlines()]
+        return [event for event in found if event["event"] == kind]
+
+    def groups() -> list[Path]:
+        return [group for parent in own_groups() for group in parent.glob(f"gearshift-{server.pid}-*")]
+
+    with subprocess.Popen(serve, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            url = next(word for word in server.stderr.readline().split() if word.startswith("http"))
+            (group,) = groups()
+            worker = int((group / "cgroup.procs").read_text().split()[0])
+            remove_group(group)
+            os.kill(worker, signal.SIGKILL)
+            until = time.monotonic() + LONGEST_S
+            while len(events("replica_ready")) < 2:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            replay = [*GEARSHIFT, "replay", url, "--trace", str(tmp_path / "trace.csv"), "--json", "-"]
+            replay += ["--profile", str(tmp_path / "profile"), "--deadline-ms", "1000"]
+            replayed = subprocess.run(replay, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+            (anew,) = groups()
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(LONGEST_S)
+    assert anew != group
+    assert json.loads(replayed.stdout)["share_refused"] == 0
+    assert [event["cores"] for event in events("cores")][:1] == [1]
+    assert not [event["problem"] for event in events("cores") if event["problem"]]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.scaled_task import write_scaled_task
+
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^<!-- (?:run|file: (\S+)) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LONGEST_S = 120.0
@@ -111,6 +113,21 @@ def test_commands_of_a_page_work_in_the_order_in_which_they_stand(page: Path, tm
             shell.run(line)
     finally:
         shell.end()
+
+
+def test_the_simulation_with_deadlines_that_is_shown_tells_how_requests_end(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path)
+    (tmp_path / "trace.csv").write_text("second,requests\n0,20\n1,400\n")
+    (program,) = files_of(ROOT / "docs" / "guides" / "deadlines.md").values()
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=tmp_path, capture_output=True, text=True, timeout=LONGEST_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = dict(line.split() for line in done.stdout.splitlines())
+    answered, infeasible = int(told["answered"]), int(told["infeasible"])
+    assert min(answered, infeasible) > 0
+    assert told["late"] == f"{infeasible / (answered + infeasible):.1%}"
 
 
 def test_readme_shows_every_verb_of_the_path_from_models_to_answers() -> None:

@@ -307,7 +307,7 @@ def test_options_that_make_no_sense_are_refused(options):
 
 @pytest.mark.parametrize("deadline_s", [0, -1.0, float("nan")])
 def test_a_deadline_that_makes_no_sense_is_refused_unsent(script, ask, deadline_s):
-    with pytest.raises(errors.InvalidInput, match="deadline_s is"):
+    with pytest.raises(errors.InvalidInput, match=r"deadline_s is .*; give more than 0, up to 86400"):
         ask(deadline_s=deadline_s)
     assert script.asked == []
 

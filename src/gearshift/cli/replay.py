@@ -10,6 +10,7 @@ from gearshift.cli.options import (
     PATH,
     generator_options,
     network_options,
+    require_positive,
     seconds_of,
     take_trace,
     the_uplink,
@@ -17,8 +18,12 @@ from gearshift.cli.options import (
 )
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import results_table, tell_generator
+from gearshift.errors import require
 from gearshift.serving.keys import first_key
 from gearshift.serving.request_log import require_log_path, write_request_log
+from gearshift.serving.v2_client import LONGEST_CALL_S
+
+LONGEST_DEADLINE_MS = 1000 * LONGEST_CALL_S
 
 
 @click.command("replay", short_help="Send a trace to a server in an open loop, and measure.")
@@ -61,6 +66,12 @@ def command(
     """
     if log is not None:
         require_log_path(log)
+    require_positive("--slo-ms", slo_ms, "milliseconds")
+    require(
+        deadline_ms is None or 0 < deadline_ms <= LONGEST_DEADLINE_MS,
+        f"--deadline-ms is {deadline_ms}",
+        remedy=f"give more than 0, up to {LONGEST_DEADLINE_MS}",
+    )
     uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
     trace = take_trace(options)
     with output.progress() as tell:

@@ -94,6 +94,7 @@ class Demand:
         )
 
     def _printed(self, waiting: Sequence[Waiting]) -> int:
+        """Its cores alone: the batch size that it finds is not put in force here (docs/design/vertical-scaling.md)."""
         slo_ns = to_ns(self._scaling.slo_s or 0.0)
         left_ns = min((deadline_ns - arrived_ns for arrived_ns, deadline_ns in waiting), default=slo_ns)
         cores, _ = printed_algorithm_1(len(waiting), slo_ns, slo_ns - left_ns, self.run_ns, self._most, self.largest)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from gearshift.errors import InvalidInput
+from gearshift.errors import InvalidInput, WorkerDied
 from gearshift.runtime.actuators.base import Actuator, ActuatorChain, Say
 from gearshift.runtime.actuators.cgroup import CgroupActuator
 from gearshift.runtime.actuators.own_group import make_group, move_into, remove_group
@@ -36,11 +36,15 @@ class LocalCores:
         self._groups: dict[int, Path] = {}
 
     def actuator(self, replica: int) -> Actuator:
-        """For the worker that serves the replica now; raises `InvalidInput` where a quota is needed and there is none.
+        """For the worker that serves the replica now, in its control group, which is made anew where it is gone.
+
+        Raises `InvalidInput` where a quota is needed and there is none, `WorkerDied` where there is no worker.
 
         Asks for a running event loop.
         """
         pid, backend = self._backend.worker_pids()[replica], self._backend
+        if not pid:
+            raise WorkerDied("it is gone")
         chain: list[Actuator] = [] if self._container is None else [self._container]
         if self._core_share < 1:
             chain.append(self._quota(replica, pid))
@@ -62,14 +66,14 @@ class LocalCores:
         self._groups.clear()
 
     def _quota(self, replica: int, pid: int) -> Actuator:
-        if replica not in self._groups:
-            self._groups[replica] = make_group(f"gearshift-{os.getpid()}-{pid}")
-        group = self._groups[replica]
+        group = self._groups.get(replica)
+        if group is None or not group.exists():
+            group = self._groups[replica] = make_group(f"gearshift-{os.getpid()}-{pid}")
         try:
             move_into(group, pid)
+            return CgroupActuator(group, now=self._now)
         except OSError as error:
             raise InvalidInput(
                 f"the worker cannot be moved into control group {group} ({error.strerror})",
                 remedy="serve with --core-share 1",
             ) from None
-        return CgroupActuator(group, now=self._now)

@@ -133,6 +133,8 @@ class VerticalScaling(NoScaling):
         self._thread: ThreadPoolExecutor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._lost: set[int] = set()
+        self._without: dict[int, str] = {}
+        """Workers that are back and have no actuator, and why."""
 
     def tell(self, metrics: CoreMetrics) -> None:
         """Count in `metrics` from now on."""
@@ -180,18 +182,16 @@ class VerticalScaling(NoScaling):
     def replicas_lost(self, replicas: Sequence[int]) -> None:
         """Their cores stay as they are until their workers are back."""
         self._lost.update(replicas)
+        for replica in replicas:
+            self._without.pop(self._place.get(replica, NOWHERE)[0], None)
 
     def replica_ready(self, replica: int) -> None:
-        """Its worker is another: it gets the cores of the one before."""
+        """Its worker is another: it gets the cores of the one before, now or once they can be had."""
         i, k = self._place.get(replica, NOWHERE)
         if k == 0 and self._scalers:
-            try:
-                self._scalers[i].act_through(self._actuate(replica))
-                self._lost.discard(replica)
-            except GearshiftError as error:
-                log.warning("the cores of %s stay as they are: %s", self._scaled[i].id, error)
-                return
-            self._begin(self._give([*self._in_force]))
+            self._take_on(i)
+            if i not in self._without:
+                self._begin(self._give([*self._in_force]))
 
     async def stop(self) -> None:
         """Leave cores as they are."""
@@ -203,6 +203,23 @@ class VerticalScaling(NoScaling):
         self._close()
 
     # Steps, of which `i` is the worker -------------------------------------------------------------------------------
+
+    def _take_on(self, i: int) -> None:
+        """Change the cores of the worker that is there now; why that cannot be is told once."""
+        one = self._scaled[i]
+        try:
+            self._scalers[i].act_through(self._actuate(one.lead))
+        except GearshiftError as error:
+            if self._without.get(i) != str(error):
+                log.warning("the cores of %s stay as they are, and are asked for every period: %s", one.id, error)
+                now = self._in_force[i]
+                self._journal.write(
+                    "cores", replica=one.id, before=now, asked=now, cores=now, took_s=0.0, problem=str(error)
+                )
+            self._without[i] = str(error)
+            return
+        self._without.pop(i, None)
+        self._lost.discard(one.lead)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -242,6 +259,8 @@ class VerticalScaling(NoScaling):
         while True:
             now_ns = self._clock.now_ns()
             await asyncio.sleep(((now_ns // period_ns + 1) * period_ns - now_ns) / NS_PER_S)
+            for i in [*self._without]:
+                self._take_on(i)
             await self._give(self._wanted())
 
     def _wanted(self) -> list[int]:

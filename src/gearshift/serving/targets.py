@@ -20,6 +20,7 @@ from gearshift.serving.v2_client import (
     answer_in,
     error_in,
     offers_binary,
+    require_seconds,
     server_name,
 )
 
@@ -55,8 +56,8 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             f"connections is {connections}",
             remedy=f"give 1 to {MOST_CONNECTIONS}",
         )
-        require(0 < self.longest_s <= 86_400, f"longest_s is {self.longest_s}, needs 0 to 86400")
-        require(self.deadline_s is None or 0 < self.deadline_s <= 86_400, f"deadline_s is {self.deadline_s}")
+        require_seconds("longest_s", self.longest_s)
+        require_seconds("deadline_s", self.deadline_s)
         require(0 <= priority <= 1000, f"priority is {priority}", remedy="give 1 (most urgent) to 1000, or 0")
 
     def outputs(self, output: str, *, ours: bool) -> list[str]:

@@ -42,6 +42,16 @@ ERRORS: dict[int, type[GearshiftError]] = {
 """What a status other than 200 raises; all others raise `RequestFailed`."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 """Between attempts where the server does not say how long to wait: twice as long each time."""
+LONGEST_CALL_S = 86_400
+
+
+def require_seconds(name: str, seconds: float | None) -> None:
+    """Raise `InvalidInput` where so many seconds, if given, are no time that a call may have."""
+    require(
+        seconds is None or 0 < seconds <= LONGEST_CALL_S,
+        f"{name} is {seconds}",
+        remedy=f"give more than 0, up to {LONGEST_CALL_S}",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,7 @@ class ClientProtocol:
         longest_s: float,
         most_attempts: int,
     ) -> None:
-        require(0 < longest_s <= 86_400, f"longest_s is {longest_s}, needs 0 to 86400")
+        require_seconds("longest_s", longest_s)
         require(most_attempts >= 1, f"most_attempts is {most_attempts}, needs at least 1")
         require(
             api_key is None or (api_key.isascii() and api_key.isprintable()), "api_key holds what no header can carry"
@@ -202,7 +212,7 @@ class Call:
     """The time and the attempts that one call has."""
 
     def __init__(self, protocol: ClientProtocol, deadline_s: float | None) -> None:
-        require(deadline_s is None or 0 < deadline_s <= 86_400, f"deadline_s is {deadline_s}, needs 0 to 86400")
+        require_seconds("deadline_s", deadline_s)
         self._protocol = protocol
         self._has_deadline = deadline_s is not None
         self._longest_s = min(protocol.longest_s, deadline_s or protocol.longest_s)

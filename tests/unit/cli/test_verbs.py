@@ -193,6 +193,17 @@ BAD: dict[str, tuple[list[str], str]] = {
         ", which is no part of a profile",
     ),
     "no server": (["replay", "http://127.0.0.1:9", "--trace", "t.csv", "--emulated"], "cannot be reached"),
+    **{
+        f"deadline of {ms}": (
+            ["replay", "http://127.0.0.1:9", "--trace", "t.csv", "--deadline-ms", ms],
+            f"--deadline-ms is {float(ms)}; give more than 0, up to 86400000",
+        )
+        for ms in ("-1", "0", "nan", "1e300")
+    },
+    "latency objective of a replay": (
+        ["replay", "http://127.0.0.1:9", "--trace", "t.csv", "--slo-ms", "-1"],
+        "--slo-ms is -1; give a positive number of milliseconds",
+    ),
 }
 
 

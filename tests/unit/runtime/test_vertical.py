@@ -3,12 +3,14 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 
 import numpy as np
+import pytest
 
 from gearshift.clock import NS_PER_S, WallClock
+from gearshift.errors import InvalidInput
 from gearshift.observability.journal import NoJournal
 from gearshift.policies.demand import Scaling
-from gearshift.runtime.actuators.base import Effect, EmulatedActuator
-from gearshift.runtime.vertical import ScaledReplica, ScaledWorker, VerticalScaling
+from gearshift.runtime.actuators.base import Actuator, Effect, EmulatedActuator
+from gearshift.runtime.vertical import Actuate, ScaledReplica, ScaledWorker, VerticalScaling
 
 MOST, LARGEST = 4, 2
 TABLE = np.array(
@@ -30,6 +32,30 @@ class Slow(EmulatedActuator):
         return super().apply(cores)
 
 
+class Gone:
+    """Has an actuator for the first worker, and for a later one when `there`."""
+
+    def __init__(self) -> None:
+        self.there, self.made = True, list[EmulatedActuator]()
+
+    def actuate(self, replica: int) -> Actuator:
+        if not self.there:
+            raise InvalidInput("the group is gone")
+        self.made.append(EmulatedActuator())
+        return self.made[-1]
+
+
+class Kept(NoJournal):
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def write(self, event: str, **facts: object) -> None:
+        self.events.append((event, facts))
+
+    def problems(self) -> list[object]:
+        return [facts["problem"] for event, facts in self.events if event == "cores" and facts["problem"]]
+
+
 class Queues:
     """The cores that the router reckons with, one change after another."""
 
@@ -44,14 +70,25 @@ class Queues:
 
 
 def scaled(actuator: EmulatedActuator, in_gear: Sequence[Sequence[int]]) -> VerticalScaling:
+    return begins_with(int(actuator.cores), lambda number: actuator, in_gear)
+
+
+def begins_with(
+    cores: int,
+    actuate: Actuate,
+    in_gear: Sequence[Sequence[int]],
+    *,
+    period_s: float = 1000.0,
+    journal: NoJournal | None = None,
+) -> VerticalScaling:
     replica = ScaledReplica(0, "net-0", TABLE.tolist(), TABLE)
     return VerticalScaling(
-        [ScaledWorker((replica,), int(actuator.cores))],
-        lambda number: actuator,
+        [ScaledWorker((replica,), cores)],
+        actuate,
         cores=MOST,
-        scaling=Scaling(scaler="static", period_s=1000.0),
+        scaling=Scaling(scaler="static", period_s=period_s, effect_s=0.0),
         clock=WallClock(),
-        journal=NoJournal(),
+        journal=journal or NoJournal(),
         in_gear=in_gear,
     )
 
@@ -99,3 +136,41 @@ def test_cores_that_came_are_reckoned_with_and_fewer_at_once() -> None:
         assert queues.cores[-1] == 1
 
     run(scaling, queues, body)
+
+
+def test_a_worker_that_is_back_is_tried_every_period_until_it_can_be_given_cores_and_why_not_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    means, journal = Gone(), Kept()
+    scaling = begins_with(3, means.actuate, [[3]], period_s=0.01, journal=journal)
+
+    async def body() -> None:
+        means.there = False
+        scaling.replicas_lost([0])
+        scaling.replica_ready(0)
+        await asyncio.sleep(0.05)
+        assert journal.problems() == ["the group is gone"]
+        assert caplog.text.count("the group is gone") == 1
+        means.there = True
+        while len(means.made) < 2 or means.made[1].cores != 3:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        assert len(means.made) == 2
+
+    run(scaling, Queues(), body)
+
+
+def test_a_worker_that_is_lost_again_is_not_tried() -> None:
+    means = Gone()
+    scaling = begins_with(3, means.actuate, [[3]], period_s=0.01)
+
+    async def body() -> None:
+        means.there = False
+        scaling.replicas_lost([0])
+        scaling.replica_ready(0)
+        scaling.replicas_lost([0])
+        means.there = True
+        await asyncio.sleep(0.05)
+        assert len(means.made) == 1
+
+    run(scaling, Queues(), body)

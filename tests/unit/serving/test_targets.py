@@ -83,10 +83,10 @@ def test_a_reply_tells_the_model_and_stage_where_they_are_there() -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"deadline_s": 0.0}, "deadline_s is"),
-        ({"deadline_s": float("nan")}, "deadline_s is"),
+        ({"deadline_s": 0.0}, "deadline_s is 0.0; give more than 0, up to 86400"),
+        ({"deadline_s": float("nan")}, "deadline_s is nan; give more than 0, up to 86400"),
         ({"priority": 1001}, "priority is 1001"),
-        ({"longest_s": float("inf")}, "longest_s is"),
+        ({"longest_s": float("inf")}, "longest_s is inf; give more than 0, up to 86400"),
     ],
 )
 def test_a_way_of_sending_that_makes_no_sense_is_refused(fields: dict[str, Any], told: str) -> None:

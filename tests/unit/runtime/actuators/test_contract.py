@@ -1,9 +1,11 @@
 """One suite for all actuators: real where this machine allows, against a stand-in of the interface where not."""
 
+import asyncio
 import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +19,9 @@ from gearshift.runtime.actuators.cgroup import CgroupActuator, cores_of_group, o
 from gearshift.runtime.actuators.in_cluster import BesideRouter
 from gearshift.runtime.actuators.kubernetes import Container, KubernetesActuator
 from gearshift.runtime.actuators.threads import SessionsByThreads, ThreadsActuator
+from gearshift.runtime.actuators.worker import PoolAffinity, SharedCores, WorkerThreads
+from gearshift.runtime.core_pool import CorePool
+from gearshift.runtime.messages import ThreadsSet
 from tests.unit.runtime.actuators.stand_ins import api_server, group_v1, group_v2
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -33,6 +38,8 @@ class Case:
     """Cores that are there."""
     break_it: Callable[[], object] | None = None
     """Takes the actuator's means away."""
+    core_share: float = 1.0
+    """How much of a processor a core is; problems are told in processors."""
 
 
 @contextlib.contextmanager
@@ -61,27 +68,86 @@ def counts() -> tuple[float, ...]:
     return (1, len(CORES), 1)
 
 
+@dataclass
+class Child:
+    """A process of two threads."""
+
+    process: subprocess.Popen[bytes]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def processors(self) -> int:
+        """How many its threads may run on."""
+        tasks = [int(task.name) for task in Path(f"/proc/{self.pid}/task").iterdir()]
+        assert len(tasks) == 2
+        (held,) = {frozenset(os.sched_getaffinity(task)) for task in tasks}
+        return len(held)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def child() -> Iterator[Child]:
+    code = "import threading; threading.Thread(target=input).start(); print(flush=True)"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield Child(process)
+        finally:
+            process.kill()
+
+
 @contextlib.contextmanager
 def affinity(folder: Path) -> Iterator[Case]:
-    code = "import threading; threading.Thread(target=input).start(); print(flush=True)"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
+    with child() as one:
+        yield Case(AffinityActuator(one.pid, CORES), counts(), one.processors, len(CORES), one.end)
 
-        def seen() -> int:
-            tasks = [int(task.name) for task in Path(f"/proc/{child.pid}/task").iterdir()]
-            assert len(tasks) == 2
-            (held,) = {frozenset(os.sched_getaffinity(task)) for task in tasks}
-            return len(held)
 
-        def end() -> None:
-            child.kill()
-            child.wait()
+@contextlib.contextmanager
+def pool_affinity(folder: Path) -> Iterator[Case]:
+    with child() as one:
+        pool = CorePool(CORES, {0: CORES[:1]})
+        yield Case(PoolAffinity(one.pid, pool, 0), counts(), one.processors, len(CORES), one.end)
 
-        try:
-            yield Case(AffinityActuator(child.pid, CORES), counts(), seen, len(CORES), end)
-        finally:
-            end()
+
+@contextlib.contextmanager
+def worker_threads(folder: Path) -> Iterator[Case]:
+    worker = Threads()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        actuator = WorkerThreads(worker.set, loop, cores=1.0, longest_s=0.5)
+        yield Case(actuator, counts(), lambda: worker.count, len(CORES), worker.become_busy)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+class Threads:
+    """Those of a worker, set as a worker sets its own, until it is busy for ever."""
+
+    def __init__(self) -> None:
+        self.count, self.busy = 1, False
+        self._actuator = ThreadsActuator(self._take)
+
+    async def set(self, threads: int) -> ThreadsSet:
+        if self.busy:
+            await asyncio.get_running_loop().create_future()
+        problem = self._actuator.apply(threads).problem
+        return ThreadsSet(threads=self.count, problem=problem)
+
+    def become_busy(self) -> None:
+        self.busy = True
+
+    def _take(self, count: int) -> None:
+        self.count = count
 
 
 @contextlib.contextmanager
@@ -127,6 +193,16 @@ def cgroup_v2(folder: Path) -> Iterator[Case]:
 
 
 @contextlib.contextmanager
+def shares_of_a_processor(folder: Path) -> Iterator[Case]:
+    group = group_v2(folder / "v2")
+    moved = folder / "gone"
+    actuator = SharedCores(CgroupActuator(group, most=1), 0.25)
+    yield Case(
+        actuator, (1, 4, 2), lambda: cores_of_group(group, 2) / 0.25, 4, lambda: group.rename(moved), core_share=0.25
+    )
+
+
+@contextlib.contextmanager
 def kubernetes(folder: Path) -> Iterator[Case]:
     group = group_v2(folder / "own")
     token = folder / "token"
@@ -159,14 +235,17 @@ CASES = [
     torch_threads,
     sessions,
     affinity,
+    pool_affinity,
+    worker_threads,
     real_cgroup,
     cgroup_v1,
     cgroup_v2,
+    shares_of_a_processor,
     kubernetes,
     kubernetes_beside_the_router,
     chain,
 ]
-BREAKABLE = [affinity, real_cgroup, cgroup_v1, cgroup_v2, kubernetes, kubernetes_beside_the_router, chain]
+BREAKABLE = [make for make in CASES if make not in (emulated, torch_threads, sessions)]
 Maker = Callable[[Path], contextlib.AbstractContextManager[Case]]
 
 
@@ -195,7 +274,7 @@ def test_more_than_is_there_gives_what_is_there_and_says_so(tmp_path: Path, make
     with make(tmp_path) as case:
         effect = case.actuator.apply(case.most + 3)
         assert effect.cores == pytest.approx(case.most) == pytest.approx(case.seen())
-        assert f"{case.most + 3:g}" in effect.problem
+        assert f"{(case.most + 3) * case.core_share:g} " in effect.problem
 
 
 @pytest.mark.parametrize("make", BREAKABLE)
