@@ -45,7 +45,7 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         self._check_url()
         require(bool(self.model), "model is empty", remedy="give the model's name at the endpoint")
-        require(0 < self.longest_s <= 3600, f"longest_s is {self.longest_s}, needs 0 to 3600")
+        require(0 < self.longest_s <= 3600, f"longest_s is {self.longest_s}, needs more than 0, up to 3600")
         require(
             1 <= self.most_requests <= LARGEST_MOST_REQUESTS,
             f"most_requests is {self.most_requests}, needs 1 to {LARGEST_MOST_REQUESTS}",

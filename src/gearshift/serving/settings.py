@@ -174,11 +174,20 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             self.scaler_cores is None or 1 <= self.scaler_cores <= 4096,
             f"scaler_cores is {self.scaler_cores}, needs 1 to 4096",
         )
-        require(0 < self.longest_read_s <= 86_400, f"longest_read_s is {self.longest_read_s}, needs 0 to 86400")
+        require(
+            0 < self.longest_read_s <= 86_400,
+            f"longest_read_s is {self.longest_read_s}, needs more than 0, up to 86400",
+        )
         require(0 <= self.drain_s <= 86_400, f"drain_s is {self.drain_s}, needs 0 to 86400")
-        require(0 < self.longest_start_s <= 86_400, f"longest_start_s is {self.longest_start_s}, needs 0 to 86400")
+        require(
+            0 < self.longest_start_s <= 86_400,
+            f"longest_start_s is {self.longest_start_s}, needs more than 0, up to 86400",
+        )
         require(0 <= self.longest_retry_s <= 86_400, f"longest_retry_s is {self.longest_retry_s}, needs 0 to 86400")
-        require(0 < self.shortest_hang_s <= 86_400, f"shortest_hang_s is {self.shortest_hang_s}, needs 0 to 86400")
+        require(
+            0 < self.shortest_hang_s <= 86_400,
+            f"shortest_hang_s is {self.shortest_hang_s}, needs more than 0, up to 86400",
+        )
         for name in ("audit_share", "adapt_share", "cache_audit_share"):
             require(0 <= getattr(self, name) <= 1, f"{name} is {getattr(self, name)}, needs 0 to 1")
         for name in ("adapt_window_s", "adapt_interval_s"):
@@ -187,7 +196,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             self.load_window_s is None or 6 <= self.load_window_s <= 86_400,
             f"load_window_s is {self.load_window_s}, needs 6 to 86400",
         )
-        require(0 < self.replan_longest_s <= 86_400, f"replan_longest_s is {self.replan_longest_s}, needs 0 to 86400")
+        require(
+            0 < self.replan_longest_s <= 86_400,
+            f"replan_longest_s is {self.replan_longest_s}, needs more than 0, up to 86400",
+        )
         require(
             self.replan == "off" or self.plans is not None,
             f"replan is {self.replan!r}, but there is no folder for the plan that is made",

@@ -41,7 +41,7 @@ class SwapBody(msgspec.Struct, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         require(0 <= self.shadow <= 1, f"shadow is {self.shadow}, needs 0 to 1")
-        require(0 < self.shadow_s <= 86_400, f"shadow_s is {self.shadow_s}, needs 0 to 86400")
+        require(0 < self.shadow_s <= 86_400, f"shadow_s is {self.shadow_s}, needs more than 0, up to 86400")
         require(self.take_over or self.shadow > 0, "a plan that does not take over needs a shadow share")
 
 

@@ -69,7 +69,7 @@ class KubernetesActuator:
         now: Now = time.monotonic_ns,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        require(0 < longest_s <= 300, f"longest_s is {longest_s}, needs 0 to 300")
+        require(0 < longest_s <= 300, f"longest_s is {longest_s}, needs more than 0, up to 300")
         self._container, self._group, self._longest_s = container, group, longest_s
         self._now, self._sleep = now, sleep
         self._version = cgroup_version(group)
