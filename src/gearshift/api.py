@@ -132,11 +132,19 @@ def plan_frontier(
 ) -> list[GearPlan]:
     """All undominated plans that a planner finds, by rising latency; written into the folder `out` if given.
 
-    Options are those of `plan_request`, no objective needed.  Raises `Infeasible` when there is no plan.
+    Options are those of `plan_request` but for a latency, an accuracy and its confidence, for which `plan` plans; the
+    latencies of a frontier are those at `percentile`.  Raises `InvalidInput` where one is given, and `Infeasible` when
+    there is no plan.
     """
     from gearshift.planner import planners
     from gearshift.planner.nearest import feasible_or_nearest
 
+    for name in ("latency_s", "accuracy", "confidence"):
+        require(
+            asked.get(name) is None,
+            f"{name} is given for a frontier, which has plans for every latency and accuracy",
+            remedy="leave it out, or call `plan`",
+        )
     if out is not None:
         require_plans_replaceable(Path(out))
     beside = None if out is None else Path(out) / plan_name(0)

@@ -54,7 +54,7 @@ from gearshift.result import ServingResult
 @click.option("--percentile", type=float, help="The share of requests that must be within --latency-ms.")
 @click.option("--accuracy", type=float, help="The accuracy that must be reached, from 0 to 1.")
 @click.option("--confidence", type=float, help="How sure the accuracy must be: its lower bound must reach it.")
-@click.option("--frontier", is_flag=True, help="All undominated plans, as a folder of plan files.")
+@click.option("--frontier", is_flag=True, help="All undominated plans, as a folder of plan files; takes no objective.")
 @click.option(
     "--planner",
     type=click.Choice(list(planners.MODULES)),
@@ -110,6 +110,10 @@ def command(
     require_one_latency(p95_ms, latency_ms, percentile)
     if cores is not None:
         _require_alone(devices=devices, memory_gib=memory_gib, frontier=frontier, planner=options["planner"])
+    if frontier:
+        _require_no_objective(
+            p95_ms=p95_ms, latency_ms=latency_ms, accuracy=options["accuracy"], confidence=options["confidence"]
+        )
     require(
         options["confidence"] is None or options["accuracy"] is not None,
         "--confidence is given without --accuracy",
@@ -181,6 +185,16 @@ def _require_alone(*, devices: object, memory_gib: object, frontier: bool, plann
     }
     given = next((name for name, there in beside.items() if there), "")
     require(not given, f"{given} is given beside --cores", remedy="give one of them")
+
+
+def _require_no_objective(**given: float | None) -> None:
+    """Refuse an objective beside --frontier, which is for all of them."""
+    name = next((f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None), "")
+    require(
+        not name,
+        f"{name} is given beside --frontier, which has plans for every latency and accuracy",
+        remedy=f"leave {name} out, or --frontier to plan for it",
+    )
 
 
 def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:

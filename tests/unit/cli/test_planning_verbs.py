@@ -16,6 +16,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from gearshift.api import plan_frontier
+from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.plan_file import read_plan, write_plan
 from gearshift.plan_folder import read_plans
@@ -101,6 +103,30 @@ def test_a_frontier_is_a_folder_of_plans_and_a_list_of_them(place: Path) -> None
     assert len(plans) == 3
     assert {plan.profile.path for plan in plans.values()} == {"../profile"}
     assert fake.asked[0].objective.latency_s is None
+
+
+@pytest.mark.parametrize(
+    "given", [("--p95-ms", 50), ("--latency-ms", 50), ("--accuracy", 0.9), ("--confidence", 0.95)], ids=lambda g: g[0]
+)
+def test_an_objective_beside_a_frontier_is_refused(place: Path, given: tuple[str, float]) -> None:
+    done = run("plan", "profile", "--trace", "t.csv", "--frontier", *given)
+    assert done.exit_code == 2
+    name = given[0]
+    assert f"{name} is given beside --frontier" in done.stderr
+    assert f"; leave {name} out, or --frontier to plan for it" in done.stderr
+    assert not fake.asked
+
+
+@pytest.mark.parametrize("name", ["latency_s", "accuracy", "confidence"])
+def test_an_objective_for_a_frontier_is_refused_from_python(place: Path, name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{name} is given for a frontier.*; leave it out, or call `plan`"):
+        plan_frontier("profile", "t.csv", **{name: 0.5})
+    assert not fake.asked
+
+
+def test_a_frontier_may_be_at_another_percentile(place: Path) -> None:
+    assert run("plan", "profile", "--trace", "t.csv", "--frontier", "--percentile", 0.9).exit_code == 0
+    assert fake.asked[0].objective.percentile == 0.9
 
 
 def test_a_folder_that_is_no_frontier_is_refused_before_the_search(place: Path) -> None:
