@@ -20,6 +20,7 @@ from gearshift.plan_folder import choose_plan, plan_name, require_plans_replacea
 from gearshift.plan_tables import only_operator
 from gearshift.planner.planners import DEFAULT as DEFAULT_PLANNER
 from gearshift.planner.ways import bytes_side_by_side
+from gearshift.processors import usable_processors
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.profiles.store import NAME_IT, read_profile, require_replaceable, write_profile
 from gearshift.traces.read import read_trace
@@ -392,7 +393,7 @@ def compare(
         for count in sorted(hardware)
         for latency_s in sorted(set(latencies_s))
     ]
-    count = processes or len(os.sched_getaffinity(0))
+    count = processes or usable_processors()
     runs = run_side_by_side(jobs, processes=count, progress=progress)
     if COCKTAIL in planners:
         rows = rows_of_grid(runs, measured, accuracies)

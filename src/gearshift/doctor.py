@@ -8,6 +8,7 @@ import msgspec
 import psutil
 
 from gearshift.extras import EXTRAS
+from gearshift.processors import usable_processors
 from gearshift.runtime.actuators.check import ActuatorCheck, check_actuators
 
 WORTH_HAVING = {
@@ -40,7 +41,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 def examine() -> Machine:
     """Look at this machine."""
     memory = psutil.virtual_memory()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_processors()
     extras = {extra: _version(package) for extra, package in EXTRAS.items()}
     return Machine(
         system=f"{platform.system()} {platform.machine()}",

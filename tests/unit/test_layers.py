@@ -19,6 +19,7 @@ NOUNS = {
         "clock",
         "hardware",
         "model",
+        "processors",
         "workload",
         "cascade",
         "placement",

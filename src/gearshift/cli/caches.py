@@ -1,6 +1,5 @@
 """`gearshift caches`: build, show and evaluate learned caches, and choose among their versions."""
 
-import os
 import time
 import zipfile
 from pathlib import Path
@@ -18,6 +17,7 @@ from gearshift.errors import InvalidInput, require
 from gearshift.extras import load_extra
 from gearshift.files import require_writable, write_atomically
 from gearshift.loading import call_reference
+from gearshift.processors import usable_processors
 
 if TYPE_CHECKING:
     from gearshift.caches.beside import Lookups
@@ -101,7 +101,7 @@ def build(
             training=caches.Training(epochs=epochs),
             lookups=lookups,
             out=out,
-            processes=len(os.sched_getaffinity(0)) if jobs is None else jobs,
+            processes=usable_processors() if jobs is None else jobs,
             most_bytes=int(disk_gib * 2**30),
             seed=seed,
             progress=tell,

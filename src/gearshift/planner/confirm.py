@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from gearshift.gear import GearPlan
+from gearshift.planner.threads import replays_at_once
 from gearshift.profiles.profile import PredictionRecords, Profile
 from gearshift.result import LatencySummary, ServingResult, percentile_rank, wilson_interval
 from gearshift.simulator.simulate import simulate
@@ -149,7 +150,7 @@ def confirm(
         slowest_s, requests = slowest_of(latency_s, percentile), len(latency_s)
         return result, float(slowest_s[percentile_rank(percentile, requests) - requests]), slowest_s
 
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with ThreadPoolExecutor(replays_at_once(len(trace))) as pool:
         runs = list(pool.map(replay, range(seeds)))
     results = [result for result, _, _ in runs]
     return Confirmation(

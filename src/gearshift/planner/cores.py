@@ -24,6 +24,7 @@ from gearshift.planner.recovery import confirmed_to_recover
 from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, load_ranges, silent
 from gearshift.planner.slo_search import ALPHAS, UNVISITED_WEIGHT, least_margin
 from gearshift.planner.so_far import SoFar
+from gearshift.processors import usable_processors
 from gearshift.profiles.profile import PART_B
 from gearshift.result import lower_confidence_bound
 
@@ -168,7 +169,7 @@ class _Search:
                 by_candidate.setdefault(option.candidate, []).append(row[option.candidate])
             if all(cell.sure for cells in by_candidate.values() for cell in cells):
                 return found
-            with ThreadPoolExecutor() as threads:
+            with ThreadPoolExecutor(usable_processors()) as threads:
                 list(threads.map(self.find_out, by_candidate.values()))
 
     def find_out(self, cells: Sequence[_Cell]) -> None:

@@ -26,6 +26,7 @@ from gearshift.planner.core_splits import CoreSplits, Split, on_every_count
 from gearshift.planner.request import LARGEST_MARGIN, MOST_CANDIDATES, RANGES, PlanRequest, Progress, silent
 from gearshift.planner.slo_search import LEAST_MARGIN
 from gearshift.planner.steady_state import Cell, SteadyState
+from gearshift.planner.threads import replays_at_once
 from gearshift.planner.ways import room_for
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.run_times import expected_ns
@@ -34,9 +35,6 @@ from gearshift.simulator.simulate import Simulation, simulate
 from gearshift.workload import Trace, draw_workload
 
 STEADY_REQUESTS = 20_000
-REPLAYS_AT_A_TIME = 2
-"""Each keeps arrays as long as the trace."""
-
 MOST_SPLITS = 32
 """Ways to split cores that are tried for a cascade in a range, the fewest cores first, and as many of the most."""
 
@@ -135,7 +133,7 @@ def explain(
     limit_s = operator.objective.latency_s or replayed.latency_s.p95
     search = (_Search if plan.hardware.pool_cores is None else _CoreSearch)(plan, profile, trace, limit_s)
     ranges: list[RangeExplanation] = []
-    with ThreadPoolExecutor(max_workers=REPLAYS_AT_A_TIME) as pool:
+    with ThreadPoolExecutor(replays_at_once(len(trace))) as pool:
         for found in pool.map(search.range, range(len(operator.gears))):
             ranges.append(found)
             share = len(ranges) / len(operator.gears) * (0.3 if devices_too else 1.0)

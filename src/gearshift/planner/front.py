@@ -27,6 +27,7 @@ from gearshift.planner.plan_search import PlanSearch, evaluated
 from gearshift.planner.recovery import recovers
 from gearshift.planner.slo_search import SELDOM, SloSearch
 from gearshift.planner.so_far import CUT_SHORT, spread, unfinished
+from gearshift.planner.threads import replays_at_once
 from gearshift.profiles.profile import PART_A, PART_B
 
 COARSE_POINTS = 5
@@ -187,7 +188,7 @@ class _Front:
             return
         generator = np.random.default_rng([self._request.seed, 6])
         most, in_vain = left, 0
-        with ThreadPoolExecutor(max_workers=2) as pool:
+        with ThreadPoolExecutor(replays_at_once(len(self._request.trace))) as pool:
             while left > 0 and in_vain < TRIED_IN_VAIN:
                 drawn: list[tuple[SloSearch, Choice]] = []
                 for _ in range(AT_ONCE):

@@ -38,6 +38,7 @@ from gearshift.planner.slices import plan_by_slices, slice_of, slices_of
 from gearshift.planner.slo_search import SloSearch, least_margin
 from gearshift.planner.so_far import OutOfTime, SoFar, unfinished, with_best
 from gearshift.planner.steady_state import SAMPLES, SteadyState
+from gearshift.processors import usable_processors
 from gearshift.profiles.profile import PART_A
 
 LAYOUTS = 3
@@ -104,7 +105,7 @@ class PlanSearch:
         searches = self.searches(request, quick=quick)
         self._current = searches[0]
         alike = [list(those) for _, those in groupby(searches, key=lambda search: search.steady.placement)]
-        with ThreadPoolExecutor(max_workers=2) as pool:
+        with ThreadPoolExecutor(usable_processors()) as pool:
             promising = list(pool.map(_promising, alike))
         infeasible: list[Infeasible] = []
         for those, _ in sorted(zip(alike, promising, strict=True), key=lambda found: -found[1]):

@@ -25,6 +25,7 @@ from gearshift.planner.recovery import confirmed_to_recover
 from gearshift.planner.replays import Replayed, Replays
 from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, equal_ranges, silent
 from gearshift.planner.steady_state import GRID_STEP, SteadyState
+from gearshift.planner.threads import replays_at_once
 
 UNVISITED_WEIGHT = 1e-6
 """So that ranges the trace does not visit get the best cascade, too."""
@@ -96,7 +97,7 @@ class SloSearch:
         if self._choices is None:
             self.steady_accuracy()
             self.progress("replaying the trace", 0.8)
-            with ThreadPoolExecutor(max_workers=2) as pool:
+            with ThreadPoolExecutor(replays_at_once(len(self.request.trace))) as pool:
                 tried = list(pool.map(self._least_repair, self.alphas[:: 2 if self.quick else 1]))
             repairs = [repair for repair in tried if repair is not None]
             choices = self._with_constant(_by_accuracy(repairs))

@@ -20,6 +20,7 @@ from gearshift.plan_tables import PlanTables, plan_tables
 from gearshift.planner.assemble import curves_of, replica_settings
 from gearshift.planner.balance import Balance, balanced
 from gearshift.planner.cascade_search import evaluate_cascade
+from gearshift.processors import usable_processors
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.profiles.run_times import Exits, exits_of, run_times_ns
 from gearshift.result import percentile
@@ -222,7 +223,7 @@ class SteadyState:
         """Several cells, simulated side by side (the kernel runs without the interpreter's lock)."""
         wanted = list(keys)
         if unknown := [key for key in wanted if key not in self._cells]:
-            with ThreadPoolExecutor() as pool:
+            with ThreadPoolExecutor(usable_processors()) as pool:
                 list(pool.map(lambda key: self.cell(*key), unknown))
         return [self.cell(*key) for key in wanted]
 
