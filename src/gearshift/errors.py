@@ -126,7 +126,8 @@ class Infeasible(GearshiftError):
     """No candidate plan meets the objective; names the load range, the bottleneck and the nearest objectives.
 
     `bottleneck` is a model, on `device`.  Each nearest objective is feasible with the others as they were asked for;
-    with `together` only when the latency and the accuracy are both taken.
+    with `together` only when the latency and the accuracy are both taken.  Where not `by_load`, but for want of time or
+    of recorded samples, there is no bottleneck and no load range to name.
     """
 
     kind = "infeasible"
@@ -143,7 +144,9 @@ class Infeasible(GearshiftError):
         nearest_accuracy: float | None = None,
         nearest_devices: int | None = None,
         together: bool = False,
+        by_load: bool = True,
     ) -> None:
+        self.by_load = by_load
         self.reason, self.load_range, self.bottleneck, self.device = reason, load_range, bottleneck, device
         self.nearest_latency_s, self.nearest_accuracy = nearest_latency_s, nearest_accuracy
         self.nearest_devices, self.together = nearest_devices, together

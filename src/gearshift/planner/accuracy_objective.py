@@ -119,11 +119,29 @@ class AccuracyObjective:
         devices = len(self._request.hardware.devices)
         within = "" if objective.latency_s is None else f" within {objective.latency_s * 1e3:.4g} ms"
         certain = "" if objective.confidence is None else f" with confidence {objective.confidence:g}"
-        return refusal(
-            self._request,
+        reason = (
             f"no plan on {devices} device{'s' * (devices > 1)} has an accuracy of {objective.accuracy:g}{certain}"
-            f"{within}; the best that was found has {best:.4f}",
-            nearest_accuracy=best,
+            f"{within}; the best that was found has {best:.4f}"
+        )
+        few = self._too_few_samples()
+        if few:
+            return Infeasible(reason + few, nearest_accuracy=math.floor(best * 1e4) / 1e4 or None, by_load=False)
+        return refusal(self._request, reason, nearest_accuracy=best)
+
+    def _too_few_samples(self) -> str:
+        """What the samples of part B can certify, where some candidate has the accuracy and none can have it certified.
+
+        More devices, or more latency, would not help then.
+        """
+        target, request = self._request.objective.accuracy or 0.0, self._request
+        n = min(len(request.trace), len(request.profile.predictions.indices(PART_B)))
+        highest = max(c.accuracy for c in self._search.candidates(request, request.profile.models))
+        most = self._certain(highest, n)
+        if not most < target <= highest:
+            return ""
+        return (
+            f", since {n} samples certify no more than {most:.4f} of the most accurate cascade's "
+            f"{highest:.4f}: record more, or ask for less --confidence"
         )
 
 

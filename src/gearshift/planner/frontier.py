@@ -21,7 +21,7 @@ from gearshift.planner.candidate_plans import Candidate, Tried
 from gearshift.planner.confirm import Confirmation
 from gearshift.planner.pareto import undominated
 from gearshift.planner.request import PlanRequest, Progress, silent
-from gearshift.planner.so_far import CUT_SHORT, spread
+from gearshift.planner.so_far import CUT_SHORT, out_of_time, spread
 from gearshift.planner.steady_state import Cell
 from gearshift.planner.walk import Walk, lowered
 from gearshift.profiles.profile import PART_A
@@ -111,7 +111,7 @@ class _Choice:
         if self.chosen is None and (likely := self.walk.likely()) is not None:
             self.chosen = likely.candidate
         if self.chosen is None:
-            raise self.walk.out_of_time()
+            raise out_of_time(self.walk.request.budget_s)
         return self.walk.finished(self.chosen)
 
     def _enough(self, tried: Tried) -> bool:

@@ -63,7 +63,9 @@ class _Nearest:
 
     def offered(self) -> Infeasible:
         """The error with all that it lacked, and offers that are sure; fewer when time is over, or at Ctrl-C."""
-        known = refusal(self.request, self.error.reason, model=self.error.bottleneck or None)
+        known = self.error
+        if self.error.by_load:
+            known = refusal(self.request, self.error.reason, model=self.error.bottleneck or None)
         offers: dict[str, Any] = {}
         try:
             for name, look in (("accuracy", self.accuracy), ("devices", self.devices), ("latency_s", self.latency_s)):
@@ -80,6 +82,7 @@ class _Nearest:
             load_range=self.error.load_range or known.load_range,
             bottleneck=known.bottleneck,
             device=self.error.device or known.device,
+            by_load=self.error.by_load,
             **offers,
         )
 
@@ -121,7 +124,7 @@ class _Nearest:
 
     def devices(self) -> int | None:
         """The fewest devices found, all like the first, that are enough."""
-        fastest = self._cheapest_fast_enough()
+        fastest = self._cheapest_fast_enough() if self.error.by_load else None
         if fastest is None:
             return None
         now, top_qps = len(self.request.hardware.devices), float(self.request.upper_ends()[-1])

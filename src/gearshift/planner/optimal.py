@@ -20,14 +20,13 @@ from gearshift.gear import GearPlan
 from gearshift.placement import Placement
 from gearshift.planner.accuracy_objective import AccuracyObjective
 from gearshift.planner.assemble import DEFAULT_ALPHA, with_predictions
-from gearshift.planner.bottleneck import refusal
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.choices import Choice
 from gearshift.planner.front import frontier_plans
 from gearshift.planner.pareto import undominated
 from gearshift.planner.plan_search import PlanSearch, evaluated
 from gearshift.planner.request import PlanRequest, Progress, silent
-from gearshift.planner.so_far import CUT_SHORT, all_so_far
+from gearshift.planner.so_far import CUT_SHORT, all_so_far, out_of_time
 
 NAME = "optimal"
 
@@ -74,7 +73,7 @@ def plan_with(
         if unfinished is None:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            raise refusal(request, f"no plan was found within the budget of {request.budget_s:g} s") from None
+            raise out_of_time(request.budget_s) from None
         made = unfinished
     progress("planned", 1.0)
     return msgspec.structs.replace(made, planner=planner)

@@ -88,11 +88,17 @@ class SoFar:
             return search()
         except OutOfTime:
             if self.plan is None:
-                raise Infeasible(f"no plan was found within the budget of {self.request.budget_s:g} s") from None
+                raise out_of_time(self.request.budget_s) from None
         except KeyboardInterrupt:
             if self.plan is None:
                 raise
         return unfinished(self.plan, self.request)
+
+
+def out_of_time(budget_s: float | None = None) -> Infeasible:
+    """No plan for want of time, which no load range and no model is to blame for."""
+    within = "in time" if budget_s is None else f"within the budget of {budget_s:g} s"
+    return Infeasible(f"no plan was found {within}; give a larger --budget-s", by_load=False)
 
 
 def unfinished(made: GearPlan, request: PlanRequest) -> GearPlan:
@@ -119,7 +125,7 @@ def all_so_far(plans: Iterator[GearPlan]) -> list[GearPlan]:
             return [msgspec.structs.replace(made, unfinished=True) for made in found]
         if isinstance(why, KeyboardInterrupt):
             raise
-        raise Infeasible("no plan was found in time") from None
+        raise out_of_time() from None
     return found
 
 

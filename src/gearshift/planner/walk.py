@@ -16,7 +16,7 @@ from gearshift.planner.bottleneck import refusal
 from gearshift.planner.candidate_plans import Assignment, Candidate, CandidatePlans, Tried
 from gearshift.planner.cascade_search import pareto_cascades
 from gearshift.planner.request import PlanRequest, Progress
-from gearshift.planner.so_far import CUT_SHORT, OutOfTime, unfinished, with_best
+from gearshift.planner.so_far import CUT_SHORT, OutOfTime, out_of_time, unfinished, with_best
 from gearshift.planner.ways import device_seconds, nowhere
 
 WALK_SHARE = 0.7
@@ -98,7 +98,7 @@ class Walk:
         self.unfinished = True
         self.ended = self.ended or isinstance(why, KeyboardInterrupt)
         if not self.visited:
-            raise why if self.ended else self.out_of_time()
+            raise why if self.ended else out_of_time(self.request.budget_s)
 
     def tried(self, candidate: Candidate) -> Tried:
         """The candidate, simulated if there is time."""
@@ -111,11 +111,6 @@ class Walk:
         budget_s = self.request.budget_s
         if self.ended or (budget_s is not None and self.clock.now_ns() > self.time_share * budget_s * NS_PER_S):
             raise OutOfTime
-
-    def out_of_time(self) -> Infeasible:
-        """No plan, for want of time."""
-        within = "" if self.request.budget_s is None else f" within {self.request.budget_s:.4g} s"
-        return refusal(self.request, f"no plan that meets the objective was found{within}")
 
     # Steps (section 4.3.1) --------------------------------------------------------------------------------------------
 

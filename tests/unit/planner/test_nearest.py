@@ -1,3 +1,4 @@
+import dataclasses
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from gearshift.planner.plan_search import evaluated
 from gearshift.planner.request import PlanRequest
 from tests.unit.planner import fake
 from tests.unit.planner.little import little_request, little_trace, single_plan
+from tests.worlds import synthetic_profile
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +70,32 @@ def test_range_model_and_device_are_named_where_the_planner_says_nothing(monkeyp
     monkeypatch.setattr(fake, "plan", silent)
     error = refused(asked(latency_s=0.005))
     assert (error.load_range[0], error.bottleneck, error.device) == ("[", "m2", "cpu-0")
+
+
+@pytest.mark.parametrize("planner", ["optimal", "frontier", "model-switching", "placement-heuristic"])
+def test_a_spent_budget_is_blamed_on_no_range_and_no_model(planner: str) -> None:
+    error = refused(little_request(budget_s=1e-9), planner)
+    assert (error.load_range, error.bottleneck, error.device) == ("", "", "")
+    assert str(error) == "no plan was found within the budget of 1e-09 s; give a larger --budget-s"
+
+
+def test_a_frontier_for_which_there_was_no_time_is_blamed_on_no_range_and_no_model() -> None:
+    error = refused(little_request(objective=Objective(), budget_s=1e-9), "optimal", planners.frontier)
+    assert str(error) == "no plan was found in time; give a larger --budget-s"
+
+
+def test_too_few_samples_are_blamed_on_no_range_and_no_model() -> None:
+    profile = synthetic_profile(models=3, samples=60, fastest_s=0.001)
+    request = little_request(
+        profile=profile, trace=little_trace(low_qps=60, high_qps=120), ranges=2,
+        objective=Objective(accuracy=0.8, confidence=0.95),
+    )  # fmt: skip
+    error = refused(request, "optimal")
+    assert "30 samples certify no more than 0." in str(error)
+    assert (error.load_range, error.bottleneck, error.device, error.nearest_devices) == ("", "", "", None)
+    assert error.nearest_accuracy
+    objective = Objective(accuracy=error.nearest_accuracy, confidence=0.95)
+    assert planners.plan("optimal", dataclasses.replace(request, objective=objective))
 
 
 def test_a_spent_budget_leaves_the_error_without_offers(monkeypatch: pytest.MonkeyPatch) -> None:
