@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 from gearshift.errors import GearshiftError
 from gearshift.gear import Gear, GearPlan
 from gearshift.hardware import identical_devices
+from gearshift.objective import Objective
+from gearshift.plan_diff import diff
 from gearshift.plan_file import encode_plan, read_plan
 from gearshift.planner import planners
+from gearshift.planner.explain import explain
 from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import Profile
 from gearshift.workload import Trace
@@ -147,3 +150,47 @@ def test_more_load_than_one_device_carries_is_told(planner: str) -> None:
     assert facts["kind"] == "infeasible"
     assert facts["bottleneck"] == "m0"
     assert facts["load_range"].endswith(", inf)")
+
+
+# The other verbs ------------------------------------------------------------------------------------------------------
+
+CHEAP = (one_request, one_second, a_peak_of_a_thousand_times_the_mean)
+"""Limits of the trace, all on one device."""
+SLOW_FRONTIERS = ("model-switching", "placement-heuristic")
+
+
+@pytest.mark.parametrize("limit", CHEAP, ids=lambda limit: limit.__name__)
+@pytest.mark.parametrize(
+    "planner", [pytest.param(p, marks=pytest.mark.long if p in SLOW_FRONTIERS else ()) for p in planners.MODULES]
+)
+def test_a_limit_has_a_frontier(planner: str, limit: Callable[[], PlanRequest]) -> None:
+    asked = dataclasses.replace(limit(), objective=Objective())
+    plans = planners.frontier(planner, asked)
+    assert plans
+    assert all(LIMITS[limit](made) for made in plans)
+    latencies = [made.predictions["task"].latency_s.p95 for made in plans]
+    assert all(0 < latency_s < 10 for latency_s in latencies)
+    assert len({encode_plan(made) for made in plans}) == len(plans)
+
+
+@pytest.mark.parametrize("limit", CHEAP, ids=lambda limit: limit.__name__)
+@pytest.mark.parametrize("devices_too", [False, True])
+def test_a_limit_is_explained(limit: Callable[[], PlanRequest], devices_too: bool) -> None:
+    asked = limit()
+    made = planners.plan("optimal", asked)
+    explained = explain(made, asked.profile, asked.trace, devices_too=devices_too)
+    assert [part.cascade for part in explained.ranges] == [str(gear.cascade) for gear in gears_of(made)]
+    assert explained.replayed.requests == len(asked.trace)
+    assert explained.same_trace
+    assert [neighbour.devices for neighbour in explained.neighbours] == ([2] if devices_too else [])
+    assert all(neighbour.predicted for neighbour in explained.neighbours)
+
+
+@pytest.mark.parametrize("limit", CHEAP, ids=lambda limit: limit.__name__)
+def test_what_differs_at_a_limit_is_told(limit: Callable[[], PlanRequest]) -> None:
+    asked = limit()
+    made, other = planners.plan("optimal", asked), planners.plan("single", asked)
+    assert diff(made, made).same
+    told = diff(made, other)
+    assert [(change.what, change.a, change.b) for change in told.origin][:1] == [("planner", "optimal", "single")]
+    assert told.predictions == (made.predictions["task"], other.predictions["task"])
