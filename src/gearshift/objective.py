@@ -1,6 +1,5 @@
 """What the user asks of a plan."""
 
-import math
 from typing import Literal
 
 import msgspec
@@ -8,6 +7,7 @@ import msgspec
 from gearshift.errors import require
 
 Scope = Literal["every-range", "trace"]
+LONGEST_LATENCY_S = 1e6
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,7 +27,9 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         require(0 < self.percentile < 1, f"percentile is {self.percentile}", remedy="give a number between 0 and 1")
         if self.latency_s is not None:
             require(
-                0 < self.latency_s < math.inf, f"latency_s is {self.latency_s}", remedy="give a positive, finite number"
+                0 < self.latency_s <= LONGEST_LATENCY_S,
+                f"latency_s is {self.latency_s}",
+                remedy=f"give more than 0, up to {LONGEST_LATENCY_S:.0f}",
             )
         if self.accuracy is not None:
             require(0 <= self.accuracy <= 1, f"accuracy is {self.accuracy}", remedy="give a number from 0 to 1")

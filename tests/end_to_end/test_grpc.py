@@ -367,8 +367,12 @@ def test_a_full_queue_exhausts_resources_and_says_when_to_come_back(tmp_path):
             assert code is None or ("grpc-retry-pushback-ms", "1000") in call.trailing_metadata()
 
 
-def test_calls_over_the_bound_are_refused(tmp_path):
-    with serving(tmp_path, grpc_port=0, most_grpc_calls=1) as server, grpc.insecure_channel(server.grpc) as channel:
+def test_calls_and_metadata_over_the_bound_are_refused(tmp_path):
+    bounds = {"most_grpc_calls": 1, "largest_header_bytes": 4000}
+    with serving(tmp_path, grpc_port=0, **bounds) as server, grpc.insecure_channel(server.grpc) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            stub(channel).ServerLive(service_pb2.ServerLiveRequest(), metadata=[("x", "a" * 5000)])
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         slow = stub(channel).ModelInfer.future(request((5, 1)))
         until(server, BUSY)
         with pytest.raises(grpc.RpcError) as caught:

@@ -1,12 +1,14 @@
 """Both clients against a server that answers what a test tells it to."""
 
 import asyncio
+import email.utils
 import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 
 from gearshift import AsyncClient, Client, errors
-from gearshift.serving.v2_client import Call, ClientProtocol
+from gearshift.serving.v2_client import FIRST_PAUSE_S, Call, ClientProtocol
 
 ANSWER = {
     "parameters": {"gear": 1, "outcome": "answered"},
@@ -233,6 +235,21 @@ def test_a_refusal_is_tried_again_until_it_is_answered_or_attempts_run_out(scrip
     with pytest.raises(error, match=f"status {status}"):
         ask(options={"most_attempts": 2})
     assert len(script.asked) == 5
+
+
+@pytest.mark.parametrize(
+    ("said", "pause_s"),
+    [("7", 7.0), ("007", 7.0), ("Sun, 06 Nov 1994 08:49:37 GMT", None), ("²", None), ("soon", None), ("-1", None)],
+)
+def test_a_pause_is_what_the_server_asks_for_in_seconds_or_by_a_date(said, pause_s):
+    protocol = Call(ClientProtocol("http://localhost", "sums", None, None, 60.0, 3), None)
+    assert protocol.pause_s(errors.QueueFull("full"), said) == (FIRST_PAUSE_S if pause_s is None else pause_s)
+
+
+def test_a_date_to_come_is_waited_for():
+    protocol = Call(ClientProtocol("http://localhost", "sums", None, None, 60.0, 3), None)
+    said = email.utils.format_datetime(datetime.now(UTC) + timedelta(seconds=9), usegmt=True)
+    assert 7 < protocol.pause_s(errors.QueueFull("full"), said) <= 9
 
 
 def test_no_attempt_begins_past_the_deadline(script, ask):

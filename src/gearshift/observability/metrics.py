@@ -1,5 +1,6 @@
 """Metrics in Prometheus format, in a registry of their own."""
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -72,7 +73,7 @@ class NoMetrics:
         self.deadlines = DeadlineMetrics()
         self.cores = CoreMetrics()
 
-    def watch(self, router: Watched, serving: Serving, *, last_gear: int) -> None:
+    def watch(self, router: Watched, serving: Serving, *, last_gear: int, accuracies: Sequence[float] = ()) -> None:
         """Forget it."""
 
     def late(self, operator: str) -> None:
@@ -158,6 +159,11 @@ class Metrics:
         self._replicas = Gauge("gearshift_replicas_ready", "Replicas that serve.", ["model"], registry=registry)
         self._swaps = Counter("gearshift_swaps", "Swaps by what became of them.", ["outcome"], registry=registry)
         self._gear = Gauge("gearshift_gear", "The gear in force, from 0.", registry=registry)
+        self._accuracy = Gauge(
+            "gearshift_predicted_accuracy",
+            "The accuracy that the plan predicts of the gear in force.",
+            registry=registry,
+        )
         self._pinned = Gauge("gearshift_gear_pinned", "1 while an operator keeps the gear.", registry=registry)
         self._load = Gauge("gearshift_load_qps", "Arrivals per second that were measured last.", registry=registry)
         self._waiting = Gauge("gearshift_waiting_requests", "Samples that wait in queues.", registry=registry)
@@ -165,11 +171,15 @@ class Metrics:
         self.cores = CoreMetrics(registry)
         self._last_answer_s = 0.0
 
-    def watch(self, router: Watched, serving: Serving, *, last_gear: int) -> None:
-        """Read gear, load and waiting samples off `router`, readiness off `serving`, whenever metrics are asked for."""
+    def watch(self, router: Watched, serving: Serving, *, last_gear: int, accuracies: Sequence[float] = ()) -> None:
+        """Read gear, load and waiting samples off `router`, readiness off `serving`, whenever metrics are asked for.
+
+        `accuracies` are those that the plan predicts of its gears, NaN where it does not.
+        """
         self._ready.set_function(lambda: serving.ready)
         self._last_gear.set(last_gear)
         self._gear.set_function(lambda: router.gear)
+        self._accuracy.set_function(lambda: accuracies[router.gear] if accuracies else math.nan)
         self._pinned.set_function(lambda: router.pinned)
         self._load.set_function(lambda: router.rate_qps)
         self._waiting.set_function(lambda: router.waiting)

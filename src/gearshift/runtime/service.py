@@ -38,7 +38,7 @@ class Service:
     are being read or are not answered yet.  A request without a deadline gets one `default_deadline_s` after its
     arrival, if that is given; such a one neither orders queues nor decides anything.  `recovery` decides what becomes
     of what lost workers held, `deadlines` what clients' deadlines do beside ordering queues; `vertical`, which needs
-    them, changes replicas' cores.
+    them, changes replicas' cores.  `accuracies` are those that the plan predicts of its gears, which metrics tell.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Service:
         most_waiting_bytes: int = 256 << 20,
         default_priority: int = LEAST_URGENT,
         default_deadline_s: float | None = None,
+        accuracies: Sequence[float] = (),
         recovery: Recovery | None = None,
         adapting: Adapting | None = None,
         deadlines: DeadlineRules | None = None,
@@ -58,7 +59,7 @@ class Service:
         metrics: Metrics | NoMetrics | None = None,
         journal: Journal | NoJournal | None = None,
     ) -> None:
-        self._tables, self._backend = tables, backend
+        self._tables, self._backend, self._accuracies = tables, backend, tuple(accuracies)
         self._default_priority = default_priority
         self._default_deadline_ns = None if default_deadline_s is None else round(default_deadline_s * NS_PER_S)
         self._clock = clock or WallClock()
@@ -426,7 +427,7 @@ class Service:
 
     def _watch(self) -> None:
         """Have the metrics tell of this service."""
-        self._metrics.watch(self.router, self, last_gear=self._tables.gears - 1)
+        self._metrics.watch(self.router, self, last_gear=self._tables.gears - 1, accuracies=self._accuracies)
         for replica in range(len(self._tables.replica_ids)):
             self._tell_replicas(replica)
 

@@ -25,6 +25,7 @@ LINGER_S, LINGER_BYTES = 2.0, 16 << 20
 """How long, and for how much, a client is still read from that has its last answer and may go on sending."""
 NEVER = float("inf")
 CONNECTION, UPGRADE = b"connection", b"upgrade"
+VERSIONS = "1.1", "1.0"
 ENCODED_SLASH = "%252F"
 """A slash that is encoded divides no path, or a proxy that filters by prefix would be passed by."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -245,6 +246,8 @@ class Connection(asyncio.Protocol):
         method = parser.get_method()
         if method == b"CONNECT":
             raise NotTaken("CONNECT is for proxies")
+        if parser.get_http_version() not in VERSIONS:
+            raise NotTaken(f"HTTP/{parser.get_http_version()} in the form of HTTP/1")
         if UPGRADE in headers and parser.should_upgrade():
             return
         if TRANSFER_ENCODING in headers and headers[TRANSFER_ENCODING].strip().lower() != b"chunked":

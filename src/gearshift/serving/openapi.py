@@ -236,9 +236,16 @@ def _paths(operator: str, locked: bool) -> Schema:
         for methods in paths.values():
             for operation in methods.values():
                 operation["responses"]["401"] = _response("No key, or none that is known", Error)
+    for methods in paths.values():
+        for operation in methods.values():
+            if "413" in operation["responses"]:  # its body is read
+                operation["responses"]["408"] = {"description": "The request was not complete in time"}
     unlocked = {"/livez": live, "/v2/health/live": live, "/readyz": ready, "/v2/health/ready": ready}
     for path, methods in unlocked.items():
         paths[path] = {"get": {**methods["get"], "security": []}} if locked else methods
+    for methods in paths.values():
+        for operation in methods.values():
+            operation["responses"]["431"] = {"description": "The head is too large"}
     return paths
 
 
@@ -318,10 +325,8 @@ def _infer() -> Schema:
             "responses": {
                 "200": answered,
                 "400": _response("A field, tensor, parameter or header does not fit", Error),
-                "408": {"description": "The request was not complete in time"},
                 "413": _response("The body is too large", Error),
                 "429": _response("Queues or held bytes are at their bound", Error, headers=RETRY_AFTER),
-                "431": {"description": "The head is too large"},
                 "500": _response("A row has failed, or a fault of the server", Error),
                 "503": _response("Starting, ending, or without a worker", Error, headers=RETRY_AFTER),
                 "504": _response("The deadline cannot be kept; the text begins with why", Error),

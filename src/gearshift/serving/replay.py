@@ -107,7 +107,12 @@ async def replay(
         lateness=lateness,
         effort=effort,
         why_invalid=why_invalid(
-            lateness, here, effort, processes=isinstance(target, str), largest_s=largest_lateness_s
+            lateness,
+            here,
+            effort,
+            answered=int(np.count_nonzero(load.log.answered)),
+            processes=isinstance(target, str),
+            largest_s=largest_lateness_s,
         ),
         failed=int(np.count_nonzero(load.log.outcome == FAILED)),
         gears=gear_shifts(load.log),

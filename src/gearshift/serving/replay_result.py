@@ -127,12 +127,20 @@ def lateness_of(log: RequestLog, latency: LatencySummary, largest_s: float | Non
 
 
 def why_invalid(
-    lateness: Lateness, latency: LatencySummary, effort: Effort, *, processes: bool, largest_s: float | None = None
+    lateness: Lateness,
+    latency: LatencySummary,
+    effort: Effort,
+    *,
+    answered: int,
+    processes: bool,
+    largest_s: float | None = None,
 ) -> str:
-    """Why the figures blame the server for the generator, and what to do; nothing where they do not.
+    """Why there are no figures, or they blame the server for the generator, and what to do; nothing where they do not.
 
     `processes` tells whether more of them could help.
     """
+    if not answered:
+        return "no request was answered, so that there is no latency to tell; see the server's log for why"
     for name, late_s, measured_s in (
         ("p50", lateness.p50_s, latency.p50),
         ("p95", lateness.p95_s, latency.p95),

@@ -15,6 +15,19 @@ ScalerKind = Literal["exact", "paper", "static"]
 ActuatorKind = Literal["processors", "kubernetes"]
 OnOff = Literal["on", "off"]
 
+MOST = {
+    "most_waiting_requests": 10**9,
+    "most_waiting_bytes": 1 << 50,
+    "largest_body_bytes": (1 << 31) - 1,
+    "largest_header_bytes": 16 << 20,
+    "most_tensors": 10**6,
+    "most_elements": 1 << 40,
+    "most_connections": 10**6,
+    "most_grpc_calls": 10**6,
+    "keep_alive_s": 86_400,
+}
+"""Bounds that are 1 at least."""
+
 
 def _help(text: str) -> msgspec.Meta:
     return msgspec.Meta(description=text)
@@ -145,19 +158,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             remedy="give a number from 0 to 65535",
         )
         require(1 <= self.front_ends <= 64, f"front_ends is {self.front_ends}, needs 1 to 64")
-        for name in (
-            "most_waiting_requests",
-            "most_waiting_bytes",
-            "largest_body_bytes",
-            "largest_header_bytes",
-            "most_tensors",
-            "most_elements",
-            "most_connections",
-            "most_grpc_calls",
-            "keep_alive_s",
-        ):
+        for name, most in MOST.items():
             value = getattr(self, name)
-            require(value >= 1, f"{name} is {value}, needs at least 1")
+            require(1 <= value <= most, f"{name} is {value}, needs 1 to {most}")
         for name, choices in (
             ("log_level", get_args(Level)),
             ("log_format", get_args(Form)),

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 import re
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from gearshift.runtime.worker import zeros
 from gearshift.serving.control import Control
 from gearshift.serving.shadow import Comparison, Shadow
 from gearshift.serving.task import ServingTask
+
+log = logging.getLogger(__name__)
 
 PLAN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 LONGEST_TRIAL_S = 60.0
@@ -135,10 +138,14 @@ class Swaps:
             if asked.take_over:
                 _require_ready(service, task)
                 self._take_over(service, task)
-        except (GearshiftError, OSError) as error:
-            self._journal.write("swap_failed", plan=path.name, reason=str(error))
+        except Exception as error:  # whatever the new plan brings, the one before goes on
+            reason = str(error)
+            if not isinstance(error, (GearshiftError, OSError)):
+                log.exception("fault while %s was swapped in", path.name)
+                reason = "an internal error; the server's log explains it"
+            self._journal.write("swap_failed", plan=path.name, reason=reason)
             self._metrics.swapped("failed")
-            raise SwapFailed(f"{path.name} did not take over: {error}; {self._control.plan.path} goes on") from None
+            raise SwapFailed(f"{path.name} did not take over: {reason}; {self._control.plan.path} goes on") from None
         finally:
             if service is not None and service is not self._control.service:
                 await service.stop()

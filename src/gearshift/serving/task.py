@@ -1,6 +1,7 @@
 """What is served: a plan with its tables, profile and project, and the service that they make."""
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -274,6 +275,7 @@ def make_service(
         most_waiting_bytes=settings.most_waiting_bytes,
         default_priority=operator.default_priority,
         default_deadline_s=operator.objective.latency_s,
+        accuracies=[math.nan if gear.predicted is None else gear.predicted.accuracy for gear in operator.gears],
         recovery=task.make_recovery(settings),
         adapting=task.make_adapting(settings, journal, drifts, deadlines.run_ns),
         deadlines=deadlines,

@@ -4,6 +4,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -43,6 +44,7 @@ ERRORS: dict[int, type[GearshiftError]] = {
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 """Between attempts where the server does not say how long to wait: twice as long each time."""
 LONGEST_CALL_S = 86_400
+LONGEST_NUMBER = 15
 
 
 def require_seconds(name: str, seconds: float | None) -> None:
@@ -239,10 +241,24 @@ class Call:
         """How long to wait before the next attempt; raises `error` where there is to be none."""
         self._attempts += 1
         again = isinstance(error, QueueFull | NotReady) or (isinstance(error, NoAnswer) and not error.sent)
-        if retry_after is not None and retry_after.isdigit():
-            pause_s = float(retry_after)
-        else:
+        pause_s = _asked_pause_s(retry_after or "")
+        if pause_s is None:
             pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self._attempts - 1))
         if not again or self._attempts >= self._protocol.most_attempts or time.monotonic() + pause_s >= self._end_s:
             raise error
         return pause_s
+
+
+def _asked_pause_s(retry_after: str) -> float | None:
+    """How long the server asks to wait, in seconds or by a date (RFC 9110, section 10.2.3); None where it does not.
+
+    A date that has passed says little, as clocks differ.
+    """
+    if retry_after.isascii() and retry_after.isdigit():
+        return float(retry_after[:LONGEST_NUMBER])
+    try:
+        date = parsedate_to_datetime(retry_after)
+    except ValueError:
+        return None
+    left_s = date.timestamp() - time.time()
+    return left_s if left_s > 0 else None

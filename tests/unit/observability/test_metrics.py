@@ -26,6 +26,7 @@ def test_readiness_and_the_last_gear_are_metrics():
         server.service.stop_accepting()
         ending = (await server.ask("GET", "/metrics")).body.decode()
         assert "gearshift_last_gear 0.0" in ready
+        assert "gearshift_predicted_accuracy 0.8" in ready
         return ["gearshift_ready 1.0" in ready, "gearshift_ready 0.0" in ending]
 
-    assert serve(use) == [True, True]
+    assert serve(use, service={"accuracies": [0.8]}) == [True, True]

@@ -432,6 +432,7 @@ def test_what_two_servers_could_read_in_two_ways_is_400_and_nothing_after_it_is_
     "sent",
     [b"no HTTP\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
      b"CONNECT x:1 HTTP/1.1\r\nhost: x\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n", b"GET nowhere HTTP/1.1\r\n\r\n",
+     b"GET / HTTP/2.0\r\nhost: x\r\n\r\n", b"GET / HTTP/0.9\r\n\r\n",
      CHUNKED + b"\r\nzz\r\n", CHUNKED + b"\r\n1\nb\n0\n\n"],
 )  # fmt: skip
 def test_what_is_no_request_is_400_after_the_answers_before_it(sent):

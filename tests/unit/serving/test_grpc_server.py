@@ -8,7 +8,17 @@ from gearshift.serving.settings import ServerSettings
 from tests.little_task import write_little_task
 
 
-@pytest.mark.parametrize("settings", [{"grpc_port": -1}, {"grpc_port": 65_536}, {"most_grpc_calls": 0}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"grpc_port": -1},
+        {"grpc_port": 65_536},
+        {"most_grpc_calls": 0},
+        {"most_grpc_calls": 10**11},
+        {"largest_body_bytes": 1 << 32},
+        {"keep_alive_s": 3_000_000},
+    ],
+)
 def test_settings_that_make_no_sense_are_refused(settings):
     (name,) = settings
     with pytest.raises(InvalidInput, match=f"{name} is"):

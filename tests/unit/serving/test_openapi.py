@@ -131,6 +131,14 @@ def test_refusals_for_a_while_are_answered_as_described():
     assert serve(use, service={"most_waiting_bytes": 100}) == [429, 503]
 
 
+def test_every_operation_may_have_too_large_a_head_and_those_that_read_a_body_too_slow_a_client():
+    operations = [op for methods in serve(description)["paths"].values() for op in methods.values()]
+    assert all("431" in operation["responses"] for operation in operations)
+    slow = [operation["summary"] for operation in operations if "408" in operation["responses"]]
+    assert set(slow) >= {"Inference", "Put another plan in force", "The operators and their state"}
+    assert not any("408" in operation["responses"] for operation in operations if operation["summary"] == "Ready")
+
+
 def test_what_it_says_can_be_asked_is_what_is_taken():
     described = serve(description)
     body = samples(0, 1, id="a", outputs=[{"name": "label"}], parameters={"priority": 1, "timeout": 5})

@@ -37,25 +37,31 @@ def test_a_latency_bears_a_tenth_of_itself_and_never_less_than_the_timers_error(
     ("lateness", "name"), [(late(p50_s=0.0011), "p50"), (late(p95_s=0.0051), "p95"), (late(p99_s=0.0101), "p99")]
 )
 def test_lateness_beyond_what_a_percentile_bears_makes_the_run_invalid(lateness: Lateness, name: str) -> None:
-    assert f"late at {name}, where a measured latency of" in why_invalid(lateness, LATENCY, Effort(), processes=True)
+    assert f"late at {name}, where a measured latency of" in why_invalid(
+        lateness, LATENCY, Effort(), answered=9, processes=True
+    )
 
 
 def test_lateness_within_what_every_percentile_bears_is_valid() -> None:
-    assert why_invalid(late(0.001, 0.005, 0.01), LATENCY, Effort(), processes=True) == ""
+    assert why_invalid(late(0.001, 0.005, 0.01), LATENCY, Effort(), answered=9, processes=True) == ""
 
 
 def test_what_was_given_counts_instead_of_a_tenth() -> None:
     lateness = late(0.02, 0.02, 0.02)
-    assert why_invalid(lateness, LATENCY, Effort(), processes=True, largest_s=0.02) == ""
-    assert "bears 1 ms" in why_invalid(lateness, LATENCY, Effort(), processes=True, largest_s=0.001)
+    assert why_invalid(lateness, LATENCY, Effort(), answered=9, processes=True, largest_s=0.02) == ""
+    assert "bears 1 ms" in why_invalid(lateness, LATENCY, Effort(), answered=9, processes=True, largest_s=0.001)
+
+
+def test_without_an_answer_there_are_no_figures() -> None:
+    assert "no request was answered" in why_invalid(late(), LATENCY, Effort(), answered=0, processes=True)
 
 
 def test_the_remedy_is_what_would_help() -> None:
     lateness = late(p50_s=0.5)
-    more = why_invalid(lateness, LATENCY, Effort(processes=2), processes=True)
+    more = why_invalid(lateness, LATENCY, Effort(processes=2), answered=9, processes=True)
     assert more.endswith("give --processes 4, less load with --rate-scale, or cores of its own")
-    assert "--processes" not in why_invalid(lateness, LATENCY, Effort(), processes=False)
-    waited = why_invalid(lateness, LATENCY, Effort(waited=7), processes=True)
+    assert "--processes" not in why_invalid(lateness, LATENCY, Effort(), answered=9, processes=False)
+    waited = why_invalid(lateness, LATENCY, Effort(waited=7), answered=9, processes=True)
     assert waited.endswith("7 requests waited for a connection; give more --connections")
 
 

@@ -164,6 +164,20 @@ def test_a_new_plan_that_loses_a_worker_while_it_is_tried_is_given_up(tmp_path: 
     assert (failed["plan"], "have no worker" in failed["reason"]) == ("other.json", True)
 
 
+def test_a_fault_of_ours_fails_the_swap_and_the_plan_before_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
+    async def use(world: World) -> None:
+        def broken(*given: object) -> None:
+            raise OverflowError("of this number nobody has thought")
+
+        monkeypatch.setattr("gearshift.serving.swap.require_same_task", broken)
+        with pytest.raises(SwapFailed, match=r"an internal error; the server's log explains it; .*plan.json goes on"):
+            await world.swaps.swap(SwapBody(plan="other.json"))
+        assert await world.infer(1) == ["large-1"]
+        assert 'gearshift_swaps_total{outcome="failed"} 1.0' in world.metrics.text().decode()
+
+    assert "swap_failed" in [line["event"] for line in in_world(tmp_path, use)]
+
+
 def test_a_new_plan_that_loses_a_worker_as_a_shadow_does_not_take_over(tmp_path: Path) -> None:
     async def use(world: World) -> None:
         swap = asyncio.create_task(world.swaps.swap(SwapBody(plan="other.json", shadow=1.0, shadow_s=0.05)))
