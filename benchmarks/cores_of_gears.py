@@ -123,7 +123,7 @@ def compare(request: PlanRequest) -> bool:
         "largest model, cores per gear": replace(request, profile=only(request.profile, LARGEST)),
         "cascades and cores per gear": request,
     }
-    rows, core_s = [], []
+    rows, core_s = [], {}
     for name, one in asked.items():
         began = time.perf_counter()
         try:
@@ -132,13 +132,14 @@ def compare(request: PlanRequest) -> bool:
             rows.append([name, "-", "-", "-", "-", "-", "-", f"{error}"])
             continue
         rows.append(row(name, made, one, time.perf_counter() - began))
-        core_s.append(float(str(rows[-1][2])))
+        core_s[name] = float(str(rows[-1][2]))
         if one is request:
             scaling = Scaling(scaler="exact", period_s=1.0, slo_s=SLO_S)
             rows.append(row("... and the exact scaler", made, one, 0.0, scaling))
     print(f"accuracy {request.objective.accuracy:.2%}")
     print_table(("plan", "gears", "core-seconds", "mean cores", "p95, s", "late", "accuracy", "planning, s"), rows)
-    return core_s[-1] <= min(core_s)
+    joint = core_s.get("cascades and cores per gear")
+    return joint is not None and joint <= min(core_s.values())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Both clients against a server that answers what a test tells it to."""
 
 import asyncio
-import email.utils
 import json
 import socket
 import threading
@@ -239,17 +238,32 @@ def test_a_refusal_is_tried_again_until_it_is_answered_or_attempts_run_out(scrip
 
 @pytest.mark.parametrize(
     ("said", "pause_s"),
-    [("7", 7.0), ("007", 7.0), ("Sun, 06 Nov 1994 08:49:37 GMT", None), ("²", None), ("soon", None), ("-1", None)],
+    [
+        ("7", 7.0),
+        ("007", 7.0),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", None),
+        ("²", None),
+        ("soon", None),
+        ("-1", None),
+        ("Sat, 1 Jan 99999999999999 00:00:00 GMT", None),
+    ],
 )
 def test_a_pause_is_what_the_server_asks_for_in_seconds_or_by_a_date(said, pause_s):
     protocol = Call(ClientProtocol("http://localhost", "sums", None, None, 60.0, 3), None)
     assert protocol.pause_s(errors.QueueFull("full"), said) == (FIRST_PAUSE_S if pause_s is None else pause_s)
 
 
-def test_a_date_to_come_is_waited_for():
+@pytest.mark.parametrize("form", ["%a, %d %b %Y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"])
+def test_a_date_to_come_is_waited_for_whatever_the_clients_time_zone(form, monkeypatch):
     protocol = Call(ClientProtocol("http://localhost", "sums", None, None, 60.0, 3), None)
-    said = email.utils.format_datetime(datetime.now(UTC) + timedelta(seconds=9), usegmt=True)
-    assert 7 < protocol.pause_s(errors.QueueFull("full"), said) <= 9
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        said = (datetime.now(UTC) + timedelta(seconds=9)).strftime(form)
+        assert 7 < protocol.pause_s(errors.QueueFull("full"), said) <= 9
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_no_attempt_begins_past_the_deadline(script, ask):

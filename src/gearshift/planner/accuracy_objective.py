@@ -123,26 +123,25 @@ class AccuracyObjective:
             f"no plan on {devices} device{'s' * (devices > 1)} has an accuracy of {objective.accuracy:g}{certain}"
             f"{within}; the best that was found has {best:.4f}"
         )
-        few = self._too_few_samples()
-        if few:
-            return Infeasible(reason + few, nearest_accuracy=math.floor(best * 1e4) / 1e4 or None, by_load=False)
-        return refusal(self._request, reason, nearest_accuracy=best)
-
-    def _too_few_samples(self) -> str:
-        """What the samples of part B can certify, where some candidate has the accuracy and none can have it certified.
-
-        More devices, or more latency, would not help then.
-        """
-        target, request = self._request.objective.accuracy or 0.0, self._request
+        request = self._request
         n = min(len(request.trace), len(request.profile.predictions.indices(PART_B)))
         highest = max(c.accuracy for c in self._search.candidates(request, request.profile.models))
-        most = self._certain(highest, n)
-        if not most < target <= highest:
-            return ""
-        return (
-            f", since {n} samples certify no more than {most:.4f} of the most accurate cascade's "
-            f"{highest:.4f}: record more, or ask for less --confidence"
-        )
+        if few := too_few_samples(n, objective.accuracy or 0.0, highest, self._certain(highest, n)):
+            return Infeasible(reason + few, nearest_accuracy=math.floor(best * 1e4) / 1e4 or None, by_load=False)
+        return refusal(request, reason, nearest_accuracy=best)
+
+
+def too_few_samples(n: int, target: float, highest: float, certain: float) -> str:
+    """What `n` samples can certify, where some candidate has the accuracy and none can have it certified.
+
+    More devices, or more latency, would not help then.  `certain` is what can be claimed of the `highest` accuracy.
+    """
+    if not certain < target <= highest:
+        return ""
+    return (
+        f", since {n} samples certify no more than {certain:.4f} of the most accurate cascade's {highest:.4f}: "
+        "record more, or ask for less --confidence"
+    )
 
 
 def _by_price(hardware: Hardware) -> list[Hardware]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import Gear, GearPlan
-from gearshift.planner.accuracy_objective import CERTIFICATES
+from gearshift.planner.accuracy_objective import CERTIFICATES, too_few_samples
 from gearshift.planner.assemble import assemble
 from gearshift.planner.baselines.candidates import single_models
 from gearshift.planner.cascade_search import CandidateCascade, pareto_cascades, work_per_request_s
@@ -31,6 +31,9 @@ from gearshift.result import lower_confidence_bound
 PLANNER = "cores"
 MARGIN_STEP = 1.15
 """From one margin to the next, where the trace does not hold."""
+MOST_RAISED = 6
+"""How often more accuracy is asked of steady state, for one margin and alpha."""
+SAME_ACCURACY = 1e-6
 NEAREST_STEPS = (0.0, 0.003, 0.01, 0.03)
 """Less than the accuracy that steady state promises; the first that is confirmed is offered."""
 
@@ -110,30 +113,36 @@ class _Search:
         Where a replay has less accuracy than steady state promised, more of it is asked of steady state, up to what
         there is.  With a confidence only so many plans are looked at as share its level.
         """
-        needed = 2 * target - self.certain(target)
         looks = math.inf if self.request.objective.confidence is None else CERTIFICATES
         for margin, alpha in product(self.margins(), ALPHAS):
-            most = self.most_accuracy(margin)
-            asked = -math.inf
-            while most is not None and asked < min(needed, most):
-                asked = min(needed, most)
-                if (made := self.tried(margin, alpha, asked)) is None:
+            needed, most = 2 * target - self.certain(target), self.most_accuracy(margin)
+            for _ in range(MOST_RAISED if most is not None else 0):
+                if (chosen := self.chosen(margin, min(needed, most or 0.0))) is None:
                     break
-                kept = self.certain(made.predictions[self.profile.operator].accuracy)
+                self.so_far.tell(f"confirming what holds {margin:.3g} times the load", 0.7)
+                made = self.plan_of(chosen, margin, alpha)
+                if (made_sure := confirmed_to_recover(made, self.request, on_time=self.so_far.check)) is None:
+                    break
+                kept = self.certain(made_sure.predictions[self.profile.operator].accuracy)
                 if kept >= target:
-                    return made
-                self.so_far.keep(made, kept)
+                    return made_sure
+                self.so_far.keep(made_sure, kept)
                 looks -= 1
                 if looks == 0:
                     return None
-                needed = asked + target - kept
+                promised = self.accuracy_of(chosen)
+                if promised >= (most or 0.0) - SAME_ACCURACY:
+                    break
+                needed = max(needed + target - kept, promised + SAME_ACCURACY)
         return None
 
     def most_accuracy(self, margin: float) -> float | None:
         """The highest accuracy in steady state; None where no cascade holds some range."""
         chosen = self.chosen(margin, None)
-        if chosen is None:
-            return None
+        return None if chosen is None else self.accuracy_of(chosen)
+
+    def accuracy_of(self, chosen: Sequence[Option]) -> float:
+        """The accuracy on the trace of an option per range, in steady state."""
         return float(sum(w * o.accuracy for w, o in zip(self.requests, chosen, strict=True)) / self.requests.sum())
 
     def margins(self) -> Iterator[float]:
@@ -142,16 +151,6 @@ class _Search:
         while margin <= LARGEST_MARGIN:
             yield margin
             margin *= MARGIN_STEP
-
-    def tried(self, margin: float, alpha: float, accuracy: float) -> GearPlan | None:
-        """The plan on the fewest core-seconds in steady state, where replays confirm it."""
-        self.so_far.tell(f"finding cores for {margin:.3g} times the load", 0.3)
-        chosen = self.chosen(margin, accuracy)
-        if chosen is None:
-            return None
-        self.so_far.tell("confirming", 0.7)
-        made = self.plan_of(chosen, margin, alpha)
-        return confirmed_to_recover(made, self.request, on_time=self.so_far.check)
 
     def chosen(self, margin: float, accuracy: float | None) -> list[Option] | None:
         """An option per range with the fewest core-seconds; with the highest accuracy, where none is given."""
@@ -236,13 +235,20 @@ class _Search:
 
     def out_of_reach(self, nearest: float | None, best: float) -> Infeasible:
         """The error of an accuracy that no choice has, or none that was confirmed."""
-        objective = self.request.objective
+        objective, n = self.request.objective, len(self.profile.predictions.indices(PART_B))
         certain = "" if objective.confidence is None else f" with confidence {objective.confidence:g}"
-        return Infeasible(
+        reason = (
             f"no plan on {self.pool} cores has an accuracy of {objective.accuracy:g}{certain} within "
-            f"{self.request.latency_s * 1e3:.4g} ms; steady loads allow {best:.4f}",
+            f"{self.request.latency_s * 1e3:.4g} ms; steady loads allow {best:.4f}"
+        )
+        most_accurate = max(self.candidates, key=lambda c: c.accuracy)
+        highest = most_accurate.accuracy
+        if few := too_few_samples(n, objective.accuracy or 0.0, highest, self.certain(highest)):
+            return Infeasible(reason + few, nearest_accuracy=nearest, by_load=False)
+        return Infeasible(
+            reason,
             load_range=str(load_ranges(self.upper_ends)[-1]),
-            bottleneck=self.splits.bottleneck(self.candidates[-1]),
+            bottleneck=self.splits.bottleneck(most_accurate),
             nearest_accuracy=nearest,
         )
 

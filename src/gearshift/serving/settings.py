@@ -26,7 +26,7 @@ MOST = {
     "most_grpc_calls": 10**6,
     "keep_alive_s": 86_400,
 }
-"""Bounds that are 1 at least."""
+"""The most that each of these may be; the least is 1."""
 
 
 def _help(text: str) -> msgspec.Meta:

@@ -4,6 +4,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -258,7 +259,7 @@ def _asked_pause_s(retry_after: str) -> float | None:
         return float(retry_after[:LONGEST_NUMBER])
     try:
         date = parsedate_to_datetime(retry_after)
-    except ValueError:
+        left_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time()
+    except (ValueError, OverflowError):
         return None
-    left_s = date.timestamp() - time.time()
     return left_s if left_s > 0 else None

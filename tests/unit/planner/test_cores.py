@@ -14,6 +14,7 @@ from gearshift.plan_file import encode_plan
 from gearshift.planner import cores
 from gearshift.planner.cascade_search import evaluate_cascade
 from gearshift.planner.core_splits import CoreSplits, on_every_count
+from gearshift.planner.recovery import confirmed_to_recover
 from gearshift.planner.request import PlanRequest, silent
 from gearshift.planner.so_far import SoFar
 from gearshift.profiles.profile import PART_A
@@ -79,6 +80,19 @@ def test_a_higher_accuracy_never_takes_fewer_core_seconds_in_steady_loads() -> N
         return sum(w * sum(s.cores for s in g.replicas) for w, g in zip(shares, operator.gears, strict=True))
 
     assert held(planned(accuracy=0.7)) <= held(planned())
+
+
+@pytest.mark.parametrize("accuracy", [0.7252, 0.73])
+def test_no_choice_is_confirmed_twice(accuracy: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[bytes] = []
+
+    def confirm(made: GearPlan, request: PlanRequest, **how: Any) -> GearPlan | None:
+        tried.append(encode_plan(made))
+        return confirmed_to_recover(made, request, **how)
+
+    monkeypatch.setattr(cores, "confirmed_to_recover", confirm)
+    api.plan(MEASURED, TRACE, **(ASKED | {"accuracy": accuracy}))
+    assert len(tried) == len(set(tried)) <= 10
 
 
 def test_every_model_alone_is_a_choice_as_it_needs_no_core_for_another() -> None:
