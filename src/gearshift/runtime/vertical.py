@@ -122,7 +122,7 @@ class VerticalScaling(NoScaling):
             replica.replica: (i, k) for i, one in enumerate(self._scaled) for k, replica in enumerate(one.replicas)
         }
         self._in_gear = in_gear
-        self._gives_begun = 0
+        self._asked = 0
         self._least = in_gear[0] if in_gear else ()
         self._in_force = [one.cores for one in self._scaled]
         self._changed_ns = [0] * len(self._scaled)
@@ -133,6 +133,7 @@ class VerticalScaling(NoScaling):
         self._thread: ThreadPoolExecutor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._lost: set[int] = set()
+        self._faults: set[str] = set()
         self._without: dict[int, str] = {}
         """Workers that are back and have no actuator, and why."""
 
@@ -155,7 +156,7 @@ class VerticalScaling(NoScaling):
         self._journal.write("scaler", scaler=self._scaling.scaler, cores=begins_with)
         for i, cores in enumerate(self._in_force):
             self._reckon_with(i, cores)
-        await self._give(first)
+        await self._give(first, self._number())
         queues.told = self._came
         self._begin(self._scale())
 
@@ -166,7 +167,7 @@ class VerticalScaling(NoScaling):
         self._least = self._in_gear[gear]
         wanted = self._wanted()
         self._reckon_with_fewer(wanted)
-        self._begin(self._give(wanted))
+        self._begin(self._give(wanted, self._number()))
 
     def batch_finished(self, replica: int, size: int, took_ns: int, now_ns: int) -> None:
         """Compare a batch's time with the model's, unless cores have changed meanwhile."""
@@ -191,7 +192,7 @@ class VerticalScaling(NoScaling):
         if k == 0 and self._scalers:
             self._take_on(i)
             if i not in self._without:
-                self._begin(self._give([*self._in_force]))
+                self._begin(self._give(self._wanted(), self._number()))
 
     async def stop(self) -> None:
         """Leave cores as they are."""
@@ -214,7 +215,7 @@ class VerticalScaling(NoScaling):
                 log.warning("the cores of %s stay as they are, and are asked for every period: %s", one.id, error)
                 now = self._in_force[i]
                 self._journal.write(
-                    "cores", replica=one.id, before=now, asked=now, cores=now, took_s=0.0, problem=str(error)
+                    "cores", replica=one.id, before=now, asked=now, cores=None, took_s=0.0, problem=str(error)
                 )
             self._without[i] = str(error)
             return
@@ -230,6 +231,12 @@ class VerticalScaling(NoScaling):
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
+            self._tell_fault(error)
+
+    def _tell_fault(self, error: BaseException) -> None:
+        """Say once of each fault that serving goes on with the cores there are."""
+        if repr(error) not in self._faults:
+            self._faults.add(repr(error))
             log.error("cores could not be changed, and serving goes on with those there are: %r", error)
 
     def _came(self, replica: int, sample: Sample) -> None:
@@ -259,9 +266,12 @@ class VerticalScaling(NoScaling):
         while True:
             now_ns = self._clock.now_ns()
             await asyncio.sleep(((now_ns // period_ns + 1) * period_ns - now_ns) / NS_PER_S)
-            for i in [*self._without]:
-                self._take_on(i)
-            await self._give(self._wanted())
+            try:
+                for i in [*self._without]:
+                    self._take_on(i)
+                await self._give(self._wanted(), self._number())
+            except Exception as error:  # noqa: BLE001  whatever it is, the next period tries again
+                self._tell_fault(error)
 
     def _wanted(self) -> list[int]:
         queues, now_ns = self._queues, self._clock.now_ns()
@@ -270,17 +280,20 @@ class VerticalScaling(NoScaling):
         waits = [([waiting for waiting, _ in of_worker], of_worker[0][1]) for of_worker in seen]
         return share(self._scalers, waits, now_ns, self._cores, self._least)
 
-    async def _give(self, shares: Sequence[int]) -> None:
+    def _number(self) -> int:
+        """Of what is asked for now."""
+        self._asked += 1
+        return self._asked
+
+    async def _give(self, shares: Sequence[int], number: int) -> None:
         assert self._thread is not None
         here = [i for i, one in enumerate(self._scaled) if one.lead not in self._lost]
         scalers, wanted = [self._scalers[i] for i in here], [shares[i] for i in here]
         self._reckon_with_fewer(shares)
-        self._gives_begun += 1
-        mine = self._gives_begun
         effects = await asyncio.get_running_loop().run_in_executor(self._thread, give_all, scalers, wanted)
         for i, effect in zip(here, effects, strict=True):
             cores = int(self._scalers[i].cores)
-            if mine == self._gives_begun or cores < self._in_force[i]:  # a later one may be about to take cores away
+            if number == self._asked or cores < self._in_force[i]:  # a later one may be about to take cores away
                 self._reckon_with(i, cores)
             if effect is not None:
                 self._tell_effect(i, effect)

@@ -61,9 +61,16 @@ class Queues:
 
     def __init__(self) -> None:
         self.cores: list[int] = []
+        self.looked = 0
 
     def waiting(self, replica: int, now_ns: int) -> tuple[list[tuple[int, int]], int]:
+        self.looked += 1
         return [], 0
+
+    async def some_periods(self) -> None:
+        enough = self.looked + 4
+        while self.looked < enough:
+            await asyncio.sleep(0.001)
 
     def take_run_times(self, replica: int, run_ns: Sequence[int], now_ns: int) -> None:
         self.cores.append(NS_PER_S // run_ns[1])
@@ -141,27 +148,27 @@ def test_cores_that_came_are_reckoned_with_and_fewer_at_once() -> None:
 def test_a_worker_that_is_back_is_tried_every_period_until_it_can_be_given_cores_and_why_not_is_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    means, journal = Gone(), Kept()
+    means, journal, queues = Gone(), Kept(), Queues()
     scaling = begins_with(3, means.actuate, [[3]], period_s=0.01, journal=journal)
 
     async def body() -> None:
         means.there = False
         scaling.replicas_lost([0])
         scaling.replica_ready(0)
-        await asyncio.sleep(0.05)
+        await queues.some_periods()
         assert journal.problems() == ["the group is gone"]
         assert caplog.text.count("the group is gone") == 1
         means.there = True
         while len(means.made) < 2 or means.made[1].cores != 3:
             await asyncio.sleep(0.001)
-        await asyncio.sleep(0.05)
+        await queues.some_periods()
         assert len(means.made) == 2
 
-    run(scaling, Queues(), body)
+    run(scaling, queues, body)
 
 
 def test_a_worker_that_is_lost_again_is_not_tried() -> None:
-    means = Gone()
+    means, queues = Gone(), Queues()
     scaling = begins_with(3, means.actuate, [[3]], period_s=0.01)
 
     async def body() -> None:
@@ -170,7 +177,7 @@ def test_a_worker_that_is_lost_again_is_not_tried() -> None:
         scaling.replica_ready(0)
         scaling.replicas_lost([0])
         means.there = True
-        await asyncio.sleep(0.05)
+        await queues.some_periods()
         assert len(means.made) == 1
 
-    run(scaling, Queues(), body)
+    run(scaling, queues, body)
