@@ -172,6 +172,7 @@ class Offers:
         self, networks: dict[int, LearnedCache], trained: Mapping[int, Trained], manifest: Manifest, seed: int
     ) -> None:
         self._networks, self._manifest, self._seed = networks, manifest, seed
+        self._thresholds = {layer: float(network.threshold) for layer, network in networks.items()}
         self._told = {entry.layer: entry for entry in manifest.trained}
         self._offers: list[tuple[Variant, float]] = []
         self._hits: list[NDArray[np.bool_]] = []
@@ -197,6 +198,8 @@ class Offers:
             layer: msgspec.structs.replace(entry, chosen=False, spare=True, why="")
             for layer, entry in self._told.items()
         }
+        for layer, threshold in self._thresholds.items():
+            self._networks[layer].threshold.fill_(threshold)
         offers = [offer for offer, _ in self._offers]
         for v in _choice(offers, self._hits, self._right, self._manifest, target, self._seed):
             offer, threshold = self._offers[v]

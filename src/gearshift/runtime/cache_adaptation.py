@@ -260,8 +260,10 @@ class _Attendance:
             self._metrics.off.labels(self._model, str(segment)).set(segment in in_use.off)
 
     async def _adopted(self, replicas: Collection[Place], in_use: InUse, weights: bytes) -> None:
-        """Have replicas look the version up; each does so between two batches."""
+        """Have replicas look the version up, unless another one is by now; each does so between two batches."""
         for backend, replica in replicas:
+            if self._in_use is None or self._in_use[0] is not in_use:
+                return  # whose own task tells all replicas
             message = Adopt(replica=replica, manifest=in_use.manifest, off=in_use.off)
             try:
                 answer = await backend.adopt(message, weights)

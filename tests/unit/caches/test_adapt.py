@@ -151,6 +151,18 @@ def test_a_choice_for_a_higher_target_loses_less(tmp_path: Path) -> None:
         assert float(found.in_use[0].threshold) == pytest.approx(threshold)
 
 
+def test_what_one_choice_has_set_does_not_stay_for_the_next(tmp_path: Path) -> None:
+    adapter, _ = adapter_in(saved_in(tmp_path), NEVER)
+    manifest = msgspec.structs.replace(built().manifest, segment_s=(1.0,) * 6)
+    before, rows = float(adapter.model.caches[0].threshold), np.arange(400)
+    trained = Trained(adapter.model.caches[0], (0.9,), (before + 1,), np.array([rows >= 0]), rows % 20 != 0)
+    offers = Offers(dict(adapter.model.caches), {0: trained}, manifest, seed=0)
+    assert offers.chosen(0.9).in_use
+    found = offers.chosen(0.999)
+    assert not found.in_use
+    assert float(found.networks[0].threshold) == pytest.approx(before)
+
+
 @pytest.mark.long
 def test_a_stricter_choice_is_made_where_the_first_is_not_good(tmp_path: Path, monkeypatch: Any) -> None:
     targets: list[float] = []
