@@ -221,7 +221,7 @@ class Adapter:
             switch_off(self.folder, self.model.version, off)
         except (InvalidInput, OSError) as error:
             self._tell("cache_state_unwritten", why=str(error))
-        self._audit.switched_off()
+        self._audit.switched_off(layer)
         self.model.use(
             in_use(self._manifest, self._networks), {*self.model.layers_off, layer}, version=self.model.version
         )
