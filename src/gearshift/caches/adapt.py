@@ -46,7 +46,9 @@ Outcome = Literal["swapped", "worse", "diverged", "out_of_memory", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class _ToAudit:
-    row: NDArray[Any]
+    """An answer to audit; without a `row` the base model has answered it, and there is nothing to run."""
+
+    row: NDArray[Any] | None
     left: int
     label: int
     caches: dict[int, LearnedCache]
@@ -121,13 +123,13 @@ class Adapter:
     def audit(self, row: NDArray[Any], exit_segment: int, label: int) -> None:
         """An answer to audit: the input, the segment after which it left, and the class that was answered."""
         self._watch(exit_segment)
-        if exit_segment == len(self.model.chain) - 1:
-            self._audit.add(None, agreed=True)  # the base model has answered
-            self.counts.audited += 1
-        elif len(self._to_audit) >= MOST_TO_AUDIT:
+        if exit_segment in self.model.layers_off:
+            return  # it was on its way when that cache was switched off
+        if len(self._to_audit) >= MOST_TO_AUDIT:
             self.counts.dropped += 1
-        elif exit_segment not in self.model.layers_off:  # else it was on its way when that cache was switched off
-            self._to_audit.append(_ToAudit(np.array(row), exit_segment, label, self.model.caches))
+            return
+        ran = exit_segment == len(self.model.chain) - 1  # waits all the same, so that hits and misses drop out alike
+        self._to_audit.append(_ToAudit(None if ran else np.array(row), exit_segment, label, self.model.caches))
 
     def _watch(self, exit_segment: int) -> None:
         self._left_early.append(exit_segment < len(self.model.chain) - 1)
@@ -194,8 +196,16 @@ class Adapter:
         return outcome
 
     def _audit_some(self, now_s: float) -> None:
-        batch = [self._to_audit.popleft() for _ in range(min(BATCH, len(self._to_audit)))]
-        found = self._lessons.audit([one.row for one in batch], self.model.caches)
+        rows, batch = list[NDArray[Any]](), list[_ToAudit]()
+        while self._to_audit and len(rows) < BATCH:
+            one = self._to_audit.popleft()
+            if one.row is not None:
+                rows.append(one.row)
+                batch.append(one)
+            elif one.caches is self.model.caches:
+                self.counts.audited += 1
+                self._audit.add(None, agreed=True)
+        found = self._lessons.audit(rows, self.model.caches) if rows else []
         for one, (hit_by, best) in zip(batch, found, strict=True):
             layer = hit_by if hit_by >= 0 else max((at for at in self.model.caches if at <= one.left), default=-1)
             if best < 0:

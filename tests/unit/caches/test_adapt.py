@@ -301,6 +301,18 @@ def test_a_roll_back_is_taken_up_and_told(tmp_path: Path) -> None:
     switch_to(folder, previous_version(folder))
     adapter.refresh()
     assert told[-1] == {"event": "cache_rolled_back", "version": 0}
+def test_where_audits_lag_behind_hits_and_misses_drop_out_alike(tmp_path: Path) -> None:
+    adapter, _ = adapter_in(saved_in(tmp_path), NEVER)
+    images = images_of(1, 2, count=10)
+    right = base_classes(images)
+    for i in range(1100):
+        adapter.audit(images[i // 2 % 10], 0 if i % 2 else 2, right[i // 2 % 10])
+    assert (adapter.counts.audited, adapter.counts.dropped) == (0, 100)
+    work(adapter, 0.0)
+    assert adapter.counts.audited == 1000
+    assert sum(audited for audited, *_ in adapter.audited().values()) == 500
+
+
     assert exits(adapter, images) == built_exits
     adapter.refresh()
     assert len(told) == 3
