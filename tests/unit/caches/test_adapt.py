@@ -238,6 +238,9 @@ def test_a_sample_whose_hidden_output_is_not_a_number_is_a_miss_and_is_not_learn
 
 # Audit
 
+    samples_of_the_build = 600
+    assert adapter.counts.partial_runs == left.count(2) + samples_of_the_build
+    assert adapter.counts.base_run_s > 0
 
 def test_a_cache_whose_hits_disagree_is_switched_off_and_stays_off(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
