@@ -262,13 +262,14 @@ class Adapter:
                 "latency_s_before": before.latency_s,
                 "held_back": len(lesson),
             }
-            why = worse(before, after, self._manifest.target, counted) or self._weak(found)
+            why = worse(before, after, self._manifest, counted) or self._weak(found)
             if not why:
                 break
             refused.append({"why": why, **facts})
         else:
             return "worse", refused[0]
-        manifest = self._manifest_of(found, before, after, reason, now_s, len(lesson))
+        bound = shown(after, counted, self._manifest.confidence)
+        manifest = self._manifest_of(found, before, after, bound, reason, now_s, len(lesson))
         written = add_version(self.folder, manifest, found.networks)
         assert written.adapted is not None
         number = written.adapted.number
@@ -283,7 +284,14 @@ class Adapter:
         return "" if weak is None else f"agrees on {weak[1]:.2%} of class {weak[0]} among the samples of the build"
 
     def _manifest_of(
-        self, found: Retrained, before: Judged, after: Judged, reason: str, now_s: float, held: int
+        self,
+        found: Retrained,
+        before: Judged,
+        after: Judged,
+        bound: float | None,
+        reason: str,
+        now_s: float,
+        held: int,
     ) -> Manifest:
         adapted = Adapted(
             number=0,
@@ -298,8 +306,7 @@ class Adapter:
             self._manifest,
             variants=found.variants,
             choices=(),
-            confidence=None,
-            lower_bound=None,
+            lower_bound=bound,
             samples=held,
             accuracy=after.agreement,
             latency_s=after.latency_s,
@@ -407,11 +414,22 @@ def open_adapter(
     return adapter
 
 
-def worse(before: Judged, after: Judged, target: float, counted: float) -> str:
+def shown(judged: Judged, counted: float, confidence: float | None) -> float | None:
+    """The agreement that held-back samples, which count like so many, show with this confidence; None without one.
+
+    All of `STRICTER` may be tried on the same samples, so each has its part of the error.
+    """
+    if confidence is None:
+        return None
+    return lower_confidence_bound(judged.agreement, int(counted), 1 - (1 - confidence) / len(STRICTER))
+
+
+def worse(before: Judged, after: Judged, built: Manifest, counted: float) -> str:
     """Why a version is not to be swapped in, by held-back samples that count like so many; nothing where it is better.
 
     It must keep the target and be faster.  Where the one in use misses the target by more than luck explains (one
-    deviation), it need only agree more.
+    deviation), it need only agree more.  Where the caches were `built` with a confidence, it must show the target with
+    it in any case.
     """
     luck = (target * (1 - target) / counted) ** 0.5
     if before.agreement < target - luck and after.agreement > before.agreement:
@@ -421,3 +439,7 @@ def worse(before: Judged, after: Judged, target: float, counted: float) -> str:
     if after.latency_s > (1 - LEAST_FASTER) * before.latency_s:
         return f"takes {1e3 * after.latency_s:.3f} ms on recent samples, now {1e3 * before.latency_s:.3f} ms"
     return ""
+    target, bound = built.target, shown(after, counted, built.confidence)
+    if bound is not None and bound < target:
+        agrees = f"agrees on {after.agreement:.2%} of recent samples, which shows {bound:.2%}"
+        return f"{agrees} with confidence {built.confidence:g}, needs {target:.2%}"

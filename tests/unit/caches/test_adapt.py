@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gearshift.caches.adapt import Adapter, open_adapter, worse
+from gearshift.caches.adapt import Adapter, open_adapter, shown, worse
 from gearshift.caches.adaptation import adaptation_of
 from gearshift.caches.manifest import MANIFEST, read_manifest
 from gearshift.caches.networks import make_predictor
@@ -114,7 +114,35 @@ def test_training_that_runs_out_of_memory_changes_nothing_and_says_so(tmp_path: 
 )
 def test_a_version_is_swapped_in_where_held_back_samples_show_it_better(before: Any, after: Any, why: str) -> None:
     judged = [Judged(agreement=agreement, latency_s=latency_s, exits=()) for agreement, latency_s in (before, after)]
-    assert worse(*judged, target=0.97, counted=150) == why
+    manifest = msgspec.structs.replace(built().manifest, target=0.97)
+    assert worse(*judged, manifest, counted=150) == why
+
+
+def test_where_a_confidence_was_asked_for_a_version_must_show_the_target_with_it() -> None:
+    manifest = msgspec.structs.replace(built().manifest, target=0.97, confidence=0.95)
+    now, faster = (Judged(agreement=0.99, latency_s=latency_s, exits=()) for latency_s in (1.0, 0.5))
+    missed = Judged(agreement=0.5, latency_s=1.0, exits=())
+    for before in (now, missed):
+        why = worse(before, faster, manifest, counted=150)
+        assert "shows 94.48%" in why
+        assert why.endswith("with confidence 0.95, needs 97.00%")
+        assert worse(before, faster, manifest, counted=600) == ""
+    assert shown(faster, 500, None) is None
+
+
+@pytest.mark.long
+def test_a_version_keeps_the_confidence_and_says_what_it_shows(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    asked = msgspec.structs.replace(read_manifest(folder), confidence=0.6, target=0.7)
+    (folder / MANIFEST).write_bytes(msgspec.json.encode(asked))
+    adapter, told = adapter_in(folder)
+    stream(adapter, images_of(1, 2))
+    work(adapter, 600)
+    assert told[-1]["outcome"] == "swapped"
+    adapted = read_manifest(version_folder(folder, 1))
+    assert adapted.confidence == 0.6
+    assert adapted.lower_bound is not None
+    assert 0.7 <= adapted.lower_bound < adapted.accuracy
 
 
 def test_a_class_that_agrees_less_is_found_whatever_the_mean(tmp_path: Path) -> None:
