@@ -186,6 +186,7 @@ class Offers:
                     accuracy=accuracy,
                     chosen=True,
                     spare=False,
+                    why="",
                 )
                 self._offers.append((offer, threshold))
                 self._hits.append(hit)
