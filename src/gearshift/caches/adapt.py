@@ -30,6 +30,7 @@ from gearshift.caches.versions import Off, prune, read_state, switch_off, switch
 from gearshift.caches.window import Recent, role_of
 from gearshift.errors import GearshiftError, InvalidInput, require
 from gearshift.policies.audit import AUDITED, LEARNT, drawn
+from gearshift.result import lower_confidence_bound
 
 BATCH = 16
 MOST_TO_AUDIT = 1000
@@ -37,6 +38,8 @@ WATCHED = 200
 """Latest samples whose hit rate is watched."""
 SOONEST = 0.25
 """Of the interval must have passed before a retraining that is brought forward."""
+SAVED_EVERY = 0.25
+"""Of the interval, the window is saved for a restart."""
 LEAST_FASTER = 0.01
 STRICTER = (1.0, 0.5, 0.25, 0.0)
 """Of the disagreement allowed, for choices one after the other until one is found good."""
@@ -86,7 +89,8 @@ class Adapter:
         self._to_audit: deque[_ToAudit] = deque()
         self._left_early: deque[bool] = deque(maxlen=WATCHED)
         self._usual_hit_rate: float | None = None
-        self._last_s, self._fresh, self._answers = now_s, 0, 0
+        self.window.retrained_s = self._saved_s = now_s
+        self._fresh, self._unsaved, self._answers = 0, False, 0
         self._sooner = ""
         self._networks: dict[int, LearnedCache] = {}
         self._built, self._unusable, self._weights = read_state(folder).built, "", b""
@@ -115,6 +119,7 @@ class Adapter:
             return
         self.counts.learnt += 1
         self._fresh += 1
+        self._unsaved = True
         role = role_of(row, self._seed)
         known = None if probabilities is None else np.array(probabilities, dtype=np.float32)
         usable = known is not None and known.shape == (self._manifest.classes,) and bool(np.isfinite(known).all())
@@ -145,6 +150,9 @@ class Adapter:
 
     def step(self, now_s: float) -> bool:
         """Do one slice of what is to be done, such as one batch of the base model; False where there is nothing."""
+        if self._unsaved and now_s - self._saved_s >= SAVED_EVERY * self.settings.interval_s:
+            self._saved_s = now_s
+            self.save()
         if self._to_audit:
             self._audit_some(now_s)
             return True
@@ -160,7 +168,7 @@ class Adapter:
         """Why to retrain now; nothing where there is no reason, or too little to learn from."""
         if not self.settings.adapt or self._fresh == 0 or len(self.window) < self.settings.least_samples:
             return ""
-        waited_s = now_s - self._last_s
+        waited_s = now_s - self.window.retrained_s
         if waited_s >= self.settings.interval_s:
             return "interval"
         return self._sooner if waited_s >= SOONEST * self.settings.interval_s else ""
@@ -183,7 +191,8 @@ class Adapter:
             facts = {"why": " ".join(str(error).split())[:300]}
         except (GearshiftError, OSError) as error:
             outcome, facts = "failed", {"why": str(error)}
-        self._last_s, self._fresh, self._sooner = now_s, 0, ""
+        self.window.retrained_s, self._saved_s = now_s, now_s
+        self._fresh, self._sooner = 0, ""
         self._left_early.clear()
         self._usual_hit_rate = None
         took_s = perf_counter() - began
@@ -362,14 +371,15 @@ class Adapter:
     # State -----------------------------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write the window, for a restart; tells where that cannot be."""
+        """Write the window and when it was last learnt from, for a restart; tells where that cannot be."""
+        self._unsaved = False
         try:
             self.window.save(self.folder)
         except (InvalidInput, OSError, ValueError, MemoryError) as error:
             self._tell("cache_window_unwritten", why=str(error) or "no memory is left")
 
     def restore(self, now_s: float) -> None:
-        """Go on with the window that was saved."""
+        """Go on with the window that was saved, and with what has passed of the interval."""
         classes = self._manifest.classes
         shape = None if self._validation is None else self._validation.inputs.shape[1:]
 
@@ -379,6 +389,7 @@ class Adapter:
         why = self.window.load(self.folder, now_s, fits)
         if why:
             self._tell("cache_window_lost", why=why)
+        self._fresh = sum(sample.at_s > self.window.retrained_s for sample in self.window)
 
 
 def open_adapter(
@@ -431,6 +442,10 @@ def worse(before: Judged, after: Judged, built: Manifest, counted: float) -> str
     deviation), it need only agree more.  Where the caches were `built` with a confidence, it must show the target with
     it in any case.
     """
+    target, bound = built.target, shown(after, counted, built.confidence)
+    if bound is not None and bound < target:
+        agrees = f"agrees on {after.agreement:.2%} of recent samples, which shows {bound:.2%}"
+        return f"{agrees} with confidence {built.confidence:g}, needs {target:.2%}"
     luck = (target * (1 - target) / counted) ** 0.5
     if before.agreement < target - luck and after.agreement > before.agreement:
         return ""
@@ -439,7 +454,3 @@ def worse(before: Judged, after: Judged, built: Manifest, counted: float) -> str
     if after.latency_s > (1 - LEAST_FASTER) * before.latency_s:
         return f"takes {1e3 * after.latency_s:.3f} ms on recent samples, now {1e3 * before.latency_s:.3f} ms"
     return ""
-    target, bound = built.target, shown(after, counted, built.confidence)
-    if bound is not None and bound < target:
-        agrees = f"agrees on {after.agreement:.2%} of recent samples, which shows {bound:.2%}"
-        return f"{agrees} with confidence {built.confidence:g}, needs {target:.2%}"

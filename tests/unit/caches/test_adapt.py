@@ -238,6 +238,9 @@ def test_labels_are_the_base_models_whatever_a_cache_has_answered(tmp_path: Path
         base_classes(images)
     )
     assert adapter.counts.base_runs == left.count(0) + left.count(1)
+    samples_of_the_build = 600
+    assert adapter.counts.partial_runs == left.count(2) + samples_of_the_build
+    assert adapter.counts.base_run_s > 0
 
 
 @pytest.mark.long
@@ -266,9 +269,6 @@ def test_a_sample_whose_hidden_output_is_not_a_number_is_a_miss_and_is_not_learn
 
 # Audit
 
-    samples_of_the_build = 600
-    assert adapter.counts.partial_runs == left.count(2) + samples_of_the_build
-    assert adapter.counts.base_run_s > 0
 
 def test_a_cache_whose_hits_disagree_is_switched_off_and_stays_off(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
@@ -299,6 +299,18 @@ def test_a_cache_whose_hits_agree_stays(tmp_path: Path) -> None:
     assert adapter.counts.audited == 300
     assert sum(audited for audited, *_ in adapter.audited().values()) == 300 - left.count(2) > 0
     assert all(disagreed == low == 0 for _, disagreed, low, _ in adapter.audited().values())
+
+
+def test_where_audits_lag_behind_hits_and_misses_drop_out_alike(tmp_path: Path) -> None:
+    adapter, _ = adapter_in(saved_in(tmp_path), NEVER)
+    images = images_of(1, 2, count=10)
+    right = base_classes(images)
+    for i in range(1100):
+        adapter.audit(images[i // 2 % 10], 0 if i % 2 else 2, right[i // 2 % 10])
+    assert (adapter.counts.audited, adapter.counts.dropped) == (0, 100)
+    work(adapter, 0.0)
+    assert adapter.counts.audited == 1000
+    assert sum(audited for audited, *_ in adapter.audited().values()) == 500
 
 
 @pytest.mark.long
@@ -332,18 +344,6 @@ def test_a_roll_back_is_taken_up_and_told(tmp_path: Path) -> None:
     switch_to(folder, previous_version(folder))
     adapter.refresh()
     assert told[-1] == {"event": "cache_rolled_back", "version": 0}
-def test_where_audits_lag_behind_hits_and_misses_drop_out_alike(tmp_path: Path) -> None:
-    adapter, _ = adapter_in(saved_in(tmp_path), NEVER)
-    images = images_of(1, 2, count=10)
-    right = base_classes(images)
-    for i in range(1100):
-        adapter.audit(images[i // 2 % 10], 0 if i % 2 else 2, right[i // 2 % 10])
-    assert (adapter.counts.audited, adapter.counts.dropped) == (0, 100)
-    work(adapter, 0.0)
-    assert adapter.counts.audited == 1000
-    assert sum(audited for audited, *_ in adapter.audited().values()) == 500
-
-
     assert exits(adapter, images) == built_exits
     adapter.refresh()
     assert len(told) == 3
@@ -381,6 +381,35 @@ def test_a_restart_goes_on_with_the_window(tmp_path: Path) -> None:
     again.learn(digits()[0][1300], 0, 651.0)
     work(again, 651.0)
     assert (told[0]["event"], told[0]["samples"]) == ("cache_retraining", 101)
+
+
+def test_a_restart_before_the_interval_has_passed_loses_neither_its_clock_nor_what_is_to_be_learnt(
+    tmp_path: Path,
+) -> None:
+    folder = saved_in(tmp_path)
+    settings = msgspec.structs.replace(SETTINGS, least_samples=10)
+    adapter, _ = adapter_in(folder, settings)
+    row = digits()[0][1300]
+    for i in range(20):
+        adapter.learn(row, 2, float(i))
+    adapter.step(124.0)
+    assert not (folder / "window.npz").exists()
+    adapter.step(125.0)
+    again, _ = adapter_in(folder, settings, now_s=450.0)
+    assert len(again.window) == 20
+    assert (again.due(499.0), again.due(500.0)) == ("", "interval")
+    earlier, _ = adapter_in(folder, settings, now_s=-5.0)
+    assert earlier.due(494.0) == ""
+
+
+def test_what_was_learnt_before_a_restart_is_no_reason_to_retrain(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    adapter, _ = adapter_in(folder)
+    stream(adapter, images_of(1, 2, count=80))
+    adapter.retrain("asked", 100.0)
+    again, _ = adapter_in(folder, now_s=700.0)
+    assert len(again.window) == 80
+    assert again.due(700.0) == ""
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not really", b"\x80\x04K\x01."])
