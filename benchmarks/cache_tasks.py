@@ -1,4 +1,4 @@
-"""What the benchmarks of learned caches share: networks for digits or, with --data, CIFAR-10, and timing in turn."""
+"""What the benchmarks of learned caches share: networks for digits or, where the data are, CIFAR-10; timing in turn."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from cifar_networks import DEPTHS, PADDING, ResNet, fine_tuned, images_of, published
+from cifar_networks import DEPTHS, PADDING, ResNet, fine_tuned, home_of, images_of, published
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
@@ -20,6 +20,7 @@ from torch.nn import functional
 from gearshift import caches
 from gearshift.certainty import softmax, top_two_difference
 from gearshift.result import wilson_interval
+from worlds import data_folder_if_given
 
 sys.path.append(str(Path(__file__).parent.parent / "examples" / "learned_caches"))
 import networks as digit_networks
@@ -34,7 +35,10 @@ Images = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Networks and images; what is trained lies in `work`, and is taken from there."""
+    """Networks and images; what is trained lies in `work`, and is taken from there.
+
+    For CIFAR-10 that is where `caches_cifar.py` and `caches_streams.py` keep theirs.
+    """
 
     work: Path
     data: Path | None
@@ -45,6 +49,16 @@ class Task:
     @property
     def name(self) -> str:
         return f"digits{'-quick' * self.quick}" if self.data is None else f"{self.cifar}{'-quick' * self.quick}"
+
+    @property
+    def home(self) -> Path:
+        """Where networks and caches lie."""
+        return self.work if self.data is None else home_of(self.work, quick=self.quick)
+
+    def caches_folder(self, size: str, images: str = "build") -> Path:
+        """The caches of a network made from a set of images, explored once whatever is asked of them."""
+        name = f"{self.name}-{size}" if self.data is None else CIFAR.get(size, self.cifar)
+        return self.home / (name if images == "build" else f"{name}-{images}")
 
     def images(self, part: str) -> Images:
         """Images and labels of `train`, of `build`, which stands for the user's validation set, or of `test`."""
@@ -60,14 +74,17 @@ class Task:
 
     def network(self, size: str) -> nn.Module:
         """The `large` network, a `small` one trained by labels, or one `distilled` from the large one."""
-        path = self.work / f"{self.name}-{size}.safetensors"
+        if self.data is not None and size != "distilled":  # which keeps its own file
+            most = 256 if self.quick else None
+            return fine_tuned(CIFAR.get(size, self.cifar), self.data, self.home, epochs=self._epochs(size), most=most)
+        path = self.home / f"{self.name}-{size}.safetensors"
         if path.is_file():
             network = self._empty(size)
             network.load_state_dict(load_file(path))
             return network.eval()
         began = time.perf_counter()
         network = self._trained(size)
-        self.work.mkdir(parents=True, exist_ok=True)
+        self.home.mkdir(parents=True, exist_ok=True)
         save_file(network.state_dict(), path)
         print(f"made the {size} network, {time.perf_counter() - began:.0f} s", flush=True)
         return network.eval()
@@ -83,24 +100,21 @@ class Task:
         if size == "distilled":
             start = self._empty(size) if self.data is None else published(CIFAR[size], self.data)
             return distilled(start, self.network("large"), *self.images("train"), epochs=self._epochs(size))
-        if self.data is None:
-            return digit_networks.trained(self._empty(size), *self.images("train"), epochs=self._epochs(size))
-        most = 256 if self.quick else None
-        return fine_tuned(CIFAR.get(size, self.cifar), self.data, self.work, epochs=self._epochs(size), most=most)
+        return digit_networks.trained(self._empty(size), *self.images("train"), epochs=self._epochs(size))
 
     def _epochs(self, size: str) -> int:
         if self.data is None:
             return 3 if self.quick else {"large": 8}.get(size, 20)
         return 1 if self.quick else self.epochs
 
-    def built(self, network: nn.Module, images: Images, name: str, **asked: Any) -> caches.Built:
-        """Learned caches for `network` from these images; what was explored stays in `work` as `name`."""
+    def built(self, network: nn.Module, images: Images, folder: Path, **asked: Any) -> caches.Built:
+        """Learned caches for `network` from these images, in `folder`, where what was explored stays."""
         if self.quick:
             asked |= {"variants": ("FC(16)",), "training": caches.Training(epochs=2)}
         processes = 1 if self.data is None else len(os.sched_getaffinity(0))
         inputs, labels = images
         return caches.build(
-            network, inputs, labels, out=self.work / f"{self.name}-{name}", processes=processes,
+            network, inputs, labels, out=folder, processes=processes,
             progress=lambda what, share: print(f"\r{share:4.0%} {what:60}", end="", flush=True), **asked,
         )  # fmt: skip
 
@@ -108,7 +122,8 @@ class Task:
 def options_of(description: str | None) -> argparse.ArgumentParser:
     """The options that all of these benchmarks have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="the folder of the data, for CIFAR-10 instead of digits")
+    parser.add_argument("--data", type=Path, help="the folder of the data, for CIFAR-10 [default: $GEARSHIFT_DATA]")
+    parser.add_argument("--digits", action="store_true", help="digits, also where there is a folder of data")
     parser.add_argument("--network", choices=list(DEPTHS), default="resnet56")
     parser.add_argument("--epochs", type=int, default=5, help="of fine-tuning on CIFAR-10")
     parser.add_argument("--work", type=Path, default=Path("caches-work"))
@@ -120,8 +135,9 @@ def options_of(description: str | None) -> argparse.ArgumentParser:
 
 
 def task_of(options: argparse.Namespace) -> Task:
-    """The task that the options name."""
-    return Task(options.work, options.data, options.network, options.epochs, options.quick)
+    """The task that the options name: digits where that is said or no data are there."""
+    data = None if options.digits else data_folder_if_given()
+    return Task(options.work, data, options.network, options.epochs, options.quick)
 
 
 def distilled(

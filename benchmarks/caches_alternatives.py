@@ -5,7 +5,7 @@ cascade of a small network before the model, whose threshold is chosen on the im
 of single images on one core, in rounds in turn: median over the rounds of their mean and p99, and the range.  Lookups
 beside the model have a second core.  Agreement is with the model, on images that nothing was trained or chosen on.
 
-    python benchmarks/caches_alternatives.py [--data DIR --network resnet56] [--quick]
+    python benchmarks/caches_alternatives.py [--data DIR --network resnet56 | --digits] [--quick]
 
 About ten minutes for digits; for resnet56 an hour more than `caches_cifar.py`, as the large network teaches the
 distilled one.
@@ -76,9 +76,9 @@ def alternatives(task: Task, network: nn.Module, build: Images, target: float) -
         return cascaded(*stages, cascade_threshold(*stages, base, build[0], target))
 
     def with_caches(lookups: str) -> Run:
-        name = f"{lookups}-caches"
-        task.built(network, build, name, accuracy=target, lookups=lookups)
-        return cached_run(caches.load(task.work / f"{task.name}-{name}", network))
+        folder = task.caches_folder("large")
+        task.built(network, build, folder, accuracy=target, lookups=lookups)
+        return cached_run(caches.load(folder, network))
 
     return {
         BASE: lambda: large,

@@ -2,7 +2,8 @@
 
 The base model is fine-tuned on the JPEG training images; caches are trained and composed on 5,000 of the test images,
 which stand for the user's validation set, and everything is reported on the other 5,000.  Fine-tuned weights and
-everything explored stay in `--work`, so that a run goes on where it ended.
+everything explored stay in `--work`, so that a run goes on where it ended, and the other benchmarks of learned caches
+take them from there.
 
     python benchmarks/caches_cifar.py --data DIR [--network resnet56] [--epochs 5] [--processes 2] [--quick]
 
@@ -19,7 +20,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from cifar_networks import DEPTHS, fine_tuned, images_of
+from bars import Bars
+from cifar_networks import DEPTHS, fine_tuned, home_of, images_of
 from machine import describe
 
 from gearshift import caches
@@ -28,8 +30,10 @@ from worlds import data_folder
 
 TARGETS = (0.97, 0.99)
 BATCHES = (1, 2, 8, 32)
-BARS = {("resnet56", 0.97): 1.3}
-"""Least gain at batch 1."""
+BARS = {("resnet56", 0.97): 1.3, ("resnet56", 0.99): 1.41}
+"""Least gain at batch 1; at 99 % the paper's, on another network."""
+KEPT = 0.9
+"""Least share of that gain at batch 2."""
 
 
 def seconds_per_batch(run: Callable[[np.ndarray], object], images: np.ndarray, size: int, batches: int) -> float:
@@ -43,23 +47,20 @@ def seconds_per_batch(run: Callable[[np.ndarray], object], images: np.ndarray, s
     return (time.perf_counter() - began) / batches
 
 
-def best_base(network: torch.nn.Module, images: np.ndarray, size: int, batches: int) -> tuple[float, int]:
-    """The base model's seconds per batch with the best number of threads, and that number."""
+def base_by_threads(network: torch.nn.Module, images: np.ndarray, size: int, batches: int) -> list[float]:
+    """The base model's seconds per batch with one thread, with two, and so on."""
 
     def run(rows: np.ndarray) -> None:
         with torch.inference_mode():
             network(torch.from_numpy(rows))
 
-    before, timed = torch.get_num_threads(), []
-    for threads in range(1, len(os.sched_getaffinity(0)) + 1):
-        torch.set_num_threads(threads)
-        timed.append((seconds_per_batch(run, images, size, batches), threads))
-    torch.set_num_threads(before)
-    return min(timed)
+    return [seconds_per_batch(run, images, size, batches) for _ in _threads(len(os.sched_getaffinity(0)))]
 
 
-def report(target: float, built: caches.Built, images: np.ndarray, labels: np.ndarray, rounds: int) -> float:
-    """Tables for one accuracy target; the gain at batch 1."""
+def report(
+    bars: Bars, name: str, target: float, built: caches.Built, images: np.ndarray, labels: np.ndarray, rounds: int
+) -> None:
+    """Tables for one accuracy target of one network, and what they are judged by."""
     model: CachedModel = built.model
     print(f"\n## agreement of {target:.0%} asked for\n")
     for choice in built.manifest.choices:
@@ -76,18 +77,25 @@ def report(target: float, built: caches.Built, images: np.ndarray, labels: np.nd
     print(f"accuracy {found.accuracy:.2%}, base model {found.base_accuracy:.2%}")
     print("exits: " + ", ".join(f"{name} {share:.1%}" for name, share in found.exits.items() if share > 0))
     print(f"p99 {1e3 * found.latency_s.p99:.2f} ms, base model {1e3 * found.base_latency_s.p99:.2f} ms, in turn")
-    print("\nbatch   base (threads)      cached    gain")
+    print("\nbatch   base, one core   base (threads)      cached    gain   over one core")
     gains = []
     for size in BATCHES:
         batches = max(3, rounds // size)
-        base_s, threads = best_base(model.chain.module, images, size, batches)
+        base_s = base_by_threads(model.chain.module, images, size, batches)
+        best_s, threads = min((seconds, k) for k, seconds in enumerate(base_s, 1))
         cached_s = min(
             seconds_per_batch(model.predict, images, size, batches) for _ in _threads(len(os.sched_getaffinity(0)))
         )
-        gains.append(base_s / cached_s)
-        print(f"{size:5}   {1e3 * base_s:8.2f} ms ({threads})   {1e3 * cached_s:8.2f} ms   {gains[-1]:.2f}")
-    print(f"gain at batch 2 over that at batch 1: {gains[1] / gains[0]:.1%}")
-    return gains[0]
+        gains.append(best_s / cached_s)
+        print(
+            f"{size:5}   {1e3 * base_s[0]:11.2f} ms   {1e3 * best_s:8.2f} ms ({threads})   {1e3 * cached_s:8.2f} ms   "
+            f"{gains[-1]:.2f}   {base_s[0] / cached_s:.2f}"
+        )
+    asked = f"{target:.0%}"
+    if (name, target) in BARS:
+        bars.at_least(f"{asked}, gain", gains[0], BARS[name, target])
+    bars.at_least(f"{asked}, gain at batch 2 over that at batch 1", gains[1] / gains[0], KEPT)
+    bars.at_least(f"{asked}, agreement", found.agreement, target)
 
 
 def _threads(most: int):
@@ -105,7 +113,7 @@ def main() -> int:
     parser.add_argument("--network", choices=list(DEPTHS), default="resnet56")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--work", type=Path, default=Path("caches-cifar"))
+    parser.add_argument("--work", type=Path, default=Path("caches-work"))
     parser.add_argument("--lookups", choices=["inline", "beside"], default="inline")
     parser.add_argument("--margin", type=float, default=0.0, help="ask composition for so much more than the target")
     parser.add_argument("--quick", action="store_true")
@@ -113,24 +121,23 @@ def main() -> int:
     data = data_folder()
     print(describe(), f"PyTorch {torch.__version__}", sep=", ")
     began = time.perf_counter()
-    work, quick = options.work / ("quick" if options.quick else "full"), options.quick
+    work, quick = home_of(options.work, quick=options.quick), options.quick
     epochs, most, count = (1, 256, 300) if quick else (options.epochs, None, 5000)
     network = fine_tuned(options.network, data, work, epochs=epochs, most=most)
     images, labels = images_of(data, "test", 2 * count)
     build = {"inputs": images[:count], "labels": labels[:count]}
     if quick:
         build |= {"variants": ("Pool(256,32)",), "training": caches.Training(epochs=2), "blocks": quick_blocks(network)}
-    missed = []
+    bars = Bars()
     for target in TARGETS:
         built = caches.build(
             network, **build, accuracy=min(0.999, target + options.margin), out=work / options.network,
             lookups=options.lookups, processes=1 if quick else options.processes,
             progress=lambda what, share: print(f"\r{share:4.0%} {what:60}", end="", flush=True),
         )  # fmt: skip
-        gain = report(target, built, images[count:], labels[count:], rounds=30 if quick else 2000)
-        bar = BARS.get((options.network, target), 0.0)
-        missed += [f"gain {gain:.2f} at {target:.0%}, bar {bar}"] * (gain < bar)
-    print(f"\ntook {time.perf_counter() - began:.0f} s" + "".join(f"\nmissed: {line}" for line in missed))
+        rounds = 30 if quick else 2000
+        report(bars, options.network, target, built, images[count:], labels[count:], rounds)
+    print(f"\ntook {time.perf_counter() - began:.0f} s\n{bars}")
     return 0
 
 

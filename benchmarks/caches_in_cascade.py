@@ -5,7 +5,7 @@ images make; the others choose both cascades' thresholds for the same target.  T
 or chosen on, in rounds in turn: agreement with the large network, and the gain by batch size, where rows that hit leave
 their batch.  The same from a profile, through the simulator.
 
-    python benchmarks/caches_in_cascade.py [--data DIR --network resnet56] [--lookups beside] [--quick]
+    python benchmarks/caches_in_cascade.py [--data DIR --network resnet56 | --digits] [--lookups beside] [--quick]
 
 About ten minutes for digits; for resnet56 twice as long as `caches_cifar.py`, as there are two models to explore.
 Bars: 1.3 over the cascade alone at batch 1, and at batch 2 at least 90 % of that gain.
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from bars import Bars
 from cache_tasks import (
     Run,
     Task,
@@ -89,8 +90,9 @@ def stages(task: Task, lookups: Lookups, target: float) -> tuple[dict[str, Run],
     cached = {}
     for size in SIZES:
         half = 1 - (1 - target) / 2
-        task.built(task.network(size), (images[:kept], labels[:kept]), f"{size}-stage", accuracy=half, lookups=lookups)
-        model = caches.load(folder_of(task, size), task.network(size), lookups=lookups)
+        folder = folder_of(task, size)
+        task.built(task.network(size), (images[:kept], labels[:kept]), folder, accuracy=half, lookups=lookups)
+        model = caches.load(folder, task.network(size), lookups=lookups)
         cached[size] = cached_run(model)
     base = classes_of(plain["large"], images[kept:])
     runs, thresholds = {}, {}
@@ -104,12 +106,12 @@ def stages(task: Task, lookups: Lookups, target: float) -> tuple[dict[str, Run],
 
 
 def folder_of(task: Task, size: str) -> Path:
-    return task.work.resolve() / f"{task.name}-{size}-stage"
+    return task.caches_folder(size, "stage").resolve()
 
 
 def profiled(task: Task, lookups: Lookups, cores: int) -> Profile:
     """The profile of all four models, with caches and without, through the real path."""
-    folder = task.work.resolve() / f"{task.name}-project"
+    folder = task.home.resolve() / f"{task.name}-project"
     folder.mkdir(parents=True, exist_ok=True)
     text = LOADERS.format(
         benchmarks=str(Path(__file__).parent.resolve()), work=str(task.work.resolve()),
@@ -184,14 +186,14 @@ def compare(options: argparse.Namespace, task: Task) -> None:
     print(
         f"{'batch':>5}" + "".join(f"{name:>26}" for name in timed) + f"{'gain over it alone':>26}   of that at batch 1"
     )
-    first = 0.0
+    gains = []
     for size in BATCHES:
         seconds = in_turn(timed, images[: max(rows, 4 * size)], rounds=rounds, size=size)
         means = {name: each.mean(axis=1) for name, each in seconds.items()}
         gain = means[PLAIN] / means[CACHED]
-        first = first or float(np.median(gain))
+        gains.append(float(np.median(gain)))
         told = "".join(f"{spread(1e3 * mean):>26}" for mean in means.values())
-        print(f"{size:5}{told}{spread(gain):>26}   {np.median(gain) / first:.1%}")
+        print(f"{size:5}{told}{spread(gain):>26}   {gains[-1] / gains[0]:.1%}")
     profile = profiled(task, lookups, 1 if lookups == "inline" else 2)
     own_cores = profile.curves[0].cores
     alone = predicted(profile, ("small", "large"), thresholds[PLAIN], own_cores)
@@ -199,8 +201,13 @@ def compare(options: argparse.Namespace, task: Task) -> None:
     print("\nsimulated from a profile, one request at a time, overheads of serving included:")
     for name, (mean_s, accuracy) in ((PLAIN, alone), (CACHED, inside)):
         print(f"{name:20} {1e3 * mean_s:.3f} ms, accuracy {accuracy:.2%}")
-    print(f"gain {alone[0] / inside[0]:.2f}; measured without serving {first:.2f}, bar {GAIN}")
-    print(f"bar for batch 2: {KEPT:.0%} of the gain at batch 1")
+    print(f"gain {alone[0] / inside[0]:.2f}")
+    bars = Bars()
+    bars.at_least("gain over the cascade alone, measured without serving", gains[0], GAIN)
+    bars.at_least("gain at batch 2 over that at batch 1", gains[1] / gains[0], KEPT)
+    right = float((classes_of(runs[CACHED], images) == base).mean())
+    bars.at_least("agreement with the large network", right, options.accuracy)
+    print(f"\n{bars}")
 
 
 def main() -> int:

@@ -72,8 +72,25 @@ def images_of(folder: Path, part: str, most: int | None = None) -> tuple[np.ndar
         jpeg, offsets, labels = data["jpeg"], data["offsets"], data["labels"][:most].astype(np.int64)
     ends = pairwise(offsets[: len(labels) + 1])
     raw = [np.asarray(Image.open(io.BytesIO(jpeg[begin:end].tobytes()))) for begin, end in ends]
-    pixels = np.stack(raw).transpose(0, 3, 1, 2).astype(np.float32) / 255
-    return (pixels - MEAN) / DEVIATION, labels
+    return normalised(np.stack(raw).transpose(0, 3, 1, 2).astype(np.float32) / 255), labels
+
+
+def normalised(pixels: np.ndarray) -> np.ndarray:
+    """Images (n, 3, 32, 32) with pixels in [0, 1] as the networks take them."""
+    return (pixels - MEAN) / DEVIATION
+
+
+def pixels_of(images: np.ndarray) -> np.ndarray:
+    """The pixels in [0, 1] of normalised images."""
+    return np.clip(images * DEVIATION + MEAN, 0.0, 1.0)
+
+
+def home_of(work: Path, *, quick: bool) -> Path:
+    """The folder in `work` that all benchmarks of learned caches share for CIFAR-10.
+
+    It holds one fine-tuned file per network, and one folder of caches per network and set of images.
+    """
+    return work / ("quick" if quick else "full")
 
 
 def fine_tuned(name: str, folder: Path, out: Path, *, epochs: int, most: int | None, seed: int = 0) -> ResNet:

@@ -27,6 +27,8 @@ with tempfile.TemporaryDirectory() as name:
         print(f"chosen: {entry.variant} after {entry.block}, hits {entry.hit_rate:.0%} ({entry.accuracy:.1%} right)")
     found = caches.evaluate(caches.load(folder / "caches", network), images[test], labels[test])
     print(f"agreement {found.agreement:.1%}, gain {found.gain:.2f}")
+    if shortfall := found.shortfall(built.manifest.target):
+        print(shortfall)
 
     gearshift.profile(folder / "gearshift.toml", out=folder / "profile")
     gearshift.write_trace(steady(20, 5), folder / "trace.csv")

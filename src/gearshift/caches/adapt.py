@@ -30,6 +30,7 @@ from gearshift.caches.versions import Off, prune, read_state, switch_off, switch
 from gearshift.caches.window import Recent, role_of
 from gearshift.errors import GearshiftError, InvalidInput, require
 from gearshift.policies.audit import AUDITED, LEARNT, drawn
+from gearshift.result import lower_confidence_bound
 
 BATCH = 16
 MOST_TO_AUDIT = 1000
@@ -37,6 +38,8 @@ WATCHED = 200
 """Latest samples whose hit rate is watched."""
 SOONEST = 0.25
 """Of the interval must have passed before a retraining that is brought forward."""
+SAVED_EVERY = 0.25
+"""Of the interval, the window is saved for a restart."""
 LEAST_FASTER = 0.01
 STRICTER = (1.0, 0.5, 0.25, 0.0)
 """Of the disagreement allowed, for choices one after the other until one is found good."""
@@ -46,7 +49,9 @@ Outcome = Literal["swapped", "worse", "diverged", "out_of_memory", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class _ToAudit:
-    row: NDArray[Any]
+    """An answer to audit; without a `row` the base model has answered it, and there is nothing to run."""
+
+    row: NDArray[Any] | None
     left: int
     label: int
     caches: dict[int, LearnedCache]
@@ -84,7 +89,8 @@ class Adapter:
         self._to_audit: deque[_ToAudit] = deque()
         self._left_early: deque[bool] = deque(maxlen=WATCHED)
         self._usual_hit_rate: float | None = None
-        self._last_s, self._fresh, self._answers = now_s, 0, 0
+        self.window.retrained_s = self._saved_s = now_s
+        self._fresh, self._unsaved, self._answers = 0, False, 0
         self._sooner = ""
         self._networks: dict[int, LearnedCache] = {}
         self._built, self._unusable, self._weights = read_state(folder).built, "", b""
@@ -113,6 +119,7 @@ class Adapter:
             return
         self.counts.learnt += 1
         self._fresh += 1
+        self._unsaved = True
         role = role_of(row, self._seed)
         known = None if probabilities is None else np.array(probabilities, dtype=np.float32)
         usable = known is not None and known.shape == (self._manifest.classes,) and bool(np.isfinite(known).all())
@@ -121,13 +128,13 @@ class Adapter:
     def audit(self, row: NDArray[Any], exit_segment: int, label: int) -> None:
         """An answer to audit: the input, the segment after which it left, and the class that was answered."""
         self._watch(exit_segment)
-        if exit_segment == len(self.model.chain) - 1:
-            self._audit.add(None, agreed=True)  # the base model has answered
-            self.counts.audited += 1
-        elif len(self._to_audit) >= MOST_TO_AUDIT:
+        if exit_segment in self.model.layers_off:
+            return  # it was on its way when that cache was switched off
+        if len(self._to_audit) >= MOST_TO_AUDIT:
             self.counts.dropped += 1
-        elif exit_segment not in self.model.layers_off:  # else it was on its way when that cache was switched off
-            self._to_audit.append(_ToAudit(np.array(row), exit_segment, label, self.model.caches))
+            return
+        ran = exit_segment == len(self.model.chain) - 1  # waits all the same, so that hits and misses drop out alike
+        self._to_audit.append(_ToAudit(None if ran else np.array(row), exit_segment, label, self.model.caches))
 
     def _watch(self, exit_segment: int) -> None:
         self._left_early.append(exit_segment < len(self.model.chain) - 1)
@@ -143,6 +150,9 @@ class Adapter:
 
     def step(self, now_s: float) -> bool:
         """Do one slice of what is to be done, such as one batch of the base model; False where there is nothing."""
+        if self._unsaved and now_s - self._saved_s >= SAVED_EVERY * self.settings.interval_s:
+            self._saved_s = now_s
+            self.save()
         if self._to_audit:
             self._audit_some(now_s)
             return True
@@ -158,7 +168,7 @@ class Adapter:
         """Why to retrain now; nothing where there is no reason, or too little to learn from."""
         if not self.settings.adapt or self._fresh == 0 or len(self.window) < self.settings.least_samples:
             return ""
-        waited_s = now_s - self._last_s
+        waited_s = now_s - self.window.retrained_s
         if waited_s >= self.settings.interval_s:
             return "interval"
         return self._sooner if waited_s >= SOONEST * self.settings.interval_s else ""
@@ -181,7 +191,8 @@ class Adapter:
             facts = {"why": " ".join(str(error).split())[:300]}
         except (GearshiftError, OSError) as error:
             outcome, facts = "failed", {"why": str(error)}
-        self._last_s, self._fresh, self._sooner = now_s, 0, ""
+        self.window.retrained_s, self._saved_s = now_s, now_s
+        self._fresh, self._sooner = 0, ""
         self._left_early.clear()
         self._usual_hit_rate = None
         took_s = perf_counter() - began
@@ -194,8 +205,16 @@ class Adapter:
         return outcome
 
     def _audit_some(self, now_s: float) -> None:
-        batch = [self._to_audit.popleft() for _ in range(min(BATCH, len(self._to_audit)))]
-        found = self._lessons.audit([one.row for one in batch], self.model.caches)
+        rows, batch = list[NDArray[Any]](), list[_ToAudit]()
+        while self._to_audit and len(rows) < BATCH:
+            one = self._to_audit.popleft()
+            if one.row is not None:
+                rows.append(one.row)
+                batch.append(one)
+            elif one.caches is self.model.caches:
+                self.counts.audited += 1
+                self._audit.add(None, agreed=True)
+        found = self._lessons.audit(rows, self.model.caches) if rows else []
         for one, (hit_by, best) in zip(batch, found, strict=True):
             layer = hit_by if hit_by >= 0 else max((at for at in self.model.caches if at <= one.left), default=-1)
             if best < 0:
@@ -221,7 +240,7 @@ class Adapter:
             switch_off(self.folder, self.model.version, off)
         except (InvalidInput, OSError) as error:
             self._tell("cache_state_unwritten", why=str(error))
-        self._audit.switched_off()
+        self._audit.switched_off(layer)
         self.model.use(
             in_use(self._manifest, self._networks), {*self.model.layers_off, layer}, version=self.model.version
         )
@@ -252,13 +271,14 @@ class Adapter:
                 "latency_s_before": before.latency_s,
                 "held_back": len(lesson),
             }
-            why = worse(before, after, self._manifest.target, counted) or self._weak(found)
+            why = worse(before, after, self._manifest, counted) or self._weak(found)
             if not why:
                 break
             refused.append({"why": why, **facts})
         else:
             return "worse", refused[0]
-        manifest = self._manifest_of(found, before, after, reason, now_s, len(lesson))
+        bound = shown(after, counted, self._manifest.confidence)
+        manifest = self._manifest_of(found, before, after, bound, reason, now_s, len(lesson))
         written = add_version(self.folder, manifest, found.networks)
         assert written.adapted is not None
         number = written.adapted.number
@@ -273,7 +293,14 @@ class Adapter:
         return "" if weak is None else f"agrees on {weak[1]:.2%} of class {weak[0]} among the samples of the build"
 
     def _manifest_of(
-        self, found: Retrained, before: Judged, after: Judged, reason: str, now_s: float, held: int
+        self,
+        found: Retrained,
+        before: Judged,
+        after: Judged,
+        bound: float | None,
+        reason: str,
+        now_s: float,
+        held: int,
     ) -> Manifest:
         adapted = Adapted(
             number=0,
@@ -288,8 +315,7 @@ class Adapter:
             self._manifest,
             variants=found.variants,
             choices=(),
-            confidence=None,
-            lower_bound=None,
+            lower_bound=bound,
             samples=held,
             accuracy=after.agreement,
             latency_s=after.latency_s,
@@ -345,14 +371,15 @@ class Adapter:
     # State -----------------------------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write the window, for a restart; tells where that cannot be."""
+        """Write the window and when it was last learnt from, for a restart; tells where that cannot be."""
+        self._unsaved = False
         try:
             self.window.save(self.folder)
         except (InvalidInput, OSError, ValueError, MemoryError) as error:
             self._tell("cache_window_unwritten", why=str(error) or "no memory is left")
 
     def restore(self, now_s: float) -> None:
-        """Go on with the window that was saved."""
+        """Go on with the window that was saved, and with what has passed of the interval."""
         classes = self._manifest.classes
         shape = None if self._validation is None else self._validation.inputs.shape[1:]
 
@@ -362,6 +389,7 @@ class Adapter:
         why = self.window.load(self.folder, now_s, fits)
         if why:
             self._tell("cache_window_lost", why=why)
+        self._fresh = sum(sample.at_s > self.window.retrained_s for sample in self.window)
 
 
 def open_adapter(
@@ -397,12 +425,27 @@ def open_adapter(
     return adapter
 
 
-def worse(before: Judged, after: Judged, target: float, counted: float) -> str:
+def shown(judged: Judged, counted: float, confidence: float | None) -> float | None:
+    """The agreement that held-back samples, which count like so many, show with this confidence; None without one.
+
+    All of `STRICTER` may be tried on the same samples, so each has its part of the error.
+    """
+    if confidence is None:
+        return None
+    return lower_confidence_bound(judged.agreement, int(counted), 1 - (1 - confidence) / len(STRICTER))
+
+
+def worse(before: Judged, after: Judged, built: Manifest, counted: float) -> str:
     """Why a version is not to be swapped in, by held-back samples that count like so many; nothing where it is better.
 
     It must keep the target and be faster.  Where the one in use misses the target by more than luck explains (one
-    deviation), it need only agree more.
+    deviation), it need only agree more.  Where the caches were `built` with a confidence, it must show the target with
+    it in any case.
     """
+    target, bound = built.target, shown(after, counted, built.confidence)
+    if bound is not None and bound < target:
+        agrees = f"agrees on {after.agreement:.2%} of recent samples, which shows {bound:.2%}"
+        return f"{agrees} with confidence {built.confidence:g}, needs {target:.2%}"
     luck = (target * (1 - target) / counted) ** 0.5
     if before.agreement < target - luck and after.agreement > before.agreement:
         return ""

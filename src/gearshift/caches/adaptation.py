@@ -42,14 +42,16 @@ class Adaptation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Counts(msgspec.Struct, kw_only=True):
     """What has been done since the start: answers by what they were drawn for, the base model's runs and their seconds.
 
-    `reused` are the answers of misses that were taken as labels instead of such a run, `unusable` samples that the
-    model answers with NaN or infinity.
+    `base_runs` are samples that ran through the whole base model, `partial_runs` those that ran to the last block that
+    is looked at, since what the model answers was known; `base_run_s` is of both.  `reused` are the answers of misses
+    that were taken as labels, `unusable` samples that the model answers with NaN or infinity.
     """
 
     learnt: int = 0
     audited: int = 0
     disagreed: int = 0
     base_runs: int = 0
+    partial_runs: int = 0
     base_run_s: float = 0.0
     reused: int = 0
     dropped: int = 0

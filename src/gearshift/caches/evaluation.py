@@ -40,6 +40,17 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     latency_s: LatencySummary
     gain: float
 
+    def shortfall(self, target: float) -> str:
+        """In one line that agreement is below `target`, and whether that may be luck; nothing where it is not."""
+        if self.agreement >= target:
+            return ""
+        low, high = self.agreement_interval
+        luck = "may be luck" if high >= target else "is more than luck"
+        return (
+            f"agreement is below the {target:.2%} asked for, which {luck}: {self.agreement:.2%}, on new samples "
+            f"{low:.2%} to {high:.2%}, by {self.samples} samples"
+        )
+
 
 def evaluate(
     model: CachedModel, inputs: NDArray[Any], labels: NDArray[Any] | None = None, *, timed_rows: int = TIMED_ROWS

@@ -99,6 +99,7 @@ class Lessons:
     ) -> tuple[NDArray[np.float32] | None, dict[int, NDArray[np.float32]]]:
         """Base probabilities (n, classes), if `whole`, and features by layer; else it ends at the last of `layers`."""
         features: dict[int, NDArray[np.float32]] = {}
+        probabilities: NDArray[np.float32] | None = None
         began = perf_counter()
         with torch.inference_mode():
             given = as_tensor(np.stack(rows)).to(self._chain.device)
@@ -106,9 +107,13 @@ class Lessons:
                 if layer in layers:
                     features[layer] = features_of(self.networks[layer], hidden)
                 if not whole and layer == max(layers):
-                    return None, features
-            probabilities: NDArray[np.float32] = as_probabilities(hidden, logits=self._logits).cpu().numpy()
-        self._counts.base_runs += len(rows)
+                    break
+            else:
+                probabilities = as_probabilities(hidden, logits=self._logits).cpu().numpy()
+        if whole:
+            self._counts.base_runs += len(rows)
+        else:
+            self._counts.partial_runs += len(rows)
         self._counts.base_run_s += perf_counter() - began
         return probabilities, features
 

@@ -187,6 +187,7 @@ class Offers:
                     accuracy=accuracy,
                     chosen=True,
                     spare=False,
+                    why="",
                 )
                 self._offers.append((offer, threshold))
                 self._hits.append(hit)

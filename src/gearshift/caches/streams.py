@@ -100,10 +100,12 @@ def corrupted(
     """Images (n, channels, height, width) in [0, 1], corrupted: `noise`, `contrast` lowered, `blur`, or `occlusion`.
 
     `strength` in [0, 1] is the noise's deviation, the contrast lost, the share of blur, or the side of the square that
-    is covered.  Raises `InvalidInput` for another kind.
+    is covered.  Raises `InvalidInput` for another kind, and for values outside [0, 1], as normalised images have.
     """
     generator = np.random.default_rng([seed, 9])
     require(0 <= strength <= 1, f"strength is {strength}", where="corruption", remedy="give a share from 0 to 1")
+    within = bool(np.all((images >= 0) & (images <= 1)))
+    require(within, "images have values outside [0, 1]", where="corruption", remedy="corrupt before normalising")
     made: NDArray[np.floating]
     match kind:
         case "noise":

@@ -41,12 +41,16 @@ class Recent:
 
 
 class Window:
-    """Samples of the latest `window_s`, at most so many and so many bytes; the oldest go first."""
+    """Samples of the latest `window_s`, at most so many and so many bytes; the oldest go first.
+
+    `retrained_s` is when they were last learnt from, or the first of them could have been; it is saved with them.
+    """
 
     def __init__(self, *, window_s: float, most_samples: int, most_bytes: int) -> None:
         self._window_s, self._most_samples, self._most_bytes = window_s, most_samples, most_bytes
         self._samples: deque[Recent] = deque()
         self.size_bytes = 0
+        self.retrained_s = 0.0
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -106,6 +110,7 @@ class Window:
                 inputs=np.stack([sample.row for sample in self._samples]),
                 at_s=np.array([sample.at_s for sample in self._samples]),
                 role=np.array([sample.role for sample in self._samples], dtype=np.uint8),
+                retrained_s=np.array(self.retrained_s),
                 known=known,
                 probabilities=np.stack(scores) if scores else np.zeros((0, 1), dtype=np.float32),
             )
@@ -119,17 +124,21 @@ class Window:
         if not path.is_file():
             return ""
         try:
-            rows, at_s, role, known, scores = read_arrays(path, "inputs", "at_s", "role", "known", "probabilities")
+            rows, at_s, role, known, scores, retrained_s = read_arrays(
+                path, "inputs", "at_s", "role", "known", "probabilities", "retrained_s"
+            )
         except InvalidInput as error:
             return error.what
         n = len(rows)
         matching = at_s.shape == role.shape == known.shape == (n,) and len(scores) == np.count_nonzero(known)
+        matching &= retrained_s.shape == () and bool(np.isfinite(retrained_s))
         if not matching or not fits(rows, scores) or (n and role.max() > HOLD):
             return f"{path} is of another model"
         place = np.cumsum(known) - 1
         for i in range(n):
             sample = Recent(rows[i], float(at_s[i]), int(role[i]), scores[place[i]] if known[i] else None)
             self.add(sample, now_s)
+        self.retrained_s = min(float(retrained_s), now_s)
         return ""
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gearshift.caches.beside import Lookups
     from gearshift.caches.evaluation import Evaluation
     from gearshift.caches.manifest import Manifest
+    from gearshift.caches.versions import State
 
 THREADS = click.option(
     "--threads",
@@ -113,21 +114,35 @@ def build(
 
 @command.command("show")
 @click.argument("folder", type=PATH, default="caches")
-@click.option("--all", "everything", is_flag=True, help="Every variant that was explored.")
+@click.option("--all", "everything", is_flag=True, help="Every variant that was explored, or trained further.")
 @click.option("--chart", type=PATH, help="Also write a page with the chart and every variant.")
+@click.option("--version", "number", type=click.IntRange(min=0), help="Which one, 0 as built [default: in use].")
 @verb
-def show(output: Output, folder: Path, everything: bool, chart: Path | None) -> None:
-    """Show the learned caches in FOLDER: what was explored, which were chosen, and why."""
-    from gearshift.caches.manifest import read_manifest
+def show(output: Output, folder: Path, everything: bool, chart: Path | None, number: int | None) -> None:
+    """Show the learned caches in FOLDER that are in use: what was explored, which were chosen, and why.
 
-    manifest = read_manifest(folder)
+    What was explored, and why, is known of those that were built, version 0.
+    """
+    from gearshift.caches.versions import read_state, read_version, version_numbers
+
+    state = read_state(folder)
+    shown = state.current if number is None else number
+    known = version_numbers(folder)
+    told = f"there is no version {shown}"
+    require(shown in known, told, where=str(folder), remedy=f"use one of {', '.join(map(str, known))}")
+    manifest = read_version(folder, shown)
     if chart is not None:
         from gearshift.reporting.caches import caches_page
 
         require_writable(chart)
-        write_atomically(chart, caches_page(manifest, title=f"Learned caches in {folder}").encode())
+        title = f"Learned caches in {folder}, version {shown}"
+        write_atomically(chart, caches_page(manifest, title=title).encode())
     output.json(manifest)
+    in_use = "in use" if shown == state.current else f"version {state.current} is in use"
+    output.say(f"version {shown} ({_made(manifest)}), {in_use}")
     show_manifest(output, manifest, everything=everything)
+    if shown == state.current:
+        show_off(output, state)
     if chart is not None:
         output.say(f"wrote {chart}")
 
@@ -150,11 +165,13 @@ def evaluate(
     timed_rows: int,
 ) -> None:
     """Compare the module that MODEL (file.py:function) answers, with and without its learned caches, on new samples."""
+    from gearshift.caches.manifest import read_manifest
+
     inputs, labels = read_data(data)
     module = load_module(model, threads)
     found = caches.evaluate(caches.load(folder, module, lookups=lookups), inputs, labels, timed_rows=timed_rows)
     output.json(found)
-    show_evaluation(output, found)
+    show_evaluation(output, found, read_manifest(folder).target)
 
 
 @command.command("versions")
@@ -229,6 +246,31 @@ def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> 
         output.say(
             f"{len(shown)} of {len(manifest.variants)} that were explored; `gearshift caches show --all` has all"
         )
+    if manifest.choices:
+        show_choices(output, manifest)
+    if not manifest.chosen:
+        output.say("no learned cache makes this model faster within the target")
+    bound = "" if manifest.lower_bound is None else f" (at least {percent(manifest.lower_bound)}, with confidence)"
+    kind = "samples" if manifest.adapted is None else "recent samples that were held back"
+    output.say(
+        f"{milliseconds(manifest.latency_s)} instead of {milliseconds(manifest.base_s)} a row, agreeing on "
+        f"{percent(manifest.accuracy)}{bound} of {manifest.samples} {kind}; "
+        f"{percent(manifest.exits[-1])} run to the end"
+    )
+    low, _ = manifest.accuracy_interval
+    if manifest.chosen and manifest.confidence is None and low < manifest.target - 0.01:
+        more = (
+            f": build from {manifest.samples_for_a_point} samples to be within 1 % of the target, or ask for "
+            "--confidence"
+        )
+        output.say(
+            f"on new samples it may be as low as {percent(low)}, as {manifest.samples} tell no better"
+            f"{more if manifest.adapted is None else ''}"
+        )
+
+
+def show_choices(output: Output, manifest: "Manifest") -> None:
+    """What each method of composition chose, side by side."""
     output.say("")
     methods = table("Compositions", "method", "caches", "latency", "accuracy", "memory", "may be lower by")
     for choice in manifest.choices:
@@ -241,24 +283,10 @@ def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> 
             milliseconds(choice.gap_s) if choice.gap_s else "",
         )
     output.show(methods)
-    if not manifest.chosen:
-        output.say("no learned cache makes this model faster within the target")
-    bound = "" if manifest.lower_bound is None else f" (at least {percent(manifest.lower_bound)}, with confidence)"
-    output.say(
-        f"{milliseconds(manifest.latency_s)} instead of {milliseconds(manifest.base_s)} a row, agreeing on "
-        f"{percent(manifest.accuracy)}{bound} of {manifest.samples} samples; "
-        f"{percent(manifest.exits[-1])} run to the end"
-    )
-    low, _ = manifest.accuracy_interval
-    if manifest.chosen and manifest.confidence is None and low < manifest.target - 0.01:
-        output.say(
-            f"on new samples it may be as low as {percent(low)}, as {manifest.samples} tell no better: build from "
-            f"{manifest.samples_for_a_point} samples to be within 1 % of the target, or ask for --confidence"
-        )
 
 
-def show_evaluation(output: Output, found: "Evaluation") -> None:
-    """Both models side by side, and where samples leave."""
+def show_evaluation(output: Output, found: "Evaluation", target: float) -> None:
+    """Both models side by side, whether they agree less than the `target`, and where samples leave."""
     rows = table(f"{found.samples} samples, {found.timed} timed", "", "mean", "p50", "p99", "accuracy")
     for name, latency, accuracy in (
         ("base model", found.base_latency_s, found.base_accuracy),
@@ -269,6 +297,8 @@ def show_evaluation(output: Output, found: "Evaluation") -> None:
     output.show(rows)
     low, high = found.agreement_interval
     output.say(f"gain {found.gain:.2f}, agreement {percent(found.agreement)} ({percent(low)} to {percent(high)})")
+    if shortfall := found.shortfall(target):
+        output.say(shortfall)
     left = ", ".join(f"{percent(share)} after {block}" for block, share in found.exits.items() if share > 0)
     output.say(f"samples leave: {left}")
 
@@ -286,7 +316,7 @@ def show_versions(output: Output, folder: Path) -> None:
         rows.add_row(
             str(number),
             "yes" if number == state.current else "",
-            "built" if adapted is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(adapted.at_s)),
+            "built" if adapted is None else _local_time(adapted.at_s),
             "" if adapted is None else str(adapted.before),
             "" if adapted is None else adapted.reason,
             "" if adapted is None else str(manifest.samples),
@@ -305,8 +335,24 @@ def show_versions(output: Output, folder: Path) -> None:
         )
     output.json({"current": state.current, "off": state.off, "versions": told})
     output.show(rows)
+    show_off(output, state)
+
+
+def show_off(output: Output, state: "State") -> None:
+    """Which caches of the version in use audits have switched off."""
     for off in state.off:
         output.say(
             f"the cache after {off.block} is switched off: the model disagreed with {off.disagreed} of {off.audited} "
             "of its hits"
         )
+
+
+def _made(manifest: "Manifest") -> str:
+    adapted = manifest.adapted
+    if adapted is None:
+        return "as built"
+    return f"retrained {_local_time(adapted.at_s)} from version {adapted.before}, because of {adapted.reason}"
+
+
+def _local_time(at_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))

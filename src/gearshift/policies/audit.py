@@ -10,8 +10,10 @@ ERROR = 1e-3
 LARGEST_TIME_SHARE = 0.02
 """Of a replica's time that audits take, so that hardly a request finds one running."""
 MOST_AUDITED = 1 << 13
-"""Then an estimate begins anew, so that what was long ago does not hide what is now."""
+"""Then an estimate begins anew, or is halved, so that what was long ago does not hide what is now."""
 LEAST_TO_END = 1 << 10
+LEAST_OF_WHOLE = 1 << 11
+"""Audits of all answers of learned caches from which on their estimate is taken as it is."""
 
 INSIDE = 0
 ABOVE = 1
@@ -82,15 +84,20 @@ def alarm_after(alarm: int, audited: int, low: float, high: float, planned_low: 
     return alarm if audited < LEAST_TO_END else INSIDE
 
 
-def cache_breaches(low: float, whole_high: float, target: float) -> bool:
-    """Whether a learned cache must not answer any more, by the disagreement of its hits and of all answers.
+def cache_breaches(hits: tuple[int, int], whole: tuple[int, int], target: float) -> bool:
+    """Whether a learned cache must not answer any more, by its `hits` and all answers: (disagreed, audited) of each.
 
-    Its hits are shown to agree less than `target` (`low`, the lower bound of their disagreement), and all answers
-    together are not shown to keep it (`whole_high`, the upper bound of theirs).  Answers as a whole are a mean of the
-    hits of each cache and of answers that ran to the end and agree by themselves: they fall below the target only
-    where the hits of some cache do.
+    Its hits are shown to agree less than `target`, and all answers that were audited agree less.  Answers as a whole
+    are a mean of the hits of each cache and of answers that ran to the end and agree by themselves: they fall below the
+    target only where the hits of some cache do.  Of `LEAST_OF_WHOLE` answers the estimate decides: a choice that spends
+    the whole loss allowed is never shown to keep the target, nor to miss it.  Fewer must show that they miss it.
     """
-    return low > 1 - target and whole_high > 1 - target
+    allowed = 1 - target
+    if any(disagreed <= allowed * audited for disagreed, audited in (hits, whole)):
+        return False
+    if whole[1] < LEAST_OF_WHOLE and disagreement_interval(*whole)[0] <= allowed:
+        return False
+    return disagreement_interval(*hits)[0] > allowed
 
 
 NEITHER = 0

@@ -1,8 +1,10 @@
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
-from cache_tasks import Timed, agreement, cascade_threshold, cascaded, in_turn
+from cache_tasks import Task, Timed, agreement, cascade_threshold, cascaded, in_turn, options_of, task_of
+from cifar_networks import home_of, normalised, pixels_of
 
 SURE, UNSURE, OTHER = [0.95, 0.05], [0.6, 0.4], [0.0, 1.0]
 
@@ -62,3 +64,47 @@ def test_every_round_runs_all_in_turn_beginning_with_another() -> None:
 def test_agreement_is_told_with_its_interval() -> None:
     run = answering({0: SURE, 1: OTHER}, [])
     assert agreement(run, np.array([0, 1, 1, 0]), images(0, 1, 0, 0)) == "75.00% (30.06% to 95.44%)"
+
+
+@pytest.mark.parametrize(
+    ("given", "in_environment", "data"),
+    [
+        ((), "", None),
+        ((), "there", Path("there")),
+        (("--data", "here"), "there", Path("here")),
+        (("--digits",), "there", None),
+        (("--digits", "--data", "here"), "", None),
+    ],
+)
+def test_the_data_are_those_of_the_environment_unless_digits_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], in_environment: str, data: Path | None
+) -> None:
+    monkeypatch.setenv("GEARSHIFT_DATA", in_environment)
+    monkeypatch.setattr("sys.argv", ["caches_tail.py", *given])
+    assert task_of(options_of("").parse_args()).data == data
+
+
+def test_all_benchmarks_share_one_folder_per_network_and_set_of_images(tmp_path: Path) -> None:
+    task = Task(tmp_path, Path("data"), "resnet56", 5, quick=False)
+    home = home_of(tmp_path, quick=False)
+    assert task.caches_folder("large") == home / "resnet56"
+    assert task.caches_folder("small", "stage") == home / "resnet20-stage"
+    asked: list[tuple[str, Path]] = []
+
+    def fine_tuned(name: str, data: Path, out: Path, *, epochs: int, most: int | None) -> None:
+        asked.append((name, out))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cache_tasks.fine_tuned", fine_tuned)
+        task.network("large")
+        task.network("small")
+    assert asked == [("resnet56", home), ("resnet20", home)]
+    digits = Task(tmp_path, None, "resnet56", 5, quick=True)
+    assert digits.caches_folder("small", "stage") == tmp_path / "digits-quick-small-stage"
+
+
+def test_normalised_images_give_their_pixels_back() -> None:
+    pixels = np.random.default_rng(0).random((2, 3, 32, 32), dtype=np.float32)
+    assert normalised(pixels).min() < 0
+    assert pixels_of(normalised(pixels)) == pytest.approx(pixels, abs=1e-6)
+    assert 0 <= pixels_of(normalised(np.ones_like(pixels))).max() <= 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gearshift.caches.adapt import Adapter, open_adapter, worse
+from gearshift.caches.adapt import Adapter, open_adapter, shown, worse
 from gearshift.caches.adaptation import adaptation_of
 from gearshift.caches.manifest import MANIFEST, read_manifest
 from gearshift.caches.networks import make_predictor
@@ -114,7 +114,35 @@ def test_training_that_runs_out_of_memory_changes_nothing_and_says_so(tmp_path: 
 )
 def test_a_version_is_swapped_in_where_held_back_samples_show_it_better(before: Any, after: Any, why: str) -> None:
     judged = [Judged(agreement=agreement, latency_s=latency_s, exits=()) for agreement, latency_s in (before, after)]
-    assert worse(*judged, target=0.97, counted=150) == why
+    manifest = msgspec.structs.replace(built().manifest, target=0.97)
+    assert worse(*judged, manifest, counted=150) == why
+
+
+def test_where_a_confidence_was_asked_for_a_version_must_show_the_target_with_it() -> None:
+    manifest = msgspec.structs.replace(built().manifest, target=0.97, confidence=0.95)
+    now, faster = (Judged(agreement=0.99, latency_s=latency_s, exits=()) for latency_s in (1.0, 0.5))
+    missed = Judged(agreement=0.5, latency_s=1.0, exits=())
+    for before in (now, missed):
+        why = worse(before, faster, manifest, counted=150)
+        assert "shows 94.48%" in why
+        assert why.endswith("with confidence 0.95, needs 97.00%")
+        assert worse(before, faster, manifest, counted=600) == ""
+    assert shown(faster, 500, None) is None
+
+
+@pytest.mark.long
+def test_a_version_keeps_the_confidence_and_says_what_it_shows(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    asked = msgspec.structs.replace(read_manifest(folder), confidence=0.6, target=0.7)
+    (folder / MANIFEST).write_bytes(msgspec.json.encode(asked))
+    adapter, told = adapter_in(folder)
+    stream(adapter, images_of(1, 2))
+    work(adapter, 600)
+    assert told[-1]["outcome"] == "swapped"
+    adapted = read_manifest(version_folder(folder, 1))
+    assert adapted.confidence == 0.6
+    assert adapted.lower_bound is not None
+    assert 0.7 <= adapted.lower_bound < adapted.accuracy
 
 
 def test_a_class_that_agrees_less_is_found_whatever_the_mean(tmp_path: Path) -> None:
@@ -222,6 +250,9 @@ def test_labels_are_the_base_models_whatever_a_cache_has_answered(tmp_path: Path
         base_classes(images)
     )
     assert adapter.counts.base_runs == left.count(0) + left.count(1)
+    samples_of_the_build = 600
+    assert adapter.counts.partial_runs == left.count(2) + samples_of_the_build
+    assert adapter.counts.base_run_s > 0
 
 
 @pytest.mark.long
@@ -280,6 +311,18 @@ def test_a_cache_whose_hits_agree_stays(tmp_path: Path) -> None:
     assert adapter.counts.audited == 300
     assert sum(audited for audited, *_ in adapter.audited().values()) == 300 - left.count(2) > 0
     assert all(disagreed == low == 0 for _, disagreed, low, _ in adapter.audited().values())
+
+
+def test_where_audits_lag_behind_hits_and_misses_drop_out_alike(tmp_path: Path) -> None:
+    adapter, _ = adapter_in(saved_in(tmp_path), NEVER)
+    images = images_of(1, 2, count=10)
+    right = base_classes(images)
+    for i in range(1100):
+        adapter.audit(images[i // 2 % 10], 0 if i % 2 else 2, right[i // 2 % 10])
+    assert (adapter.counts.audited, adapter.counts.dropped) == (0, 100)
+    work(adapter, 0.0)
+    assert adapter.counts.audited == 1000
+    assert sum(audited for audited, *_ in adapter.audited().values()) == 500
 
 
 @pytest.mark.long
@@ -350,6 +393,35 @@ def test_a_restart_goes_on_with_the_window(tmp_path: Path) -> None:
     again.learn(digits()[0][1300], 0, 651.0)
     work(again, 651.0)
     assert (told[0]["event"], told[0]["samples"]) == ("cache_retraining", 101)
+
+
+def test_a_restart_before_the_interval_has_passed_loses_neither_its_clock_nor_what_is_to_be_learnt(
+    tmp_path: Path,
+) -> None:
+    folder = saved_in(tmp_path)
+    settings = msgspec.structs.replace(SETTINGS, least_samples=10)
+    adapter, _ = adapter_in(folder, settings)
+    row = digits()[0][1300]
+    for i in range(20):
+        adapter.learn(row, 2, float(i))
+    adapter.step(124.0)
+    assert not (folder / "window.npz").exists()
+    adapter.step(125.0)
+    again, _ = adapter_in(folder, settings, now_s=450.0)
+    assert len(again.window) == 20
+    assert (again.due(499.0), again.due(500.0)) == ("", "interval")
+    earlier, _ = adapter_in(folder, settings, now_s=-5.0)
+    assert earlier.due(494.0) == ""
+
+
+def test_what_was_learnt_before_a_restart_is_no_reason_to_retrain(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    adapter, _ = adapter_in(folder)
+    stream(adapter, images_of(1, 2, count=80))
+    adapter.retrain("asked", 100.0)
+    again, _ = adapter_in(folder, now_s=700.0)
+    assert len(again.window) == 80
+    assert again.due(700.0) == ""
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not really", b"\x80\x04K\x01."])

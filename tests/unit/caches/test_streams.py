@@ -72,3 +72,5 @@ def test_what_makes_no_stream_is_refused() -> None:
         class_local_stream(LABELS, 10, unseen=(1,))
     with pytest.raises(InvalidInput, match="there is no corruption 'rain'"):
         corrupted(np.zeros((1, 1, 2, 2), dtype=np.float32), kind="rain")
+    with pytest.raises(InvalidInput, match=r"images have values outside \[0, 1\]; corrupt before normalising"):
+        corrupted(np.full((1, 1, 2, 2), -0.4, dtype=np.float32))

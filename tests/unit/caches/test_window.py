@@ -54,6 +54,7 @@ def test_what_is_saved_comes_back_but_for_what_is_too_old(tmp_path: Path) -> Non
     for at_s in range(4):
         filled.add(sample(at_s, at_s), at_s)
     list(filled)[2].probabilities = np.array([0.5, 0.5], dtype=np.float32)
+    filled.retrained_s = 2.5
     (tmp_path / ".window.npz.left-by-a-kill").write_bytes(b"half")
     filled.save(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["window.npz"]
@@ -61,6 +62,7 @@ def test_what_is_saved_comes_back_but_for_what_is_too_old(tmp_path: Path) -> Non
     assert again.load(tmp_path, 11, lambda rows, scores: rows.shape == (4, 10) and scores.shape == (1, 2)) == ""
     assert [(one.at_s, one.row[0]) for one in again] == [(1, 1), (2, 2), (3, 3)]
     assert [one.probabilities is not None for one in again] == [False, True, False]
+    assert again.retrained_s == 2.5
     assert "is of another model" in window().load(tmp_path, 0, lambda rows, scores: False)
 
 

@@ -8,6 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gearshift import caches
+from gearshift.caches.evaluation import Evaluation
+from gearshift.result import LatencySummary
 from tests.unit.cli.little import run
 
 MODEL = """
@@ -108,6 +111,43 @@ def test_evaluate_compares_on_other_samples(built: Path) -> None:
     assert "gain" in run("caches", "evaluate", model, *options).output
 
 
+def evaluation(agreement: float, interval: tuple[float, float]) -> Evaluation:
+    seconds = LatencySummary(mean=1.0, p50=1.0, p95=1.0, p99=1.0)
+    return Evaluation(
+        samples=397, agreement=agreement, agreement_interval=interval, accuracy=None, base_accuracy=None, exits={},
+        timed=1, base_latency_s=seconds, latency_s=seconds, gain=1.0,
+    )  # fmt: skip
+
+
+def test_evaluate_says_where_agreement_is_below_what_was_asked_for(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("--data", built / "data.npz", "--caches", built / "caches")
+    for agreement, told in ((0.89, True), (0.9, False)):
+        found = evaluation(agreement, (0.85, 0.92))
+        monkeypatch.setattr(caches, "evaluate", lambda *model, found=found, **options: found)
+        done = run("caches", "evaluate", f"{built / 'model.py'}:load", *options)
+        assert ("agreement is below the 90.00% asked for, which may be luck" in done.output) == told
+
+
+@pytest.mark.parametrize(
+    ("agreement", "interval", "told"),
+    [
+        (
+            0.965,
+            (0.942, 0.979),
+            "below the 97.00% asked for, which may be luck: 96.50%, on new samples 94.20% to 97.90%",
+        ),
+        (0.9, (0.86, 0.93), "below the 97.00% asked for, which is more than luck: 90.00%"),
+        (0.97, (0.95, 0.98), ""),
+    ],
+)
+def test_a_shortfall_is_told_with_its_interval(agreement: float, interval: tuple[float, float], told: str) -> None:
+    shortfall = evaluation(agreement, interval).shortfall(0.97)
+    assert told in shortfall
+    assert bool(shortfall) == bool(told)
+
+
 def test_caches_for_lookups_beside_the_model_are_chosen_from_what_was_explored_and_run_so(
     built: Path, tmp_path: Path
 ) -> None:
@@ -196,6 +236,17 @@ def test_versions_are_shown_and_rolled_back(built: Path, tmp_path: Path) -> None
     assert done.exit_code == 0, done.output
     assert "hit rate" in done.output
     assert json.loads(run("caches", "versions", folder, "--json", "-").stdout)["current"] == 1
+    shown = " ".join(run("caches", "show", folder).output.split())
+    assert "version 1 (retrained " in shown
+    assert "from version 0, because of hit rate), in use" in shown
+    assert "recent samples that were held back" in shown
+    assert json.loads(run("caches", "show", folder, "--json", "-").stdout)["adapted"]["number"] == 1
+    shown = run("caches", "show", folder, "--version", 0, "--json", "-")
+    assert json.loads(shown.stdout)["adapted"] is None
+    assert "version 0 (as built), version 1 is in use" in run("caches", "show", folder, "--version", 0).output
+    wrong = run("caches", "show", folder, "--version", 7)
+    assert wrong.exit_code == 2
+    assert "there is no version 7; use one of 0, 1" in wrong.output
     assert run("caches", "rollback", folder).exit_code == 0
     again = run("caches", "rollback", folder)
     assert again.exit_code == 2

@@ -7,6 +7,7 @@ from gearshift.policies.audit import (
     BELOW,
     INSIDE,
     LEARNT,
+    LEAST_OF_WHOLE,
     LEAST_TO_END,
     alarm_after,
     cache_breaches,
@@ -84,12 +85,20 @@ def test_an_alarm_is_raised_where_the_intervals_part_and_ends_when_enough_says_s
 
 
 @pytest.mark.parametrize(
-    ("low", "whole_high", "breach"), [(0.04, 0.2, True), (0.02, 0.2, False), (0.04, 0.029, False), (0.0, 1.0, False)]
+    ("hits", "whole", "breach"),
+    [
+        ((30, 200), (62, LEAST_OF_WHOLE), True),
+        ((10, 200), (62, LEAST_OF_WHOLE), False),
+        ((30, 200), (61, LEAST_OF_WHOLE), False),
+        ((0, 0), (62, LEAST_OF_WHOLE), False),
+        ((30, 200), (62, LEAST_OF_WHOLE - 1), False),
+        ((30, 200), (120, LEAST_OF_WHOLE - 1), True),
+    ],
 )
-def test_a_cache_breaches_where_its_hits_miss_the_target_and_all_answers_may(
-    low: float, whole_high: float, breach: bool
+def test_a_cache_breaches_where_its_hits_are_shown_to_miss_the_target_and_all_answers_miss_it(
+    hits: tuple[int, int], whole: tuple[int, int], breach: bool
 ) -> None:
-    assert cache_breaches(low, whole_high, 0.97) == breach
+    assert cache_breaches(hits, whole, 0.97) == breach
 
 
 def test_answers_are_audited_or_learnt_from_in_their_shares_and_never_both() -> None:
