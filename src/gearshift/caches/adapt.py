@@ -26,9 +26,9 @@ from gearshift.caches.retrain import LEVELS, Judged, Retrained, judge, retrain, 
 from gearshift.caches.store import add_version, in_use, networks_of, weights_of
 from gearshift.caches.train import Training, TrainingDiverged
 from gearshift.caches.validation import Validation, read_validation
-from gearshift.caches.versions import Off, prune, read_state, switch_off, switch_to, version_folder
+from gearshift.caches.versions import Off, prune, read_state, require_built, switch_off, switch_to, version_folder
 from gearshift.caches.window import Recent, role_of
-from gearshift.errors import GearshiftError, InvalidInput, require
+from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.policies.audit import AUDITED, LEARNT, drawn
 from gearshift.result import lower_confidence_bound
 
@@ -237,7 +237,7 @@ class Adapter:
             at_s=now_s,
         )
         try:
-            switch_off(self.folder, self.model.version, off)
+            switch_off(self.folder, self.model.version, off, built=self._built)
         except (InvalidInput, OSError) as error:
             self._tell("cache_state_unwritten", why=str(error))
         self._audit.switched_off(layer)
@@ -270,6 +270,7 @@ class Adapter:
                 "latency_s": after.latency_s,
                 "latency_s_before": before.latency_s,
                 "held_back": len(lesson),
+                "allowed": allowed,
             }
             why = worse(before, after, self._manifest, counted) or self._weak(found)
             if not why:
@@ -279,10 +280,10 @@ class Adapter:
             return "worse", refused[0]
         bound = shown(after, counted, self._manifest.confidence)
         manifest = self._manifest_of(found, before, after, bound, reason, now_s, len(lesson))
-        written = add_version(self.folder, manifest, found.networks)
+        written = add_version(self.folder, manifest, found.networks, built=self._built)
         assert written.adapted is not None
         number = written.adapted.number
-        switch_to(self.folder, number)
+        switch_to(self.folder, number, built=self._built)
         self._take(written, found.networks, weights_of(version_folder(self.folder, number), written), (), number)
         prune(self.folder, settings.most_versions)
         return "swapped", facts
@@ -329,17 +330,16 @@ class Adapter:
         """Use the version that was rolled back to, if one was; tells where that cannot be."""
         try:
             state = read_state(self.folder)
-            require(state.built == self._built, "the folder holds another build now", where=str(self.folder))
-            if state.current == self.model.version:
-                return
-            self.take_version(state.current, state.layers_off)
+            require_built(self.folder, self._built)
+            if state.current != self.model.version:
+                self.take_version(state.current, state.layers_off)
+                self._tell("cache_rolled_back", version=state.current)
+                self._changed()
+            self._unusable = ""
         except (InvalidInput, OSError) as error:
             if self._unusable != str(error):
                 self._unusable = str(error)
                 self._tell("cache_version_unusable", why=self._unusable)
-            return
-        self._tell("cache_rolled_back", version=state.current)
-        self._changed()
 
     def take_version(self, number: int, off: Sequence[int]) -> None:
         """Use a version that lies in the folder; raises `InvalidInput` where it is broken."""

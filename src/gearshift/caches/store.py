@@ -14,7 +14,7 @@ from gearshift.caches.cached_model import CachedModel, Origin
 from gearshift.caches.chain import HEAD, chain_of, weights_sha256
 from gearshift.caches.manifest import MANIFEST, Manifest, read_manifest
 from gearshift.caches.networks import Factory, LearnedCache, make_predictor
-from gearshift.caches.versions import locked, read_state, version_folder, version_numbers
+from gearshift.caches.versions import locked, read_state, require_built, version_folder, version_numbers
 from gearshift.errors import InvalidInput, require
 from gearshift.extras import load_extra
 from gearshift.files import read_bytes, write_atomically
@@ -128,13 +128,16 @@ def in_use(manifest: Manifest, networks: Mapping[int, LearnedCache]) -> dict[int
     return {entry.layer: networks[entry.layer] for entry in manifest.chosen}
 
 
-def add_version(folder: Path, manifest: Manifest, networks: Mapping[int, LearnedCache]) -> Manifest:
+def add_version(
+    folder: Path, manifest: Manifest, networks: Mapping[int, LearnedCache], *, built: str | None = None
+) -> Manifest:
     """Write another version beside the others, not in use yet; its manifest with the number that it got.
 
-    Raises `InvalidInput` where it cannot be written.
+    Raises `InvalidInput` where it cannot be written, or the folder holds another build than `built`.
     """
     assert manifest.adapted is not None
     with locked(folder):
+        require_built(folder, built)
         number = max(version_numbers(folder)) + 1
         adapted = msgspec.structs.replace(manifest.adapted, number=number)
         return save_caches(version_folder(folder, number), msgspec.structs.replace(manifest, adapted=adapted), networks)

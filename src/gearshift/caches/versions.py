@@ -93,20 +93,36 @@ def previous_version(folder: Path) -> int:
     return there[-1]
 
 
-def switch_to(folder: Path, number: int) -> State:
-    """Use a version, with all its caches on; raises `InvalidInput` where it is not there or broken."""
+def require_built(folder: Path, built: str | None) -> None:
+    """Raise `InvalidInput` where the folder's caches are of another build than `built`, if that is given."""
+    told = "the folder holds another build now"
+    require(
+        built is None or read_manifest(folder).file_sha256 == built, told, where=str(folder), remedy="serve it anew"
+    )
+
+
+def switch_to(folder: Path, number: int, *, built: str | None = None) -> State:
+    """Use a version, with all its caches on; raises `InvalidInput` where it is missing, broken, or of another build.
+
+    `built` is the build that the caller knows of, here as in what follows.
+    """
     known = version_numbers(folder)
     told = f"there is no version {number}"
     require(number in known, told, where=str(folder), remedy=f"use one of {', '.join(map(str, known))}")
     read_version(folder, number)
     with locked(folder):
+        require_built(folder, built)
         state = State(built=read_state(folder).built, current=number)
         return _write(folder, state)
 
 
-def switch_off(folder: Path, number: int, off: Off) -> State:
-    """Look a cache of version `number` up no more; nothing changes where another version is in use by now."""
+def switch_off(folder: Path, number: int, off: Off, *, built: str | None = None) -> State:
+    """Look a cache of version `number` up no more; nothing changes where another version is in use by now.
+
+    Raises `InvalidInput` where the folder holds another build.
+    """
     with locked(folder):
+        require_built(folder, built)
         state = read_state(folder)
         if state.current != number or off.layer in state.layers_off:
             return state
