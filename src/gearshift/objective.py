@@ -7,7 +7,7 @@ import msgspec
 from gearshift.errors import require
 
 Scope = Literal["every-range", "trace"]
-LONGEST_LATENCY_S = 1e6
+LONGEST_LATENCY_S = 1e9
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -71,7 +71,7 @@ def test_a_latency_that_nothing_meets_is_infeasible() -> None:
     [
         ({"most": 0}, "at most 0 devices asked for; allow at least one"),
         ({"accuracy": 1.5}, "accuracy is 1.5; give a number from 0 to 1"),
-        ({"latency_s": 0.0}, "latency_s is 0.0; give more than 0, up to 1000000"),
+        ({"latency_s": 0.0}, "latency_s is 0.0; give more than 0, up to 1000000000"),
         ({"name": "none"}, "there is no planner 'none'"),
     ],
 )
