@@ -156,7 +156,7 @@ def test_more_load_than_one_device_carries_is_told(planner: str) -> None:
 
 CHEAP = (one_request, one_second, a_peak_of_a_thousand_times_the_mean)
 """Limits of the trace, all on one device."""
-SLOW_FRONTIERS = ("model-switching", "placement-heuristic")
+SLOW_FRONTIERS = ("model-switching", "optimal", "placement-heuristic")
 
 
 @pytest.mark.parametrize("limit", CHEAP, ids=lambda limit: limit.__name__)
@@ -174,7 +174,7 @@ def test_a_limit_has_a_frontier(planner: str, limit: Callable[[], PlanRequest]) 
 
 
 @pytest.mark.parametrize("limit", CHEAP, ids=lambda limit: limit.__name__)
-@pytest.mark.parametrize("devices_too", [False, True])
+@pytest.mark.parametrize("devices_too", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_limit_is_explained(limit: Callable[[], PlanRequest], devices_too: bool) -> None:
     asked = limit()
     made = planners.plan("optimal", asked)

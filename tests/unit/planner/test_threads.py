@@ -71,6 +71,7 @@ def test_plans_are_the_same_bytes_on_however_many_threads(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="needs two processors"
 )
 @pytest.mark.parametrize("plan", PLANNED)
+@pytest.mark.long
 def test_plans_are_the_same_bytes_on_one_processor_and_on_two(plan: Callable[[], bytes]) -> None:
     processors = sorted(os.sched_getaffinity(0))
     one, two = made_on(plan, processors[:1]), made_on(plan, processors[:2])
