@@ -22,7 +22,7 @@ from gearshift.caches.layer_audit import LayerAudit
 from gearshift.caches.lessons import Lessons
 from gearshift.caches.manifest import MANIFEST, Adapted, Manifest, read_manifest
 from gearshift.caches.networks import LearnedCache
-from gearshift.caches.retrain import LEVELS, Judged, Retrained, judge, retrain, weak_class
+from gearshift.caches.retrain import LEVELS, STRICTER, Judged, Retrained, judge, retrain, shown, weak_class, worse
 from gearshift.caches.store import add_version, in_use, networks_of, weights_of
 from gearshift.caches.train import Training, TrainingDiverged
 from gearshift.caches.validation import Validation, read_validation
@@ -30,7 +30,6 @@ from gearshift.caches.versions import Off, prune, read_state, require_built, swi
 from gearshift.caches.window import Recent, role_of
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.policies.audit import AUDITED, LEARNT, drawn
-from gearshift.result import lower_confidence_bound
 
 BATCH = 16
 MOST_TO_AUDIT = 1000
@@ -40,9 +39,6 @@ SOONEST = 0.25
 """Of the interval must have passed before a retraining that is brought forward."""
 SAVED_EVERY = 0.25
 """Of the interval, the window is saved for a restart."""
-LEAST_FASTER = 0.01
-STRICTER = (1.0, 0.5, 0.25, 0.0)
-"""Of the disagreement allowed, for choices one after the other until one is found good."""
 
 Outcome = Literal["swapped", "worse", "diverged", "out_of_memory", "failed"]
 
@@ -423,34 +419,3 @@ def open_adapter(
     if settings.adapt:
         adapter.restore(now_s)
     return adapter
-
-
-def shown(judged: Judged, counted: float, confidence: float | None) -> float | None:
-    """The agreement that held-back samples, which count like so many, show with this confidence; None without one.
-
-    All of `STRICTER` may be tried on the same samples, so each has its part of the error.
-    """
-    if confidence is None:
-        return None
-    return lower_confidence_bound(judged.agreement, int(counted), 1 - (1 - confidence) / len(STRICTER))
-
-
-def worse(before: Judged, after: Judged, built: Manifest, counted: float) -> str:
-    """Why a version is not to be swapped in, by held-back samples that count like so many; nothing where it is better.
-
-    It must keep the target and be faster.  Where the one in use misses the target by more than luck explains (one
-    deviation), it need only agree more.  Where the caches were `built` with a confidence, it must show the target with
-    it in any case.
-    """
-    target, bound = built.target, shown(after, counted, built.confidence)
-    if bound is not None and bound < target:
-        agrees = f"agrees on {after.agreement:.2%} of recent samples, which shows {bound:.2%}"
-        return f"{agrees} with confidence {built.confidence:g}, needs {target:.2%}"
-    luck = (target * (1 - target) / counted) ** 0.5
-    if before.agreement < target - luck and after.agreement > before.agreement:
-        return ""
-    if after.agreement < target:
-        return f"agrees on {after.agreement:.2%} of recent samples, needs {target:.2%}"
-    if after.latency_s > (1 - LEAST_FASTER) * before.latency_s:
-        return f"takes {1e3 * after.latency_s:.3f} ms on recent samples, now {1e3 * before.latency_s:.3f} ms"
-    return ""

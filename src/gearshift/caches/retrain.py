@@ -19,8 +19,12 @@ from gearshift.caches.manifest import Manifest, Variant
 from gearshift.caches.networks import LearnedCache
 from gearshift.caches.problem import ROUNDING, Problem
 from gearshift.caches.train import Material, Trained, Training, fit_cache
+from gearshift.result import lower_confidence_bound
 
 LEVELS = (0.9, 0.95, 0.98, 0.995)
+LEAST_FASTER = 0.01
+STRICTER = (1.0, 0.5, 0.25, 0.0)
+"""Of the disagreement allowed, for choices one after the other until one is found good."""
 LEAST_OF_CLASS = 10
 """Samples of a class from which on it is looked at by itself."""
 
@@ -118,6 +122,37 @@ def judge(
     return Judged(
         agreement=float(share @ right), latency_s=float(share @ latency_s), exits=tuple(np.round(exits, 6).tolist())
     )
+
+
+def shown(judged: Judged, counted: float, confidence: float | None) -> float | None:
+    """The agreement that held-back samples, which count like so many, show with this confidence; None without one.
+
+    All of `STRICTER` may be tried on the same samples, so each has its part of the error.
+    """
+    if confidence is None:
+        return None
+    return lower_confidence_bound(judged.agreement, int(counted), 1 - (1 - confidence) / len(STRICTER))
+
+
+def worse(before: Judged, after: Judged, built: Manifest, counted: float) -> str:
+    """Why a version is not to be swapped in, by held-back samples that count like so many; nothing where it is better.
+
+    It must keep the target and be faster.  Where the one in use misses the target by more than luck explains (one
+    deviation), it need only agree more.  Where the caches were `built` with a confidence, it must show the target with
+    it in any case.
+    """
+    target, bound = built.target, shown(after, counted, built.confidence)
+    if bound is not None and bound < target:
+        agrees = f"agrees on {after.agreement:.2%} of recent samples, which shows {bound:.2%}"
+        return f"{agrees} with confidence {built.confidence:g}, needs {target:.2%}"
+    luck = (target * (1 - target) / counted) ** 0.5
+    if before.agreement < target - luck and after.agreement > before.agreement:
+        return ""
+    if after.agreement < target:
+        return f"agrees on {after.agreement:.2%} of recent samples, needs {target:.2%}"
+    if after.latency_s > (1 - LEAST_FASTER) * before.latency_s:
+        return f"takes {1e3 * after.latency_s:.3f} ms on recent samples, now {1e3 * before.latency_s:.3f} ms"
+    return ""
 
 
 def weak_class(networks: Mapping[int, LearnedCache], lesson: Lesson, manifest: Manifest) -> tuple[int, float] | None:

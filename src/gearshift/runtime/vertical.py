@@ -133,7 +133,7 @@ class VerticalScaling(NoScaling):
         self._thread: ThreadPoolExecutor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._lost: set[int] = set()
-        self._faults: set[str] = set()
+        self._fault = ""
         self._without: dict[int, str] = {}
         """Workers that are back and have no actuator, and why."""
 
@@ -187,7 +187,7 @@ class VerticalScaling(NoScaling):
             self._without.pop(self._place.get(replica, NOWHERE)[0], None)
 
     def replica_ready(self, replica: int) -> None:
-        """Its worker is another: it gets the cores of the one before, now or once they can be had."""
+        """Its worker is another: it gets the cores that it needs now, or once they can be had."""
         i, k = self._place.get(replica, NOWHERE)
         if k == 0 and self._scalers:
             self._take_on(i)
@@ -234,9 +234,9 @@ class VerticalScaling(NoScaling):
             self._tell_fault(error)
 
     def _tell_fault(self, error: BaseException) -> None:
-        """Say once of each fault that serving goes on with the cores there are."""
-        if repr(error) not in self._faults:
-            self._faults.add(repr(error))
+        """Say that serving goes on with the cores there are; once where the same fault comes again and again."""
+        if repr(error) != self._fault:
+            self._fault = repr(error)
             log.error("cores could not be changed, and serving goes on with those there are: %r", error)
 
     def _came(self, replica: int, sample: Sample) -> None:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from gearshift.caches.adapt import Adapter, open_adapter, shown, worse
+from gearshift.caches.adapt import Adapter, open_adapter
 from gearshift.caches.adaptation import adaptation_of
 from gearshift.caches.manifest import MANIFEST, read_manifest
 from gearshift.caches.networks import make_predictor
-from gearshift.caches.retrain import Judged, Lesson, Offers, Retrained, weak_class
+from gearshift.caches.retrain import Judged, Lesson, Offers, Retrained, shown, weak_class, worse
 from gearshift.caches.store import load_caches
 from gearshift.caches.train import Trained
 from gearshift.caches.versions import previous_version, prune, read_state, switch_to, version_folder, version_numbers
