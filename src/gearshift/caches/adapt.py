@@ -8,7 +8,6 @@ Nothing is ever learnt from what a cache has answered, and nothing that was audi
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.caches.adaptation import Adaptation, Counts, Tell
-from gearshift.caches.cached_model import EXIT_SEGMENT, SCORES, Answer, CachedModel
+from gearshift.caches.cached_model import EXIT_SEGMENT, SCORES, Answer, CachedModel, Origin
 from gearshift.caches.layer_audit import LayerAudit
 from gearshift.caches.lessons import Lessons
 from gearshift.caches.manifest import MANIFEST, Adapted, Manifest, read_manifest
@@ -67,7 +66,7 @@ class Adapter:
     def __init__(
         self,
         model: CachedModel,
-        folder: Path,
+        origin: Origin,
         settings: Adaptation,
         validation: Validation | None,
         *,
@@ -76,7 +75,7 @@ class Adapter:
         tell: Tell = _nobody,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.model, self.folder, self.settings = model, folder, settings
+        self.model, self.origin, self.settings = model, origin, settings
         self._validation, self._seed, self._tell, self._changed = validation, seed, tell, changed
         self.counts = Counts()
         self._generator = np.random.default_rng([seed, 53])
@@ -89,7 +88,7 @@ class Adapter:
         self._fresh, self._unsaved, self._answers = 0, False, 0
         self._sooner = ""
         self._networks: dict[int, LearnedCache] = {}
-        self._built, self._unusable, self._weights = read_state(folder).built, "", b""
+        self.folder, self._built, self._unusable, self._weights = origin.folder, origin.built, "", b""
         self._manifest: Manifest
         self._audit: LayerAudit
 
@@ -338,12 +337,12 @@ class Adapter:
                 self._tell("cache_version_unusable", why=self._unusable)
 
     def take_version(self, number: int, off: Sequence[int]) -> None:
-        """Use a version that lies in the folder; raises `InvalidInput` where it is broken."""
+        """Use a version that lies in the folder; raises `InvalidInput` where it is broken, or of another build."""
         home = version_folder(self.folder, number)
         manifest = read_manifest(home)
-        assert self.model.origin is not None
         weights = weights_of(home, manifest)
-        networks = networks_of(manifest, weights, self.model.origin.own, where=str(home / MANIFEST))
+        require_built(self.folder, self._built)
+        networks = networks_of(manifest, weights, self.origin.own, where=str(home / MANIFEST))
         self._take(manifest, networks, weights, off, number)
 
     def content(self) -> tuple[bytes, bytes]:
@@ -399,7 +398,8 @@ def open_adapter(
 ) -> Adapter:
     """An adapter of a model that was loaded from a folder of learned caches, going on where the last one ended.
 
-    Raises `InvalidInput` where it was not, or where the samples that the caches were built from are not there.
+    Raises `InvalidInput` where it was not, where the folder holds another build by now, or where the samples that the
+    caches were built from are not there.
     """
     settings = settings or Adaptation()
     origin = model.origin
@@ -412,9 +412,7 @@ def open_adapter(
         validation = read_validation(origin.folder)
         rows = np.random.default_rng([seed, 54]).permutation(len(validation))[: settings.most_validation]
         validation = validation.rows(np.sort(rows))
-    adapter = Adapter(
-        model, origin.folder, settings, validation, now_s=now_s, seed=seed, tell=tell, changed=changed
-    )  # fmt: skip
+    adapter = Adapter(model, origin, settings, validation, now_s=now_s, seed=seed, tell=tell, changed=changed)
     adapter.take_version(model.version, model.layers_off)
     if settings.adapt:
         adapter.restore(now_s)

@@ -15,12 +15,21 @@ from torch import Tensor, nn
 
 from gearshift.caches.beside import Lookups
 from gearshift.caches.cached_model import CachedModel
-from gearshift.caches.chain import chain_of, check_chain, weights_sha256
-from gearshift.caches.choosing import as_choice, choose, explained, leaves_after, problem_of, with_spares
-from gearshift.caches.collect import as_tensor
+from gearshift.caches.chain import Chain, chain_of, check_chain, weights_sha256
+from gearshift.caches.choosing import (
+    as_choice,
+    choose,
+    explained,
+    leaves_after,
+    measure_lookups,
+    problem_of,
+    with_spares,
+)
+from gearshift.caches.collect import BaseAnswers, as_tensor
 from gearshift.caches.explore import (
     Explored,
     Progress,
+    Split,
     explore,
     measure_segments,
     split_rows,
@@ -57,6 +66,50 @@ class Built:
         return save_caches(Path(folder), self.manifest, {**self.spares, **self.model.caches})
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Exploration:
+    """Every variant after every block of a model but the last, trained, and how the samples were split for that.
+
+    `answers` are the base model's, `labels` (n,) numbers of classes, if known.
+    """
+
+    chain: Chain
+    answers: BaseAnswers
+    explored: list[Explored]
+    split: Split
+    labels: NDArray[np.int64] | None
+
+
+def explore_module(
+    module: nn.Module,
+    inputs: NDArray[Any],
+    labels: NDArray[Any] | None = None,
+    *,
+    blocks: Sequence[str] | None = None,
+    variants: Sequence[str] | None = None,
+    own: Mapping[str, Factory] | None = None,
+    training: Training | None = None,
+    out: Path | str | None = None,
+    processes: int = 1,
+    most_bytes: int = MOST_BYTES,
+    seed: int = 0,
+    progress: Progress = lambda what, share: None,
+) -> Exploration:
+    """What `build` begins with; arguments and errors are the same, and what lies in `out` is shared with it."""
+    chain = chain_of(module, blocks)
+    classes = check_chain(chain, as_tensor(inputs[:CHECKED_ROWS]).to(chain.device))
+    known = None if labels is None else class_numbers(module, np.asarray(labels), len(inputs), classes)
+    split = split_rows(len(inputs), seed)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory())) if out is None else Path(out) / "exploration"
+        answers, explored = explore(
+            chain, inputs, known, split, folder,
+            variants=variants, own=own or {}, how=training or Training(), seed=seed, processes=processes,
+            most_bytes=most_bytes, key=_key(weights_sha256(module), inputs, known, chain.names), progress=progress,
+        )  # fmt: skip
+    return Exploration(chain, answers, explored, split, known)
+
+
 def build(
     module: nn.Module,
     inputs: NDArray[Any],
@@ -89,26 +142,24 @@ def build(
     are unusable, and for samples that are too few, naming how many it needs.
     """
     inputs, how = np.asarray(inputs), training or Training()
-    first = as_tensor(inputs if inputs.ndim == 0 else inputs[:CHECKED_ROWS])
+    as_tensor(inputs if inputs.ndim == 0 else inputs[:CHECKED_ROWS])
     _require_samples(len(inputs), accuracy, confidence)
     few = f"memory_budget_bytes is {memory_budget_bytes:g}"
     require(memory_budget_bytes >= 0, few, where=WHERE, remedy="give 0 or more")
-    chain = chain_of(module, blocks)
-    classes = check_chain(chain, first.to(chain.device))
-    known = None if labels is None else class_numbers(module, np.asarray(labels), len(inputs), classes)
-    split = split_rows(len(inputs), seed)
-    weights = weights_sha256(module)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory())) if out is None else Path(out) / "exploration"
-        answers, explored = explore(
-            chain, inputs, known, split, folder,
-            variants=variants, own=own or {}, how=how, seed=seed, processes=processes, most_bytes=most_bytes,
-            key=_key(weights, inputs, known, chain.names), progress=progress,
-        )  # fmt: skip
+    made = explore_module(
+        module, inputs, labels,
+        blocks=blocks, variants=variants, own=own, training=how, out=out, processes=processes, most_bytes=most_bytes,
+        seed=seed, progress=progress,
+    )  # fmt: skip
+    chain, answers, explored, split, known = made.chain, made.answers, made.explored, made.split, made.labels
+    weights, classes = weights_sha256(module), answers.probabilities.shape[1]
     progress("timing lookups", 0.92)
-    segment_s = measure_segments(chain, inputs[split.check][:64])
     thread = CachedModel(chain, {}, logits=answers.logits, lookups=lookups).lookup_thread()
-    entries, problem, origins = problem_of(chain, segment_s, explored, how, accuracy, memory_budget_bytes, thread)
+    segment_s = measure_segments(chain, inputs[split.check][:64], apart=thread is not None)
+    entries, problem, origins = problem_of(
+        chain, explored, segment_s, measure_lookups(chain, explored, thread),
+        how=how, target=accuracy, memory=memory_budget_bytes, beside=thread is not None,
+    )  # fmt: skip
     progress("composing", 0.96)
     found = choose(problem, confidence, seed)
     chosen, judged = found.variants, found.judged

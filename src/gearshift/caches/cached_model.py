@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -26,10 +27,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The folder that learned caches come from, the weights they belong to, and the user's own predictors by name."""
+    """The folder that learned caches come from, the weights they belong to, and the user's own predictors by name.
+
+    `built` is the hash of the build that they are of; the folder may hold another one by now.
+    """
 
     folder: Path
     weights_sha256: str
+    built: str
     own: Mapping[str, Factory]
 
 
@@ -66,6 +71,9 @@ class CachedModel:
         skipped = frozenset(off)
         self.caches = {layer: cache.to(self.chain.device) for layer, cache in caches.items() if layer not in skipped}
         self.version, self.layers_off = version, tuple(sorted(skipped))
+        ends = sorted({*self.caches, len(self.chain) - 1})
+        self._spans = [(end, self.chain.span(before + 1, end)) for before, end in pairwise([-1, *ends])]
+        """What lies between two lookups, as one module, by the segment that it ends with."""
 
     def adopt(self, manifest: bytes, weights: bytes, off: Iterable[int]) -> int:
         """Use another version, given as the content of its files; its number.
@@ -128,6 +136,9 @@ class CachedModel:
         Raises `ModelFailed` for several inputs.
         """
         rows, answers = zip(*self.exits(batch), strict=True)
+        if len(answers) == 1:  # all rows left together, in their order
+            only: Answer = answers[0]
+            return only
         back = np.argsort(np.concatenate(rows))
         return {name: np.concatenate([answer[name] for answer in answers])[back] for name in (SCORES, EXIT_SEGMENT)}
 
@@ -141,16 +152,14 @@ class CachedModel:
             yield from self._exits_beside(thread, hidden)
             return
         rows, last = np.arange(len(hidden)), len(self.chain) - 1
-        for segment, run in enumerate(self.chain.segments):
+        for segment, run in self._spans:
             with torch.inference_mode():
                 hidden = run(hidden)
                 if segment == last:
                     probabilities = as_probabilities(hidden, logits=self.logits)
                     hits = torch.ones(len(hidden), dtype=torch.bool)
-                elif segment in self.caches:
-                    probabilities, hits = self.caches[segment](hidden)
                 else:
-                    continue
+                    probabilities, hits = self.caches[segment](hidden)
                 hit = hits.cpu().numpy()
                 if not hit.any():
                     continue
@@ -171,12 +180,12 @@ class CachedModel:
         """What the model answers when every row goes through, and the seconds of each segment with its lookup.
 
         A lookup beside the model counts only for what it slows down.  Of several rows the copy that compacts a batch
-        is charged as if nearly all of them stayed.
+        is charged as if nearly all of them stayed.  Segments that run as one share its time evenly.
         """
         hidden, seconds = self._given(batch), list[float]()
         thread, asked = self.lookup_thread(), list[Asked]()
         with torch.inference_mode():
-            for segment, run in enumerate(self.chain.segments):
+            for segment, run in self._spans if thread is None else enumerate(self.chain.segments):
                 began = perf_counter()
                 hidden = run(hidden)
                 if segment == len(self.chain) - 1:
@@ -190,7 +199,8 @@ class CachedModel:
                     hidden = hidden[every] if len(hidden) > 1 else hidden
                 if hidden.is_cuda:
                     torch.cuda.synchronize(hidden.device)
-                seconds.append(perf_counter() - began)
+                together = segment + 1 - len(seconds)
+                seconds += [(perf_counter() - began) / together] * together
         for one in asked:
             one.found.result()
         return answer, seconds

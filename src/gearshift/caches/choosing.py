@@ -116,24 +116,30 @@ def _shown(problem: Problem, confidence: float, seed: int) -> Chosen:
     )
 
 
+def measure_lookups(chain: Chain, explored: Sequence[Explored], thread: LookupThread | None) -> list[float]:
+    """Seconds of a lookup of each, for one row, on the model's device; with a `thread` beside the model."""
+    caches = [one.trained.cache.to(chain.device) for one in explored]
+    return [measure_lookup(cache, one.shape, chain.device, thread) for cache, one in zip(caches, explored, strict=True)]
+
+
 def problem_of(
     chain: Chain,
-    segment_s: NDArray[np.float64],
     explored: Sequence[Explored],
+    segment_s: NDArray[np.float64],
+    lookup_s: Sequence[float],
+    *,
     how: Training,
     target: float,
-    memory: float,
-    thread: LookupThread | None,
+    memory: float = math.inf,
+    beside: bool = False,
 ) -> tuple[list[Variant], Problem, list[int]]:
     """Every variant at every level of strictness, what composition needs of them, and which was explored for each.
 
-    With a `thread` lookups run beside the model, and a hit is taken at the end of the segment in which it is found.
+    With lookups `beside` the model a hit is taken at the end of the segment in which it is found.
     """
     entries: list[Variant] = []
     origins, hits, right = [], [], []
     for i, one in enumerate(explored):
-        cache = one.trained.cache.to(chain.device)
-        lookup_s = measure_lookup(cache, one.shape, chain.device, thread)
         nowhere = (min(how.levels), np.zeros_like(one.trained.right))
         for level, hit in list(zip(one.trained.levels, one.trained.hits, strict=True)) or [nowhere]:
             entries.append(
@@ -145,8 +151,8 @@ def problem_of(
                     shape=one.shape,
                     hit_rate=float(hit.mean()),
                     accuracy=float(one.trained.right[hit].mean()) if hit.any() else 1.0,
-                    lookup_s=lookup_s,
-                    memory_bytes=cache.memory_bytes,
+                    lookup_s=lookup_s[i],
+                    memory_bytes=one.trained.cache.memory_bytes,
                 )
             )
             origins.append(i)
@@ -165,7 +171,7 @@ def problem_of(
         hits=np.array(hits, dtype=np.bool_).reshape(-1, samples),
         right=np.array(right, dtype=np.bool_).reshape(-1, samples),
     )
-    return entries, problem if thread is None else at_ends(problem), origins
+    return entries, at_ends(problem) if beside else problem, origins
 
 
 def leaves_after(problem: Problem) -> NDArray[np.int64]:

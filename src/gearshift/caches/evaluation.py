@@ -56,24 +56,20 @@ def evaluate(
     model: CachedModel, inputs: NDArray[Any], labels: NDArray[Any] | None = None, *, timed_rows: int = TIMED_ROWS
 ) -> Evaluation:
     """Run `inputs` (n, ...) through both models in batches, and `timed_rows` of them one by one."""
-    inputs, module, device = np.asarray(inputs), model.chain.module, model.chain.device
+    inputs, device = np.asarray(inputs), model.chain.device
     require(inputs.shape[:1] != (0,), "there are no samples", where="learned caches", remedy="give some")
     check_chain(model.chain, as_tensor(inputs if inputs.ndim == 0 else inputs[:CHECKED_ROWS]).to(device))
-
-    def base(rows: NDArray[Any]) -> NDArray[Any]:
-        with torch.inference_mode():
-            answer: NDArray[Any] = module(as_tensor(rows).to(device)).float().cpu().numpy()
-        return answer
-
+    base = _base_run(model)
     parts = [inputs[begin : begin + BATCH] for begin in range(0, len(inputs), BATCH)]
     theirs = np.concatenate([base(part) for part in parts])
     answers = [model.predict(part) for part in parts]
     ours = np.concatenate([answer[SCORES] for answer in answers]).argmax(axis=1)
     exits = np.bincount(np.concatenate([answer[EXIT_SEGMENT] for answer in answers]), minlength=len(model.chain))
     best = theirs.argmax(axis=1)
-    known = None if labels is None else class_numbers(module, np.asarray(labels), len(inputs), theirs.shape[1])
+    classes = theirs.shape[1]
+    known = None if labels is None else class_numbers(model.chain.module, np.asarray(labels), len(inputs), classes)
     agreement = float((ours == best).mean())
-    base_s, cached_s = _in_turn(base, model.predict, inputs[:timed_rows])
+    base_s, cached_s = in_turn(model, inputs[:timed_rows])
     return Evaluation(
         samples=len(inputs),
         agreement=agreement,
@@ -88,17 +84,27 @@ def evaluate(
     )
 
 
-def _in_turn(
-    first: Callable[[NDArray[Any]], object], second: Callable[[NDArray[Any]], object], rows: NDArray[Any]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds that each takes for each row, one after the other, so that both meet the machine as it is."""
+def in_turn(model: CachedModel, rows: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Seconds (n,) that the base model and the cached one take for each of `rows` (n, ...), one by one and in turn."""
     times = np.zeros((len(rows), 2))
-    for run in (first, second):
+    both: tuple[Callable[[NDArray[Any]], object], ...] = _base_run(model), model.predict
+    for run in both:
         for row in rows[:WARM_UP]:
             run(row[None])
     for i, row in enumerate(rows):
-        for k, run in enumerate((first, second)):
+        for k, run in enumerate(both):
             began = perf_counter()
             run(row[None])
             times[i, k] = perf_counter() - began
     return times[:, 0], times[:, 1]
+
+
+def _base_run(model: CachedModel) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    module, device = model.chain.module, model.chain.device
+
+    def run(rows: NDArray[Any]) -> NDArray[Any]:
+        with torch.inference_mode():
+            answer: NDArray[Any] = module(as_tensor(rows).to(device)).float().cpu().numpy()
+        return answer
+
+    return run

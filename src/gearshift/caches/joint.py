@@ -133,5 +133,6 @@ class _Search:
         for i, v in enumerate(next_.tolist()):
             if wrongs[i] <= self.most_wrong:
                 latency_s = self.base_s - saves[i] / p.samples if self.end[v] else np.inf
-                found.append((self.base_s - hopes[i] / p.samples, (*choice, v), float(latency_s)))
+                hope_s = self.base_s - float(hopes[i]) / p.samples
+                found.append((hope_s, (*choice, v), float(latency_s)))
         return found

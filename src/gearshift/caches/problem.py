@@ -121,11 +121,16 @@ def nested_outcome(problem: Problem, chosen: Sequence[int]) -> Outcome:
 
 def joint_outcome(problem: Problem, chosen: Sequence[int]) -> Outcome:
     """What `chosen` comes to on the validation samples, each leaving at its first hit."""
-    assert problem.hits is not None
+    latency_s = float(latencies_of(problem, chosen).mean())
+    return Outcome(latency_s=latency_s, accuracy=1 - wrong_of(problem, chosen) / problem.samples)
+
+
+def latencies_of(problem: Problem, chosen: Sequence[int]) -> NDArray[np.float64]:
+    """Seconds of each validation sample (samples,)."""
     exits, lookup_s = exits_of(problem, chosen), problem.lookup_s[list(chosen)]
     at = np.append(problem.reached_s[list(chosen)], problem.base_s)
     at += np.append(lookup_s, 0.0) if problem.beside else np.append(np.cumsum(lookup_s), lookup_s.sum())
-    return Outcome(latency_s=float(at[exits].mean()), accuracy=1 - wrong_of(problem, chosen) / problem.samples)
+    return np.asarray(at[exits])
 
 
 def exits_of(problem: Problem, chosen: Sequence[int]) -> NDArray[np.int64]:

@@ -60,7 +60,7 @@ def load_caches(
 
     They are those of `version`, by default of the one in use (`gearshift caches versions`).  No code in the files is
     ever run.  Raises `InvalidInput` for caches of other weights, and files that are missing, broken, or do not belong
-    together.
+    together, as where another build is written meanwhile.
     """
     folder = Path(folder)
     state = read_state(folder)
@@ -82,7 +82,8 @@ def load_caches(
         remedy="build them anew",
     )
     networks = networks_of(manifest, weights_of(home, manifest), own, where=where)
-    origin = Origin(folder, manifest.weights_sha256, dict(own or {}))
+    require_built(folder, state.built)
+    origin = Origin(folder, manifest.weights_sha256, state.built, dict(own or {}))
     where_to = lookups or manifest.lookups
     model = CachedModel(chain, {}, logits=manifest.logits, lookups=where_to, lookup_cores=lookup_cores, origin=origin)
     model.use(in_use(manifest, networks), state.layers_off if number == state.current else (), version=number)

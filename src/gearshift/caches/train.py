@@ -92,7 +92,7 @@ def fit_cache(cache: LearnedCache, material: Material, how: Training, seed: int,
     if not all(bool(torch.isfinite(tensor).all()) for tensor in cache.parameters()):
         raise TrainingDiverged(how.learning_rate)
     with torch.no_grad():
-        found = _thresholds(cache.judged(judged).cpu().numpy(), agrees.cpu().numpy(), how.levels)
+        found = thresholds_of(cache.judged(judged).cpu().numpy(), agrees.cpu().numpy(), how.levels)
         checked = _distributions(cache, material, material.check, device)
         sure = cache.judged(checked).cpu().numpy()
     right = (checked.argmax(dim=1) == _best(material, material.check, device)).cpu().numpy()
@@ -156,10 +156,13 @@ def _fit_selector(cache: LearnedCache, distributions: Tensor, agrees: Tensor, ho
         optimizer.step()
 
 
-def _thresholds(
+def thresholds_of(
     sure: NDArray[np.float32], agrees: NDArray[np.bool_], levels: tuple[float, ...]
 ) -> list[tuple[float, float]]:
-    """Per level the threshold with most hits of which at least that share agrees; levels without one are left out."""
+    """Per level the threshold with most hits of which at least that share agrees; levels without one are left out.
+
+    `sure` (n,) is how sure a selector is of each sample, `agrees` (n,) where its predictor is right.
+    """
     order = np.argsort(-sure, kind="stable")
     hits = np.arange(1, len(sure) + 1)
     share = (np.cumsum(agrees[order]) + 0.5) / (hits + 1)  # half a mistake more: few hits prove little

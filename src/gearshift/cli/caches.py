@@ -86,6 +86,8 @@ def build(
 
     They are made from samples that the module was not trained on.  A run that was broken off goes on where it ended.
     """
+    from gearshift.caches.evaluation import TIMED_ROWS, in_turn
+
     inputs, labels = read_data(data)
     require_writable(out / "manifest.json")
     module = load_module(model, threads)
@@ -109,7 +111,19 @@ def build(
         )
     output.json(built.manifest)
     show_manifest(output, built.manifest, everything=False)
+    if built.manifest.chosen:
+        base_s, cached_s = in_turn(built.model, inputs[:TIMED_ROWS])
+        output.say(_worth(float(base_s.mean()), float(cached_s.mean())))
     output.say(f"wrote {out}")
+
+
+def _worth(base_s: float, cached_s: float) -> str:
+    """What caches come to when they run, which composition only reckons."""
+    base, cached = milliseconds(base_s), milliseconds(cached_s)
+    told = f"run on these samples one by one: {cached} on average, without caches {base}"
+    if cached_s < base_s:
+        return told
+    return f"{told}; no faster here, so serve the model without them, or ask for less --accuracy"
 
 
 @command.command("show")

@@ -1,3 +1,4 @@
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from gearshift.caches.adaptation import adaptation_of
 from gearshift.caches.manifest import MANIFEST, read_manifest
 from gearshift.caches.networks import make_predictor
 from gearshift.caches.retrain import Judged, Lesson, Offers, Retrained, shown, weak_class, worse
-from gearshift.caches.store import load_caches
+from gearshift.caches.store import load_caches, save_caches
 from gearshift.caches.train import Trained
 from gearshift.caches.versions import previous_version, prune, read_state, switch_to, version_folder, version_numbers
 from gearshift.errors import InvalidInput
@@ -133,7 +134,13 @@ def test_where_a_confidence_was_asked_for_a_version_must_show_the_target_with_it
 @pytest.mark.long
 def test_a_version_keeps_the_confidence_and_says_what_it_shows(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
-    asked = msgspec.structs.replace(read_manifest(folder), confidence=0.6, target=0.7)
+    manifest = read_manifest(folder)
+    variants = tuple(msgspec.structs.replace(entry, lookup_s=5e-5) for entry in manifest.variants)
+    times = {
+        "segment_s": (1e-4, 1e-4, 1e-3),
+        "variants": variants,
+    }  # as measured, it would depend on the machine's load
+    asked = msgspec.structs.replace(manifest, confidence=0.6, target=0.7, **times)
     (folder / MANIFEST).write_bytes(msgspec.json.encode(asked))
     adapter, told = adapter_in(folder)
     stream(adapter, images_of(1, 2))
@@ -386,6 +393,18 @@ def test_another_build_in_the_folder_is_told_once_and_not_taken_up(tmp_path: Pat
     assert [event["event"] for event in told[1:]] == ["cache_state_unwritten", "cache_off"]
     with pytest.raises(InvalidInput, match="the folder holds another build now"):
         switch_to(folder, 0, built=adapter._built)
+
+
+def test_another_build_between_the_model_and_its_adapter_is_noticed(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    model = load_caches(folder, network())
+    others = deepcopy({**built().spares, **built().model.caches})
+    for cache in others.values():
+        cache.threshold += 1
+    save_caches(folder, built().manifest, others)
+    with pytest.raises(InvalidInput, match="the folder holds another build now; serve it anew"):
+        open_adapter(model, SETTINGS)
+    open_adapter(load_caches(folder, network()), SETTINGS)
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gearshift.caches.building import build, class_numbers
+from gearshift.caches.building import build, class_numbers, explore_module
 from gearshift.caches.choosing import choose
 from gearshift.caches.compose import joint
 from gearshift.caches.evaluation import evaluate
@@ -47,6 +47,16 @@ def test_rows_for_predictors_selectors_and_judging_are_disjoint_and_complete() -
     assert (len(split.fit), len(split.judge), len(split.check)) == (600, 200, 200)
     assert sorted(np.concatenate([split.fit, split.judge, split.check]).tolist()) == list(range(1000))
     assert split_rows(1000, seed=4).check.tolist() != split.check.tolist()
+
+
+def test_what_was_explored_alone_is_not_trained_again_for_a_build(tmp_path: Path) -> None:
+    images, labels = few()
+    options: dict[str, Any] = {"variants": ("FC(16)",), "training": QUICK, "blocks": BLOCKS, "out": tmp_path}
+    made = explore_module(network(), images, labels, **options)
+    assert [(one.layer, one.variant) for one in made.explored] == [(0, "FC(16)"), (1, "FC(16)")]
+    told: list[str] = []
+    build(network(), images, labels, progress=lambda what, share: told.append(what), **options)
+    assert not any(what.startswith("trained") for what in told)
 
 
 @pytest.mark.long

@@ -85,6 +85,16 @@ def test_a_batch_that_goes_through_answers_as_the_base_model_and_times_each_segm
     assert min(seconds) > 0
 
 
+def test_what_lies_between_two_lookups_runs_as_one_and_its_segments_share_the_time() -> None:
+    model, ran = counting()
+    model.use({1: model.caches[1]})
+    assert model.predict(rows(0, 5))["exit_segment"].tolist() == [2, 1]
+    assert ran == {"a": [2], "b": [2], "c": [1]}
+    _, seconds = model.through(rows(0, 5))
+    assert len(seconds) == 3
+    assert seconds[0] == seconds[1] != seconds[2]
+
+
 def test_a_batch_answers_as_its_rows_do_alone() -> None:
     images = digits()[0][1300:1340]
     model = built().model

@@ -73,6 +73,23 @@ def test_residual_stages_are_opened_into_their_blocks() -> None:
         assert [tuple(hidden.shape[1:]) for hidden in chain.hidden(images())][2:4] == [(4, 8, 8), (8, 4, 4)]
 
 
+def test_segments_run_as_one_answer_as_one_by_one() -> None:
+    chain, given = chain_of(Stages()), images()
+    with torch.inference_mode():
+        hidden = [given, *chain.hidden(given)]
+        for first, last in ((0, 5), (0, 2), (1, 4), (3, 3), (4, 5)):
+            assert torch.equal(chain.span(first, last)(hidden[first]), hidden[last + 1])
+
+
+def test_segments_run_as_one_share_the_weights() -> None:
+    chain, given = chain_of(Stages()), images()
+    span = chain.span(0, 5)
+    with torch.inference_mode():
+        before = span(given)
+        chain.module.head.weight.zero_()
+        assert not torch.equal(span(given), before)
+
+
 def test_layers_of_a_transformer_are_blocks() -> None:
     chain = chain_of(Transformer())
     assert chain.names == ("embedding", "encoder.layers.0", "encoder.layers.1", "head")

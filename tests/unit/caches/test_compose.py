@@ -1,9 +1,11 @@
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
 from gearshift.caches import compose
+from gearshift.caches.choosing import as_choice
 from gearshift.caches.problem import Problem, joint_outcome, nested_outcome, wrong_of
 from gearshift.errors import InvalidInput
 from tests.unit.caches.instances import instance, least_latency_s
@@ -111,6 +113,7 @@ def test_a_search_that_is_cut_short_says_how_much_better_a_choice_might_be() -> 
     assert whole.measured is not None
     assert cut.gap_s > whole.gap_s >= 0
     assert cut.measured.latency_s - cut.gap_s <= whole.measured.latency_s - whole.gap_s + 1e-12
+    assert msgspec.json.encode(as_choice(cut)), "a manifest holds it, so it has no numbers of NumPy's"
 
 
 def test_caches_that_no_sample_reaches_are_left_out() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from gearshift import caches
 from gearshift.caches.evaluation import Evaluation
+from gearshift.cli.caches import _worth
 from gearshift.result import LatencySummary
 from tests.unit.cli.little import run
 
@@ -20,6 +21,11 @@ def load():
     torch.manual_seed(0)
     layers = [torch.nn.Linear(4, 32), *(torch.nn.Linear(32, 32) for _ in range(3)), torch.nn.Linear(32, 3)]
     return torch.nn.Sequential(*layers)
+
+def load_heavy():
+    torch.manual_seed(0)
+    heavy = [torch.nn.Sequential(torch.nn.Linear(4, 50_000), torch.nn.Linear(50_000, 4)) for _ in range(3)]
+    return torch.nn.Sequential(*heavy, torch.nn.Linear(4, 3))
 
 def load_other():
     torch.manual_seed(1)
@@ -75,6 +81,19 @@ def test_build_tells_what_was_chosen_and_what_it_comes_to(built: Path) -> None:
     assert {entry["variant"] for entry in manifest["variants"]} == {"FC(16)"}
     assert manifest["accuracy"] >= 0.9
     assert (built / "caches" / manifest["file"]).is_file()
+
+
+def test_build_runs_what_it_has_chosen_and_says_what_it_comes_to(built: Path, tmp_path: Path) -> None:
+    done = run(
+        *("caches", "build", f"{built / 'model.py'}:load_heavy", "--data", built / "data.npz", "--out", tmp_path / "c"),
+        *("--variants", "FC(16)", "--blocks", "0,1,2", "--epochs", 20, "--jobs", 1, "--accuracy", 0.8),
+    )
+    assert "run on these samples one by one: " in done.output
+
+
+def test_caches_that_make_a_model_no_faster_are_said_to() -> None:
+    assert _worth(0.005, 0.002).endswith("2 ms on average, without caches 5 ms")
+    assert _worth(0.005, 0.006).endswith("no faster here, so serve the model without them, or ask for less --accuracy")
 
 
 def test_show_has_every_variant_and_a_chart(built: Path) -> None:
