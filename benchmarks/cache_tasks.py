@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from gearshift import caches
+from gearshift.caches.building import Exploration, explore_module
 from gearshift.certainty import softmax, top_two_difference
 from gearshift.result import wilson_interval
 from worlds import data_folder_if_given
@@ -28,6 +29,7 @@ import networks as digit_networks
 SIZES = {"large": (12, 48), "small": (3, 12), "distilled": (3, 24)}
 """Blocks and channels of the networks for digits, of which the large one is far larger than digits need."""
 QUICK_SIZES = {"large": (6, 8), "small": (1, 4), "distilled": (1, 4)}
+QUICK_VARIANTS, QUICK_TRAINING = ("FC(16)", "Pool(64,16)", "Conv(3,1)"), caches.Training(epochs=2)
 CIFAR = {"small": "resnet20", "distilled": "resnet20"}
 SOFTENED, DISTILLED = 2.0, 0.7
 Images = tuple[np.ndarray, np.ndarray]
@@ -109,14 +111,19 @@ class Task:
 
     def built(self, network: nn.Module, images: Images, folder: Path, **asked: Any) -> caches.Built:
         """Learned caches for `network` from these images, in `folder`, where what was explored stays."""
-        if self.quick:
-            asked |= {"variants": ("FC(16)",), "training": caches.Training(epochs=2)}
-        processes = 1 if self.data is None else len(os.sched_getaffinity(0))
-        inputs, labels = images
-        return caches.build(
-            network, inputs, labels, out=folder, processes=processes,
-            progress=lambda what, share: print(f"\r{share:4.0%} {what:60}", end="", flush=True), **asked,
-        )  # fmt: skip
+        return caches.build(network, *images, out=folder, **self._how_to_explore(), **asked)
+
+    def explored(self, network: nn.Module, images: Images, folder: Path, **asked: Any) -> Exploration:
+        """What `built` chooses from; what lies in `folder` is shared with it."""
+        return explore_module(network, *images, out=folder, **(self._how_to_explore() | asked))
+
+    def _how_to_explore(self) -> dict[str, Any]:
+        return {
+            "variants": QUICK_VARIANTS if self.quick else None,
+            "training": QUICK_TRAINING if self.quick else caches.Training(),
+            "processes": 1 if self.data is None else len(os.sched_getaffinity(0)),
+            "progress": lambda what, share: print(f"\r{share:4.0%} {what:60}", end="", flush=True),
+        }
 
 
 def options_of(description: str | None) -> argparse.ArgumentParser:

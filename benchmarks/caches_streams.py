@@ -1,15 +1,18 @@
-"""Learned caches on streams with class locality, with and without adaptation: gain, agreement, corruption, sweeps.
+"""Learned caches on streams with class locality, with and without adaptation: gain, agreement, shifts, sweeps.
 
 Caches are built from some images, adaptation and scoring use disjoint halves of others.  Sample by sample the model
 with adapting caches, the same caches without adaptation, and the base model answer in turn.  Windows and intervals
 count samples; retraining and labelling happen between samples and are reported apart.  Audits of the scored samples
 run as they would in serving, and may switch caches off.
 
+Two streams shift: one has noise on all its images, in the other half of the classes come only after a third of it, and
+its caches were built without them.  After each stream, what the cache after each block makes of its last window.
+
     python benchmarks/caches_streams.py [--cifar resnet56 --data DIR --work caches-work] [--quick]
 
-Without --cifar it takes a residual network on scikit-learn's digits: about two minutes.  With it the base model that
+Without --cifar it takes a residual network on scikit-learn's digits: some ten minutes.  With it the base model that
 `caches_cifar.py` fine-tuned in --work is used, and explored variants are taken from there; by count of operations some
-25 minutes for resnet56 on one core.  `--quick` takes a minute and shows only that it works.
+40 minutes for resnet56 on one core.  `--quick` takes a minute and shows only that it works.
 """
 
 import argparse
@@ -20,7 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -45,6 +48,8 @@ LONGEST_RETRAINING_S = 10.0
 LOWEST_PRIORITY = 19
 BASE_EVERY = 5
 WARM_UP = 20
+UNSEEN = (5, 6, 7, 8, 9)
+"""Classes that come after the shift alone."""
 
 
 def noisy(images: np.ndarray, seed: int) -> np.ndarray:
@@ -56,11 +61,13 @@ def noisy(images: np.ndarray, seed: int) -> np.ndarray:
 class Case:
     """A base model, the folder of its caches, images that neither has seen, and how the streams are to be.
 
-    `corrupt` puts noise on images, as the model takes them.
+    The caches in `folder_without` were built without the classes `UNSEEN`.  `corrupt` puts noise on images, as the
+    model takes them.
     """
 
     network: torch.nn.Module
     folder: Path
+    folder_without: Path
     images: np.ndarray
     labels: np.ndarray
     samples: int
@@ -68,12 +75,18 @@ class Case:
     adaptation: Adaptation
     corrupt: Callable[[np.ndarray, int], np.ndarray] = noisy
 
+    @property
+    def shift_at(self) -> int:
+        """The window's begin after a third of the stream, where unseen classes begin to come."""
+        return max(1, self.samples // self.class_window // 3) * self.class_window
+
 
 @dataclass(kw_only=True)
 class Run:
     """Seconds and exits of every scored sample, and whether the base model agrees; base times of some.
 
-    `retraining_s` is what one more retraining takes at the end of the stream, at the lowest priority on one core.
+    `retraining_s` is what one more retraining takes at the end of the stream, at the lowest priority on one core;
+    `blocks` and `static_blocks` are what caches make of the last window.
     """
 
     adapted_s: np.ndarray
@@ -86,6 +99,8 @@ class Run:
     adapter: Adapter
     told: list[dict[str, object]]
     retraining_s: float = float("nan")
+    blocks: dict[str, tuple[float, float]] = field(default_factory=dict)
+    static_blocks: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def agreement_by_window(self, size: int) -> list[float]:
         """Agreement in each window of so many samples, in their order."""
@@ -103,17 +118,36 @@ def timed(model: CachedModel, row: np.ndarray) -> tuple[float, dict[str, np.ndar
     return time.perf_counter() - began, answer
 
 
-def run(case: Case, *, exponent: float, settings: Adaptation, corrupt: bool = False, seed: int = 0) -> Run:
-    """One stream; `corrupt` has noise on all its images."""
+def by_block(model: CachedModel, images: np.ndarray) -> dict[str, tuple[float, float]]:
+    """How often each cache that is looked up chooses what the base model does, and its hit rate, each on all images."""
+    found = {}
+    with torch.inference_mode():
+        hidden = list(model.chain.hidden(torch.from_numpy(images)))
+        best = hidden[-1].argmax(dim=1)
+        for layer, one in sorted(model.caches.items()):
+            probabilities, hits = one(hidden[layer])
+            right = (probabilities.argmax(dim=1) == best).float()
+            found[model.chain.names[layer]] = float(right.mean()), float(hits.float().mean())
+    return found
+
+
+def run(
+    case: Case, *, exponent: float, settings: Adaptation, corrupt: bool = False, unseen: bool = False, seed: int = 0
+) -> Run:
+    """One stream; `corrupt` has noise on all its images, `unseen` some classes only after the shift."""
     learn, score = halves(case.labels)
+    late = {"unseen": UNSEEN, "shift_at": case.shift_at} if unseen else {}
     ours, theirs = (
-        class_local_stream(case.labels[half], case.samples, exponent=exponent, window=case.class_window, seed=seed)
+        class_local_stream(
+            case.labels[half], case.samples, exponent=exponent, window=case.class_window, seed=seed, **late
+        )
         for half in (learn, score)
     )
     images = case.corrupt(case.images, seed) if corrupt else case.images
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / "caches"
-        shutil.copytree(case.folder, folder, ignore=shutil.ignore_patterns("exploration", "versions", "state.json"))
+        built = case.folder_without if unseen else case.folder
+        shutil.copytree(built, folder, ignore=shutil.ignore_patterns("exploration", "versions", "state.json"))
         told: list[dict[str, object]] = []
         model, static = caches.load(folder, case.network), caches.load(folder, case.network)
         adapter = open_adapter(
@@ -148,7 +182,11 @@ def run(case: Case, *, exponent: float, settings: Adaptation, corrupt: bool = Fa
                 adapter.learn(sample, left, float(i), said["scores"][0] if left == last else None)
             while adapter.step(float(i)):
                 pass
-        made = replace(made, base_s=np.array(base_s), told=list(told))
+        last_window = images[score[theirs.rows[-case.class_window :]]]
+        made = replace(
+            made, base_s=np.array(base_s), told=list(told),
+            blocks=by_block(model, last_window), static_blocks=by_block(static, last_window),
+        )  # fmt: skip
         return replace(made, retraining_s=at_lowest_priority(adapter, float(case.samples)))
 
 
@@ -212,6 +250,18 @@ def work_of(made: Run) -> str:
     )
 
 
+def blocks_of(made: Run) -> str:
+    """The caches after each block on the last window, with and without adaptation (the paper's Table 7)."""
+    if not made.static_blocks and not made.blocks:
+        return "no cache is looked up"
+    lines = ["| block | static right | hits | adapted right | hits |", "|---" * 5 + "|"]
+    for block in dict.fromkeys((*made.static_blocks, *made.blocks)):
+        each = (found.get(block) for found in (made.static_blocks, made.blocks))
+        cells = ("not looked up | " if one is None else f"{one[0]:.1%} | {one[1]:.1%}" for one in each)
+        lines.append(f"| {block} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def judge(bars: Bars, name: str, made: Run, class_window: int) -> None:
     """What every stream is judged by: agreement in each window of it, and the time to retrain."""
     windows = made.agreement_by_window(class_window)
@@ -233,7 +283,7 @@ def report(case: Case, quick: bool) -> Bars:
         part = made.after(0.25)
         print(line(f"exponent {exponent:g}, all", made, slice(None), last))
         print(line(f"exponent {exponent:g}, after the first quarter", made, part, last))
-        print(f"\n{work_of(made)}\n")
+        print(f"\n{work_of(made)}\n\n{blocks_of(made)}\n")
         adapted, static = made.adapted_s[part].mean(), made.static_s[part].mean()
         bars.at_least(f"exponent {exponent:g}, gain", made.base_s.mean() / adapted, BARS[exponent])
         bars.at_least(f"exponent {exponent:g}, over static", static / adapted, LEAST_OVER_STATIC)
@@ -243,10 +293,19 @@ def report(case: Case, quick: bool) -> Bars:
     part = made.after(min(0.5, 1.5 * settings.interval_s / case.samples))
     print(line("all", made, slice(None), last))
     print(line("after one retraining", made, part, last))
-    print(f"\n{work_of(made)}\n")
+    print(f"\n{work_of(made)}\n\n{blocks_of(made)}\n")
     adapted, static = made.adapted_s[part].mean(), made.static_s[part].mean()
     bars.at_least("corrupted, over static", static / adapted, LEAST_OVER_STATIC_CORRUPTED)
     judge(bars, "corrupted", made, case.class_window)
+    shift = case.shift_at
+    retrained = shift + min(int(1.5 * settings.interval_s), (case.samples - shift) // 2)
+    print(f"\n## Classes unseen in building, from sample {shift} on\n\n{HEAD}")
+    made = run(case, exponent=EXPONENTS[0], settings=settings, unseen=True)
+    print(line("before the shift", made, slice(0, shift), last))
+    print(line("from the shift to one retraining", made, slice(shift, retrained), last))
+    print(line("after it", made, slice(retrained, None), last))
+    print(f"\n{work_of(made)}\n\n{blocks_of(made)}\n")
+    judge(bars, "unseen classes", made, case.class_window)
     for what, values in sweeps(settings, quick):
         print(f"\n## {what}, exponent {EXPONENTS[0]:g}\n\n{HEAD}")
         for told, changed in values:
@@ -264,6 +323,12 @@ def sweeps(settings: Adaptation, quick: bool) -> Iterator[tuple[str, list[tuple[
     yield "Interval", [(f"{one.interval_s:g} samples", one) for one in changed]
 
 
+def seen_of(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Those of classes that come from the beginning."""
+    rows = ~np.isin(labels, UNSEEN)
+    return images[rows], labels[rows]
+
+
 def digits_case(folder: Path, quick: bool) -> Case:
     """The example's network on digits, with predictors so small that they are in need of help."""
     path = Path(__file__).parents[1] / "examples" / "learned_caches" / "networks.py"
@@ -276,12 +341,12 @@ def digits_case(folder: Path, quick: bool) -> Case:
     torch.manual_seed(0)
     network = example.trained(example.Network(blocks=8, width=16), images[:500], labels[:500], epochs=6)
     more = {"training": caches.Training(epochs=3)} if quick else {}
-    caches.build(
-        network, images[500:1000], labels[500:1000], accuracy=TARGET, variants=("Pool(64,8)",),
-        out=folder / "digits", **more,
-    )  # fmt: skip
+    build, more = (images[500:1000], labels[500:1000]), more | {"variants": ("Pool(64,8)",)}
+    caches.build(network, *build, accuracy=TARGET, out=folder / "digits", **more)
+    caches.build(network, *seen_of(*build), accuracy=TARGET, out=folder / "digits-seen", **more)
     return Case(
-        network=network, folder=folder / "digits", images=images[1000:], labels=labels[1000:],
+        network=network, folder=folder / "digits", folder_without=folder / "digits-seen",
+        images=images[1000:], labels=labels[1000:],
         samples=800 if quick else 6000, class_window=400 if quick else 900,
         adaptation=Adaptation(
             window_s=3600, interval_s=300, half_life_s=1800, audit_share=0.02, least_samples=40, most_validation=700
@@ -300,9 +365,14 @@ def cifar_case(name: str, data: Path, work: Path, quick: bool) -> Case:
     images, labels = images_of(data, "test", 2 * count)
     more = {"variants": ("Pool(256,32)",), "training": caches.Training(epochs=2)} if quick else {}
     more |= {"blocks": quick_blocks(network)} if quick else {}
-    caches.build(network, images[:count], labels[:count], accuracy=TARGET, out=home / name, **more)
+    build = images[:count], labels[:count]
+    built = caches.build(network, *build, accuracy=TARGET, out=home / name, **more)
+    chosen = tuple(dict.fromkeys(entry.variant for entry in built.manifest.chosen))
+    without = {"variants": chosen} if chosen else {}
+    caches.build(network, *seen_of(*build), accuracy=TARGET, out=home / f"{name}-seen", **(more | without))
     return Case(
-        network=network, folder=home / name, images=images[count:], labels=labels[count:],
+        network=network, folder=home / name, folder_without=home / f"{name}-seen",
+        images=images[count:], labels=labels[count:],
         samples=400 if quick else 10_800, class_window=200 if quick else 900,
         adaptation=Adaptation(
             window_s=3600, interval_s=100 if quick else 450, half_life_s=1800, audit_share=0.02, least_samples=30

@@ -5,9 +5,21 @@ from typing import Any
 import numpy as np
 import pytest
 from bars import Bars
-from caches_streams import LONGEST_RETRAINING_S, Run, at_lowest_priority, judge
+from caches_streams import (
+    LONGEST_RETRAINING_S,
+    UNSEEN,
+    Case,
+    Run,
+    at_lowest_priority,
+    blocks_of,
+    by_block,
+    judge,
+    seen_of,
+)
 
+from gearshift.caches.adaptation import Adaptation
 from tests.unit.caches.adapting import adapter_in, images_of, saved_in, stream
+from tests.unit.caches.digit_networks import built, digits, network
 
 
 def run_of(agree: list[bool], retraining_s: float) -> Run:
@@ -33,3 +45,29 @@ def test_retraining_is_timed_at_the_lowest_priority_and_the_others_keep_theirs(t
     stream(adapter, images_of(1, 2, count=100))
     assert at_lowest_priority(adapter, 100.0) > 0
     assert (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0)) == (priority, cores)
+
+
+def test_classes_that_come_late_do_so_with_a_window_and_build_nothing(tmp_path: Path) -> None:
+    images, labels = digits()
+    case = Case(
+        network=network(), folder=tmp_path, folder_without=tmp_path, images=images, labels=labels, samples=6000,
+        class_window=900, adaptation=Adaptation(),
+    )  # fmt: skip
+    assert case.shift_at == 1800
+    kept, classes = seen_of(images, labels)
+    assert len(kept) == len(classes) == np.count_nonzero(~np.isin(labels, UNSEEN))
+    assert not set(UNSEEN) & set(classes.tolist())
+
+
+def test_each_block_is_told_by_its_own_lookups_of_all_images() -> None:
+    images, _ = digits()
+    model = built().model
+    found = by_block(model, images[:100])
+    exits = model.predict(images[:100])["exit_segment"]
+    first = model.chain.names[min(model.caches)]
+    assert found[first][1] == pytest.approx((exits == min(model.caches)).mean())
+    assert all(0 <= share <= 1 for pair in found.values() for share in pair)
+    made = run_of([True], 1.0)
+    assert blocks_of(made) == "no cache is looked up"
+    made.blocks = {"deep": (0.875, 0.5)}
+    assert blocks_of(made).splitlines()[-1] == "| deep | not looked up |  | 87.5% | 50.0% |"
