@@ -157,14 +157,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--datasets", nargs="*", default=list(PAIRINGS))
+    parser.add_argument("--latencies-ms", nargs="*", type=float, default=[latency_s * 1e3 for latency_s in LATENCIES_S])
     parser.add_argument("--seconds", type=int, default=SECONDS)
     parser.add_argument("--quick", action="store_true", help="yelp, 10 s, two cells, no static cascade")
     arguments = parser.parse_args()
     data = data_folder()
+    asked_s = tuple(latency_ms / 1e3 for latency_ms in arguments.latencies_ms)
     datasets, seconds, latencies_s, shares, names = (
         (["yelp"], 10, LATENCIES_S[1:2], ACCURACY_SHARES[::2], PLANNERS[:3])
         if arguments.quick
-        else (arguments.datasets, arguments.seconds, LATENCIES_S, ACCURACY_SHARES, PLANNERS)
+        else (arguments.datasets, arguments.seconds, asked_s, ACCURACY_SHARES, PLANNERS)
     )
     print(describe())
     columns = ("data", "peak/s", "p95 within", "accuracy", *names, "cocktail+", "saving")
