@@ -256,11 +256,13 @@ def simulate(
     seed: int = 0,
     uplink: "Uplink | None" = None,
     scaling: "Scaling | None" = None,
+    scaler_cores: int | None = None,
 ) -> "Simulation":
     """What serving `trace` by `plan` would come to: a `Simulation`, whose `result(...)` holds the figures.
 
     With an `uplink`, the trace says when requests are sent: they arrive later, with the deadlines that it gives them,
-    and latencies count from sending.  With `scaling` a scaler gives a plan made with `cores` more of them where needed.
+    and latencies count from sending.  With `scaling` a scaler gives workers the cores that they need, no fewer than
+    the gear's where a plan was made with `cores`, out of `scaler_cores`, by default as many as the plan has.
 
     A plan file names its profile; `profile` says where it is now.  Raises `InvalidInput` for another profile than the
     one that the plan was made from.
@@ -271,9 +273,10 @@ def simulate(
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
     workload = workload_of(measured, arrivals, seed=seed)
     if uplink is None:
-        return run(made, measured, workload, scaling=scaling)
+        return run(made, measured, workload, scaling=scaling, scaler_cores=scaler_cores)
     arrived = uplink.carry(workload)
-    return replace(run(made, measured, arrived.workload, scaling=scaling), communication_s=arrived.communication_s)
+    simulation = run(made, measured, arrived.workload, scaling=scaling, scaler_cores=scaler_cores)
+    return replace(simulation, communication_s=arrived.communication_s)
 
 
 def plan_and_profile(plan: GearPlan | PathLike, profile: Profile | PathLike | None) -> tuple[GearPlan, Profile]:

@@ -221,3 +221,27 @@ def cases_with_scaler(draw: st.DrawFn) -> Case:
         largest=4,
     )
     return replace(case, shared=shared)
+
+
+@st.composite
+def cases_with_shared_workers(draw: st.DrawFn) -> Case:
+    """A case with a scaler whose gears have no cores; replicas on the same devices are one worker's."""
+    case = draw(cases_with_scaler())
+    assert case.shared is not None
+    plan = msgspec.structs.replace(case.plan, hardware=msgspec.structs.replace(case.plan.hardware, pool_cores=None))
+    devices = {replica.id: replica.device_ids for replica in plan.placement.replicas}
+    workers: dict[tuple[str, ...], list[int]] = {}
+    for number, replica in enumerate(plan_tables(plan, "task").replica_ids):
+        workers.setdefault(devices[replica], []).append(number)
+    begin_with = [draw(st.integers(1, MOST_CORES)) for _ in workers]
+    first = np.zeros(len(devices), dtype=np.int64)
+    for numbers, cores in zip(workers.values(), begin_with, strict=True):
+        first[numbers] = cores
+    shared = replace(
+        case.shared,
+        scaling=replace(case.shared.scaling, scaler="exact"),
+        cores=sum(begin_with) + draw(st.integers(0, 3)),
+        workers=[*workers.values()],
+        first=first.tolist(),
+    )
+    return replace(case, plan=plan, shared=shared)

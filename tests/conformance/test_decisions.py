@@ -19,7 +19,15 @@ from gearshift.profiles.run_times import Exits
 from gearshift.request import Late
 from gearshift.runtime.virtual import run_virtually
 from gearshift.simulator.simulate import simulate_tables
-from tests.conformance.plans import MS, Case, cases, cases_with_cores, cases_with_exits, cases_with_scaler
+from tests.conformance.plans import (
+    MS,
+    Case,
+    cases,
+    cases_with_cores,
+    cases_with_exits,
+    cases_with_scaler,
+    cases_with_shared_workers,
+)
 from tests.conformance.scenario import long_case
 from tests.conformance.small import small_gear, small_plan, small_workload
 
@@ -172,6 +180,33 @@ def test_random_plans_meet_every_way_in_which_cores_are_decided() -> None:
     assert met == {"more at a shift", "fewer at a shift", "more at a period", "fewer at a period"}
 
 
+@given(cases_with_shared_workers())
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_decide_alike_where_replicas_share_the_cores_of_a_worker(case: Case) -> None:
+    assert_same_decisions(case)
+
+
+def test_replicas_of_a_worker_get_its_cores_together_at_periods_alone() -> None:
+    met = set[str]()
+
+    @given(cases_with_shared_workers())
+    @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    def note(case: Case) -> None:
+        assert case.shared is not None
+        period_ns = round(case.shared.scaling.period_s * 1e9)
+        of_worker = {replica: tuple(numbers) for numbers in case.shared.workers for replica in numbers}
+        asked: dict[tuple[int, tuple[int, ...], int], set[int]] = {}
+        for at_ns, kind, replica, wanted, had in assert_same_decisions(case):
+            if kind == Decision.CORES:
+                assert at_ns % period_ns == 0
+                asked.setdefault((at_ns, of_worker[replica], wanted), set()).add(replica)
+                met.add(f"{'more' if wanted > had else 'fewer'} of {min(2, len(of_worker[replica]))}")
+        assert all(replicas == set(worker) for (_, worker, _), replicas in asked.items())
+
+    note()
+    assert met == {"more of 1", "fewer of 1", "more of 2", "fewer of 2"}
+
+
 def test_cores_change_at_once_where_they_shrink_and_later_where_they_grow() -> None:
     placed = {"a0": "d0", "b0": "d1"}
     gears = (
@@ -197,7 +232,7 @@ def test_cores_change_at_once_where_they_shrink_and_later_where_they_grow() -> N
 
 
 @pytest.mark.long
-@given(st.one_of(cases(), cases_with_exits(), cases_with_cores(), cases_with_scaler()))
+@given(st.one_of(cases(), cases_with_exits(), cases_with_cores(), cases_with_scaler(), cases_with_shared_workers()))
 @settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_on_many_random_plans(case: Case) -> None:
     assert_same_decisions(case)

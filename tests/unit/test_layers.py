@@ -20,6 +20,7 @@ NOUNS = {
         "hardware",
         "model",
         "processors",
+        "workers",
         "workload",
         "cascade",
         "placement",

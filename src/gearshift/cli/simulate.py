@@ -17,6 +17,7 @@ from gearshift.cli.options import (
 )
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import milliseconds, results_table
+from gearshift.errors import require
 from gearshift.plan_tables import only_operator
 from gearshift.policies.demand import CORES_EFFECT_S, Scaling
 from gearshift.result import latency_summary
@@ -32,9 +33,12 @@ from gearshift.result import latency_summary
     type=click.Choice(["exact", "paper", "static"]),
     default="static",
     show_default=True,
-    help="As for `serve`, of a plan made with --cores: who gives more cores than the gear in force.",
+    help="As for `serve`: who gives workers their cores; no fewer than the gear in force, where gears have some.",
 )
 @click.option("--scaler-period-s", type=float, default=1.0, show_default=True, help="How often the scaler chooses.")
+@click.option(
+    "--scaler-cores", type=click.IntRange(1, 4096), help="The cores that workers share; by default those of the plan."
+)
 @click.option("--profile", type=PATH, help="The plan's profile, where it has moved.")
 @verb
 def command(
@@ -46,6 +50,7 @@ def command(
     slo_ms: float | None,
     scaler: Literal["exact", "paper", "static"],
     scaler_period_s: float,
+    scaler_cores: int | None,
     **trace_arguments: Any,
 ) -> None:
     """Predict percentiles, accuracy and utilisation of serving a trace by PLAN.
@@ -53,6 +58,11 @@ def command(
     With --network the trace says when requests are sent; they arrive when their last byte has.
     """
     require_positive("--slo-ms", slo_ms, "milliseconds")
+    require(
+        scaler_cores is None or scaler != "static",
+        "--scaler-cores is given without a scaler",
+        remedy="say which scaler shares them",
+    )
     uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
     made, measured = api.plan_and_profile(plan, profile)
     trace = the_trace(**trace_arguments)
@@ -65,7 +75,15 @@ def command(
             effect_s=min(CORES_EFFECT_S, scaler_period_s / 2),
             slo_s=objective.latency_s,
         )
-    run = api.simulate(made, trace, profile=measured, seed=trace_arguments["seed"], uplink=uplink, scaling=scaling)
+    run = api.simulate(
+        made,
+        trace,
+        profile=measured,
+        seed=trace_arguments["seed"],
+        uplink=uplink,
+        scaling=scaling,
+        scaler_cores=scaler_cores,
+    )
     result = run.result(measured, latency_objective_s=seconds_of(slo_ms) or objective.latency_s)
     output.json(result)
     output.show(results_table("Predicted", [("gear plan", result)]))

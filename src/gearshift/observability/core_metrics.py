@@ -19,7 +19,7 @@ class CoreMetrics:
         )
         self.effect = Histogram(
             "gearshift_core_effect_seconds",
-            "From a change of cores, and the end of the batch that ran then, until it held.",
+            "From a change of cores until it held, without the batch that ran then and the last that ended before.",
             buckets=EFFECT_SECONDS,
             registry=registry,
         )

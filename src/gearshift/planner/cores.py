@@ -5,7 +5,6 @@ import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,27 +113,35 @@ class _Search:
         there is.  With a confidence only so many plans are looked at as share its level.
         """
         looks = math.inf if self.request.objective.confidence is None else CERTIFICATES
-        for margin, alpha in product(self.margins(), ALPHAS):
-            needed, most = 2 * target - self.certain(target), self.most_accuracy(margin)
-            for _ in range(MOST_RAISED if most is not None else 0):
-                if (chosen := self.chosen(margin, min(needed, most or 0.0))) is None:
-                    break
-                self.so_far.tell(f"confirming what holds {margin:.3g} times the load", 0.7)
-                made = self.plan_of(chosen, margin, alpha)
-                if (made_sure := confirmed_to_recover(made, self.request, on_time=self.so_far.check)) is None:
-                    break
-                kept = self.certain(made_sure.predictions[self.profile.operator].accuracy)
-                if kept >= target:
-                    return made_sure
-                self.so_far.keep(made_sure, kept)
-                looks -= 1
-                if looks == 0:
-                    return None
-                promised = self.accuracy_of(chosen)
-                if promised >= (most or 0.0) - SAME_ACCURACY:
-                    break
-                needed = max(needed + target - kept, promised + SAME_ACCURACY)
+        for margin in self.margins():
+            self.so_far.tell(f"finding cores for {margin:.3g} times the load", 0.3)
+            most = self.most_accuracy(margin)
+            if most is None:
+                continue
+            for alpha in ALPHAS:
+                needed = 2 * target - self.certain(target)
+                for _ in range(MOST_RAISED):
+                    chosen = self.chosen(margin, min(needed, most))
+                    made = None if chosen is None else self.tried(chosen, margin, alpha)
+                    if chosen is None or made is None:
+                        break
+                    kept = self.certain(made.predictions[self.profile.operator].accuracy)
+                    if kept >= target:
+                        return made
+                    self.so_far.keep(made, kept)
+                    looks -= 1
+                    if looks == 0:
+                        return None
+                    promised = self.accuracy_of(chosen)
+                    if promised >= most - SAME_ACCURACY:
+                        break
+                    needed = max(needed + target - kept, promised + SAME_ACCURACY)
         return None
+
+    def tried(self, chosen: Sequence[Option], margin: float, alpha: float) -> GearPlan | None:
+        """The plan of an option per range, where replays confirm it."""
+        self.so_far.tell("confirming", 0.7)
+        return confirmed_to_recover(self.plan_of(chosen, margin, alpha), self.request, on_time=self.so_far.check)
 
     def most_accuracy(self, margin: float) -> float | None:
         """The highest accuracy in steady state; None where no cascade holds some range."""

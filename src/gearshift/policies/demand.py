@@ -52,8 +52,14 @@ class Demand:
 
     def __init__(self, run_ns: Sequence[int], most: int, largest: int, scaling: Scaling) -> None:
         self.run_ns, self._most, self.largest, self._scaling = run_ns, most, largest, scaling
+        self._since_ns = 0
         self._period_ns = to_ns(scaling.period_s)
         self.came: deque[Waiting] = deque(maxlen=MOST_REMEMBERED)
+
+    def let_in(self, now_ns: int) -> None:
+        """All requests come from now on; those before, as copies of some for a shadow, are forgotten."""
+        self._since_ns = now_ns
+        self.came.clear()
 
     def arrived(self, now_ns: int, deadline_ns: int) -> None:
         """A request has come to the replica's queue."""
@@ -109,7 +115,8 @@ class Demand:
         """How far back `came` reaches."""
         if len(self.came) == MOST_REMEMBERED:
             return max(1, now_ns - self.came[0][0])
-        return max(1, min(REMEMBERED_PERIODS * self._period_ns, now_ns))
+        reaches_ns = min(REMEMBERED_PERIODS * self._period_ns, now_ns - self._since_ns)
+        return max(self._period_ns, reaches_ns)  # a rate over less than a period would be chance
 
 
 class Needs(Protocol[Waits_contra]):
@@ -126,13 +133,24 @@ class Needs(Protocol[Waits_contra]):
 
 @dataclass(frozen=True, slots=True)
 class SharedCores:
-    """A scaler of `cores` that replicas share; of each its `run_ns`, as in `Demand`, up to its `most` and `largest`."""
+    """A scaler of `cores` that workers share.
+
+    Of each replica its `run_ns`, as in `Demand`, up to its `most` and `largest`.  `workers` are the numbers of the
+    replicas that take turns on each; by default each has one.  Replicas begin with the `first` cores where gears have
+    no cores of their own.
+    """
 
     scaling: Scaling
     cores: int
     run_ns: Sequence[Sequence[int]]
     most: Sequence[int]
     largest: int
+    workers: Sequence[Sequence[int]] = ()
+    first: Sequence[int] = ()
+
+    def replicas_of_workers(self) -> Sequence[Sequence[int]]:
+        """`workers`, where there are several replicas on one, or one of each replica."""
+        return self.workers or [[replica] for replica in range(len(self.run_ns))]
 
     def demands(self) -> list[Demand]:
         """Of every replica, with nothing come yet."""
@@ -146,15 +164,17 @@ def share(
     now_ns: int,
     cores: int,
     *,
-    least: Sequence[int],
-    idle: Sequence[int],
+    in_gear: Sequence[int] = (),
+    asked: Sequence[int],
 ) -> list[int]:
     """Cores for each worker of one machine, `cores` in all, from the queue of each and when it is free.
 
-    No fewer than the `least` of each, which are there in all, and `idle` where nothing has come.  What each wants,
-    where that is there.  Else the shares with which the fewest of all who wait miss their deadline; what is left then
-    goes to those that want more, one by one.  Raises `InvalidInput` for less than the least.
+    No fewer than `in_gear` gives each, where the gear in force has any for workers, and one where it has none.  Where
+    nothing has come they are those of the gear, or else those `asked` for before.  What each wants, where that is
+    there.  Else the shares with which the fewest of all who wait miss their deadline; what is left then goes to those
+    that want more, one by one.  Raises `InvalidInput` for less than the least.
     """
+    least, idle = in_gear or [1] * len(demands), in_gear or asked
     require(sum(least) <= cores, f"{len(demands)} replicas cannot share {cores} cores", remedy="give each a core")
     states = list(zip(demands, queues, strict=True))
     wanted = [

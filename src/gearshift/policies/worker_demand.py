@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from gearshift.clock import to_ns
-from gearshift.policies.demand import Demand, Scaling, Waiting
+from gearshift.policies.demand import Demand, Scaling, SharedCores, Waiting, share
 from gearshift.policies.look_ahead import requests_ahead
 from gearshift.policies.scaling import NO_CHOICE
 from gearshift.policies.worker_cores import fewest_worker_cores, worker_misses
@@ -69,6 +69,46 @@ class WorkerDemand:
 
     def _ready_ns(self, now_ns: int, free_ns: int) -> int:
         return max(free_ns, now_ns + to_ns(self._scaling.effect_s))
+
+
+class MachineDemand:
+    """What all workers of one machine need, told of and answering by the numbers of replicas."""
+
+    def __init__(self, shared: SharedCores) -> None:
+        self._cores, self._replicas = shared.cores, shared.demands()
+        self._numbers = shared.replicas_of_workers()
+        self._workers = [WorkerDemand([self._replicas[r] for r in each], shared.scaling) for each in self._numbers]
+
+    def arrived(self, replica: int, now_ns: int, deadline_ns: int) -> None:
+        """A request has come to the replica's queue."""
+        self._replicas[replica].arrived(now_ns, deadline_ns)
+
+    def wanted(
+        self,
+        queues: Sequence[tuple[Sequence[Waiting], int]],
+        now_ns: int,
+        *,
+        in_gear: Sequence[int],
+        asked: Sequence[int],
+    ) -> list[int]:
+        """Cores for each replica by `share`, no fewer than `in_gear` gives it, where that has any for replicas.
+
+        Where nothing has come they are those of the gear, or else those `asked` for before.  Replicas on one worker
+        have its cores together.
+        """
+        found = [*(in_gear or asked)]
+        shares = share(
+            self._workers,
+            [([queues[r][0] for r in each], queues[each[0]][1]) for each in self._numbers],
+            now_ns,
+            self._cores,
+            in_gear=[max(in_gear[r] for r in each) for each in self._numbers] if in_gear else (),
+            asked=[max(asked[r] for r in each) for each in self._numbers],
+        )
+        for each, cores in zip(self._numbers, shares, strict=True):
+            for replica in each:
+                found[replica] = cores
+        return found
 
 
 def _dues(waiting: Iterable[Waiting]) -> list[int]:

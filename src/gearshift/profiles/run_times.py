@@ -114,23 +114,28 @@ def core_table_ns(
     return table
 
 
-def gear_times_ns(
-    plan: GearPlan, tables: PlanTables, profile: Profile, *, statistic: Statistic = "median", most_cores: int = 0
-) -> list[NDArray[np.int64]] | None:
-    """Nanoseconds (cores + 1, sizes + 1) by replica of batches on all counts that gears give; None without a pool.
+def gear_times_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> list[NDArray[np.int64]] | None:
+    """Median `times_by_cores_ns` of a plan whose gears change cores; None of another."""
+    return None if plan.hardware.pool_cores is None else times_by_cores_ns(plan, tables, profile)
 
-    On at least `most_cores`, as far as they were measured.  Raises as `core_table_ns`, and where a gear gives a replica
+
+def times_by_cores_ns(
+    plan: GearPlan, tables: PlanTables, profile: Profile, *, statistic: Statistic = "median", most_cores: int = 0
+) -> list[NDArray[np.int64]]:
+    """Nanoseconds (cores + 1, sizes + 1) by replica of batches on all counts of cores that gears give, or it has.
+
+    On at least `most_cores`, as far as they were measured.  Raises as `core_table_ns`, and where a replica is to have
     more cores than that.
     """
-    if plan.hardware.pool_cores is None:
-        return None
     by_id = {replica.id: replica for replica in plan.placement.replicas}
     kinds = {device.id: device.kind for device in plan.hardware.devices}
-    most = tables.cores.reshape(tables.gears, -1).max(axis=0)
+    replicas = [by_id[replica_id] for replica_id in tables.replica_ids]
+    most = [replica.cores for replica in replicas]
+    if plan.hardware.pool_cores is not None:
+        most = tables.cores.reshape(tables.gears, -1).max(axis=0).tolist()
     largest = int(tables.largest_batch_size.max())
     times = []
-    for replica_id, cores in zip(tables.replica_ids, most.tolist(), strict=True):
-        replica = by_id[replica_id]
+    for replica, cores in zip(replicas, most, strict=True):
         table = core_table_ns(
             replica,
             kinds[replica.device_ids[0]],
@@ -141,7 +146,7 @@ def gear_times_ns(
         )
         require(
             len(table) > cores,
-            f"a gear gives replica {replica_id!r} {cores} cores, and it was measured on up to {len(table) - 1}",
+            f"replica {replica.id!r} is to have {cores} cores, and it was measured on up to {len(table) - 1}",
             remedy="profile it on more, or make the plan anew",
         )
         times.append(table)

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from gearshift.clock import to_ns
 from gearshift.decisions import Decision, LogRow
 from gearshift.plan_tables import PlanTables
-from gearshift.policies.demand import SharedCores, share
+from gearshift.policies.demand import SharedCores
 from gearshift.policies.gear_cores import change_holds_ns, cores_in_gear
+from gearshift.policies.worker_demand import MachineDemand
 from gearshift.request import Sample
 from gearshift.runtime.by_deadline import DeadlineQueues
 
@@ -20,7 +21,8 @@ class EmulatedCores:
     """Changes rows of `times` (replicas, sizes) with the cores that replicas have, from `run_ns` by cores.
 
     Begins with the cores of the first gear.  Without `run_ns` nothing ever changes; with `shared`, which needs
-    deadlines, a scaler chooses cores, no fewer than the gear's.  `log` takes each decision, `now` tells the time.
+    deadlines, a scaler chooses cores, no fewer than the gear's, where that has some.  `log` takes each decision, `now`
+    tells the time.
     """
 
     def __init__(
@@ -37,10 +39,10 @@ class EmulatedCores:
         self._run_ns: list[list[list[int]]] = [] if run_ns is None else run_ns.tolist()
         self._in_gear: list[int] = tables.cores.tolist()
         self._times, self._effect_ns, self._shared, self._log, self._now = times, effect_ns, shared, log, now
-        self._demands = [] if shared is None else shared.demands()
+        self._demand = None if shared is None else MachineDemand(shared)
         self._period_ns = NEVER_NS if shared is None else to_ns(shared.scaling.period_s)
         self.next_period_ns = self._period_ns
-        self._asked = self._in_gear[: len(self._run_ns)]
+        self._asked = self._in_gear[: len(self._run_ns)] or [*(() if shared is None else shared.first)]
         self._in_force = [*self._asked]
         self._due: dict[int, int] = {}
         for replica, cores in enumerate(self._in_force):
@@ -53,21 +55,27 @@ class EmulatedCores:
 
     def came(self, replica: int, sample: Sample) -> None:
         """A sample has joined the replica's queue."""
-        if self._shared is not None:
-            self._demands[replica].arrived(self._now(), sample.request.deadline_ns)
+        if self._demand is not None:
+            self._demand.arrived(replica, self._now(), sample.request.deadline_ns)
 
     def period(self, gear: int, queues: DeadlineQueues | None) -> None:
         """Choose anew, as a period has ended."""
         self.next_period_ns += self._period_ns
-        self.ask(gear, queues)
+        self._ask(gear, queues)
 
-    def ask(self, gear: int, queues: DeadlineQueues | None) -> None:
+    def shifted(self, gear: int, queues: DeadlineQueues | None) -> None:
+        """Choose anew, where gears have cores of their own."""
+        if self._in_gear:
+            self._ask(gear, queues)
+
+    def _ask(self, gear: int, queues: DeadlineQueues | None) -> None:
         """Ask for the cores that replicas are to have in `gear` now, where they are others than before."""
         now_ns, replicas = self._now(), len(self._run_ns)
-        wanted = [cores_in_gear(self._in_gear, gear, replicas, replica) for replica in range(replicas)]
-        if self._shared is not None and queues is not None:
+        here = range(replicas if self._in_gear else 0)
+        wanted = in_gear = [cores_in_gear(self._in_gear, gear, replicas, replica) for replica in here]
+        if self._demand is not None and queues is not None:
             waiting = [queues.waiting(replica, now_ns) for replica in range(replicas)]
-            wanted = share(self._demands, waiting, now_ns, self._shared.cores, least=wanted, idle=wanted)
+            wanted = self._demand.wanted(waiting, now_ns, in_gear=in_gear, asked=self._asked)
         for replica, cores in enumerate(wanted):
             before = self._asked[replica]
             if cores == before:

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import Clock
 from gearshift.observability.journal import Journal, NoJournal
-from gearshift.policies import demand
-from gearshift.policies.demand import Demand, Needs, Scaling, Waits, Waits_contra
+from gearshift.policies.demand import Demand, Scaling
 from gearshift.profiles.performance_model import planned_ns
 from gearshift.runtime.actuators.base import Actuator, Effect
 
@@ -37,6 +36,10 @@ class Scaler:
         self.demand = Demand(planned_ns(table_ns, scaling.margin), most, largest, scaling)
         self._actuator, self._clock, self._journal = actuator, clock, journal
         self._written: tuple[float, float, str] | None = None
+
+    def let_in(self) -> None:
+        """All requests come from now on."""
+        self.demand.let_in(self._clock.now_ns())
 
     def arrived(self, deadline_ns: int) -> None:
         """A request has come to the replica's queue."""
@@ -72,7 +75,7 @@ class Scaler:
         self._actuator = actuator
 
 
-class Scales(Protocol[Waits_contra]):
+class Scales(Protocol):
     """A scaler of one replica, or of a worker with several."""
 
     @property
@@ -80,39 +83,12 @@ class Scales(Protocol[Waits_contra]):
         """In force."""
         ...
 
-    @property
-    def demand(self) -> Needs[Waits_contra]:
-        """What it needs."""
-        ...
-
     def give(self, cores: int) -> Effect | None:
         """See `Scaler.give`."""
         ...
 
 
-def share(
-    scalers: Sequence[Scales[Waits]],
-    queues: Sequence[tuple[Waits, int]],
-    now_ns: int,
-    cores: int,
-    least: Sequence[int] = (),
-) -> list[int]:
-    """Cores for each worker of one machine by `policies.demand.share`; as many as there are now where nothing came.
-
-    With `least` no fewer than these, and just these where nothing came.
-    """
-    now = [max(1, int(scaler.cores)) for scaler in scalers]
-    return demand.share(
-        [scaler.demand for scaler in scalers],
-        queues,
-        now_ns,
-        cores,
-        least=least or [1] * len(scalers),
-        idle=least or now,
-    )
-
-
-def give_all(scalers: Sequence[Scales[Waits]], shares: Sequence[int]) -> list[Effect | None]:
+def give_all(scalers: Sequence[Scales], shares: Sequence[int]) -> list[Effect | None]:
     """Have all their cores, those that shrink first, so that no core is given twice; what each change came to."""
     effects: list[Effect | None] = [None] * len(scalers)
     for i in sorted(range(len(scalers)), key=lambda i: shares[i] - scalers[i].cores):

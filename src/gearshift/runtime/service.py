@@ -177,6 +177,7 @@ class Service:
         self.adapting.take_over_from(before.adapting)
         before._vertical.tell(CoreMetrics())
         self._vertical.tell(self._metrics.cores)
+        self._vertical.let_in()
         self._watch()
         self.router.take_meter(before.router, self._clock.now_ns())
         self._arm_wake()

@@ -15,16 +15,19 @@ from gearshift.clock import NS_PER_S, Clock, to_ns
 from gearshift.errors import GearshiftError
 from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.journal import Journal, NoJournal
-from gearshift.policies.demand import Scaling
+from gearshift.policies.demand import Scaling, share
 from gearshift.request import Sample
 from gearshift.runtime.actuators.base import Actuator, Effect
 from gearshift.runtime.by_deadline import DeadlineQueues
-from gearshift.runtime.scaler import Scaler, give_all, share
+from gearshift.runtime.scaler import Scaler, give_all
 from gearshift.runtime.worker_scaler import WorkerScaler
 
 NOWHERE = -1, -1
 LATEST_BATCHES = 64
-"""Whose ends are known when a change has taken effect."""
+"""Which are known when a change has taken effect."""
+
+Span = tuple[int, int]
+"""When a batch began and ended."""
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +80,9 @@ class NoScaling:
     async def start(self, queues: DeadlineQueues | None, changed: Callable[[], None]) -> None:
         """Nothing begins."""
 
+    def let_in(self) -> None:
+        """Forget it."""
+
     def shifted(self, gear: int) -> None:
         """Forget it."""
 
@@ -126,7 +132,7 @@ class VerticalScaling(NoScaling):
         self._least = in_gear[0] if in_gear else ()
         self._in_force = [one.cores for one in self._scaled]
         self._changed_ns = [0] * len(self._scaled)
-        self._ended_ns: list[deque[int]] = [deque(maxlen=LATEST_BATCHES) for _ in self._scaled]
+        self._batches: list[deque[Span]] = [deque(maxlen=LATEST_BATCHES) for _ in self._scaled]
         self._scalers: list[WorkerScaler] = []
         self._queues: DeadlineQueues | None = None
         self._changed: Callable[[], None] = lambda: None
@@ -158,7 +164,13 @@ class VerticalScaling(NoScaling):
             self._reckon_with(i, cores)
         await self._give(first, self._number())
         queues.told = self._came
+        self.let_in()
         self._begin(self._scale())
+
+    def let_in(self) -> None:
+        """All requests come here from now on, and what came before says nothing of their rate."""
+        for one in self._scalers:
+            one.let_in()
 
     def shifted(self, gear: int) -> None:
         """Give what the new gear asks for; who is to lose cores is reckoned with as small at once."""
@@ -174,7 +186,7 @@ class VerticalScaling(NoScaling):
         i, k = self._place.get(replica, NOWHERE)
         if i < 0:
             return
-        self._ended_ns[i].append(now_ns)
+        self._batches[i].append((now_ns - took_ns, now_ns))
         one, cores = self._scaled[i].replicas[k], self._in_force[i]
         if 0 < took_ns <= now_ns - self._changed_ns[i] and size < len(one.run_ns[cores]):
             error = abs(took_ns / one.run_ns[cores][size] - 1)
@@ -278,7 +290,14 @@ class VerticalScaling(NoScaling):
         assert queues is not None
         seen = [[queues.waiting(one.replica, now_ns) for one in worker.replicas] for worker in self._scaled]
         waits = [([waiting for waiting, _ in of_worker], of_worker[0][1]) for of_worker in seen]
-        return share(self._scalers, waits, now_ns, self._cores, self._least)
+        return share(
+            [scaler.demand for scaler in self._scalers],
+            waits,
+            now_ns,
+            self._cores,
+            in_gear=self._least,
+            asked=[max(1, int(scaler.cores)) for scaler in self._scalers],
+        )
 
     def _number(self) -> int:
         """Of what is asked for now."""
@@ -316,11 +335,21 @@ class VerticalScaling(NoScaling):
         self._metrics.cores.labels(one.id).set(cores)
 
     def _tell_effect(self, i: int, effect: Effect) -> None:
-        """How long the change took, what ran before it could be made not counted."""
+        """How long the change took."""
         self._metrics.changes.labels(self._scaled[i].id, "short" if effect.problem else "whole").inc()
-        ended_ns = (at_ns for at_ns in self._ended_ns[i] if effect.asked_ns < at_ns < effect.effective_ns)
-        begun_ns = max(ended_ns, default=effect.asked_ns)
-        self._metrics.effect.observe((effect.effective_ns - begun_ns) / NS_PER_S)
+        self._metrics.effect.observe(effect_s(effect, self._batches[i]))
+
+
+def effect_s(effect: Effect, batches: Sequence[Span]) -> float:
+    """Seconds until a change held, without what no actuator can change, of the worker's latest batches in their order.
+
+    That is the batch which ran when it was asked for, and the last one that ended before it held: an order to a worker
+    waits for the batch that it comes upon.
+    """
+    meanwhile = [(begun, ended) for begun, ended in batches if effect.asked_ns < ended <= effect.effective_ns]
+    waited_for = {*(span for span in meanwhile if span[0] <= effect.asked_ns), *meanwhile[-1:]}
+    waited_ns = sum(ended - max(begun, effect.asked_ns) for begun, ended in waited_for)
+    return (effect.effective_ns - effect.asked_ns - waited_ns) / NS_PER_S
 
 
 class _FromThread(NoJournal):

@@ -80,7 +80,7 @@ def run_virtually(
         model[sample.sequence] = sample.model
 
     def shifted(before: int, gear: int) -> None:
-        cores.ask(gear, router.by_deadline)
+        cores.shifted(gear, router.by_deadline)
 
     router = Router(tables, start=start, answered=take_answer, log=log.append, shifted=shifted, deadlines=rules)
     if router.by_deadline is not None:

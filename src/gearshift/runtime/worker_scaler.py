@@ -20,6 +20,11 @@ class WorkerScaler:
         """In force."""
         return self._first.cores
 
+    def let_in(self) -> None:
+        """As `Scaler.let_in`, of all replicas."""
+        for one in self._scalers:
+            one.let_in()
+
     def arrived(self, replica: int, deadline_ns: int) -> None:
         """A request has come to the queue of the worker's replica of this place."""
         self._scalers[replica].arrived(deadline_ns)

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gearshift.clock import Clock
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.hardware import is_cuda, is_remote
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.placement import Replica
 from gearshift.policies.demand import CORES_EFFECT_S, Scaling
 from gearshift.profiles.run_times import core_table_ns
-from gearshift.runtime.actuators.base import Actuator, EmulatedActuator
+from gearshift.runtime.actuators.base import Actuator, EmulatedActuator, Now
 from gearshift.runtime.actuators.in_cluster import this_pod
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.local import LocalBackend
@@ -23,14 +22,12 @@ from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.local_cores import LocalCores
 from gearshift.runtime.vertical import Actuate, NoScaling, ScaledReplica, ScaledWorker, VerticalScaling
 from gearshift.serving.settings import ServerSettings
+from gearshift.workers import Worker, scaled_workers
 
 if TYPE_CHECKING:
     from gearshift.serving.task import ServingTask
 
 log = logging.getLogger(__name__)
-
-Worker = dict[int, Replica]
-"""The replicas that take turns on one set of devices, by number."""
 
 
 def make_scaling(
@@ -39,11 +36,11 @@ def make_scaling(
     backend: Backend,
     clock: Clock,
     journal: Journal | NoJournal,
-    pod: Callable[[str], Actuator] = this_pod,
+    pod: Callable[[str, Now], Actuator] = this_pod,
 ) -> NoScaling:
     """What changes cores while `task` is served by `backend`, not started; with scaler `static` only its gears do.
 
-    `pod` makes what resizes the container of this process, by its name.
+    `pod` makes what resizes the container of this process, by its name and the clock's time.
 
     Raises `InvalidInput` for a plan or profile that cannot be scaled, or more cores than there are.
     """
@@ -89,41 +86,13 @@ def changes_cores(plan: GearPlan, settings: ServerSettings) -> bool:
 
 
 def _scaled_workers(task: "ServingTask", settings: ServerSettings) -> list[Worker]:
-    """Workers on processors; raises `InvalidInput` where two share a device, or there are none."""
+    """Workers whose cores may change; raises `InvalidInput` as `scaled_workers`, and for those of other machines."""
     require(
         task.backend != "ray",
         "cores are changed on this machine alone, and --backend ray has workers elsewhere",
         remedy="serve a plan whose gears change none, with --scaler static",
     )
-    kinds = {device.id: device.kind for device in task.plan.hardware.devices}
-    users: dict[str, Replica] = {}
-    found: dict[tuple[str, ...], Worker] = {}
-    by_id = {replica.id: replica for replica in task.plan.placement.replicas}
-    for number, replica_id in enumerate(task.tables.replica_ids):
-        replica = by_id[replica_id]
-        if any(is_cuda(kinds[device]) or is_remote(kinds[device]) for device in replica.device_ids):
-            continue
-        found.setdefault(replica.device_ids, {})[number] = replica
-        for device in replica.device_ids:
-            other = users.setdefault(device, replica)
-            require(
-                other.device_ids == replica.device_ids,
-                f"replicas {other.id!r} and {replica_id!r} share device {device!r}, but not all of their devices",
-                remedy="serve a plan whose replicas share all devices or none, or with --scaler static",
-            )
-            require(
-                other is replica or task.plan.hardware.pool_cores is None,
-                f"replicas {other.id!r} and {replica_id!r} share a worker, and gears of cores need one for each",
-                remedy="plan anew with `gearshift plan --cores`",
-            )
-            require(
-                other is replica or settings.scaler != "paper",
-                f"replicas {other.id!r} and {replica_id!r} share a worker, and the printed algorithm knows one model",
-                remedy="serve with --scaler exact, or a plan with a device for each replica",
-            )
-    if not found:
-        raise InvalidInput("no replica is on processors", remedy="serve with --scaler static")
-    return [*found.values()]
+    return scaled_workers(task.plan, task.tables, printed=settings.scaler == "paper")
 
 
 def _pool(task: "ServingTask", workers: Sequence[Worker]) -> CorePool:
@@ -145,13 +114,13 @@ def _means(
     pool: CorePool,
     workers: Sequence[Worker],
     cores: int,
-    pod: Callable[[str], Actuator],
+    pod: Callable[[str, Now], Actuator],
 ) -> tuple[Actuate, Callable[[], None]]:
     """What changes cores, and what is to be called at the end."""
     container = None
     if settings.actuator == "kubernetes":
         _require_one_worker(settings, backend, workers)
-        container = pod(settings.container)
+        container = pod(settings.container, clock.now_ns)
     if not isinstance(backend, LocalBackend):
         first = dict(map(_lead, workers))
         return (

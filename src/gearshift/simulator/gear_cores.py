@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from gearshift import decisions
 from gearshift.plan_tables import PlanTables
 from gearshift.policies import gear_cores
+from gearshift.policies.demand import SharedCores
 from gearshift.simulator.compiled import apart, inlined
 from gearshift.simulator.deadlines import watch
 from gearshift.simulator.queues import Queues
@@ -21,7 +22,7 @@ change_holds_ns = inlined(gear_cores.change_holds_ns)
 
 
 class Cores(NamedTuple):
-    """What changes cores: `in_gear` (gears x replicas), empty where nothing does, and a change takes `effect_ns`.
+    """What changes cores: `in_gear` (gears x replicas), empty where gears do not, and a change takes `effect_ns`.
 
     Where they are `scaled`, what is `wanted` is decided outside, at each halt, and else at shifts, by the gear.
     `run_ns` (replicas, cores + 1, sizes) are the times to choose from.  Per replica: `in_force`, `asked` for, and
@@ -46,14 +47,20 @@ def side_by_side(tables: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return times
 
 
-def make_cores(tables: PlanTables, run_ns: NDArray[np.int64] | None, effect_ns: int, *, scaled: bool) -> Cores:
-    """The cores of the first gear in force, by the times `run_ns`; nothing that changes, without these."""
-    replicas = len(tables.replica_ids)
+def make_cores(
+    tables: PlanTables, run_ns: NDArray[np.int64] | None, effect_ns: int, shared: SharedCores | None
+) -> Cores:
+    """The cores of the first gear in force, or those that replicas begin with, by the times `run_ns`.
+
+    Without times nothing changes; `shared` is the scaler.
+    """
     none = np.zeros(0, dtype=np.int64)
-    first = none if run_ns is None else tables.cores[:replicas]
+    first = none if run_ns is None else tables.cores[: len(tables.replica_ids)]
+    if shared is not None and not len(first):
+        first = np.array(shared.first, dtype=np.int64)
     return Cores(
         in_gear=none if run_ns is None else tables.cores,
-        scaled=scaled,
+        scaled=shared is not None,
         effect_ns=effect_ns,
         wanted=first.copy(),
         run_ns=np.zeros((0, 0, 0), dtype=np.int64) if run_ns is None else np.ascontiguousarray(run_ns),

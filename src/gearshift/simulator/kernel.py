@@ -264,7 +264,7 @@ def run(
             arrived = end
         else:
             state.numbers[NEXT_WAKE_NS] = NEVER_NS
-            if settings.by_deadline is not None and cores.in_gear.shape[0] > 0:
+            if settings.by_deadline is not None and cores.in_force.shape[0] > 0:
                 take_effect(plan, settings, state, q, cores, now_ns)
             if settings.by_deadline is not None:
                 for replica in range(settings.replicas):

@@ -7,17 +7,19 @@ from numpy.typing import NDArray
 
 from gearshift.clock import to_ns
 from gearshift.decisions import Decision, LogRow
-from gearshift.errors import InvalidInput
+from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.plan_tables import PlanTables
-from gearshift.policies.demand import Scaling, SharedCores, Waiting, share
+from gearshift.policies.demand import Scaling, SharedCores, Waiting
 from gearshift.policies.gear_cores import cores_in_gear
+from gearshift.policies.worker_demand import MachineDemand
 from gearshift.profiles.performance_model import planned_ns
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.run_times import gear_times_ns
+from gearshift.profiles.run_times import times_by_cores_ns
 from gearshift.simulator.gear_cores import Cores
 from gearshift.simulator.queues import NONE, Queues
 from gearshift.simulator.state import DECIDED_NS, DONE, GEAR, HALTED_NS, LOGGED, NEVER_NS, Outcome, Plan, State
+from gearshift.workers import scaled_workers
 
 
 def serve_scaled(
@@ -31,9 +33,9 @@ def serve_scaled(
     due_ns: NDArray[np.int64],
 ) -> list[LogRow]:
     """Run to the end, choosing cores at every halt by when samples (n,) are due; the whole log."""
-    demands, log = shared.demands(), list[LogRow]()
+    demand, log = MachineDemand(shared), list[LogRow]()
     period_ns = next_ns = to_ns(shared.scaling.period_s)
-    replicas, in_gear = len(demands), cores.in_gear.tolist()
+    replicas, in_gear = len(shared.run_ns), cores.in_gear.tolist()
     while True:
         run_until(next_ns)
         rows: list[LogRow] = [tuple(row) for row in out.log[: state.numbers[LOGGED]].tolist()]
@@ -43,13 +45,14 @@ def serve_scaled(
             return log
         for at_ns, kind, sample, replica, _ in rows:
             if kind == Decision.ROUTE:
-                demands[replica].arrived(at_ns, int(due_ns[sample]))
+                demand.arrived(replica, at_ns, int(due_ns[sample]))
         now_ns = int(min(state.numbers[HALTED_NS], next_ns))
-        gear = int(state.numbers[GEAR])
-        least = [cores_in_gear(in_gear, gear, replicas, replica) for replica in range(replicas)]
-        queues = [(_waiting(q, due_ns, r), _free_ns(plan, state, r, now_ns)) for r in range(replicas)]
-        cores.wanted[:] = share(demands, queues, now_ns, shared.cores, least=least, idle=least)
-        next_ns += period_ns * int(state.numbers[HALTED_NS] == NEVER_NS)
+        is_period, gear = state.numbers[HALTED_NS] == NEVER_NS, int(state.numbers[GEAR])
+        if is_period or in_gear:
+            least = [cores_in_gear(in_gear, gear, replicas, replica) for replica in range(replicas if in_gear else 0)]
+            queues = [(_waiting(q, due_ns, r), _free_ns(plan, state, r, now_ns)) for r in range(replicas)]
+            cores.wanted[:] = demand.wanted(queues, now_ns, in_gear=least, asked=cores.asked.tolist())
+        next_ns += period_ns * int(is_period)
         state.numbers[DECIDED_NS] = now_ns
 
 
@@ -69,18 +72,38 @@ def _free_ns(plan: Plan, state: State, replica: int, now_ns: int) -> int:
 
 
 def shared_cores(
-    plan: GearPlan, tables: PlanTables, profile: Profile, scaling: Scaling
+    plan: GearPlan, tables: PlanTables, profile: Profile, scaling: Scaling, cores: int | None = None
 ) -> tuple[SharedCores, list[NDArray[np.int64]]]:
     """The scaler that the server would have of the plan, and the times of its replicas on up to all cores.
 
-    Raises `InvalidInput` for a plan whose gears do not change cores.
+    Workers share `cores`, by default the plan's pool, or else those that they begin with.  Raises `InvalidInput` as
+    the server does for a plan that it cannot scale, and for cores fewer than the plan needs.
     """
-    pool = plan.hardware.pool_cores or 0
-    medians, p95s = (
-        gear_times_ns(plan, tables, profile, statistic=statistic, most_cores=pool) for statistic in ("median", "p95")
+    workers = scaled_workers(plan, tables, printed=scaling.scaler == "paper")
+    cores_of = {number: replica.cores for worker in workers for number, replica in worker.items()}
+    other = next((name for number, name in enumerate(tables.replica_ids) if number not in cores_of), None)
+    require(
+        other is None,
+        f"replica {other!r} is not on processors, and a scaler is simulated of workers on processors alone",
+        remedy="simulate it with --scaler static",
     )
-    if medians is None or p95s is None:
-        raise InvalidInput("a scaler needs a plan whose gears change cores", remedy="plan with --cores")
+    first = [cores_of[number] for number in range(len(cores_of))]
+    in_gears = tables.cores.reshape(-1, len(first)) if len(tables.cores) else np.array([first])
+    needed = max(sum(int(row[[*worker]].max()) for worker in workers) for row in in_gears)
+    pool = (plan.hardware.pool_cores or needed) if cores is None else cores
+    require(
+        needed <= pool,
+        f"the plan {'has gears of' if len(tables.cores) else 'begins with'} {needed} cores, and replicas share {pool}",
+        remedy="give more --scaler-cores, or plan for fewer",
+    )
+    medians, p95s = (
+        times_by_cores_ns(plan, tables, profile, statistic=statistic, most_cores=pool)
+        for statistic in ("median", "p95")
+    )
+    for worker in workers:
+        rows = min(len(medians[number]) for number in worker)  # the most cores that all of them have been measured on
+        for number in worker:
+            medians[number], p95s[number] = medians[number][:rows], p95s[number][:rows]
     planned = [planned_ns(np.maximum(*pair), scaling.margin) for pair in zip(medians, p95s, strict=True)]
-    most = [len(table) - 1 for table in medians]
-    return SharedCores(scaling, pool, planned, most, medians[0].shape[1] - 1), medians
+    most, largest = [len(table) - 1 for table in medians], medians[0].shape[1] - 1
+    return SharedCores(scaling, pool, planned, most, largest, [[*worker] for worker in workers], first), medians

@@ -149,20 +149,26 @@ def simulate(
     most_waiting: int = UNBOUNDED,
     late: Late = "refuse",
     scaling: Scaling | None = None,
+    scaler_cores: int | None = None,
     log_rows: int = 0,
 ) -> Simulation:
     """Serve `workload` by `plan` in virtual time.  Keeps no state from an earlier run.
 
     `most_waiting` bounds queued samples as the server's admission does.  `late` says whether samples without an answer
     that would miss their deadlines are refused, or answered late; `log_rows` is how many decisions to keep.  With
-    `scaling`, of a plan whose gears change cores, a scaler gives more where deadlines, or the plan's latency objective,
-    ask for them.
+    `scaling` a scaler gives workers the cores that deadlines, or the plan's latency objective, ask for, no fewer than
+    the gear in force where it has some, out of `scaler_cores`, by default the plan's.
     """
+    require(
+        scaler_cores is None or scaling is not None,
+        f"{scaler_cores} cores are given to share, and no scaler",
+        remedy="give `scaling` too",
+    )
     tables = plan_tables(plan, only_operator(plan))
     certainty = np.ascontiguousarray(profile.predictions.certainty[profile.predictions.rows(tables.models)])
     shared, times, due_ns = None, gear_times_ns(plan, tables, profile), None
     if scaling is not None:
-        shared, times = shared_cores(plan, tables, profile, scaling)
+        shared, times = shared_cores(plan, tables, profile, scaling, scaler_cores)
         given_ns = workload.deadline_ns
         given_ns = np.full(len(workload), UNBOUNDED) if given_ns is None else given_ns
         objective_s = plan.operators[tables.operator].objective.latency_s
@@ -176,6 +182,7 @@ def simulate(
         workload,
         exits=exits_of(plan, tables, profile),
         core_run_ns=None if times is None else side_by_side(times),
+        effect_s=CORES_EFFECT_S if scaling is None else scaling.effect_s,
         shared=shared,
         due_ns=due_ns,
         front_end_s=profile.front_end_s,
@@ -221,7 +228,7 @@ def simulate_tables(
     require(
         shared is None or (deadline_ns is not None and core_run_ns is not None),
         "a scaler goes by deadlines and by run times on several core counts",
-        remedy="give requests deadlines, and plan with --cores",
+        remedy="give requests deadlines, and times by cores",
     )
     by_deadline = deadline_ns is not None or exits is not None or core_run_ns is not None
     by_urgency = by_deadline or priority is not None
@@ -235,7 +242,7 @@ def simulate_tables(
         np.full(n, UNBOUNDED) if by_arrival else empty if deadline_ns is None else deadline_ns,
         by_urgency,
     )
-    cores = make_cores(tables, core_run_ns, round(effect_s * NS_PER_S), scaled=shared is not None)
+    cores = make_cores(tables, core_run_ns, round(effect_s * NS_PER_S), shared)
     if core_run_ns is not None:
         run_ns = core_run_ns[np.arange(replicas), cores.in_force]
     plan = Plan(
@@ -313,7 +320,7 @@ def simulate_tables(
         log = serve_scaled(
             shared, run_until, plan, state, queues, cores, out, state.deadline_ns if due_ns is None else due_ns
         )
-        held = _held_by_log(tables, log)
+        held = _held_by_log(tables, shared, log)
     return Simulation(
         tables=tables,
         workload=workload,
@@ -345,9 +352,11 @@ def _held_in_gears(tables: PlanTables, shifts: NDArray[np.int64]) -> NDArray[np.
     return np.stack([in_force[:, 0], cores[in_force[:, 1]]], axis=1)
 
 
-def _held_by_log(tables: PlanTables, log: Sequence[LogRow]) -> NDArray[np.int64]:
-    """When replicas were asked to have other cores, and the cores of all then."""
-    first = int(tables.cores[: len(tables.replica_ids)].sum())
-    changes = [(at_ns, wanted - had) for at_ns, kind, _, wanted, had in log if kind == Decision.CORES]
+def _held_by_log(tables: PlanTables, shared: SharedCores, log: Sequence[LogRow]) -> NDArray[np.int64]:
+    """When workers were asked to have other cores, and the cores of all then."""
+    leads = [each[0] for each in shared.replicas_of_workers()]
+    begun_with = tables.cores if len(tables.cores) else shared.first
+    first = sum(int(begun_with[lead]) for lead in leads)
+    changes = [(at, wanted - had) for at, kind, r, wanted, had in log if kind == Decision.CORES and r in leads]
     steps = np.array([(0, first), *changes], dtype=np.int64)
     return np.stack([steps[:, 0], np.cumsum(steps[:, 1])], axis=1)

@@ -98,7 +98,7 @@ def over_network(
         f"a request of {request_bytes:g} bytes",
         remedy=f"give a size above 0 and up to {LARGEST_REQUEST_BYTES:g} bytes",
     )
-    require(slo_s is None or 0 < slo_s < 1e6, f"the SLO is {slo_s} s", remedy="give a positive number")
+    require(slo_s is None or 0 < slo_s < 1e6, f"the SLO is {slo_s} s", remedy="give one above 0 and below 1e6 s")
     slowest_s = (request_bytes / float(network.carried_bytes[-1]) + 1) * network.duration_s
     require(
         slowest_s < LONGEST_COMMUNICATION_S,

@@ -1,6 +1,9 @@
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 from sponge import Cell, above, at_least_as_good, least_cores, lower_hull, scaled
+from sponge_figure import LEFT, Line, figure
 
 from gearshift.workload import Workload
 
@@ -27,3 +30,11 @@ def test_no_fewer_cores_than_capacity_needs() -> None:
     )
     cell = Cell("", workload, 800, 1.0, scaled(seconds, 1.0))
     assert least_cores(cell) == pytest.approx(0.997 * 5)
+
+
+def test_a_figure_has_a_bar_for_each_second_with_violations_and_a_step_for_each_change() -> None:
+    lines = [Line(f"scaler {i}", np.array([0, 5, 0, 20]), np.array([[0.0, 16.0], [2.0, 8.0]])) for i in range(5)]
+    drawn = ElementTree.fromstring(figure("a & b", lines, most_violations=20, most_cores=16))
+    steps = [element.get("d", "") for element in drawn if element.tag.endswith("path")]
+    assert len([one for one in steps if one.count("M") == 2 and "v-8.5" in one and "v-34.0" in one]) == 5
+    assert len([one for one in steps if one.startswith(f"M{LEFT}.0 ") and one.count("V") == 1]) == 5

@@ -61,10 +61,31 @@ def test_a_scaler_is_simulated_on_top_of_the_gears(place: Path) -> None:
     gears, scaled = (json.loads(run(*simulate, *more).stdout) for more in ((), scaler))
     assert gears["core_s"] < scaled["core_s"] <= 8 * 11
     assert scaled["latency_s"]["p99"] < gears["latency_s"]["p99"]
+
+
+def test_a_scaler_is_simulated_of_a_plan_whose_gears_have_no_cores(place: Path) -> None:
     text = (place / "0.74.json").read_bytes().replace(b'"pool_cores": 8', b'"pool_cores": null')
     (place / "old.json").write_bytes(text)
-    refused = run("simulate", "old.json", "--trace", "t.csv", *scaler)
-    assert (refused.exit_code, "a scaler needs a plan whose gears change cores" in refused.output) == (2, True)
+    simulate = ("simulate", "old.json", "--trace", "t.csv", "--json", "-")
+    scaler = ("--scaler", "exact", "--scaler-period-s", 0.1)
+    plain, tight, scaled = (
+        json.loads(run(*simulate, *more).stdout) for more in ((), scaler, (*scaler, "--scaler-cores", 8))
+    )
+    assert plain["core_s"] is None
+    assert tight["core_s"] < scaled["core_s"] <= 8 * 11
+    assert scaled["latency_s"]["p99"] < plain["latency_s"]["p99"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--scaler-cores", 8), "--scaler-cores is given without a scaler; say which scaler shares them"),
+        (("--scaler", "exact", "--scaler-cores", 1), "cores, and replicas share 1; give more --scaler-cores"),
+    ],
+)
+def test_a_scaler_that_cannot_be_simulated_is_one_sentence(place: Path, options: tuple[str, ...], says: str) -> None:
+    done = run("simulate", "0.74.json", "--trace", "t.csv", *options)
+    assert (done.exit_code, says in " ".join(done.output.split())) == (2, True), done.output
 
 
 def test_explain_says_what_a_more_accurate_cascade_would_take(place: Path) -> None:

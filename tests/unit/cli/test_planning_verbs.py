@@ -348,7 +348,9 @@ def test_compare_refuses_what_it_cannot_compare(made: Path, arguments: tuple[str
     assert told in done.stderr
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "sent", [signal.SIGINT, *(pytest.param(one, marks=pytest.mark.long) for one in (signal.SIGTERM, signal.SIGKILL))]
+)
 def test_compare_leaves_no_process_and_no_file_when_it_is_ended(
     made: Path, tmp_path: Path, sent: signal.Signals
 ) -> None:

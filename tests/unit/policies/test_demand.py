@@ -16,15 +16,15 @@ def demands(**how: object) -> list[Demand]:
 
 
 def test_where_nothing_has_come_cores_are_those_of_the_idle() -> None:
-    assert share(demands(), [NOBODY] * 2, S, 8, least=[1, 1], idle=[3, 2]) == [3, 2]
+    assert share(demands(), [NOBODY] * 2, S, 8, asked=[3, 2]) == [3, 2]
 
 
 def test_no_replica_has_fewer_cores_than_the_least_whatever_it_needs() -> None:
     both = demands()
     for one in both:
         one.arrived(S, 5 * S)
-    assert share(both, [NOBODY] * 2, S, 8, least=[1, 1], idle=[4, 4]) == [1, 1]
-    assert share(both, [NOBODY] * 2, S, 8, least=[3, 2], idle=[4, 4]) == [3, 2]
+    assert share(both, [NOBODY] * 2, S, 8, asked=[4, 4]) == [1, 1]
+    assert share(both, [NOBODY] * 2, S, 8, in_gear=[3, 2], asked=[4, 4]) == [3, 2]
 
 
 def test_short_of_cores_the_least_are_kept_and_the_rest_goes_to_who_misses_fewer_with_it() -> None:
@@ -32,13 +32,13 @@ def test_short_of_cores_the_least_are_kept_and_the_rest_goes_to_who_misses_fewer
     busy.arrived(S, 2 * S)
     idle.arrived(S, 9 * S)
     crowd = [(S, S + S // 4)] * 12, S
-    assert share([busy, idle], [crowd, NOBODY], S, 8, least=[1, 1], idle=[1, 1])[0] == MOST
-    assert share([busy, idle], [crowd, NOBODY], S, 5, least=[1, 2], idle=[1, 1]) == [3, 2]
+    assert share([busy, idle], [crowd, NOBODY], S, 8, asked=[1, 1])[0] == MOST
+    assert share([busy, idle], [crowd, NOBODY], S, 5, in_gear=[1, 2], asked=[1, 1]) == [3, 2]
     with pytest.raises(InvalidInput, match="2 replicas cannot share 2 cores"):
-        share([busy, idle], [crowd, NOBODY], S, 2, least=[1, 2], idle=[1, 1])
+        share([busy, idle], [crowd, NOBODY], S, 2, in_gear=[1, 2], asked=[1, 1])
 
 
 def test_a_static_scaler_gives_the_idle_cores() -> None:
     both = demands(scaler="static")
     both[0].arrived(S, S + 1)
-    assert share(both, [([(S, S + 1)], S), NOBODY], S, 8, least=[2, 3], idle=[2, 3]) == [2, 3]
+    assert share(both, [([(S, S + 1)], S), NOBODY], S, 8, in_gear=[2, 3], asked=[1, 1]) == [2, 3]

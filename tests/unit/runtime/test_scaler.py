@@ -7,9 +7,9 @@ import pytest
 from gearshift.clock import NS_PER_S, ManualClock
 from gearshift.errors import InvalidInput
 from gearshift.observability.journal import Journal, NoJournal
-from gearshift.policies.demand import MOST_REMEMBERED, Scaling, Waiting
+from gearshift.policies.demand import MOST_REMEMBERED, Scaling, Waiting, share
 from gearshift.runtime.actuators.base import EmulatedActuator
-from gearshift.runtime.scaler import Scaler, give_all, share
+from gearshift.runtime.scaler import Scaler, give_all
 from gearshift.simulator.scalers import ExactScaler
 from gearshift.simulator.vertical import Seen, Setting, simulate_vertical
 from gearshift.workload import Workload
@@ -73,6 +73,42 @@ def test_the_scaler_chooses_what_the_simulator_predicts() -> None:
     ]
     assert len(runs[0].cores) > 3
     assert runs[0].cores.tolist() == runs[1].cores.tolist()
+
+
+@pytest.mark.parametrize("begun_s", [0, 100])
+def test_the_rate_counts_from_when_requests_are_let_in_however_long_models_took_to_load(begun_s: int) -> None:
+    clock = ManualClock()
+    one = scaler(clock)
+    clock.move_to(begun_s * S)
+    one.let_in()
+    for i in range(100):  # 7 cores bear 100/s, 1 bears a tenth of it
+        clock.move_to(begun_s * S + (i + 1) * S // 100)
+        one.arrived(clock.now_ns() + 60 * S)
+    assert wanted(one, clock, [], clock.now_ns()) == 7
+
+
+def test_what_was_asked_of_a_shadow_says_nothing_of_the_rate_once_it_takes_over() -> None:
+    clock = ManualClock()
+    one = scaler(clock)
+    for tenths in range(1, 90):
+        clock.move_to(tenths * S // 10)
+        one.arrived(clock.now_ns() + 60 * S)
+    clock.move_to(9 * S)
+    one.let_in()
+    for i in range(100):
+        clock.move_to(9 * S + (i + 1) * S // 100)
+        one.arrived(clock.now_ns() + 60 * S)
+    assert wanted(one, clock, [], clock.now_ns()) == 7
+
+
+def test_a_request_just_before_the_first_period_ends_is_no_rate() -> None:
+    clock = ManualClock()
+    clock.move_to(100 * S - S // 1000)
+    one = scaler(clock)
+    one.let_in()
+    one.arrived(clock.now_ns() + 60 * S)
+    clock.move_to(100 * S)
+    assert wanted(one, clock, [], clock.now_ns()) == 1
 
 
 def test_changes_are_made_once_and_stand_in_the_journal(tmp_path: Path) -> None:
@@ -145,7 +181,8 @@ def two(clock: ManualClock) -> list[Scaler]:
 
 
 def test_replicas_get_what_they_want_where_it_is_there() -> None:
-    assert share(two(ManualClock()), [queue(1, 3 * S), queue(1, 3 * S)], S, 8) == [1, 1]
+    both = [one.demand for one in two(ManualClock())]
+    assert share(both, [queue(1, 3 * S), queue(1, 3 * S)], S, 8, asked=[4, 4]) == [1, 1]
 
 
 def test_short_of_cores_they_go_to_where_the_fewest_miss() -> None:
@@ -153,10 +190,10 @@ def test_short_of_cores_they_go_to_where_the_fewest_miss() -> None:
     scalers = two(clock)
     busy, idle = queue(8, S + S // 8), queue(0, 0)
     assert wanted(scalers[0], clock, *busy) > 3
-    shares = share(scalers, [busy, idle], S, 4)
-    assert shares == [3, 1]
+    both = [one.demand for one in scalers]
+    assert share(both, [busy, idle], S, 4, asked=[4, 4]) == [3, 1]
     with pytest.raises(InvalidInput, match="2 replicas cannot share 1 cores"):
-        share(scalers, [busy, idle], S, 1)
+        share(both, [busy, idle], S, 1, asked=[4, 4])
 
 
 def test_who_shrinks_goes_first() -> None:

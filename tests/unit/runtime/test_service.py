@@ -20,6 +20,7 @@ from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import STOPPED, Service
 from gearshift.runtime.status import ServedPlan, Status
+from gearshift.runtime.vertical import NoScaling
 from tests.little_task import little_plan, little_profile, two_gear_plan
 
 LONGEST_S = 20.0
@@ -244,6 +245,27 @@ def test_a_service_that_has_been_taken_over_tells_no_more_of_its_replicas():
         return text
 
     assert 'gearshift_replicas_ready{model="large"} 1.0' in serve(use, metrics=metrics)
+
+
+def test_a_service_that_takes_over_has_its_scaler_count_from_then_on():
+    class Counting(NoScaling):
+        times = 0
+
+        def let_in(self) -> None:
+            self.times += 1
+
+    scaling = Counting()
+
+    async def use(service: Service, backend: EmulatedBackend) -> None:
+        plan = little_plan("")
+        tables = plan_tables(plan, "sums")
+        after = Service(tables, EmulatedBackend(tables, plan, little_profile()), vertical=scaling)
+        await after.start()
+        after.take_over_from(service)
+        await after.stop()
+
+    serve(use)
+    assert scaling.times == 1
 
 
 def test_an_earlier_stage_answers_while_the_next_model_has_no_replica():

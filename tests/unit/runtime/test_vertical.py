@@ -1,16 +1,18 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
 
 import numpy as np
 import pytest
 
-from gearshift.clock import NS_PER_S, WallClock
+from gearshift.clock import NS_PER_S, Clock, ManualClock, WallClock
 from gearshift.errors import InvalidInput
 from gearshift.observability.journal import NoJournal
 from gearshift.policies.demand import Scaling
+from gearshift.request import Request, Sample
 from gearshift.runtime.actuators.base import Actuator, Effect, EmulatedActuator
-from gearshift.runtime.vertical import Actuate, ScaledReplica, ScaledWorker, VerticalScaling
+from gearshift.runtime.vertical import Actuate, ScaledReplica, ScaledWorker, VerticalScaling, effect_s
 
 MOST, LARGEST = 4, 2
 TABLE = np.array(
@@ -29,6 +31,18 @@ class Slow(EmulatedActuator):
     def apply(self, cores: float) -> Effect:
         self.asked.release()
         assert self.go_on.acquire(timeout=LONGEST_S)
+        return super().apply(cores)
+
+
+class Late(EmulatedActuator):
+    """Takes five seconds for each change."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(cores=4, now=clock.now_ns)
+        self.clock = clock
+
+    def apply(self, cores: float) -> Effect:
+        self.clock.move_to(self.clock.now_ns() + 5 * NS_PER_S)
         return super().apply(cores)
 
 
@@ -62,6 +76,7 @@ class Queues:
     def __init__(self) -> None:
         self.cores: list[int] = []
         self.looked = 0
+        self.told: Callable[[int, Sample], None]
 
     def waiting(self, replica: int, now_ns: int) -> tuple[list[tuple[int, int]], int]:
         self.looked += 1
@@ -87,14 +102,16 @@ def begins_with(
     *,
     period_s: float = 1000.0,
     journal: NoJournal | None = None,
+    clock: Clock | None = None,
+    scaler: Literal["exact", "static"] = "static",
 ) -> VerticalScaling:
     replica = ScaledReplica(0, "net-0", TABLE.tolist(), TABLE)
     return VerticalScaling(
         [ScaledWorker((replica,), cores)],
         actuate,
         cores=MOST,
-        scaling=Scaling(scaler="static", period_s=period_s, effect_s=0.0),
-        clock=WallClock(),
+        scaling=Scaling(scaler=scaler, period_s=period_s, effect_s=0.0),
+        clock=clock or WallClock(),
         journal=journal or NoJournal(),
         in_gear=in_gear,
     )
@@ -112,6 +129,23 @@ def run(scaling: VerticalScaling, queues: Queues, body: Callable[[], Awaitable[N
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("batches", "took_ns"),
+    [
+        ([], 100),
+        ([(-50, -10), (0, 40)], 60),  # what ran when it was asked for
+        ([(-50, 40), (45, 90)], 15),  # and what the order came upon
+        ([(-50, 10), (15, 30), (35, 50), (55, 70), (75, 90)], 75),  # but not the three between
+        ([(-50, 40), (50, 120)], 60),
+    ],
+)
+def test_a_change_takes_as_long_as_it_did_but_for_batches_that_nothing_can_change(
+    batches: list[tuple[int, int]], took_ns: int
+) -> None:
+    effect = Effect(cores=2, asked_ns=0, effective_ns=100)
+    assert round(NS_PER_S * effect_s(effect, batches)) == took_ns
+
+
 def test_cores_that_come_late_are_not_reckoned_with_when_they_are_to_go_again() -> None:
     actuator, queues = Slow(cores=1), Queues()
     scaling = scaled(actuator, [[1], [4]])
@@ -127,6 +161,20 @@ def test_cores_that_come_late_are_not_reckoned_with_when_they_are_to_go_again() 
                 await asyncio.sleep(0.001)
             assert set(queues.cores) == {1}
         assert actuator.cores == 1
+
+    run(scaling, queues, body)
+
+
+def test_rates_count_from_when_requests_are_let_in_however_long_the_first_cores_took() -> None:
+    clock, queues = ManualClock(), Queues()
+    scaling = begins_with(1, lambda number: Late(clock), (), period_s=1.0, clock=clock, scaler="exact")
+
+    async def body() -> None:
+        assert clock.now_ns() == 5 * NS_PER_S
+        for i in range(3):  # in a second; 1 core bears 2, 2 bear 4
+            clock.move_to(5 * NS_PER_S + (i + 1) * NS_PER_S // 3)
+            queues.told(0, Sample(Request(id=i, operator="", arrived_ns=0, deadline_ns=60 * NS_PER_S), 0, i))
+        assert scaling._wanted() == [2]
 
     run(scaling, queues, body)
 

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import math
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from gearshift.observability.metrics import Metrics
 from gearshift.placement import Placement
 from gearshift.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
-from gearshift.runtime.actuators.base import Actuator, ActuatorChain, EmulatedActuator
+from gearshift.runtime.actuators.base import Actuator, ActuatorChain, EmulatedActuator, Now
 from gearshift.runtime.actuators.cgroup import CgroupActuator, cores_of_group
 from gearshift.runtime.actuators.in_cluster import BesideRouter
 from gearshift.runtime.actuators.kubernetes import Container, KubernetesActuator
@@ -57,9 +58,11 @@ class Told(NoJournal):
 
     def __init__(self) -> None:
         self.changes: asyncio.Queue[tuple[str, float, float]] = asyncio.Queue()
+        self.took_s = math.nan
 
     def write(self, event: str, **facts: Any) -> None:
         if event == "cores":
+            self.took_s = facts["took_s"]
             self.changes.put_nowait((facts["replica"], facts["before"], facts["cores"]))
 
 
@@ -436,6 +439,20 @@ def test_a_pod_is_resized_for_one_worker_on_whole_cores_of_this_machine(tmp_path
         local(tmp_path, actuator="kubernetes", scaler_cores=2)
 
 
+def test_changes_of_a_pod_are_timed_by_the_servers_clock(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path, cores=1, replicas=1)
+    task = read_task(tmp_path / "plan.json", "local", available=range(4), scaled=True)
+    settings = ServerSettings(**SETTINGS, actuator="kubernetes", scaler_cores=2)
+    clock, made = WallClock(), list[EmulatedActuator]()
+
+    def pod(name: str, now: Now) -> Actuator:
+        made.append(EmulatedActuator(now=now))
+        return made[0]
+
+    make_scaling(task, settings, task.make_backend(settings, print), clock, NoJournal(), pod)
+    assert 0 <= made[0].apply(2).asked_ns <= clock.now_ns()
+
+
 def test_on_processors_the_router_keeps_its_own_and_shares_are_for_one_worker(tmp_path: Path) -> None:
     write_scaled_task(tmp_path, cores=1, replicas=2)
     local(tmp_path, scaler_cores=3)
@@ -458,7 +475,12 @@ def test_the_pod_of_a_real_worker_is_resized_to_it_and_the_router(tmp_path: Path
         task = read_task(tmp_path / "plan.json", "local", core_share=1.0)
         backend = task.make_backend(settings, print)
         vertical = make_scaling(
-            task, settings, backend, clock, journal, lambda name: BesideRouter(KubernetesActuator(pod, group))
+            task,
+            settings,
+            backend,
+            clock,
+            journal,
+            lambda name, now: BesideRouter(KubernetesActuator(pod, group, now=now)),
         )
         deadlines = DeadlineRules(task.tables, task.run_ns)
         service = Service(task.tables, backend, deadlines=deadlines, vertical=vertical, clock=clock)
@@ -475,3 +497,4 @@ def test_the_pod_of_a_real_worker_is_resized_to_it_and_the_router(tmp_path: Path
     assert [p["spec"]["containers"][0]["resources"]["limits"] for p in server.patches] == [{"cpu": "2000m"}]
     assert cores_of_group(group, 2) == 2
     assert journal.changes.get_nowait() == ("net-0", 0.0, 1.0)
+    assert 0 < journal.took_s < LONGEST_S

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gearshift.errors import InvalidInput, require
-from gearshift.runtime.actuators.base import Actuator, Effect
+from gearshift.runtime.actuators.base import Actuator, Effect, Now
 from gearshift.runtime.actuators.cgroup import own_groups
 from gearshift.runtime.actuators.kubernetes import ACCOUNT, Container, KubernetesActuator, in_a_pod
 from gearshift.runtime.actuators.own_group import NO_GROUP
@@ -66,9 +66,9 @@ def container_here(name: str, *, environ: Mapping[str, str] = os.environ, accoun
     )
 
 
-def this_pod(container: str) -> Actuator:
-    """What resizes the container of this process; raises `InvalidInput` outside a pod."""
+def this_pod(container: str, now: Now) -> Actuator:
+    """What resizes the container of this process, by the clock `now`; raises `InvalidInput` outside a pod."""
     here, groups = container_here(container), own_groups()
     if not groups:
         raise InvalidInput(NO_GROUP, remedy="serve with --actuator processors")
-    return BesideRouter(KubernetesActuator(here, groups[0]))
+    return BesideRouter(KubernetesActuator(here, groups[0], now=now))

@@ -40,7 +40,8 @@ def remove_group(group: Path) -> None:
     """Remove the group; what still runs in it goes on in the one above.  Does nothing where it is gone."""
     with contextlib.suppress(OSError):
         for pid in (group / "cgroup.procs").read_text().split():
-            move_into(group.parent, int(pid))
+            with contextlib.suppress(ProcessLookupError):  # it has ended by now
+                move_into(group.parent, int(pid))
         group.rmdir()
 
 

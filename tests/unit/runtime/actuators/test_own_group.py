@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,28 @@ def test_a_process_is_bounded_meanwhile_and_goes_on_unbounded() -> None:
         assert child.poll() is None
         assert child.stdin is not None
         child.stdin.close()
+
+
+def test_a_group_goes_also_where_a_process_in_it_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        group = make_group(f"gearshift-ending-{os.getpid()}")
+    except InvalidInput as error:
+        pytest.skip(str(error))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        own_group.move_into(group, child.pid)
+        moves = own_group.move_into
+
+        def moves_too_late(into: Path, pid: int) -> None:
+            child.kill()
+            child.wait()
+            moves(into, pid)
+
+        monkeypatch.setattr(own_group, "move_into", moves_too_late)
+        remove_group(group)
+    left = group.exists()
+    if left:
+        group.rmdir()
+    assert not left
 
 
 def test_where_there_is_no_group_to_make_one_in_it_is_said_with_a_remedy(

@@ -1,0 +1,52 @@
+"""Which replicas of a plan take turns on one set of devices, which is one worker."""
+
+from gearshift.errors import InvalidInput, require
+from gearshift.gear import GearPlan
+from gearshift.hardware import is_cuda, is_remote
+from gearshift.placement import Replica
+from gearshift.plan_tables import PlanTables
+
+Worker = dict[int, Replica]
+"""The replicas that take turns on one set of devices, by number."""
+
+
+def scaled_workers(plan: GearPlan, tables: PlanTables, *, printed: bool) -> list[Worker]:
+    """The workers on processors, whose cores may change; with `printed`, by Sponge's Algorithm 1.
+
+    Raises `InvalidInput` where replicas share a device but not all of them, or not their number of cores, where gears
+    of cores or the printed algorithm meet several replicas on a worker, or where no replica is on processors.
+    """
+    kinds = {device.id: device.kind for device in plan.hardware.devices}
+    users: dict[str, Replica] = {}
+    found: dict[tuple[str, ...], Worker] = {}
+    by_id = {replica.id: replica for replica in plan.placement.replicas}
+    for number, replica_id in enumerate(tables.replica_ids):
+        replica = by_id[replica_id]
+        if any(is_cuda(kinds[device]) or is_remote(kinds[device]) for device in replica.device_ids):
+            continue
+        found.setdefault(replica.device_ids, {})[number] = replica
+        for device in replica.device_ids:
+            other = users.setdefault(device, replica)
+            require(
+                other.device_ids == replica.device_ids,
+                f"replicas {other.id!r} and {replica_id!r} share device {device!r}, but not all of their devices",
+                remedy="serve a plan whose replicas share all devices or none, or with --scaler static",
+            )
+            require(
+                other.cores == replica.cores,
+                f"replicas {other.id!r} and {replica_id!r} share a worker, of {other.cores} and {replica.cores} cores",
+                remedy="give both the same number of cores in the plan",
+            )
+            require(
+                other is replica or plan.hardware.pool_cores is None,
+                f"replicas {other.id!r} and {replica_id!r} share a worker, and gears of cores need one for each",
+                remedy="plan anew with `gearshift plan --cores`",
+            )
+            require(
+                other is replica or not printed,
+                f"replicas {other.id!r} and {replica_id!r} share a worker, and the printed algorithm knows one model",
+                remedy="serve with --scaler exact, or a plan with a device for each replica",
+            )
+    if not found:
+        raise InvalidInput("no replica is on processors", remedy="serve with --scaler static")
+    return [*found.values()]
