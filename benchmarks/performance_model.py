@@ -1,7 +1,12 @@
 """How well run times by batch size and cores are predicted, and what cannot be fitted.
 
-python benchmarks/performance_model.py --data DIR
+python benchmarks/performance_model.py --data DIR [--profile FOLDER]
+
+With --profile also of a profile that `gearshift profile --cores` wrote, on this machine.
 """
+
+import argparse
+from pathlib import Path
 
 import numpy as np
 from imported import infadapter_capacity, sponge_latency
@@ -14,6 +19,8 @@ from gearshift.profiles.performance_model import (
     formula_seconds,
     relative_errors,
 )
+from gearshift.profiles.profile import Profile
+from gearshift.profiles.store import read_profile
 from worlds import data_folder
 
 
@@ -22,7 +29,20 @@ def least_squares(b: np.ndarray, c: np.ndarray, s: np.ndarray) -> np.ndarray:
     return np.linalg.lstsq(np.stack([b / c, 1 / c, b, np.ones_like(b)], axis=1), s, rcond=None)[0]
 
 
+def print_measured(profile: Profile) -> None:
+    """The held-out errors that stand in a profile."""
+    print("\n| measured here | statistic | form | left out | mean error | worst | other form |\n" + "|---" * 7 + "|")
+    for one in profile.performance:
+        other = "-" if one.other_form_error is None else f"{one.other_form_error:.1%}"
+        errors = f"{one.held_out_points} | {one.held_out_error:.1%} | {one.held_out_worst:.1%} | {other}"
+        print(f"| {one.model} | {one.statistic} | {one.form} | {errors} |")
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="by default $GEARSHIFT_DATA")
+    parser.add_argument("--profile", type=Path)
+    given = parser.parse_args()
     data = data_folder()
     batch_sizes, cores, seconds = sponge_latency(data)
     b, c, s = (np.array(values, dtype=np.float64) for values in (batch_sizes, cores, seconds))
@@ -47,6 +67,8 @@ def main() -> None:
         fit_performance_model([1] * len(counts), counts, [1 / qps for qps in capacity], model="resnet18")
     except InvalidInput as error:
         print(f"\nrefused: {error}")
+    if given.profile is not None:
+        print_measured(read_profile(given.profile))
 
 
 if __name__ == "__main__":
