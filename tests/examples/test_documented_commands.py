@@ -16,7 +16,7 @@ from tests.scaled_task import write_scaled_task
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^<!-- (?:run|file: (\S+)) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LONGEST_S = 120.0
-SHORT = ("README", "your-own-models", "serve")
+SHORT = ("README", "serve")
 """Pages that `make test` runs too; the others take ten seconds to half a minute each."""
 NOT_VALID = 4
 MEASURING = ("gearshift replay", "gearshift validate")

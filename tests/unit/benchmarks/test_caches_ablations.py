@@ -82,6 +82,7 @@ def test_on_the_validation_samples_every_cache_does_what_exploration_recorded() 
     assert np.asarray(found.unseen.right).tolist() == np.asarray(found.problem.right).tolist()
 
 
+@pytest.mark.long
 def test_what_is_left_out_is_so_in_every_column() -> None:
     images, _ = digits()
     made = explored()

@@ -59,6 +59,7 @@ def test_classes_that_come_late_do_so_with_a_window_and_build_nothing(tmp_path: 
     assert not set(UNSEEN) & set(classes.tolist())
 
 
+@pytest.mark.long
 def test_each_block_is_told_by_its_own_lookups_of_all_images() -> None:
     images, _ = digits()
     model = built().model

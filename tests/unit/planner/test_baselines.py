@@ -238,7 +238,7 @@ def test_the_frontier_of_one_model_is_one_plan(name: str) -> None:
     assert [(p.planner, set(models_of(p))) for p in planners.frontier(name, request)] == [(name, {("m0",)})]
 
 
-@pytest.mark.parametrize("name", ["single", "static-cascade", "model-switching"])
+@pytest.mark.parametrize("name", ["single", "static-cascade", pytest.param("model-switching", marks=pytest.mark.long)])
 def test_no_plan_of_a_frontier_is_dominated(name: str) -> None:
     request = little_request(profile=synthetic_profile(models=2, samples=400, fastest_s=0.004), devices=2, ranges=2)
     made = planners.frontier(name, request)

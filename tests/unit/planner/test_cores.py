@@ -162,6 +162,7 @@ def test_a_load_that_no_split_holds_names_range_and_bottleneck() -> None:
     assert (error.value.load_range, error.value.bottleneck) == ("[0, 52.4)", "m0")
 
 
+@pytest.mark.long
 def test_an_accuracy_out_of_reach_names_one_that_is_confirmed() -> None:
     with pytest.raises(Infeasible, match=r"accuracy of 0\.95 within 200 ms") as error:
         planned(accuracy=0.95)

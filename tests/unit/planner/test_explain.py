@@ -135,6 +135,7 @@ def test_a_plan_of_one_cascade_at_all_loads_is_planned_for_again_up_to_what_it_w
 # What was asked -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_neighbour_is_asked_for_what_the_plan_was_asked_for_and_not_for_what_was_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_frontier_for_which_there_was_no_time_is_blamed_on_no_range_and_no_mod
     assert str(error) == "no plan was found in time; give a larger --budget-s"
 
 
+@pytest.mark.long
 def test_too_few_samples_are_blamed_on_no_range_and_no_model() -> None:
     profile = synthetic_profile(models=3, samples=60, fastest_s=0.001)
     request = little_request(

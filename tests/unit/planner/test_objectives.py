@@ -189,6 +189,7 @@ def test_bounds_hold_in_synthetic_worlds_as_often_as_they_say() -> None:
 # Limits ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_an_accuracy_out_of_reach_names_the_nearest_which_is_then_reached() -> None:
     for objective in (Objective(accuracy=0.99), Objective(latency_s=0.02, accuracy=0.99)):
         with pytest.raises(Infeasible) as caught:

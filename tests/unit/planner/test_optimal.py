@@ -107,6 +107,7 @@ def test_a_plan_shifts_to_more_accurate_gears_than_the_fastest_model_alone() -> 
     assert planned().predictions["task"].accuracy > alone + 0.02
 
 
+@pytest.mark.long
 def test_two_devices_give_no_less_accuracy_than_one() -> None:
     assert planned(devices=2).predictions["task"].accuracy >= planned(devices=1).predictions["task"].accuracy
 
