@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,13 @@ from gearshift.planner.assemble import assemble
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.request import PlanRequest, load_ranges
 from gearshift.planner.steady_state import SteadyState
+
+
+class Constant(NamedTuple):
+    """One gear for all loads up to `to_qps`, but for those of ranges that have dearer candidates."""
+
+    candidate: int
+    to_qps: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +31,8 @@ class Choice:
     accuracy: float
     gains: dict[int, float] = field(default_factory=dict, hash=False)
     """What the replay gained where a range was given a dearer cascade than steady state allowed, by range."""
-    constant_to_qps: float | None = None
-    """Of a constant plan: its only cascade, the first of `assignment`, serves every load up to this one."""
+    constant: Constant | None = None
+    """In place of the ranges below its end that have its candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +83,19 @@ class PlanMaker:
         return self._request.trace, self._request.hardware, self._steady.placement, gears, choice.alpha
 
     def _rows(self, choice: Choice) -> list[_Row]:
-        if choice.constant_to_qps is not None:
-            top_qps, to_qps = float(self._request.upper_ends()[-1]), choice.constant_to_qps
-            return [
-                self._row(LoadRange(from_=0.0, to=to_qps), top_qps, choice.assignment[0]),
-                self._row(LoadRange(from_=to_qps), top_qps, 0),
-            ]
-        ends = enumerate(zip(load_ranges(self._upper_ends), self._planned_qps.tolist(), strict=True))
-        return [self._row(range_, qps, choice.assignment[k], choice.gains.get(k)) for k, (range_, qps) in ends]
+        ranges, loads_qps = load_ranges(self._upper_ends), self._planned_qps.tolist()
+        if choice.constant is None:
+            loads = zip(ranges, loads_qps, choice.assignment, strict=True)
+            return [self._row(range_, qps, c, choice.gains.get(k)) for k, (range_, qps, c) in enumerate(loads)]
+        constant, to_qps = choice.constant
+        top_qps, first = float(self._request.upper_ends()[-1]), choice.assignment.index(constant)
+        rows = [self._row(*row) for row in zip(ranges[:first], loads_qps, choice.assignment, strict=False)]
+        rows.append(self._row(LoadRange(from_=ranges[first].from_, to=to_qps), top_qps, constant))
+        for range_, c in zip(ranges, choice.assignment, strict=True):
+            if range_.to is None or range_.to > to_qps:
+                beyond = LoadRange(from_=max(range_.from_, to_qps), to=range_.to)
+                rows.append(self._row(beyond, top_qps, 0 if range_.to is None else c))
+        return rows
 
     def _row(self, load_range: LoadRange, load_qps: float, c: int, gain: float | None = None) -> _Row:
         candidate = self._candidates[c]

@@ -209,9 +209,7 @@ class _Front:
             return None
         near = front[int(generator.integers(len(front)))]
         search, n = near.search, len(near.search.candidates)
-        assignment = list(near.choice.assignment)
-        if near.choice.constant_to_qps is not None:
-            assignment = [*assignment * (len(search.upper_ends) - 1), 0]
+        assignment = [*near.choice.assignment[:-1], 0]
         visited = np.flatnonzero(search.weights[:-1] > SELDOM)
         if not len(visited) or n == 1:
             return None
@@ -222,7 +220,7 @@ class _Front:
             if self._every_range and not search.holds_in(k, assignment[k]):
                 return None
         return search, dataclasses.replace(
-            near.choice, assignment=tuple(assignment), alpha=alpha, gains={}, constant_to_qps=None, accuracy=0.0
+            near.choice, assignment=tuple(assignment), alpha=alpha, gains={}, constant=None, accuracy=0.0
         )
 
     def confirmed(self) -> Iterator[GearPlan]:

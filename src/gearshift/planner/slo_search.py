@@ -18,7 +18,7 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.planner.assignment import best_monotone_assignment
 from gearshift.planner.cascade_search import CandidateCascade
-from gearshift.planner.choices import Choice, PlanMaker
+from gearshift.planner.choices import Choice, Constant, PlanMaker
 from gearshift.planner.infeasible import nothing_holds
 from gearshift.planner.metered import seldom_exceeded_qps, shares_of_ranges
 from gearshift.planner.recovery import confirmed_to_recover
@@ -91,6 +91,7 @@ class SloSearch:
         self._refused: set[int] = set()
         self._best: Choice | None = None
         self._highest: list[int] = []
+        self._highest_visited = 0
 
     def choices(self) -> list[Choice]:
         """What holds on the trace as it is, the most accurate first; raises `Infeasible` when nothing does."""
@@ -103,7 +104,7 @@ class SloSearch:
             choices = self._with_constant(_by_accuracy(repairs))
             if not choices:
                 raise self._infeasible()
-            self._choices = choices
+            self._choices = self._with_raised(choices)
         return self._choices
 
     def steady_accuracy(self) -> float:
@@ -115,8 +116,10 @@ class SloSearch:
                 self.upper_ends = self._reached()
             self._best = Choice((0,) * len(self.upper_ends), CHEAPEST_EVERYWHERE, ALPHAS[0], -1.0)
             self.capacities = self._capacities()
+            shares = shares_of_ranges(self.request.trace, self.upper_ends)
+            self.weights = shares + UNVISITED_WEIGHT
+            self._highest_visited = int(np.flatnonzero(shares)[-1])
             self._highest = self._highest_ranges()
-            self.weights = shares_of_ranges(self.request.trace, self.upper_ends) + UNVISITED_WEIGHT
         accuracy = np.array([c.accuracy for c in self.candidates])
         return float(self.weights @ accuracy[list(self._assigned(self._least_margin))])
 
@@ -150,7 +153,7 @@ class SloSearch:
         """The most accurate choice that holds on all arrival seeds, on part A and on part B; raises `Infeasible`."""
         pending = self.choices()
         self.progress("improving", 0.85)
-        stepwise = next((c for c in pending if c.constant_to_qps is None), None)
+        stepwise = next((c for c in pending if c.constant is None), None)
         if stepwise is not None:
             path = self._improved(stepwise)
             pending = _by_accuracy([*path, *pending])
@@ -171,8 +174,8 @@ class SloSearch:
             made = self._confirmed(choice)
             if made is not None:
                 return made
-            if choice.constant_to_qps is not None:
-                self._refused.add(choice.assignment[0])
+            if choice.constant is not None:
+                self._refused.add(choice.constant.candidate)
             elif (careful := self._more_careful(choice)) is not None:
                 pending = _by_accuracy([*pending, careful])
             pending = self._with_constant(pending, above)
@@ -217,9 +220,21 @@ class SloSearch:
         """Whether a candidate holds in steady state at a range's upper end, with the least margin."""
         return load_range <= self._highest[c]
 
+    @property
+    def _safe_margin(self) -> float:
+        return self.request.least_margin or LEAST_MARGIN["every-range"]
+
     def _planned_qps(self) -> NDArray[np.float64]:
         """The loads (ranges,) that ranges are planned for, before any margin: upper ends, but no more than the top."""
         return np.minimum(self.upper_ends, self.request.upper_ends()[-1]) if self.beyond else self.upper_ends
+
+    def _needed_qps(self, margin: float) -> NDArray[np.float64]:
+        """The loads (ranges,) that cascades are to hold for a margin.
+
+        Above all that the trace visits no replay tells of a plan, so that the margin is at least that of every range.
+        """
+        unseen = np.arange(len(self.upper_ends)) > self._highest_visited
+        return self._planned_qps() * np.where(unseen, max(margin, self._safe_margin), margin)
 
     def _reached(self) -> NDArray[np.float64]:
         """The upper ends of ranges of which noise of the meter seldom reaches the last, which is the cheapest.
@@ -274,7 +289,7 @@ class SloSearch:
         A capacity is a load of the grid; whether a range that ends up to a step above it is held is asked of steady
         state itself, unless in a hurry.
         """
-        needed_qps = self._planned_qps() * self._least_margin
+        needed_qps = self._needed_qps(self._least_margin)
         highest = []
         for candidate, capacity in zip(self.candidates, self.capacities, strict=True):
             next_qps = float(needed_qps[min(_held(needed_qps, capacity) + 1, len(needed_qps) - 1)])
@@ -298,7 +313,7 @@ class SloSearch:
         if margin == self._least_margin:
             highest = self._highest
         else:
-            highest = [_held(self._planned_qps() * margin, capacity) for capacity in self.capacities]
+            highest = [_held(self._needed_qps(margin), capacity) for capacity in self.capacities]
         highest = [len(self.upper_ends) - 1, *highest[1:]]
         assignment = best_monotone_assignment(self.candidates, highest, self.weights)
         return (*assignment[:-1], 0)
@@ -352,13 +367,39 @@ class SloSearch:
         return self.steady.balance(candidate.cascade).utilisation_per_qps * load_qps <= SURELY_OVERLOADED
 
     def _constant(self, c: int) -> Choice:
-        """One cascade up to a load that the trace does not meter then; the cheapest beyond, so that backlogs drain."""
+        """One cascade up to a load that the trace does not meter then; cheaper ones beyond, so that backlogs drain.
+
+        Where steady state was simulated, they are those that hold.
+        """
         to_qps = 2 * float(self.request.upper_ends()[-1])
+        cheaper = [0] * len(self.upper_ends)
+        if self.request.objective.scope == "trace" and len(self.capacities):
+            to_qps = float(self.upper_ends[self._highest_visited])
+            cheaper = [min(c, safe) for safe in self._assigned(self._safe_margin)]
         while True:
-            choice = self.replayed(Choice((c,), self._least_margin, ALPHAS[0], 0.0, constant_to_qps=to_qps))
-            if self.seen[choice].arrived_in_gear[-1] == 0 or to_qps >= HIGHEST_QPS:
+            assignment = tuple(a if end > to_qps else c for a, end in zip(cheaper, self.upper_ends, strict=True))
+            one = Constant(c, to_qps)
+            choice = self.replayed(Choice(assignment, self._least_margin, ALPHAS[0], 0.0, constant=one))
+            if sum(self.seen[choice].arrived_in_gear[1:]) == 0 or to_qps >= HIGHEST_QPS:
                 return choice
             to_qps *= 2
+
+    def _with_raised(self, choices: list[Choice]) -> list[Choice]:
+        """The choices and, of a constant one, what serves low loads better that the trace hardly has.
+
+        It comes first where it is as accurate.
+        """
+        for place, choice in enumerate(choices):
+            if choice.constant is None:
+                continue
+            c, to_qps = choice.constant
+            assignment = list(choice.assignment)
+            for k, safe in enumerate(self._assigned(self._safe_margin)[: _held(self.upper_ends, to_qps)]):
+                assignment[k] = max(c, safe) if self._accuracy(safe) > self._accuracy(c) else c
+            tried = self.replayed(replace(choice, assignment=tuple(assignment)))
+            if self._holds(tried) and tried.accuracy >= choice.accuracy:
+                return _by_accuracy([*choices[:place], tried, *choices[place:]])
+        return choices
 
     def _improved(self, choice: Choice) -> list[Choice]:
         """The choice with dearer cascades where the replay holds and gains accuracy.
@@ -392,19 +433,21 @@ class SloSearch:
     def _dearer(self, assignment: tuple[int, ...], k: int | None, step: int) -> tuple[int, ...] | None:
         """The assignment with range `k`, or with None the cheapest of all ranges, `step` candidates dearer.
 
-        Candidates that are dearer but not more accurate are passed over.
+        Candidates that are dearer but not more accurate are passed over.  Ranges above all that the trace visits keep
+        what holds there.
         """
         now = min(assignment) if k is None else assignment[k]
         better = (c for c in range(now + step, len(self.candidates)) if self._accuracy(c) > self._accuracy(now))
         dearer = next(better, None)
         if dearer is None:
             return None
-        changed = tuple(max(a, dearer) if k in (None, r) else a for r, a in enumerate(assignment))
         if self.request.objective.scope == "every-range" and not self.holds_in(
             len(assignment) - 1 if k is None else k, dearer
         ):
             return None
-        return changed
+        unseen = range(self._highest_visited + 1, len(assignment))
+        kept = [r for r in unseen if not self.holds_in(r, dearer)]
+        return tuple(max(a, dearer) if k in (None, r) and r not in kept else a for r, a in enumerate(assignment))
 
     def _accuracy(self, c: int) -> float:
         return self.candidates[c].accuracy

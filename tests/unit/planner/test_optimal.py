@@ -16,6 +16,9 @@ from gearshift.planner import planners
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
 from gearshift.planner.confirm import workload_of
 from gearshift.planner.optimal import plan, single_model_plan
+from gearshift.planner.plan_search import PlanSearch
+from gearshift.planner.request import silent
+from gearshift.planner.steady_state import SteadyState
 from gearshift.profiles.profile import PART_B, PredictionRecords, Profile
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace
@@ -83,6 +86,32 @@ def test_no_cascade_that_holds_at_all_loads_is_more_accurate() -> None:
     assert is_constant(constant)
     accuracies = [accuracy_on_part_a(made, request) for made in (by_static, constant, planned(0.03))]
     assert accuracies == sorted(accuracies)
+
+
+@pytest.mark.parametrize("latency_s", OBJECTIVES_S)
+def test_loads_above_all_that_the_trace_has_are_held(latency_s: float) -> None:
+    """Though the objective is asked of the trace alone: if they come, nothing was replayed for them."""
+    expected = little_trace(low_qps=90, high_qps=110)
+    objective = Objective(latency_s=latency_s, scope="trace")
+    request = little_request(objective=objective, trace=expected, max_qps=540.0, ranges=8)
+    made = plan(request)
+    steady = SteadyState(PROFILE, made.hardware, made.placement, objective, seed=0)
+    unseen = [gear for gear in operator_of(made).gears[:-1] if gear.load_range.from_ > 300]
+    assert unseen
+    for gear in unseen:
+        assert steady.meets(steady.simulate(gear.cascade, 1.15 * (gear.load_range.to or 0.0), gear.replicas))
+
+
+def test_one_cascade_at_all_loads_leaves_low_ones_that_hardly_come_to_better_ones() -> None:
+    request = little_request(latency_s=0.02, trace=little_trace(low_qps=242, high_qps=250), ranges=8)
+    search = PlanSearch(request, silent).searches(request)[0]
+    best, constant, *_ = search.choices()
+    assert best.constant == constant.constant is not None
+    assert set(constant.assignment[:-1]) == {constant.constant.candidate}
+    assert best.assignment[0] > constant.constant.candidate == best.assignment[-2]
+    assert best.accuracy >= constant.accuracy
+    starts = [gear.load_range.from_ for gear in operator_of(search.plan_of(best)).gears]
+    assert starts == [0.0, *search.upper_ends[: len(starts) - 2], constant.constant.to_qps]
 
 
 def test_work_does_not_rise_with_load() -> None:
