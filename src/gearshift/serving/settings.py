@@ -1,6 +1,8 @@
 """Settings of the HTTP server."""
 
-from typing import Annotated, Literal, get_args
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -15,58 +17,65 @@ ScalerKind = Literal["exact", "paper", "static"]
 ActuatorKind = Literal["processors", "kubernetes"]
 OnOff = Literal["on", "off"]
 
-MOST = {
-    "most_waiting_requests": 10**9,
-    "most_waiting_bytes": 1 << 50,
-    "largest_body_bytes": (1 << 31) - 1,
-    "largest_header_bytes": 16 << 20,
-    "most_tensors": 10**6,
-    "most_elements": 1 << 40,
-    "most_connections": 10**6,
-    "most_grpc_calls": 10**6,
-    "keep_alive_s": 86_400,
-}
-"""The most that each of these may be; the least is 1."""
+DAY_S = 86_400
 
 
 def _help(text: str) -> msgspec.Meta:
     return msgspec.Meta(description=text)
 
 
+def _bounded(holds: Callable[[float], bool], bounds: str, text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=f"{text[:-1]} ({bounds}).", extra={"holds": holds, "bounds": bounds})
+
+
+def _from(least: float, most: float, text: str) -> msgspec.Meta:
+    return _bounded(lambda number: least <= number <= most, f"{least} to {most}", text)
+
+
+def _above_0(most: float, text: str) -> msgspec.Meta:
+    return _bounded(lambda number: 0 < number <= most, f"more than 0, up to {most}", text)
+
+
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the server listens, and its bounds; flags of `gearshift serve` derive from these fields."""
 
     host: Annotated[str, _help("The address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, _help("The port to listen on; 0 takes any free one.")] = 8000
-    grpc_port: Annotated[int | None, _help("The port to answer gRPC on; 0 takes any free one. Without it, none.")] = (
-        None
-    )
+    port: Annotated[int, _from(0, 65535, "The port to listen on; 0 takes any free one.")] = 8000
+    grpc_port: Annotated[
+        int | None, _from(0, 65535, "The port to answer gRPC on; 0 takes any free one. Without it, none.")
+    ] = None
     front_ends: Annotated[
-        int, _help("Processes that answer HTTP on the port; with 1 the process of the router does so itself.")
+        int, _from(1, 64, "Processes that answer HTTP on the port; with 1 the process of the router does so itself.")
     ] = 1
-    most_waiting_requests: Annotated[int, _help("Queued samples beyond which requests are refused.")] = 10_000
-    most_waiting_bytes: Annotated[int, _help("Bytes of unanswered requests beyond which requests are refused.")] = (
-        256 << 20
+    most_waiting_requests: Annotated[int, _from(1, 10**9, "Queued samples beyond which requests are refused.")] = 10_000
+    most_waiting_bytes: Annotated[
+        int, _from(1, 1 << 50, "Bytes of unanswered requests beyond which requests are refused.")
+    ] = 256 << 20
+    largest_body_bytes: Annotated[int, _from(1, (1 << 31) - 1, "The largest request body.")] = 64 << 20
+    largest_header_bytes: Annotated[int, _from(1, 16 << 20, "The largest request head.")] = 64 << 10
+    most_tensors: Annotated[int, _from(1, 10**6, "The most inputs, and the most outputs, of a request.")] = 1024
+    most_elements: Annotated[int, _from(1, 1 << 40, "The most elements of an input.")] = 1 << 24
+    most_connections: Annotated[int, _from(1, 10**6, "Open connections beyond which new ones are closed at once.")] = (
+        10_000
     )
-    largest_body_bytes: Annotated[int, _help("The largest request body.")] = 64 << 20
-    largest_header_bytes: Annotated[int, _help("The largest request head.")] = 64 << 10
-    most_tensors: Annotated[int, _help("The most inputs, and the most outputs, of a request.")] = 1024
-    most_elements: Annotated[int, _help("The most elements of an input.")] = 1 << 24
-    most_connections: Annotated[int, _help("Open connections beyond which new ones are closed at once.")] = 10_000
-    most_grpc_calls: Annotated[int, _help("gRPC calls at work beyond which new ones are refused.")] = 10_000
-    longest_read_s: Annotated[float, _help("How long a client may take to send one request, in seconds.")] = 60.0
-    keep_alive_s: Annotated[int, _help("How long an idle connection is kept, in seconds.")] = 75
-    drain_s: Annotated[float, _help("How long accepted requests may take after SIGTERM or Ctrl-C, in seconds.")] = 30.0
-    longest_start_s: Annotated[float, _help("How long models may take to load, in seconds.")] = 120.0
+    most_grpc_calls: Annotated[int, _from(1, 10**6, "gRPC calls at work beyond which new ones are refused.")] = 10_000
+    longest_read_s: Annotated[float, _above_0(DAY_S, "How long a client may take to send one request, in seconds.")] = (
+        60.0
+    )
+    keep_alive_s: Annotated[int, _from(1, DAY_S, "How long an idle connection is kept, in seconds.")] = 75
+    drain_s: Annotated[
+        float, _from(0, DAY_S, "How long accepted requests may take after SIGTERM or Ctrl-C, in seconds.")
+    ] = 30.0
+    longest_start_s: Annotated[float, _above_0(DAY_S, "How long models may take to load, in seconds.")] = 120.0
     longest_retry_s: Annotated[
-        float, _help("How long a request that lost its worker may wait for another, in seconds.")
+        float, _from(0, DAY_S, "How long a request that lost its worker may wait for another, in seconds.")
     ] = 30.0
     shortest_hang_s: Annotated[
-        float, _help("How long a batch may take at least before its worker counts as hanging, in seconds.")
+        float, _above_0(DAY_S, "How long a batch may take at least before its worker counts as hanging, in seconds.")
     ] = 10.0
-    probe_s: Annotated[float, _help("How often workers are looked at, and idle ones asked to answer, in seconds.")] = (
-        3.0
-    )
+    probe_s: Annotated[
+        float, _from(0.01, DAY_S, "How often workers are looked at, and idle ones asked to answer, in seconds.")
+    ] = 3.0
     lost_stage: Annotated[
         LostStage,
         _help("Where no worker of a later stage lives: give the answer of the stage before, or refuse the request."),
@@ -78,34 +87,43 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ] = "on"
     load_window_s: Annotated[
         float | None,
-        _help("Compare load with the plan's over so many seconds; by default those of its trace, 300 to 86400."),
+        _from(
+            6, DAY_S, "Compare load with the plan's over so many seconds; by default those of its trace, 300 to 86400."
+        ),
     ] = None
     replan: Annotated[
         Replan,
         _help("When load has drifted, plan anew in the background: not at all, to offer it, or to swap it in."),
     ] = "off"
-    replan_longest_s: Annotated[float, _help("How long planning anew may take, in seconds.")] = 900.0
+    replan_longest_s: Annotated[float, _above_0(DAY_S, "How long planning anew may take, in seconds.")] = 900.0
     audit_share: Annotated[
-        float, _help("The share of early answers that the strongest model is also asked, when there is slack.")
+        float, _from(0, 1, "The share of early answers that the strongest model is also asked, when there is slack.")
     ] = 0.01
     audit_seed: Annotated[int, _help("Seed of the choice of answers that are audited.")] = 0
     adapt: Annotated[
         str | None,
         _help("Models whose learned caches adapt to what they are asked, between commas; by default none."),
     ] = None
-    adapt_share: Annotated[float, _help("The share of their answers that is learnt from.")] = 0.2
-    adapt_window_s: Annotated[float, _help("For how long samples are learnt from, in seconds.")] = 3600.0
-    adapt_interval_s: Annotated[float, _help("How often learned caches are retrained, in seconds.")] = 900.0
+    adapt_share: Annotated[float, _from(0, 1, "The share of their answers that is learnt from.")] = 0.2
+    adapt_window_s: Annotated[float, _from(1, 365 * DAY_S, "For how long samples are learnt from, in seconds.")] = (
+        3600.0
+    )
+    adapt_interval_s: Annotated[float, _from(1, 365 * DAY_S, "How often learned caches are retrained, in seconds.")] = (
+        900.0
+    )
     cache_audit_share: Annotated[
         float,
-        _help("The share of answers of learned caches that is compared with the whole model's, in the background."),
+        _from(
+            0, 1, "The share of answers of learned caches that is compared with the whole model's, in the background."
+        ),
     ] = 0.01
     late: Annotated[
         Late,
         _help("What becomes of a request that cannot be answered by its client's deadline: a late answer, or 504."),
     ] = "refuse"
     trust_clock_s: Annotated[
-        float, _help("How far x-request-start may be from this machine's clock to count, in seconds; 0: never.")
+        float,
+        _from(0, DAY_S, "How far x-request-start may be from this machine's clock to count, in seconds; 0: never."),
     ] = DEFAULT_TRUST_S
 
     scaler: Annotated[
@@ -114,9 +132,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "How cores follow the load: exactly as needed, by Sponge's printed algorithm, or by the plan's gears alone."
         ),
     ] = "static"
-    scaler_period_s: Annotated[float, _help("How often a scaler chooses cores anew, in seconds.")] = 1.0
+    scaler_period_s: Annotated[float, _from(0.05, 3600, "How often a scaler chooses cores anew, in seconds.")] = 1.0
     scaler_cores: Annotated[
-        int | None, _help("The cores that replicas share with a scaler; by default all that the router leaves.")
+        int | None,
+        _from(1, 4096, "The cores that replicas share with a scaler; by default all that the router leaves."),
     ] = None
     actuator: Annotated[
         ActuatorKind,
@@ -126,7 +145,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         str, _help("With --actuator kubernetes, the name of the container in its pod that is to be resized.")
     ] = "gearshift"
     core_share: Annotated[
-        float, _help("With a scaler, how much of a processor a core is, as it was profiled; below 1, by quotas.")
+        float,
+        _from(0.05, 1, "With a scaler, how much of a processor a core is, as it was profiled; below 1, by quotas."),
     ] = 1.0
 
     log_level: Annotated[Level, _help("The least urgent messages that are logged; debug has a line per request.")] = (
@@ -151,68 +171,31 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def __post_init__(self) -> None:
         require(bool(self.host), "host is empty", remedy="give an address, such as 127.0.0.1")
-        require(0 <= self.port <= 65535, f"port is {self.port}", remedy="give a number from 0 to 65535")
-        require(
-            self.grpc_port is None or 0 <= self.grpc_port <= 65535,
-            f"grpc_port is {self.grpc_port}",
-            remedy="give a number from 0 to 65535",
-        )
-        require(1 <= self.front_ends <= 64, f"front_ends is {self.front_ends}, needs 1 to 64")
-        for name, most in MOST.items():
-            value = getattr(self, name)
-            require(1 <= value <= most, f"{name} is {value}, needs 1 to {most}")
-        for name, choices in (
-            ("log_level", get_args(Level)),
-            ("log_format", get_args(Form)),
-            ("load_scaling", get_args(OnOff)),
-            ("replan", get_args(Replan)),
-            ("scaler", get_args(ScalerKind)),
-            ("actuator", get_args(ActuatorKind)),
-        ):
-            value = getattr(self, name)
-            require(value in choices, f"{name} is {value!r}", remedy=f"use one of {', '.join(choices)}")
-        require(0.05 <= self.scaler_period_s <= 3600, f"scaler_period_s is {self.scaler_period_s}, needs 0.05 to 3600")
-        require(0.05 <= self.core_share <= 1, f"core_share is {self.core_share}, needs 0.05 to 1")
-        require(
-            self.scaler_cores is None or 1 <= self.scaler_cores <= 4096,
-            f"scaler_cores is {self.scaler_cores}, needs 1 to 4096",
-        )
-        require(
-            0 < self.longest_read_s <= 86_400,
-            f"longest_read_s is {self.longest_read_s}, needs more than 0, up to 86400",
-        )
-        require(0 <= self.drain_s <= 86_400, f"drain_s is {self.drain_s}, needs 0 to 86400")
-        require(
-            0 < self.longest_start_s <= 86_400,
-            f"longest_start_s is {self.longest_start_s}, needs more than 0, up to 86400",
-        )
-        require(0 <= self.longest_retry_s <= 86_400, f"longest_retry_s is {self.longest_retry_s}, needs 0 to 86400")
-        require(
-            0 < self.shortest_hang_s <= 86_400,
-            f"shortest_hang_s is {self.shortest_hang_s}, needs more than 0, up to 86400",
-        )
-        for name in ("audit_share", "adapt_share", "cache_audit_share"):
-            require(0 <= getattr(self, name) <= 1, f"{name} is {getattr(self, name)}, needs 0 to 1")
-        for name in ("adapt_window_s", "adapt_interval_s"):
-            require(1 <= getattr(self, name) <= 31_536_000, f"{name} is {getattr(self, name)}, needs 1 to 31536000")
-        require(
-            self.load_window_s is None or 6 <= self.load_window_s <= 86_400,
-            f"load_window_s is {self.load_window_s}, needs 6 to 86400",
-        )
-        require(
-            0 < self.replan_longest_s <= 86_400,
-            f"replan_longest_s is {self.replan_longest_s}, needs more than 0, up to 86400",
-        )
+        for name, hint in _hints().items():
+            _require_allowed(name, getattr(self, name), hint)
         require(
             self.replan == "off" or self.plans is not None,
             f"replan is {self.replan!r}, but there is no folder for the plan that is made",
             remedy="give --plans",
         )
-        require(self.late in get_args(Late), f"late is {self.late!r}", remedy="use answer or refuse")
-        require(0 <= self.trust_clock_s <= 86_400, f"trust_clock_s is {self.trust_clock_s}, needs 0 to 86400")
-        require(0.01 <= self.probe_s <= 86_400, f"probe_s is {self.probe_s}, needs 0.01 to 86400")
         require(
             (self.tls_certificate is None) == (self.tls_key is None),
             "of tls_certificate and tls_key one is missing",
             remedy="give both, or neither",
         )
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(ServerSettings, include_extras=True)
+
+
+def _require_allowed(name: str, value: object, hint: Any) -> None:
+    """Raises `InvalidInput` for a value that its field's annotation does not allow."""
+    kind, meta = get_args(hint)
+    if get_origin(kind) is Literal:
+        choices = get_args(kind)
+        require(value in choices, f"{name} is {value!r}", remedy=f"use one of {', '.join(choices)}")
+    elif meta.extra and value is not None:
+        holds = isinstance(value, int | float) and meta.extra["holds"](value)
+        require(holds, f"{name} is {value!r}, needs {meta.extra['bounds']}")
