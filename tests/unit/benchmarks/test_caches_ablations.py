@@ -94,6 +94,7 @@ def test_what_is_left_out_is_so_in_every_column() -> None:
     assert np.asarray(pools.unseen.hits).tolist() == np.asarray(every.unseen.hits)[rows].tolist()
 
 
+@pytest.mark.long
 def test_without_a_selector_a_predictor_is_trusted_by_its_highest_probability() -> None:
     images, _ = digits()
     made = explored()
@@ -112,6 +113,7 @@ def test_without_a_selector_a_predictor_is_trusted_by_its_highest_probability() 
     assert own[0].trained.cache.memory_bytes < made.explored[0].trained.cache.memory_bytes
 
 
+@pytest.mark.long
 def test_operations_share_out_the_models_time_and_charge_lookups_at_its_rate() -> None:
     images, _ = digits()
     made = explored()
