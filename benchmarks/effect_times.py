@@ -5,10 +5,10 @@ python benchmarks/effect_times.py [--changes 200] [--quick]
 A worker runs the model of `sponge_live.py`, in PyTorch as its threads can be changed, or one of the same size from an
 ONNX file; it always has a batch waiting.  A random walk over gears of one core more or less is pinned, gear by gear:
 the server shifts, asks its actuators, and goes on.  The model writes down when each batch began and what it saw then
-of threads, processors and quota.  From the decision to the start of the first batch after all of it holds counts,
-without the batch that runs when it is decided.  How often a batch began in between is told, and the share within the
-bar as the server's metric counts: without the last such batch, upon which the order came.  Each way is tried alone,
-and all together; those that do not work here are named.
+of threads, processors and quota.  From the decision to the start of the first batch that saw all of it counts, without
+the batch that runs when it is decided.  How often a batch with the old setting began in between is told, and the share
+within the bar by when the actuators say that it holds, as the server's metric counts.  Each way is tried alone, and all
+together; those that do not work here are named.
 """
 
 import argparse
@@ -257,7 +257,7 @@ class Recorded:
 @contextmanager
 def actuators_of(way: Way, effects: list[Effect]) -> Iterator[None]:
     """The server has those of the way alone meanwhile, and what they do is kept in `effects`."""
-    whole = LocalCores.actuator
+    whole, tell_all = LocalCores.actuator, LocalCores.tell
 
     def chosen(cores: LocalCores, replica: int) -> Actuator:
         shared = whole(cores, replica)
@@ -270,7 +270,11 @@ def actuators_of(way: Way, effects: list[Effect]) -> Iterator[None]:
         kept = [one for one in chain if one.name in way.actuators]
         return Recorded(SharedCores(ActuatorChain(kept, cores=0.0, say=print), way.share), effects)
 
-    with mock.patch.object(LocalCores, "actuator", chosen):
+    def tell(cores: LocalCores, replica: int, count: int) -> None:
+        if "threads" in way.actuators:
+            tell_all(cores, replica, count)
+
+    with mock.patch.object(LocalCores, "actuator", chosen), mock.patch.object(LocalCores, "tell", tell):
         yield
 
 
@@ -285,9 +289,9 @@ class Seen:
     batches: NDArray[np.void]
     answers: Answers
 
-    def effects_ms(self) -> NDArray[np.float64]:
+    def effects_ms(self, way: Way) -> NDArray[np.float64]:
         """Of each change."""
-        return np.array([effect_ms(change, self.batches) for change in self.changes])
+        return np.array([effect_ms(change, self.batches, way) for change in self.changes])
 
 
 async def under_load(
@@ -357,25 +361,31 @@ def first_after(change: Change, batches: NDArray[np.void]) -> NDArray[np.void]:
     return batches[np.searchsorted(batches["begun_ns"], change.held_ns)]
 
 
-def metered_effect_ms(change: Change, batches: NDArray[np.void]) -> float:
-    """As the server's metric counts: as `effect_ms`, and without the last batch that began before it held."""
-    meanwhile = batches[(batches["begun_ns"] < change.held_ns) & (batches["ended_ns"] > change.decided_ns)]
-    waited_for = (meanwhile["begun_ns"] < change.decided_ns) | (np.arange(len(meanwhile)) == len(meanwhile) - 1)
-    begun, ended = meanwhile["begun_ns"][waited_for], meanwhile["ended_ns"][waited_for]
-    waited_ns = (ended - np.maximum(begun, change.decided_ns)).sum()
-    return float(first_after(change, batches)["begun_ns"] - change.decided_ns - waited_ns) / 1e6
+def first_under(change: Change, batches: NDArray[np.void], way: Way) -> int:
+    """The place of the first batch that began after the decision and saw so many cores."""
+    begin = int(np.searchsorted(batches["begun_ns"], change.decided_ns))
+    return next(i for i in range(begin, len(batches)) if way.holds(batches[i], change.cores))
 
 
-def effect_ms(change: Change, batches: NDArray[np.void]) -> float:
-    """From the decision to the first batch that began once it held, without the batch that ran when it was decided."""
+def free_ns(change: Change, batches: NDArray[np.void]) -> int:
+    """When the decision was made, or the batch ended that ran then."""
     running = batches[(batches["begun_ns"] < change.decided_ns) & (batches["ended_ns"] > change.decided_ns)]
-    from_ns = max([change.decided_ns, *running["ended_ns"].tolist()])
-    return float(first_after(change, batches)["begun_ns"] - from_ns) / 1e6
+    return max([change.decided_ns, *running["ended_ns"].tolist()])
 
 
-def began_between(change: Change, batches: NDArray[np.void]) -> bool:
-    """Whether a batch began after the decision and before it held."""
-    return bool(np.any((batches["begun_ns"] > change.decided_ns) & (batches["begun_ns"] < change.held_ns)))
+def metered_effect_ms(change: Change, batches: NDArray[np.void]) -> float:
+    """As the server's metric counts, by when the actuators say that it holds."""
+    return max(0, change.held_ns - free_ns(change, batches)) / 1e6
+
+
+def effect_ms(change: Change, batches: NDArray[np.void], way: Way) -> float:
+    """From the decision to the first batch that saw it, without the batch that ran when it was decided."""
+    return float(batches["begun_ns"][first_under(change, batches, way)] - free_ns(change, batches)) / 1e6
+
+
+def began_between(change: Change, batches: NDArray[np.void], way: Way) -> bool:
+    """Whether a batch with the old setting began after the decision."""
+    return first_under(change, batches, way) > np.searchsorted(batches["begun_ns"], change.decided_ns)
 
 
 def measured(way: Way, changes: int, seed: int) -> Seen:
@@ -429,13 +439,13 @@ def main() -> None:
             print(f"not tried here: {way.name} ({why})")
             continue
         seen = measured(way, 12 if options.quick else options.changes, options.seed)
-        took_ms, answers = seen.effects_ms(), seen.answers
+        took_ms, answers = seen.effects_ms(way), seen.answers
         print(f"{way.name}: {len(took_ms)} changes, {len(seen.batches)} batches", flush=True)
         as_asked = np.mean([way.holds(first_after(change, seen.batches), change.cores) for change in seen.changes])
         within, lost = float((took_ms <= LONGEST_EFFECT_MS).mean()), answers.sent - answers.answered
         figures = [f"{value:.2f}" for value in (*np.percentile(took_ms, [50, 95, 99]), took_ms.max())]
         metered = np.mean([metered_effect_ms(change, seen.batches) <= LONGEST_EFFECT_MS for change in seen.changes])
-        between = sum(began_between(change, seen.batches) for change in seen.changes)
+        between = sum(began_between(change, seen.batches, way) for change in seen.changes)
         rows.append(
             (way.name, way.most, len(took_ms), *figures, f"{within:.1%}", between, f"{metered:.1%}", answers.sent, lost)
         )
@@ -443,7 +453,7 @@ def main() -> None:
         bars.at_least(f"{way.name}: share whose first batch saw what was asked for", float(as_asked), 1.0)
         bars.at_most(f"{way.name}: requests not answered", lost, 0)
     times = "median, ms", "p95", "p99", "longest", f"within {LONGEST_EFFECT_MS:g} ms"
-    print_table(("way", "counts", "changes", *times, "a batch between", "without it", "requests", "lost"), rows)
+    print_table(("way", "counts", "changes", *times, "an old batch between", "metered", "requests", "lost"), rows)
     print(bars)
 
 

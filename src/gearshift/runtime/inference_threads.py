@@ -1,6 +1,8 @@
 """The threads that the models of a worker compute with, changed in the thread that runs them."""
 
+import os
 import sys
+import time
 from collections.abc import Sequence
 
 from gearshift.onnx_file import OnnxFile
@@ -15,6 +17,8 @@ class InferenceThreads:
         self._counts = tuple(counts)
         self._sessions: list[tuple[OnnxFile, SessionsByThreads[object]]] = []
         self._actuator = ThreadsActuator(self._set)
+        self._asked = self._in_use = 0
+        self._since_ns = 0
 
     def add(self, model: object) -> None:
         """A model was loaded."""
@@ -23,12 +27,21 @@ class InferenceThreads:
 
     def ask(self, threads: int) -> ThreadsSet:
         """Compute with so many threads from now on, or as many as this process may use processors."""
+        self._asked = threads
         effect = self._actuator.apply(threads)
-        return ThreadsSet(threads=int(effect.cores), problem=effect.problem)
+        return ThreadsSet(threads=int(effect.cores), since_ns=self._since_ns, problem=effect.problem)
+
+    def follow(self) -> None:
+        """Before a batch: where processors have come or gone since, as many threads as were asked for last and fit."""
+        if self._asked and min(self._asked, len(os.sched_getaffinity(0))) != self._in_use:
+            self.ask(self._asked)
 
     def _set(self, threads: int) -> None:
+        if threads == self._in_use:
+            return
         if "torch" in sys.modules:
             torch_threads()(threads)
         for model, sessions in self._sessions:
             sessions.use(threads)
             model.session = sessions.session
+        self._in_use, self._since_ns = threads, time.monotonic_ns()

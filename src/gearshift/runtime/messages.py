@@ -81,6 +81,17 @@ class SetThreads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     threads: int
 
 
+class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """Run on `processors` alone from the next batch on, and in control group `group`, if any, on so many `cores`.
+
+    It is sent behind `SetThreads`, for a worker that loses cores, and not answered: actuators do the same after it.
+    """
+
+    processors: tuple[int, ...]
+    group: str = ""
+    cores: float = 0.0
+
+
 class Adopt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
     """Look up another version of a replica's learned caches, whose weights are the body, but not after segments `off`.
 
@@ -182,9 +193,13 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ThreadsSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """So many threads compute from now on; where they are not those asked for, `problem` says why."""
+    """So many threads compute since `since_ns`; where they are not those asked for, `problem` says why.
+
+    The time is of the worker's monotonic clock, which processes of one machine share.
+    """
 
     threads: int
+    since_ns: int
     problem: str = ""
 
 
@@ -242,6 +257,6 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     version: str
 
 
-ToWorker = Load | Run | SetThreads | Adopt | Drawn | Ping | Challenge | Stop
+ToWorker = Load | Run | SetThreads | Release | Adopt | Drawn | Ping | Challenge | Stop
 ToRouter = Loaded | LoadFailed | Done | ThreadsSet | Adopted | InUse | Event | Attended | Pong | Hello
 Message = ToWorker | ToRouter

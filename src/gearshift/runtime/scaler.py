@@ -50,10 +50,10 @@ class Scaler:
 
         What could not be had is asked for again, and stands in the journal once.
         """
-        before = self._actuator.in_force()
-        if cores == before:
-            self.cores = before
+        in_force = self._actuator.in_force()
+        if cores == in_force == self.cores:
             return None
+        before = self.cores if cores == in_force else in_force  # a worker that was told ahead may have them by now
         effect = self._actuator.apply(cores)
         self.cores = effect.cores
         change = cores, effect.cores, effect.problem

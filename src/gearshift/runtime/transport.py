@@ -7,13 +7,14 @@ in 4 bytes and then itself, as in the Open Inference Protocol's binary form.
 """
 
 import asyncio
+import contextlib
 import math
 import select
 import socket
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -36,6 +37,8 @@ WORKERS: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 Buffer = bytes | memoryview
 Decoder = msgspec.msgpack.Decoder[Any]
+M = TypeVar("M", bound=msgspec.Struct)
+N = TypeVar("N", bound=msgspec.Struct)
 Frame = tuple[Any, memoryview]
 OnFrame = Callable[[Any, memoryview], None]
 
@@ -271,11 +274,23 @@ class BlockingConnection:
     def receive(self) -> Frame:
         """The next frame; raises `EndOfStream` when the other side is gone."""
         while not self._frames:
-            count = self._socket.recv_into(self._reader.buffer())
-            if count == 0:
-                raise EndOfStream
-            self._frames = self._reader.received(count)
+            self._take_bytes()
         return self._frames.pop(0)
+
+    def take_arrived(self, kinds: tuple[type[M], type[N]]) -> list[M | N]:
+        """Messages of these kinds that have arrived by now; the other frames are left for `receive`."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._take_bytes(socket.MSG_DONTWAIT)
+        found = [message for message, _ in self._frames if isinstance(message, kinds)]
+        self._frames = [frame for frame in self._frames if not isinstance(frame[0], kinds)]
+        return found
+
+    def _take_bytes(self, flags: int = 0) -> None:
+        count = self._socket.recv_into(self._reader.buffer(), 0, flags)
+        if count == 0:
+            raise EndOfStream
+        self._frames += self._reader.received(count)
 
 
 # The router's side: asyncio ------------------------------------------------------------------------------------------

@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 Actuate = Callable[[int], Actuator]
 """What gives a replica's worker cores, as that worker is now."""
 
+TellWorker = Callable[[int, int], None]
+"""What tells a replica's worker how many cores it is to have."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaledReplica:
@@ -106,7 +109,8 @@ class VerticalScaling(NoScaling):
     these with scaler `static`.
 
     Changes are made in a thread of their own, as some take long; the router reckons with the cores in force, and with
-    the fewer ones from the moment at which a worker is to lose some.
+    the fewer ones from the moment at which a worker is to lose some.  `tell_worker(replica, cores)` is called in the
+    event that decides, before any batch that it lets start.
     """
 
     def __init__(
@@ -119,10 +123,11 @@ class VerticalScaling(NoScaling):
         clock: Clock,
         journal: Journal | NoJournal,
         in_gear: Sequence[Sequence[int]] = (),
+        tell_worker: TellWorker = lambda replica, cores: None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
         self._scaled, self._actuate, self._cores, self._scaling = tuple(scaled), actuate, cores, scaling
-        self._clock, self._journal, self._close = clock, journal, close
+        self._clock, self._journal, self._tell_worker, self._close = clock, journal, tell_worker, close
         self._metrics = CoreMetrics()
         self._place = {
             replica.replica: (i, k) for i, one in enumerate(self._scaled) for k, replica in enumerate(one.replicas)
@@ -162,7 +167,7 @@ class VerticalScaling(NoScaling):
         self._journal.write("scaler", scaler=self._scaling.scaler, cores=begins_with)
         for i, cores in enumerate(self._in_force):
             self._reckon_with(i, cores)
-        await self._give(first, self._number())
+        await self._give(first)
         queues.told = self._came
         self.let_in()
         self._begin(self._scale())
@@ -177,9 +182,7 @@ class VerticalScaling(NoScaling):
         if not self._in_gear or self._thread is None:
             return
         self._least = self._in_gear[gear]
-        wanted = self._wanted()
-        self._reckon_with_fewer(wanted)
-        self._begin(self._give(wanted, self._number()))
+        self._begin(self._give(self._wanted()))
 
     def batch_finished(self, replica: int, size: int, took_ns: int, now_ns: int) -> None:
         """Compare a batch's time with the model's, unless cores have changed meanwhile."""
@@ -204,7 +207,7 @@ class VerticalScaling(NoScaling):
         if k == 0 and self._scalers:
             self._take_on(i)
             if i not in self._without:
-                self._begin(self._give(self._wanted(), self._number()))
+                self._begin(self._give(self._wanted()))
 
     async def stop(self) -> None:
         """Leave cores as they are."""
@@ -281,7 +284,7 @@ class VerticalScaling(NoScaling):
             try:
                 for i in [*self._without]:
                     self._take_on(i)
-                await self._give(self._wanted(), self._number())
+                await self._give(self._wanted())
             except Exception as error:  # noqa: BLE001  whatever it is, the next period tries again
                 self._tell_fault(error)
 
@@ -299,16 +302,19 @@ class VerticalScaling(NoScaling):
             asked=[max(1, int(scaler.cores)) for scaler in self._scalers],
         )
 
-    def _number(self) -> int:
-        """Of what is asked for now."""
+    def _give(self, shares: Sequence[int]) -> Coroutine[None, None, None]:
+        """Tell at once what is decided; what carries it out."""
         self._asked += 1
-        return self._asked
+        for one, before, cores in zip(self._scaled, self._in_force, shares, strict=True):
+            if cores != before and one.lead not in self._lost:
+                self._tell_worker(one.lead, cores)
+        self._reckon_with_fewer(shares)
+        return self._carry_out(shares, self._asked)
 
-    async def _give(self, shares: Sequence[int], number: int) -> None:
+    async def _carry_out(self, shares: Sequence[int], number: int) -> None:
         assert self._thread is not None
         here = [i for i, one in enumerate(self._scaled) if one.lead not in self._lost]
         scalers, wanted = [self._scalers[i] for i in here], [shares[i] for i in here]
-        self._reckon_with_fewer(shares)
         effects = await asyncio.get_running_loop().run_in_executor(self._thread, give_all, scalers, wanted)
         for i, effect in zip(here, effects, strict=True):
             cores = int(self._scalers[i].cores)
@@ -341,15 +347,10 @@ class VerticalScaling(NoScaling):
 
 
 def effect_s(effect: Effect, batches: Sequence[Span]) -> float:
-    """Seconds until a change held, without what no actuator can change, of the worker's latest batches in their order.
-
-    That is the batch which ran when it was asked for, and the last one that ended before it held: an order to a worker
-    waits for the batch that it comes upon.
-    """
-    meanwhile = [(begun, ended) for begun, ended in batches if effect.asked_ns < ended <= effect.effective_ns]
-    waited_for = {*(span for span in meanwhile if span[0] <= effect.asked_ns), *meanwhile[-1:]}
-    waited_ns = sum(ended - max(begun, effect.asked_ns) for begun, ended in waited_for)
-    return (effect.effective_ns - effect.asked_ns - waited_ns) / NS_PER_S
+    """Seconds until a change held, without the batch that ran when it was asked for, of the worker's latest batches."""
+    running = [ended for begun, ended in batches if begun <= effect.asked_ns < ended]
+    from_ns = min(max(running, default=effect.asked_ns), effect.effective_ns)
+    return (effect.effective_ns - from_ns) / NS_PER_S
 
 
 class _FromThread(NoJournal):

@@ -5,6 +5,7 @@ socket does, and the kernel kills it with the thread that started it, so that no
 """
 
 import argparse
+import contextlib
 import ctypes
 import logging
 import os
@@ -23,6 +24,8 @@ from gearshift.errors import GearshiftError, ModelFailed
 from gearshift.hardware import is_cuda
 from gearshift.model import DATATYPES, Arrays, Predicted, TensorSpec
 from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
+from gearshift.runtime.actuators.affinity import AffinityActuator
+from gearshift.runtime.actuators.cgroup import CgroupActuator
 from gearshift.runtime.inference_threads import InferenceThreads
 from gearshift.runtime.messages import (
     Adopt,
@@ -34,6 +37,7 @@ from gearshift.runtime.messages import (
     LoadFailed,
     Ping,
     Pong,
+    Release,
     ReplicaToLoad,
     Run,
     RunPart,
@@ -44,6 +48,8 @@ from gearshift.runtime.messages import (
 from gearshift.runtime.transport import BlockingConnection, Buffer, EndOfStream, pack_tensors, unpack_tensors
 
 PR_SET_PDEATHSIG = 1
+ORDERS = SetThreads, Release
+"""What changes the cores of a batch that came before it and has not begun."""
 
 log = logging.getLogger("gearshift.runtime.worker")  # by name, as this module runs as the main one
 
@@ -129,9 +135,12 @@ def main_loop(connection: BlockingConnection) -> int:
                 threads = InferenceThreads(message.thread_counts)
                 for _, model in models.values():
                     threads.add(getattr(model, "model", None))
-            case SetThreads():
-                connection.send(threads.ask(message.threads))
+            case SetThreads() | Release():
+                obey(message, threads, connection)
             case Run():
+                for order in connection.take_arrived(ORDERS):  # behind the batch, and yet for it
+                    obey(order, threads, connection)
+                threads.follow()
                 name, model = models[message.replica]
                 run_batch(name, model, message, body, connection.send)
             case Adopt():
@@ -140,6 +149,17 @@ def main_loop(connection: BlockingConnection) -> int:
                 connection.send(Pong())
             case Stop():
                 return 0
+
+
+def obey(order: SetThreads | Release, threads: InferenceThreads, connection: BlockingConnection) -> None:
+    """Change the cores that the next batch has; what cannot be given up is told by the actuators that come after."""
+    if isinstance(order, SetThreads):
+        connection.send(threads.ask(order.threads))
+        return
+    AffinityActuator(os.getpid(), order.processors).apply(len(order.processors))
+    if order.group:
+        with contextlib.suppress(GearshiftError, OSError, ValueError):
+            CgroupActuator(Path(order.group)).apply(order.cores)
 
 
 # Loading -------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from gearshift.runtime.messages import (
     Message,
     Ping,
     Pong,
+    Release,
     Run,
     SetThreads,
     Stop,
@@ -102,6 +103,10 @@ class WorkerLink:
         self._threads.append(answer)
         self.send(SetThreads(threads=threads))
         return answer
+
+    def release(self, message: Release) -> None:
+        """Have the worker give up cores, right behind an order of threads."""
+        self.send(message)
 
     def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
         """Have the worker look up other learned caches; what it answers, or `WorkerDied`."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gearshift.errors import WorkerDied, require
 from gearshift.observability.logs import settings_in_force
-from gearshift.runtime.messages import Adopt, Adopted, Load, Loaded, LoadFailed, Message, Run, ThreadsSet
+from gearshift.runtime.messages import Adopt, Adopted, Load, Loaded, LoadFailed, Message, Release, Run, ThreadsSet
 from gearshift.runtime.transport import Buffer, FrameProtocol, widen
 from gearshift.runtime.worker_link import OnDone, OnEnd, OnOther, WorkerLink
 
@@ -106,6 +106,10 @@ class WorkerProcess:
     def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
         """Have the models compute with so many threads from the next batch on."""
         return self._link.set_threads(threads)
+
+    def release(self, message: Release) -> None:
+        """Have it give up cores before the next batch."""
+        self._link.release(message)
 
     def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
         """Have a replica look up other learned caches from the next batch on."""

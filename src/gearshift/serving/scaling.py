@@ -20,7 +20,7 @@ from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.local_cores import LocalCores
-from gearshift.runtime.vertical import Actuate, NoScaling, ScaledReplica, ScaledWorker, VerticalScaling
+from gearshift.runtime.vertical import Actuate, NoScaling, ScaledReplica, ScaledWorker, TellWorker, VerticalScaling
 from gearshift.serving.settings import ServerSettings
 from gearshift.workers import Worker, scaled_workers
 
@@ -57,7 +57,7 @@ def make_scaling(
         f"the plan {'has gears of' if in_gear else 'begins with'} {begins_with} cores, and replicas share {cores}",
         remedy="give more --scaler-cores, or plan for fewer",
     )
-    actuate, close = _means(settings, backend, clock, pool, workers, cores, pod)
+    actuate, tell_worker, close = _means(settings, backend, clock, pool, workers, cores, pod)
     return VerticalScaling(
         [_scaled(task, worker, cores) for worker in workers],
         actuate,
@@ -71,6 +71,7 @@ def make_scaling(
         clock=clock,
         journal=journal,
         in_gear=in_gear,
+        tell_worker=tell_worker,
         close=close,
     )
 
@@ -115,8 +116,8 @@ def _means(
     workers: Sequence[Worker],
     cores: int,
     pod: Callable[[str, Now], Actuator],
-) -> tuple[Actuate, Callable[[], None]]:
-    """What changes cores, and what is to be called at the end."""
+) -> tuple[Actuate, TellWorker, Callable[[], None]]:
+    """What changes cores, what tells workers so ahead, and what is to be called at the end."""
     container = None
     if settings.actuator == "kubernetes":
         _require_one_worker(settings, backend, workers)
@@ -125,6 +126,7 @@ def _means(
         first = dict(map(_lead, workers))
         return (
             lambda number: EmulatedActuator(cores=first[number].cores, most=cores, now=clock.now_ns),
+            lambda number, cores: None,
             lambda: None,
         )
     require(
@@ -135,7 +137,7 @@ def _means(
     local = LocalCores(
         backend, pool, core_share=settings.core_share, say=log.warning, now=clock.now_ns, container=container
     )
-    return local.actuator, local.close
+    return local.actuator, local.tell, local.close
 
 
 def _require_one_worker(settings: ServerSettings, backend: Backend, workers: Sequence[Worker]) -> None:

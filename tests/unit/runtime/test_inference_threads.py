@@ -17,6 +17,25 @@ def test_no_more_threads_are_set_than_there_are_processors() -> None:
     assert "may use" in answer.problem
 
 
+@pytest.mark.skipif(THERE < 2, reason="there is one processor")
+def test_before_a_batch_threads_become_as_few_as_processors_and_as_many_again() -> None:
+    threads, there = InferenceThreads(()), os.sched_getaffinity(0)
+    first = threads.ask(THERE)
+    threads.follow()
+    assert threads.ask(THERE).since_ns == first.since_ns
+    os.sched_setaffinity(0, {min(there)})
+    try:
+        threads.follow()
+    finally:
+        os.sched_setaffinity(0, there)
+    fewer_since_ns = threads._since_ns
+    assert fewer_since_ns > first.since_ns
+    threads.follow()
+    again = threads.ask(THERE)
+    assert (again.threads, again.problem) == (THERE, "")
+    assert again.since_ns > fewer_since_ns
+
+
 def test_an_onnx_file_has_a_session_for_each_count_before_it_is_asked_for(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")

@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -16,8 +17,10 @@ from gearshift.plan_tables import plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend
+from gearshift.runtime.messages import Release
 from tests.conformance.test_backend_contract import Events
 from tests.little_task import INPUTS, TASK, little_plan, write_little_task
+from tests.unit.runtime.actuators.stand_ins import group_v2
 
 
 def backend_of(folder: Path, task: str = TASK, **options: Any) -> LocalBackend:
@@ -124,13 +127,37 @@ def test_a_worker_sets_its_threads_between_two_batches(tmp_path):
         backend.run(batch(1, (1, 2)))
         answer = await backend.set_threads(SMALL, 1)
         assert (answer.threads, answer.problem) == (1, "")
-        assert ("batch", 1) in events.seen
+        await events.until(lambda seen: ("batch", 1) in seen)
         assert "may use 1 cores" in (await backend.set_threads(SMALL, 64)).problem
         asking = asyncio.ensure_future(backend.set_threads(SMALL, 1))
         os.kill(backend.worker_pids()[SMALL], signal.SIGKILL)
         await events.until(lambda seen: ("lost", SMALL) in seen)
         with contextlib.suppress(WorkerDied):
             await asking
+
+    with_backend(backend, use)
+
+
+def test_a_worker_that_is_told_so_gives_up_cores_before_the_next_batch(tmp_path):
+    backend, group = backend_of(tmp_path, thread_counts=(1,)), group_v2(tmp_path / "group", cores=1.0)
+
+    async def use(events: Events) -> None:
+        pid, processors = backend.worker_pids()[SMALL], os.sched_getaffinity(0)
+        os.sched_setaffinity(pid, processors)
+        release = Release(processors=(min(processors),), group=str(group), cores=0.5)
+        backend.tell_cores(SMALL, 1, release)
+        backend.run(batch(1, (1, 2)))
+        await events.until(lambda seen: ("batch", 1) in seen)
+        assert os.sched_getaffinity(pid) == {min(processors)}
+        assert (group / "cpu.max").read_text() == "2500 5000"
+        shutil.rmtree(group)
+        backend.tell_cores(SMALL, 1, release)
+        assert (await backend.set_threads(SMALL, 1)).problem == ""
+        os.kill(pid, signal.SIGSTOP)
+        backend.tell_cores(SMALL, 1, None)
+        os.kill(pid, signal.SIGKILL)  # what it would have answered is missed by nobody
+        await events.until(lambda seen: ("lost", SMALL) in seen)
+        backend.tell_cores(SMALL, 1, None)
 
     with_backend(backend, use)
 

@@ -37,6 +37,16 @@ def wanted(one: Scaler, clock: ManualClock, waiting: list[Waiting], free_ns: int
     return one.demand.wanted(clock.now_ns(), waiting, free_ns, int(one.cores))
 
 
+class Kept(NoJournal):
+    """The changes of cores, from and to."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[object, object]] = []
+
+    def write(self, event: str, **facts: object) -> None:
+        self.changes.append((facts["before"], facts["cores"]))
+
+
 class Wrapped:
     """The runtime's scaler where the simulator asks one."""
 
@@ -136,6 +146,16 @@ def test_cores_that_somebody_else_takes_away_are_asked_for_again() -> None:
     actuator.cores = 2
     assert one.give(4) is not None
     assert actuator.cores == one.cores == 4
+
+
+def test_cores_that_a_worker_took_as_soon_as_it_was_told_are_a_change_all_the_same() -> None:
+    clock, journal = ManualClock(), Kept()
+    actuator = EmulatedActuator(cores=4, now=clock.now_ns)
+    one = Scaler("m-0", TABLE, actuator, cores=4, clock=clock, journal=journal, scaling=Scaling())
+    actuator.cores = 2
+    assert one.give(2) is not None
+    assert one.give(2) is None
+    assert journal.changes == [(4, 2)]
 
 
 def test_before_anything_came_and_when_static_cores_stay() -> None:

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as npst
 
 from gearshift.model import DATATYPES
 from gearshift.runtime import transport
-from gearshift.runtime.messages import Done, DonePart, Message, Run, RunPart, Stop
+from gearshift.runtime.messages import Done, DonePart, Message, Ping, Release, Run, RunPart, SetThreads, Stop
 from gearshift.runtime.transport import (
     WIDE,
     BlockingConnection,
@@ -130,6 +130,21 @@ def echo(sock: socket.socket) -> None:
             assert isinstance(message, Run)
             part = DonePart(rows=message.parts[0].rows, tensors=message.parts[0].tensors)
             connection.send(Done(batch=message.batch, run_s=0.0, parts=(part,)), [body])
+
+
+def test_some_messages_may_be_taken_ahead_of_others():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        router, worker = BlockingConnection(ours), BlockingConnection(theirs)
+        assert worker.take_arrived((SetThreads, Release)) == []
+        orders = SetThreads(threads=1), Release(processors=(1,))
+        for message in (Ping(), orders[0], Ping(), orders[1]):
+            router.send(message)
+        assert worker.take_arrived((SetThreads, Release)) == [*orders]
+        assert [worker.receive()[0] for _ in range(2)] == [Ping(), Ping()]
+        ours.close()
+        with pytest.raises(EndOfStream):
+            worker.take_arrived((SetThreads, Release))
 
 
 @pytest.mark.parametrize("loop_kind", ["uvloop", "asyncio"])

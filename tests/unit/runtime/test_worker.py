@@ -1,3 +1,5 @@
+import socket
+
 import numpy as np
 import pytest
 
@@ -6,10 +8,11 @@ from gearshift.errors import ModelFailed
 from gearshift.model import Predicted, TensorSpec
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.workers import LARGE_ROW_BYTES, assemble, settle
-from gearshift.runtime.messages import Done, ReplicaToLoad, Run
-from gearshift.runtime.transport import unpack_tensors
-from gearshift.runtime.worker import describe, run_batch, warm_up, zeros
+from gearshift.runtime.messages import Done, Load, Loaded, ReplicaToLoad, Run, RunPart, SetThreads, Stop, ThreadsSet
+from gearshift.runtime.transport import BlockingConnection, pack_tensors, unpack_tensors
+from gearshift.runtime.worker import describe, main_loop, run_batch, warm_up, zeros
 from gearshift.segmented_model import SegmentedModel
+from tests.little_task import INPUTS, write_little_task
 
 
 class Doubles:
@@ -67,6 +70,25 @@ def test_a_batch_is_one_call_and_each_sample_gets_its_row():
     assert [sample.result["y"].tolist() for sample in samples] == [[2.0], [4.0], [6.0]]
     assert [sample.certainty for sample in samples] == [0.5] * 3
     assert done.run_s > 0
+
+
+def test_an_order_that_comes_behind_a_batch_holds_for_it(tmp_path):
+    write_little_task(tmp_path)
+    headers, buffers = pack_tensors({"x": np.array([[1.0, 2.0]])})
+    load = Load(
+        project=str(tmp_path / "gearshift.toml"),
+        inputs=INPUTS,
+        replicas=(ReplicaToLoad(replica=0, model="small", warm_up_rows=(1,)),),
+    )
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        router = BlockingConnection(ours)
+        router.send(load)
+        router.send(Run(batch=1, replica=0, parts=(RunPart(rows=(0,), tensors=headers),)), buffers)
+        router.send(SetThreads(threads=1))
+        router.send(Stop())
+        assert main_loop(BlockingConnection(theirs)) == 0
+        assert [type(router.receive()[0]) for _ in range(3)] == [Loaded, ThreadsSet, Done]
 
 
 def test_an_output_may_be_called_certainty():

@@ -110,7 +110,7 @@ def test_a_worker_that_is_started_again_gets_the_cores_of_the_one_before(tmp_pat
                 await requests(service, 1, 5.0)
                 assert await journal.changes.get() == ("net-0", 4, 1)
                 service._backend.lose(0)  # type: ignore[attr-defined]
-                await service._vertical._give([4], 99)  # type: ignore[attr-defined]
+                await service._vertical._give([4])  # type: ignore[attr-defined]
                 assert journal.changes.empty()
                 assert await journal.changes.get() == ("net-0", 4, 1)
         finally:

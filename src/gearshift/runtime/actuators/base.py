@@ -95,7 +95,7 @@ class ActuatorChain:
         return Effect(
             cores=self.cores,
             asked_ns=effects[0].asked_ns,
-            effective_ns=effects[-1].effective_ns,
+            effective_ns=max(effect.effective_ns for effect in effects),
             problem="; ".join(filter(None, (effect.problem for effect in effects))),
         )
 

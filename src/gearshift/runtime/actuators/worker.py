@@ -39,7 +39,8 @@ class PoolAffinity:
 class WorkerThreads:
     """Has a worker set its threads between two batches, and waits for its answer, for `longest_s` at most.
 
-    `ask` speaks to the worker on `loop`; `apply` is called in another thread than the loop's.
+    `ask` speaks to the worker on `loop`; `apply` is called in another thread than the loop's.  A worker that has as
+    many threads already is not asked, as it would answer after the batch that it runs.
     """
 
     name = "threads"
@@ -54,22 +55,29 @@ class WorkerThreads:
         now: Now = time.monotonic_ns,
     ) -> None:
         self._ask, self._loop, self._cores, self._longest_s, self._now = ask, loop, cores, longest_s, now
+        self._threads = 0  # as the worker said last, where it has answered the last question
 
     def apply(self, cores: float) -> Effect:
         """As many threads as cores, rounded up; what was there stays where the worker does not answer."""
         asked_ns = self._now()
-        wanted, problem = max(1, math.ceil(cores)), ""
+        wanted, problem, effective_ns = max(1, math.ceil(cores)), "", asked_ns
+        if wanted == self._threads:
+            self._cores = cores
+            return Effect(cores=cores, asked_ns=asked_ns, effective_ns=asked_ns)
+        self._threads = 0
         asking = asyncio.run_coroutine_threadsafe(self._answer(wanted), self._loop)
         try:
             answer = asking.result(self._longest_s)
-            problem = answer.problem
+            problem, self._threads = answer.problem, answer.threads
+            ago_ns = time.monotonic_ns() - answer.since_ns  # the answer may come after a batch that ran with them
+            effective_ns = max(asked_ns, self._now() - ago_ns)
             self._cores = cores if answer.threads == wanted else float(answer.threads)
         except TimeoutError:
             asking.cancel()
             problem = f"the worker has not set its threads within {self._longest_s:g} s"
         except GearshiftError as error:
             problem = f"the threads of a worker cannot be set ({error})"
-        return Effect(cores=self._cores, asked_ns=asked_ns, effective_ns=self._now(), problem=problem)
+        return Effect(cores=self._cores, asked_ns=asked_ns, effective_ns=effective_ns, problem=problem)
 
     def in_force(self) -> float:
         """As many as the worker said last."""

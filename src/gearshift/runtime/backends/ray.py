@@ -13,7 +13,18 @@ from gearshift.hardware import Device, is_cuda, is_remote
 from gearshift.plan_tables import PlanTables
 from gearshift.runtime.backends.base import BatchEvents
 from gearshift.runtime.backends.workers import LONGEST_STOP_S, DeviceSet, WorkersBackend, WorkersOptions
-from gearshift.runtime.messages import Adopt, Adopted, Hello, Load, Loaded, LoadFailed, Message, Run, ThreadsSet
+from gearshift.runtime.messages import (
+    Adopt,
+    Adopted,
+    Hello,
+    Load,
+    Loaded,
+    LoadFailed,
+    Message,
+    Release,
+    Run,
+    ThreadsSet,
+)
 from gearshift.runtime.ray_cluster import Address, Bundle, Cluster, Place, end_server, keep_signals
 from gearshift.runtime.tcp import SECRET_BYTES, Listener
 from gearshift.runtime.transport import Buffer, FrameProtocol
@@ -284,6 +295,10 @@ class RayWorker:
     def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
         """Have its models compute with so many threads from the next batch on."""
         return self._link.set_threads(threads)
+
+    def release(self, message: Release) -> None:
+        """Have it give up cores before the next batch."""
+        self._link.release(message)
 
     def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
         """Have a replica look up other learned caches from the next batch on."""

@@ -25,6 +25,7 @@ from gearshift.runtime.messages import (
     Load,
     Loaded,
     LoadFailed,
+    Release,
     ReplicaToLoad,
     Run,
     RunPart,
@@ -74,6 +75,10 @@ class Worker(Protocol):
 
     def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
         """Have its models compute with so many threads from the next batch on."""
+        ...
+
+    def release(self, message: Release) -> None:
+        """Have it give up cores before the next batch."""
         ...
 
     def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
@@ -206,6 +211,18 @@ class WorkersBackend(ABC):
         if worker is None:
             raise WorkerDied("it is gone")
         return await worker.set_threads(threads)
+
+    def tell_cores(self, replica: int, threads: int, release: Release | None) -> None:
+        """Tell the replica's worker of its cores at once, before the next batch; what it answers is not heard.
+
+        It computes with no more threads than it has processors, and so may be told of more before it has them.
+        """
+        worker = self._slot_of[replica].worker
+        if worker is None:
+            return
+        worker.set_threads(threads).add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+        if release is not None:
+            worker.release(release)
 
     async def adopt(self, message: Adopt, weights: bytes) -> Adopted:
         """Have a replica look up other learned caches; raises `WorkerDied` where it has no worker."""

@@ -141,7 +141,7 @@ class Threads:
         if self.busy:
             await asyncio.get_running_loop().create_future()
         problem = self._actuator.apply(threads).problem
-        return ThreadsSet(threads=self.count, problem=problem)
+        return ThreadsSet(threads=self.count, since_ns=time.monotonic_ns(), problem=problem)
 
     def become_busy(self) -> None:
         self.busy = True

@@ -2,6 +2,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,7 +25,8 @@ def in_a_thread(ask: SetThreads, use: Callable[[WorkerThreads], None]) -> None:
 
 def test_a_worker_says_how_many_threads_it_has() -> None:
     async def ask(threads: int) -> ThreadsSet:
-        return ThreadsSet(threads=min(threads, 2), problem="" if threads <= 2 else "there are 2")
+        problem = "" if threads <= 2 else "there are 2"
+        return ThreadsSet(threads=min(threads, 2), since_ns=time.monotonic_ns(), problem=problem)
 
     def use(actuator: WorkerThreads) -> None:
         assert actuator.apply(1.5).cores == actuator.in_force() == 1.5
@@ -48,6 +50,35 @@ def test_a_worker_that_is_busy_or_gone_keeps_its_threads() -> None:
 
     in_a_thread(busy, use)
     in_a_thread(gone, use)
+
+
+def test_a_change_of_threads_holds_since_the_worker_has_them_however_late_it_answers() -> None:
+    async def ask(threads: int) -> ThreadsSet:
+        return ThreadsSet(threads=threads, since_ns=time.monotonic_ns() - 1_000_000_000)
+
+    def use(actuator: WorkerThreads) -> None:
+        effect = actuator.apply(2)
+        assert effect.effective_ns == effect.asked_ns
+
+    in_a_thread(ask, use)
+
+
+def test_a_worker_is_asked_for_threads_that_it_does_not_have_or_may_not_have() -> None:
+    asked: list[int] = []
+
+    async def ask(threads: int) -> ThreadsSet:
+        asked.append(threads)
+        if len(asked) == 3:
+            raise WorkerDied("it is gone")
+        return ThreadsSet(threads=threads, since_ns=0)
+
+    def use(actuator: WorkerThreads) -> None:
+        for cores in (2.0, 1.5, 1.0, 2.0, 1.0, 1.0):
+            actuator.apply(cores)
+        assert asked == [2, 1, 2, 1]
+        assert actuator.in_force() == 1.0
+
+    in_a_thread(ask, use)
 
 
 def test_a_worker_is_pinned_to_processors_of_its_own() -> None:
