@@ -1,6 +1,7 @@
 """Options that several verbs share, and options derived from a settings struct."""
 
 import math
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from gearshift.errors import require
+from gearshift.errors import InvalidInput, require
 from gearshift.traces.network import Uplink, read_network
 from gearshift.traces.read import read_trace
 from gearshift.workload import Trace
@@ -140,7 +141,10 @@ def seconds_of(milliseconds: float | None) -> float | None:
 
 def numbers(value: str) -> tuple[int, ...]:
     """Whole numbers with commas between them."""
-    return tuple(int(word) for word in value.split(","))
+    try:
+        return tuple(int(word) for word in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no list of whole numbers; give some from 1 on, as in 1,2,4") from None
 
 
 def devices(value: str) -> int | Path:
@@ -209,14 +213,33 @@ def settings_options(settings: type[msgspec.Struct]) -> Callable[[Command], Comm
         hints = get_type_hints(settings, include_extras=True)
         for field in reversed(msgspec.structs.fields(settings)):
             type_, help_text = _described(hints[field.name])
-            flag = f"--{field.name.replace('_', '-')}"
             option = click.option(
-                flag, type=type_, is_flag=type_ is bool, default=field.default, show_default=True, help=help_text
+                _flag(field.name),
+                type=type_,
+                is_flag=type_ is bool,
+                default=field.default,
+                show_default=True,
+                help=help_text,
             )
             function = option(function)
         return function
 
     return decorate
+
+
+def require_settings(settings: type[msgspec.Struct], options: dict[str, Any]) -> None:
+    """Raise `InvalidInput` in words of the options unless the settings struct takes those that are its own."""
+    names = settings.__struct_fields__
+    try:
+        settings(**{name: value for name, value in options.items() if name in names})
+    except InvalidInput as error:
+        first = re.sub(r"^\w+(?= is )", lambda found: _flag(found[0]) if found[0] in names else found[0], error.what)
+        what = re.sub(r"\b\w+_\w+\b", lambda found: _flag(found[0]) if found[0] in names else found[0], first)
+        raise InvalidInput(what, where=error.where, remedy=error.remedy) from None
+
+
+def _flag(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
 
 
 def _described(hint: Any) -> tuple[Any, str]:

@@ -200,6 +200,15 @@ BAD: dict[str, tuple[list[str], str]] = {
         )
         for ms in ("-1", "0", "nan", "1e300")
     },
+    "scaler's period": (
+        ["serve", "plan.json", "--scaler-period-s", "nan"],
+        "--scaler-period-s is nan, needs 0.05 to 3600",
+    ),
+    "port": (["serve", "plan.json", "--port", "-1"], "--port is -1, needs 0 to 65535"),
+    "half of TLS": (
+        ["serve", "plan.json", "--tls-key", "key.pem"],
+        "of --tls-certificate and --tls-key one is missing; give both, or neither",
+    ),
     "latency objective of a replay": (
         ["replay", "http://127.0.0.1:9", "--trace", "t.csv", "--slo-ms", "-1"],
         "--slo-ms is -1; give a positive number of milliseconds",
@@ -233,6 +242,13 @@ def test_bad_input_exits_with_2_and_one_sentence(
         (["plan", "profile", "--trice", "t.csv"], "No such option"),
         (["plan", "profile", "--trace", "t.csv", "--seed", "-1"], "-1 is not in the range x>=0"),
         (["profile", "--seed", "-1"], "-1 is not in the range x>=0"),
+        *(
+            (
+                ["profile", "--cores", cores],
+                f"'--cores': {cores!r} is no list of whole numbers; give some from 1 on, as",
+            )
+            for cores in ("x", "1,,2", "")
+        ),
         (["serve", "plan.json", "--lost-stage", "wait"], "'wait' is not one of 'degrade', 'refuse'"),
         (["serv"], "No such command"),
     ],
