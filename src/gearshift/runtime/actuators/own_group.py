@@ -2,19 +2,26 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from gearshift.errors import InvalidInput
 from gearshift.runtime.actuators.cgroup import CgroupActuator, cgroup_version, own_groups
 
+MADE_BY = re.compile(r"gearshift-(?:doctor-)?(\d+)(?:-\d+)?")
+"""The names of groups, with the process that made them."""
 NO_GROUP = "this process is in no control group with processor time"
 
 
 def make_group(name: str) -> Path:
-    """A new group with processor time; raises `InvalidInput`, saying why, where none can be made."""
+    """A new group with processor time; raises `InvalidInput`, saying why, where none can be made.
+
+    Those of ours that were left behind go.
+    """
     why = NO_GROUP
     for parent in own_groups():
+        sweep(parent)
         group = parent / name
         try:
             group.mkdir()
@@ -43,6 +50,17 @@ def remove_group(group: Path) -> None:
             with contextlib.suppress(ProcessLookupError):  # it has ended by now
                 move_into(group.parent, int(pid))
         group.rmdir()
+
+
+def sweep(parent: Path) -> None:
+    """Remove empty groups below `parent` that were made by processes of ours which have ended, as by SIGKILL."""
+    for group in parent.glob("gearshift-*"):
+        made_by = MADE_BY.fullmatch(group.name)
+        if made_by is None or Path(f"/proc/{made_by[1]}").exists():
+            continue
+        with contextlib.suppress(OSError):  # in use after all, or another process has removed it
+            if not (group / "cgroup.procs").read_text():
+                group.rmdir()
 
 
 @contextlib.contextmanager

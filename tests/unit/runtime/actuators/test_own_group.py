@@ -53,6 +53,39 @@ def test_a_group_goes_also_where_a_process_in_it_ends_meanwhile(monkeypatch: pyt
     assert not left
 
 
+def test_empty_groups_of_ours_whose_process_is_gone_are_removed_when_another_is_made() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    left = [f"gearshift-{ended.pid}-1", f"gearshift-doctor-{ended.pid}"]
+    kept = [f"gearshift-{ended.pid}-2", f"gearshift-{os.getpid()}-1", f"gearshift-of-others-{ended.pid}"]
+    made: list[Path] = []
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        try:
+            parent = make_group(f"test-sweep-{os.getpid()}")
+            made += [parent, *(parent / name for name in left + kept)]
+            for group in made[1:]:
+                group.mkdir()
+            own_group.move_into(parent / kept[0], child.pid)
+            own_group.sweep(parent)
+            assert [(parent / name).exists() for name in left + kept] == [False, False, True, True, True]
+        except InvalidInput as error:
+            pytest.skip(str(error))
+        finally:
+            for group in reversed(made):
+                remove_group(group)
+            assert child.stdin is not None
+            child.stdin.close()
+
+
+def test_groups_left_behind_go_when_one_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept: list[Path] = []
+    monkeypatch.setattr(own_group, "own_groups", lambda: [tmp_path])
+    monkeypatch.setattr(own_group, "sweep", swept.append)
+    with pytest.raises(InvalidInput, match="neither"):
+        make_group("gearshift-try")
+    assert swept == [tmp_path]
+
+
 def test_where_there_is_no_group_to_make_one_in_it_is_said_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
