@@ -1,5 +1,7 @@
 """Which replicas of a plan take turns on one set of devices, which is one worker."""
 
+from collections.abc import Sequence
+
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
 from gearshift.hardware import is_cuda, is_remote
@@ -50,3 +52,25 @@ def scaled_workers(plan: GearPlan, tables: PlanTables, *, printed: bool) -> list
     if not found:
         raise InvalidInput("no replica is on processors", remedy="serve with --scaler static")
     return [*found.values()]
+
+
+def cores_in_gears(workers: Sequence[Worker], tables: PlanTables) -> list[list[int]]:
+    """The cores of each worker, gear by gear; empty where gears have none of their own."""
+    by_gear = tables.cores.reshape(-1, len(tables.replica_ids))
+    return [[int(row[[*worker]].max()) for worker in workers] for row in by_gear]
+
+
+def shared_pool(workers: Sequence[Worker], tables: PlanTables, given: int | None) -> int:
+    """How many cores workers share: those `given`, or else as many as the plan needs.
+
+    It needs those of the gear that has the most, or, where gears have none of their own, those that workers begin with.
+    Raises `InvalidInput` for fewer.
+    """
+    in_gears = cores_in_gears(workers, tables)
+    needed = max(map(sum, in_gears), default=sum(next(iter(worker.values())).cores for worker in workers))
+    require(
+        given is None or needed <= given,
+        f"the plan {'has gears of' if in_gears else 'begins with'} {needed} cores, and replicas share {given}",
+        remedy="give more --scaler-cores, or plan for fewer",
+    )
+    return needed if given is None else given

@@ -22,7 +22,7 @@ from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.local_cores import LocalCores
 from gearshift.runtime.vertical import Actuate, NoScaling, ScaledReplica, ScaledWorker, TellWorker, VerticalScaling
 from gearshift.serving.settings import ServerSettings
-from gearshift.workers import Worker, scaled_workers
+from gearshift.workers import Worker, cores_in_gears, scaled_workers, shared_pool
 
 if TYPE_CHECKING:
     from gearshift.serving.task import ServingTask
@@ -48,15 +48,7 @@ def make_scaling(
         return NoScaling()
     workers = _scaled_workers(task, settings)
     pool = _pool(task, workers)
-    by_gear = task.tables.cores.reshape(-1, len(task.tables.replica_ids))
-    in_gear = [[int(row[[*worker]].max()) for worker in workers] for row in by_gear]
-    begins_with = max(map(sum, in_gear), default=sum(_lead(worker)[1].cores for worker in workers))
-    cores = _cores(task, settings, pool, begins_with)
-    require(
-        begins_with <= cores,
-        f"the plan {'has gears of' if in_gear else 'begins with'} {begins_with} cores, and replicas share {cores}",
-        remedy="give more --scaler-cores, or plan for fewer",
-    )
+    cores = _cores(task, settings, pool, workers)
     actuate, tell_worker, close = _means(settings, backend, clock, pool, workers, cores, pod)
     return VerticalScaling(
         [_scaled(task, worker, cores) for worker in workers],
@@ -70,7 +62,7 @@ def make_scaling(
         ),
         clock=clock,
         journal=journal,
-        in_gear=in_gear,
+        in_gear=cores_in_gears(workers, task.tables),
         tell_worker=tell_worker,
         close=close,
     )
@@ -163,10 +155,10 @@ def _require_one_worker(settings: ServerSettings, backend: Backend, workers: Seq
     )
 
 
-def _cores(task: "ServingTask", settings: ServerSettings, pool: CorePool, begins_with: int) -> int:
-    """Cores that replicas share; raises `InvalidInput` for more than there are."""
+def _cores(task: "ServingTask", settings: ServerSettings, pool: CorePool, workers: Sequence[Worker]) -> int:
+    """Cores that replicas share; raises `InvalidInput` for more than there are, and for fewer than the plan needs."""
     if task.backend == "emulated":
-        return settings.scaler_cores or task.plan.hardware.pool_cores or begins_with
+        return shared_pool(workers, task.tables, settings.scaler_cores or task.plan.hardware.pool_cores)
     there = int(len(pool) / settings.core_share + 1e-9)
     cores = settings.scaler_cores or there
     require(
@@ -174,7 +166,7 @@ def _cores(task: "ServingTask", settings: ServerSettings, pool: CorePool, begins
         f"--scaler-cores is {cores}, and {there} are left beside the router",
         remedy=f"give up to {there}",
     )
-    return cores
+    return shared_pool(workers, task.tables, cores)
 
 
 def _lead(worker: Worker) -> tuple[int, Replica]:

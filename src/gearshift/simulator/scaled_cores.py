@@ -19,7 +19,7 @@ from gearshift.profiles.run_times import times_by_cores_ns
 from gearshift.simulator.gear_cores import Cores
 from gearshift.simulator.queues import NONE, Queues
 from gearshift.simulator.state import DECIDED_NS, DONE, GEAR, HALTED_NS, LOGGED, NEVER_NS, Outcome, Plan, State
-from gearshift.workers import scaled_workers
+from gearshift.workers import scaled_workers, shared_pool
 
 
 def serve_scaled(
@@ -88,14 +88,7 @@ def shared_cores(
         remedy="simulate it with --scaler static",
     )
     first = [cores_of[number] for number in range(len(cores_of))]
-    in_gears = tables.cores.reshape(-1, len(first)) if len(tables.cores) else np.array([first])
-    needed = max(sum(int(row[[*worker]].max()) for worker in workers) for row in in_gears)
-    pool = (plan.hardware.pool_cores or needed) if cores is None else cores
-    require(
-        needed <= pool,
-        f"the plan {'has gears of' if len(tables.cores) else 'begins with'} {needed} cores, and replicas share {pool}",
-        remedy="give more --scaler-cores, or plan for fewer",
-    )
+    pool = shared_pool(workers, tables, plan.hardware.pool_cores if cores is None else cores)
     medians, p95s = (
         times_by_cores_ns(plan, tables, profile, statistic=statistic, most_cores=pool)
         for statistic in ("median", "p95")
