@@ -45,7 +45,7 @@ from gearshift.plan_file import write_plan
 from gearshift.request import Answer
 from gearshift.runtime.actuators.base import Actuator, ActuatorChain, Effect
 from gearshift.runtime.actuators.check import check_actuators
-from gearshift.runtime.actuators.worker import PoolAffinity, SharedCores
+from gearshift.runtime.actuators.worker import FractionalCores, PoolAffinity
 from gearshift.runtime.local_cores import LocalCores
 from gearshift.runtime.service import Service
 from gearshift.serving.serve import pinned
@@ -261,14 +261,14 @@ def actuators_of(way: Way, effects: list[Effect]) -> Iterator[None]:
 
     def chosen(cores: LocalCores, replica: int) -> Actuator:
         shared = whole(cores, replica)
-        assert isinstance(shared, SharedCores)
+        assert isinstance(shared, FractionalCores)
         assert isinstance(shared._actuator, ActuatorChain)
         chain = shared._actuator._actuators
         for one in chain:
             if isinstance(one, PoolAffinity) and "affinity" not in way.actuators:
                 one.apply(way.most * way.share)  # once, so that threads have processors to run on
         kept = [one for one in chain if one.name in way.actuators]
-        return Recorded(SharedCores(ActuatorChain(kept, cores=0.0, say=print), way.share), effects)
+        return Recorded(FractionalCores(ActuatorChain(kept, cores=0.0, say=print), way.share), effects)
 
     def tell(cores: LocalCores, replica: int, count: int) -> None:
         if "threads" in way.actuators:

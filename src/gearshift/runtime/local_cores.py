@@ -11,7 +11,7 @@ from gearshift.errors import InvalidInput, WorkerDied
 from gearshift.runtime.actuators.base import Actuator, ActuatorChain, Say
 from gearshift.runtime.actuators.cgroup import CgroupActuator
 from gearshift.runtime.actuators.own_group import make_group, move_into, remove_group
-from gearshift.runtime.actuators.worker import PoolAffinity, SharedCores, WorkerThreads
+from gearshift.runtime.actuators.worker import FractionalCores, PoolAffinity, WorkerThreads
 from gearshift.runtime.backends.workers import WorkersBackend
 from gearshift.runtime.core_pool import CorePool, processors_for
 from gearshift.runtime.messages import Release
@@ -61,7 +61,7 @@ class LocalCores:
                 now=self._now,
             )
         )
-        return SharedCores(ActuatorChain(chain, cores=0.0, say=self._say), self._core_share)
+        return FractionalCores(ActuatorChain(chain, cores=0.0, say=self._say), self._core_share)
 
     def tell(self, replica: int, cores: int) -> None:
         """Have a change hold for the next batch where the worker's actuator, which is slower, would come too late.

@@ -87,7 +87,7 @@ class WorkerThreads:
         return await self._ask(threads)
 
 
-class SharedCores:
+class FractionalCores:
     """An actuator of processors for a worker whose cores, as profiled, are each `core_share` of one."""
 
     name = "cores"

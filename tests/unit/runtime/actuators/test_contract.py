@@ -19,7 +19,7 @@ from gearshift.runtime.actuators.cgroup import CgroupActuator, cores_of_group, o
 from gearshift.runtime.actuators.in_cluster import BesideRouter
 from gearshift.runtime.actuators.kubernetes import Container, KubernetesActuator
 from gearshift.runtime.actuators.threads import SessionsByThreads, ThreadsActuator
-from gearshift.runtime.actuators.worker import PoolAffinity, SharedCores, WorkerThreads
+from gearshift.runtime.actuators.worker import FractionalCores, PoolAffinity, WorkerThreads
 from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.messages import ThreadsSet
 from tests.unit.runtime.actuators.stand_ins import api_server, group_v1, group_v2
@@ -196,7 +196,7 @@ def cgroup_v2(folder: Path) -> Iterator[Case]:
 def shares_of_a_processor(folder: Path) -> Iterator[Case]:
     group = group_v2(folder / "v2")
     moved = folder / "gone"
-    actuator = SharedCores(CgroupActuator(group, most=1), 0.25)
+    actuator = FractionalCores(CgroupActuator(group, most=1), 0.25)
     yield Case(
         actuator, (1, 4, 2), lambda: cores_of_group(group, 2) / 0.25, 4, lambda: group.rename(moved), core_share=0.25
     )

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from gearshift.errors import WorkerDied
 from gearshift.runtime.actuators.base import EmulatedActuator
-from gearshift.runtime.actuators.worker import PoolAffinity, SetThreads, SharedCores, WorkerThreads
+from gearshift.runtime.actuators.worker import FractionalCores, PoolAffinity, SetThreads, WorkerThreads
 from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.messages import ThreadsSet
 
@@ -98,10 +98,10 @@ def test_a_worker_is_pinned_to_processors_of_its_own() -> None:
 
 def test_cores_may_be_shares_of_processors() -> None:
     inner = EmulatedActuator(cores=1, most=0.75)
-    actuator = SharedCores(inner, 0.25)
+    actuator = FractionalCores(inner, 0.25)
     assert actuator.in_force() == 4
     assert actuator.apply(2).cores == 2
     assert inner.cores == 0.5
     assert actuator.apply(4).cores == 3
-    tenth = SharedCores(EmulatedActuator(), 0.1)
+    tenth = FractionalCores(EmulatedActuator(), 0.1)
     assert tenth.apply(3).cores == tenth.in_force() == 3
