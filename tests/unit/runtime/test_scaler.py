@@ -158,6 +158,15 @@ def test_cores_that_a_worker_took_as_soon_as_it_was_told_are_a_change_all_the_sa
     assert journal.changes == [(4, 2)]
 
 
+def test_a_worker_that_is_new_is_given_its_cores_also_where_it_seems_to_have_them() -> None:
+    clock, journal = ManualClock(), Kept()
+    one = Scaler("m-0", TABLE, EmulatedActuator(cores=2), cores=2, clock=clock, journal=journal, scaling=Scaling())
+    one.act_through(EmulatedActuator(cores=2))
+    assert one.give(2) is not None
+    assert one.give(2) is None
+    assert journal.changes == []
+
+
 def test_before_anything_came_and_when_static_cores_stay() -> None:
     clock = ManualClock()
     assert wanted(scaler(clock, cores=3), clock, [(0, 1)], 0) == 3
