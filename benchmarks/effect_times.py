@@ -46,6 +46,7 @@ from gearshift.request import Answer
 from gearshift.runtime.actuators.base import Actuator, ActuatorChain, Effect
 from gearshift.runtime.actuators.check import check_actuators
 from gearshift.runtime.actuators.worker import FractionalCores, PoolAffinity
+from gearshift.runtime.core_pool import processors_for
 from gearshift.runtime.local_cores import LocalCores
 from gearshift.runtime.service import Service
 from gearshift.serving.serve import pinned
@@ -271,8 +272,10 @@ def actuators_of(way: Way, effects: list[Effect]) -> Iterator[None]:
         return Recorded(FractionalCores(ActuatorChain(kept, cores=0.0, say=print), way.share), effects)
 
     def tell(cores: LocalCores, replica: int, count: int) -> None:
-        if "threads" in way.actuators:
+        if "cgroup" in way.actuators:
             tell_all(cores, replica, count)
+        elif "threads" in way.actuators:  # and processors stay
+            cores._backend.tell_cores(replica, processors_for(count, way.share), None)
 
     with mock.patch.object(LocalCores, "actuator", chosen), mock.patch.object(LocalCores, "tell", tell):
         yield
