@@ -201,12 +201,12 @@ def measure_segments(chain: Chain, rows: NDArray[Any], *, apart: bool = False) -
             hidden = torch.from_numpy(np.array(rows[i % len(rows)][None])).to(chain.device)
             for k, segment in enumerate(chain.segments):
                 began = perf_counter()
-                hidden = segment(hidden)
+                hidden = segment.forward(hidden)
                 _finish(chain.device)
                 timed[i, k] = perf_counter() - began
             given = torch.from_numpy(np.array(rows[i % len(rows)][None])).to(chain.device)
             began = perf_counter()
-            whole(given)
+            whole.forward(given)
             _finish(chain.device)
             whole_s[i] = perf_counter() - began
     medians = np.asarray(np.median(timed[WARM_UP:], axis=0))

@@ -88,6 +88,16 @@ def leaving(chain: Chain, caches: dict[int, HitsFrom], thread: LookupThread, *fi
     return [(rows.tolist(), said.argmax(axis=1).tolist(), segment) for rows, said, segment in found]
 
 
+def test_segments_that_nobody_can_leave_between_run_as_one() -> None:
+    chain, adding = steps(nothing, nothing, nothing, nothing)
+    walk = Steps.of(chain, {1}, beside=True)
+    ends = [walk.after(before, pending=pending)[0] for before in (-1, 0, 1, 2) for pending in (False, True)]
+    assert ends == [1, 0, 1, 1, 3, 2, 3, 3]
+    run = walk.after(1)[1]
+    assert run(torch.zeros(1, 4)).tolist() == [[2.0] * 4]
+    assert [len(add.rows) for add in adding] == [0, 0, 1, 1]
+
+
 def test_a_hit_that_is_found_in_a_later_segment_stops_the_model_at_its_end() -> None:
     thread = Watched()
     chain, adding = steps(nothing, thread.found(0), nothing, nothing)
