@@ -39,10 +39,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from gearshift import caches
 from gearshift.caches import compose
 from gearshift.caches.building import Exploration
-from gearshift.caches.cached_model import CachedModel
 from gearshift.caches.chain import Chain
 from gearshift.caches.choosing import choose, measure_lookups, problem_of
 from gearshift.caches.explore import Explored, measure_segments
+from gearshift.caches.lookup_process import start_beside
 from gearshift.caches.manifest import Variant
 from gearshift.caches.networks import LearnedCache
 from gearshift.caches.problem import Problem, exits_of, joint_outcome, latencies_of
@@ -385,7 +385,7 @@ def main() -> int:
     variants_table(candidates, made.chain)
     memory_table(candidates)
     composition_table(candidates, "in line", bars)
-    thread = CachedModel(made.chain, {}, logits=made.answers.logits, lookups="beside").lookup_thread()
+    thread = start_beside(made.chain.device, 1, [one.trained.cache for one in made.explored])
     if thread is not None:
         beside_s = measure_lookups(made.chain, made.explored, thread)
         apart_s = measure_segments(made.chain, inputs[made.split.check][:64], apart=True)

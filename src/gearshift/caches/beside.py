@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -16,11 +16,58 @@ from torch import Tensor
 from gearshift.caches.chain import Chain
 from gearshift.caches.collect import as_probabilities
 from gearshift.caches.networks import LearnedCache
+from gearshift.caches.steps import Steps
 
 Lookups = Literal["inline", "beside"]
 """Whether a lookup delays the base model, or runs beside it."""
-Found = tuple[NDArray[np.float32], NDArray[np.bool_]]
-"""Class probabilities (n, classes), and which rows are hits (n,)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Looked:
+    """A lookup that is done for `rows` (n,) of a batch, in ascending order: probabilities (n, classes), hits (n,)."""
+
+    rows: NDArray[np.int64]
+    probabilities: NDArray[np.float32]
+    hits: NDArray[np.bool_]
+
+
+class LookupBatch(Protocol):
+    """The lookups for one batch, done in the order in which they are asked for."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything asked for was not taken yet."""
+        ...
+
+    def ask(self, layer: int, hidden: Tensor, rows: NDArray[np.int64]) -> None:
+        """Have the hidden output (n, ...) of a layer looked up for these rows."""
+        ...
+
+    def found(self, *, wait: bool = False) -> Looked | None:
+        """The oldest that was not taken yet, if it is done or waited for; raises what the lookup raised."""
+        ...
+
+    def end(self) -> None:
+        """Give up what is not found yet."""
+        ...
+
+
+class Beside(Protocol):
+    """Who looks into learned caches beside the model; where it has ended, `why_ended` says how."""
+
+    why_ended: str
+
+    def use(self, caches: Mapping[int, LearnedCache]) -> None:
+        """Look into these caches from the next batch on."""
+        ...
+
+    def begin(self) -> LookupBatch | None:
+        """The lookups for another batch; None where they are to be done in line."""
+        ...
+
+    def close(self) -> None:
+        """Look nothing up any more."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +92,10 @@ def _allowed() -> frozenset[int]:
     return frozenset(os.sched_getaffinity(0))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Asked:
-    """A lookup for `rows` (n,) of a batch, in ascending order."""
-
-    rows: NDArray[np.int64]
-    found: Future[Found]
-
-
 class LookupThread:
-    """A thread that looks into learned caches, in the order in which it is asked."""
+    """A thread that looks into learned caches: on CUDA, and for predictors that no other process can make."""
+
+    why_ended = ""
 
     def __init__(self, cores: frozenset[int], device: torch.device) -> None:
         """On CUDA the thread only starts what the device does, and `cores` confine nothing."""
@@ -62,17 +103,32 @@ class LookupThread:
         self._threads = ThreadPoolExecutor(
             1, "lookups", initializer=_confine, initargs=(cores if self._stream is None else frozenset(),)
         )
+        self._caches: Mapping[int, LearnedCache] = {}
 
-    def ask(self, learned: LearnedCache, hidden: Tensor, rows: NDArray[np.int64]) -> Asked:
+    def use(self, caches: Mapping[int, LearnedCache]) -> None:
+        """Look into these caches from the next batch on."""
+        self._caches = caches
+
+    def begin(self) -> "ThreadBatch":
+        """The lookups for another batch."""
+        return ThreadBatch(self, self._caches)
+
+    def close(self) -> None:
+        """End the thread when it has done what it does."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def submit(self, learned: LearnedCache, hidden: Tensor) -> Future[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
         """Have `hidden` (n, ...) looked up, which nobody may change until it is found."""
         ready = None
         if self._stream is not None:
             ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
             ready.record()
             hidden.record_stream(self._stream)
-        return Asked(rows, self._threads.submit(self._look, learned, hidden, ready))
+        return self._threads.submit(self._look, learned, hidden, ready)
 
-    def _look(self, learned: LearnedCache, hidden: Tensor, ready: torch.cuda.Event | None) -> Found:
+    def _look(
+        self, learned: LearnedCache, hidden: Tensor, ready: torch.cuda.Event | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         with torch.inference_mode():
             if self._stream is None or ready is None:
                 probabilities, hits = learned(hidden)
@@ -83,14 +139,37 @@ class LookupThread:
                 return probabilities.cpu().numpy(), hits.cpu().numpy()
 
 
+class ThreadBatch:
+    """The lookups of one batch in a thread."""
+
+    def __init__(self, thread: LookupThread, caches: Mapping[int, LearnedCache]) -> None:
+        self._thread, self._caches = thread, caches
+        self._asked = deque[tuple[NDArray[np.int64], Future[tuple[NDArray[np.float32], NDArray[np.bool_]]]]]()
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything asked for was not taken yet."""
+        return bool(self._asked)
+
+    def ask(self, layer: int, hidden: Tensor, rows: NDArray[np.int64]) -> None:
+        """Have `hidden` (n, ...) looked up, which nobody may change until it is found."""
+        self._asked.append((rows, self._thread.submit(self._caches[layer], hidden)))
+
+    def found(self, *, wait: bool = False) -> Looked | None:
+        """The oldest that was not taken yet, if it is done or waited for; raises what the lookup raised."""
+        if not self._asked or not (wait or self._asked[0][1].done()):
+            return None
+        rows, found = self._asked.popleft()
+        return Looked(rows, *found.result())
+
+    def end(self) -> None:
+        """Give up what is not found yet."""
+        for _, found in self._asked:
+            found.cancel()
+
+
 def exits_beside(
-    chain: Chain,
-    caches: Mapping[int, LearnedCache],
-    thread: LookupThread,
-    copied: frozenset[int],
-    hidden: Tensor,
-    *,
-    logits: bool,
+    steps: Steps, lookups: LookupBatch, copied: frozenset[int], hidden: Tensor, *, logits: bool
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], int]]:
     """Which rows of a batch leave, their class probabilities, and after which segment.
 
@@ -102,34 +181,30 @@ def exits_beside(
     in line, or with the model's own answer: timing decides between these two, and when, and nothing else.  After
     segments in `copied` a copy is looked up, see `overwritten`.
     """
-    rows, asked, pace = np.arange(len(hidden)), deque[Asked](), _Pace(hidden.device)
+    rows, segment, pace = np.arange(len(hidden)), -1, _Pace(hidden.device)
     try:
-        for segment, run in enumerate(chain.segments[:-1]):
-            with torch.inference_mode():
-                hidden = run(hidden)
-            pace.keep()
-            while asked and asked[0].found.done():
-                one = asked.popleft()
-                probabilities, hits = one.found.result()
-                here = np.searchsorted(one.rows, rows)
-                hit = hits[here]
-                if not hit.any():
-                    continue
-                yield rows[hit], probabilities[here[hit]], segment
-                rows = rows[~hit]
-                if len(rows) == 0:
-                    return
-                with torch.inference_mode():
-                    hidden = hidden[torch.from_numpy(~hit).to(hidden.device)]
-            if segment in caches:
-                seen = hidden.clone() if segment in copied else hidden
-                asked.append(thread.ask(caches[segment], seen, rows))
-        with torch.inference_mode():
-            scores = as_probabilities(chain.segments[-1](hidden), logits=logits)
-        yield rows, scores.cpu().numpy(), len(chain) - 1
+        while len(rows):
+            leaving = list[tuple[NDArray[np.int64], NDArray[np.float32], int]]()
+            with torch.inference_mode():  # left before rows leave, and not entered anew for each step
+                while not leaving:
+                    segment, run = steps.after(segment, pending=lookups.pending)
+                    hidden = run(hidden)
+                    if segment == len(steps.chain) - 1:
+                        leaving.append((rows, as_probabilities(hidden, logits=logits).cpu().numpy(), segment))
+                        rows = rows[:0]
+                        break
+                    pace.keep()
+                    while len(rows) and (one := lookups.found()) is not None:
+                        here = np.searchsorted(one.rows, rows)
+                        hit = one.hits[here]
+                        if hit.any():
+                            leaving.append((rows[hit], one.probabilities[here[hit]], segment))
+                            rows, hidden = rows[~hit], hidden[torch.from_numpy(~hit).to(hidden.device)]
+                    if len(rows) and segment in steps.layers:
+                        lookups.ask(segment, hidden.clone() if segment in copied else hidden, rows)
+            yield from leaving
     finally:
-        for one in asked:
-            one.found.cancel()
+        lookups.end()
 
 
 def overwritten(chain: Chain, row: Tensor) -> frozenset[int]:

@@ -34,6 +34,7 @@ from gearshift.caches.explore import (
     measure_segments,
     split_rows,
 )
+from gearshift.caches.lookup_process import start_beside
 from gearshift.caches.manifest import CHECKED_SHARE, Manifest
 from gearshift.caches.networks import Factory, LearnedCache
 from gearshift.caches.problem import exits_of, joint_outcome
@@ -154,11 +155,15 @@ def build(
     chain, answers, explored, split, known = made.chain, made.answers, made.explored, made.split, made.labels
     weights, classes = weights_sha256(module), answers.probabilities.shape[1]
     progress("timing lookups", 0.92)
-    thread = CachedModel(chain, {}, logits=answers.logits, lookups=lookups).lookup_thread()
-    segment_s = measure_segments(chain, inputs[split.check][:64], apart=thread is not None)
+    trained = [one.trained.cache for one in explored]
+    beside = start_beside(chain.device, 1, trained) if lookups == "beside" else None
+    segment_s = measure_segments(chain, inputs[split.check][:64], apart=beside is not None)
+    lookup_s = measure_lookups(chain, explored, beside)
+    if beside is not None:
+        beside.close()
     entries, problem, origins = problem_of(
-        chain, explored, segment_s, measure_lookups(chain, explored, thread),
-        how=how, target=accuracy, memory=memory_budget_bytes, beside=thread is not None,
+        chain, explored, segment_s, lookup_s,
+        how=how, target=accuracy, memory=memory_budget_bytes, beside=beside is not None,
     )  # fmt: skip
     progress("composing", 0.96)
     found = choose(problem, confidence, seed)
@@ -190,7 +195,7 @@ def build(
         lower_bound=found.lower_bound,
         samples=judged.samples,
         memory_budget_bytes=None if math.isinf(memory_budget_bytes) else memory_budget_bytes,
-        lookups="inline" if thread is None else "beside",
+        lookups="inline" if beside is None else "beside",
         segment_s=tuple(segment_s.tolist()),
         latency_s=joint_outcome(judged, chosen).latency_s,
         accuracy=found.accuracy,

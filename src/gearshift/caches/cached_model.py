@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -13,10 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gearshift.caches.beside import Asked, Lookups, LookupThread, divided, exits_beside, overwritten
+from gearshift.caches.beside import Beside, LookupBatch, Lookups, divided, exits_beside, overwritten
 from gearshift.caches.chain import Chain
 from gearshift.caches.collect import as_probabilities, as_tensor
+from gearshift.caches.lookup_process import fits, start_beside
 from gearshift.caches.networks import Factory, LearnedCache
+from gearshift.caches.steps import Steps
 from gearshift.errors import ModelFailed
 
 SCORES, EXIT_SEGMENT = "scores", "exit_segment"
@@ -59,7 +60,7 @@ class CachedModel:
     ) -> None:
         self.chain, self.logits, self.origin = chain, logits, origin
         self.lookups, self.lookup_cores = lookups, lookup_cores
-        self._thread: LookupThread | None = None
+        self._beside: Beside | None = None
         self._copied: frozenset[int] | None = None
         self.use(caches)
         for attribute in ("classes_", "decode", "encode"):
@@ -71,9 +72,12 @@ class CachedModel:
         skipped = frozenset(off)
         self.caches = {layer: cache.to(self.chain.device) for layer, cache in caches.items() if layer not in skipped}
         self.version, self.layers_off = version, tuple(sorted(skipped))
-        ends = sorted({*self.caches, len(self.chain) - 1})
-        self._spans = [(end, self.chain.span(before + 1, end)) for before, end in pairwise([-1, *ends])]
-        """What lies between two lookups, as one module, by the segment that it ends with."""
+        self._steps = Steps.of(self.chain, self.caches, beside=self.lookups == "beside")
+        if self._beside is not None and fits(self._beside, self.caches.values()):
+            self._beside.use(self.caches)
+        elif self._beside is not None:
+            self._beside.close()
+            self._beside = None
 
     def adopt(self, manifest: bytes, weights: bytes, off: Iterable[int]) -> int:
         """Use another version, given as the content of its files; its number.
@@ -114,21 +118,32 @@ class CachedModel:
         device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
         for part in (self.chain.module, *self.chain.segments, *self.caches.values()):
             part.to(device)
-        self._thread = None
-        if self.lookup_thread() is not None and device.type == "cpu" and (cores := divided(self.lookup_cores)):
+        if self._beside is not None:
+            self._beside.close()
+            self._beside = None
+        if self.beside() is not None and device.type == "cpu" and (cores := divided(self.lookup_cores)):
             os.sched_setaffinity(0, cores.base)
         torch.set_num_threads(len(os.sched_getaffinity(0)))
 
-    def lookup_thread(self) -> LookupThread | None:
-        """Where lookups run beside the module, started when first asked for; None where they run in line."""
-        if self.lookups == "beside" and self._thread is None:
-            cores, device = divided(self.lookup_cores), self.chain.device
-            if cores is None and device.type == "cpu":
-                log.warning("learned caches are looked up in line, as the model would be left without a core")
-                self.lookups = "inline"
-            else:
-                self._thread = LookupThread(frozenset() if cores is None else cores.lookups, device)
-        return self._thread
+    def beside(self) -> Beside | None:
+        """Who looks up beside the module, started when first asked for; None where lookups run in line."""
+        if self.lookups == "inline":
+            return None
+        if self._beside is None:
+            self._beside = start_beside(self.chain.device, self.lookup_cores, self.caches.values())
+            if self._beside is not None:
+                self._beside.use(self.caches)
+        if self._beside is None or self._beside.why_ended:
+            if self._beside is not None:
+                log.warning(
+                    "learned caches are looked up in line from now on, as their process %s", self._beside.why_ended
+                )
+            self.lookups, self._beside = "inline", None
+        return self._beside
+
+    def _begun(self) -> LookupBatch | None:
+        beside = self.beside()
+        return None if beside is None else beside.begin()
 
     def predict(self, batch: Any) -> Answer:
         """Probabilities `scores` (n, classes), and `exit_segment` (n,), for a batch of n rows.
@@ -148,11 +163,12 @@ class CachedModel:
         Raises `ModelFailed` for several inputs.
         """
         hidden = self._given(batch)
-        if (thread := self.lookup_thread()) is not None:
-            yield from self._exits_beside(thread, hidden)
+        if (lookups := self._begun()) is not None:
+            yield from self._exits_beside(lookups, hidden)
             return
-        rows, last = np.arange(len(hidden)), len(self.chain) - 1
-        for segment, run in self._spans:
+        rows, segment, last = np.arange(len(hidden)), -1, len(self.chain) - 1
+        while len(rows):
+            segment, run = self._steps.after(segment)
             with torch.inference_mode():
                 hidden = run(hidden)
                 if segment == last:
@@ -167,13 +183,11 @@ class CachedModel:
                     probabilities, hidden = probabilities[hits], hidden[~hits]
             yield rows[hit], _answer(probabilities.cpu().numpy(), segment)
             rows = rows[~hit]
-            if len(rows) == 0:
-                return
 
-    def _exits_beside(self, thread: LookupThread, hidden: torch.Tensor) -> Iterator[tuple[NDArray[np.int64], Answer]]:
+    def _exits_beside(self, lookups: LookupBatch, hidden: torch.Tensor) -> Iterator[tuple[NDArray[np.int64], Answer]]:
         if self._copied is None:
             self._copied = overwritten(self.chain, hidden[:1].clone())
-        leaving = exits_beside(self.chain, self.caches, thread, self._copied, hidden, logits=self.logits)
+        leaving = exits_beside(self._steps, lookups, self._copied, hidden, logits=self.logits)
         yield from ((rows, _answer(scores, segment)) for rows, scores, segment in leaving)
 
     def through(self, batch: Any) -> tuple[Answer, list[float]]:
@@ -183,26 +197,33 @@ class CachedModel:
         is charged as if nearly all of them stayed.  Segments that run as one share its time evenly.
         """
         hidden, seconds = self._given(batch), list[float]()
-        thread, asked = self.lookup_thread(), list[Asked]()
-        with torch.inference_mode():
-            for segment, run in self._spans if thread is None else enumerate(self.chain.segments):
-                began = perf_counter()
-                hidden = run(hidden)
-                if segment == len(self.chain) - 1:
-                    answer = _answer(as_probabilities(hidden, logits=self.logits).cpu().numpy(), segment)
-                elif segment in self.caches:
-                    if thread is None:
-                        self.caches[segment](hidden)[1].cpu()
-                    else:
-                        asked.append(thread.ask(self.caches[segment], hidden, np.arange(len(hidden))))
-                    every = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device)
-                    hidden = hidden[every] if len(hidden) > 1 else hidden
-                if hidden.is_cuda:
-                    torch.cuda.synchronize(hidden.device)
-                together = segment + 1 - len(seconds)
-                seconds += [(perf_counter() - began) / together] * together
-        for one in asked:
-            one.found.result()
+        lookups, last = self._begun(), len(self.chain) - 1
+        try:
+            with torch.inference_mode():
+                while len(seconds) <= last:
+                    began, first = perf_counter(), len(seconds)
+                    while lookups is not None and lookups.found() is not None:
+                        pass  # whatever hits, nobody leaves
+                    segment, run = self._steps.after(first - 1, pending=lookups is not None and lookups.pending)
+                    hidden = run(hidden)
+                    if segment == last:
+                        answer = _answer(as_probabilities(hidden, logits=self.logits).cpu().numpy(), segment)
+                    elif segment in self.caches:
+                        if lookups is None:
+                            self.caches[segment](hidden)[1].cpu()
+                        else:
+                            lookups.ask(segment, hidden, np.arange(len(hidden)))
+                        every = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device)
+                        hidden = hidden[every] if len(hidden) > 1 else hidden
+                    if hidden.is_cuda:
+                        torch.cuda.synchronize(hidden.device)
+                    together = segment + 1 - first
+                    seconds += [(perf_counter() - began) / together] * together
+            while lookups is not None and lookups.found(wait=True) is not None:
+                pass  # so that the next batch finds nothing running
+        finally:
+            if lookups is not None:
+                lookups.end()
         return answer, seconds
 
     def _given(self, batch: Any) -> torch.Tensor:

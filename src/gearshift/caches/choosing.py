@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.caches.beside import LookupThread
+from gearshift.caches.beside import Beside
 from gearshift.caches.chain import Chain
 from gearshift.caches.compose import Composition, compose_all, exact, joint
 from gearshift.caches.explore import Explored, measure_lookup
@@ -116,10 +116,10 @@ def _shown(problem: Problem, confidence: float, seed: int) -> Chosen:
     )
 
 
-def measure_lookups(chain: Chain, explored: Sequence[Explored], thread: LookupThread | None) -> list[float]:
-    """Seconds of a lookup of each, for one row, on the model's device; with a `thread` beside the model."""
+def measure_lookups(chain: Chain, explored: Sequence[Explored], beside: Beside | None) -> list[float]:
+    """Seconds of a lookup of each, for one row, on the model's device, or `beside` the model."""
     caches = [one.trained.cache.to(chain.device) for one in explored]
-    return [measure_lookup(cache, one.shape, chain.device, thread) for cache, one in zip(caches, explored, strict=True)]
+    return [measure_lookup(cache, one.shape, chain.device, beside) for cache, one in zip(caches, explored, strict=True)]
 
 
 def problem_of(

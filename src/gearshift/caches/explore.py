@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gearshift.caches.beside import LookupThread
+from gearshift.caches.beside import Beside
 from gearshift.caches.chain import Chain
 from gearshift.caches.collect import BaseAnswers, collect_hidden, hidden_bytes, hidden_path, write_array
 from gearshift.caches.manifest import CHECKED_SHARE
-from gearshift.caches.networks import Factory, LearnedCache, default_variants, make_predictor
+from gearshift.caches.networks import Factory, LearnedCache, default_variants, learned_cache, make_predictor
 from gearshift.caches.train import Material, Trained, Training, parameters_of, train_cache
 from gearshift.errors import GearshiftError, require
 from gearshift.extras import load_extra
@@ -167,7 +167,7 @@ def train_job(job: Job, own: Mapping[str, Factory] | None = None) -> Job:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
-        cache = LearnedCache(make_predictor(job.variant, job.shape, job.classes, own), job.classes)
+        cache = learned_cache(job.variant, job.shape, job.classes, own)
         trained = train_cache(cache, material, job.how, job.seed, torch.device(job.device))
     tensors = {f"cache.{name}": tensor.cpu().contiguous() for name, tensor in trained.cache.state_dict().items()}
     tensors["thresholds"] = torch.tensor(trained.thresholds, dtype=torch.float64)
@@ -182,7 +182,7 @@ def train_job(job: Job, own: Mapping[str, Factory] | None = None) -> Job:
 def read_trained(job: Job, own: Mapping[str, Factory] | None = None) -> Trained:
     """The result of a job that is done."""
     tensors = load_extra("safetensors.torch", extra="torch", where=str(job.path)).load_file(job.path)
-    cache = LearnedCache(make_predictor(job.variant, job.shape, job.classes, own), job.classes)
+    cache = learned_cache(job.variant, job.shape, job.classes, own)
     state = {name.removeprefix("cache."): tensor for name, tensor in tensors.items() if name.startswith("cache.")}
     cache.load_state_dict(state)
     thresholds, levels = tuple(tensors["thresholds"].tolist()), tuple(tensors["levels"].tolist())
@@ -201,12 +201,12 @@ def measure_segments(chain: Chain, rows: NDArray[Any], *, apart: bool = False) -
             hidden = torch.from_numpy(np.array(rows[i % len(rows)][None])).to(chain.device)
             for k, segment in enumerate(chain.segments):
                 began = perf_counter()
-                hidden = segment(hidden)
+                hidden = segment.forward(hidden)
                 _finish(chain.device)
                 timed[i, k] = perf_counter() - began
             given = torch.from_numpy(np.array(rows[i % len(rows)][None])).to(chain.device)
             began = perf_counter()
-            whole(given)
+            whole.forward(given)
             _finish(chain.device)
             whole_s[i] = perf_counter() - began
     medians = np.asarray(np.median(timed[WARM_UP:], axis=0))
@@ -214,19 +214,25 @@ def measure_segments(chain: Chain, rows: NDArray[Any], *, apart: bool = False) -
 
 
 def measure_lookup(
-    cache: LearnedCache, shape: tuple[int, ...], device: torch.device, thread: LookupThread | None = None
+    cache: LearnedCache, shape: tuple[int, ...], device: torch.device, beside: Beside | None = None
 ) -> float:
-    """Median seconds of a lookup for one row, decision included, where it will run: here, or in `thread`."""
+    """Median seconds of a lookup for one row, decision included, where it will run: here, or `beside` the model."""
     hidden = torch.randn((1, *shape), generator=torch.Generator().manual_seed(0)).to(device)
+    if beside is not None:
+        beside.use({0: cache})
     times = []
     with torch.inference_mode():
         for _ in range(WARM_UP + REPEATS):
+            lookups = None if beside is None else beside.begin()
             began = perf_counter()
-            if thread is None:
+            if lookups is None:
                 bool(cache(hidden)[1])
             else:
-                thread.ask(cache, hidden, np.arange(1)).found.result()
+                lookups.ask(0, hidden, np.arange(1))
+                lookups.found(wait=True)
             times.append(perf_counter() - began)
+            if lookups is not None:
+                lookups.end()
     return float(np.median(times[WARM_UP:]))
 
 

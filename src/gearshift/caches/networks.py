@@ -1,7 +1,7 @@
 """The small networks of learned caches: predictors (Gati Table 3), and the selector that trusts them or not."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -89,12 +89,14 @@ class LearnedCache(nn.Module):
 
     def __init__(self, predictor: nn.Module, classes: int) -> None:
         super().__init__()
-        self.predictor = predictor
+        self.predictor, self.classes = predictor, classes
         self.selector = nn.Sequential(nn.Linear(classes, SELECTOR_WIDTH), nn.ReLU(), nn.Linear(SELECTOR_WIDTH, 1))
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("threshold", torch.zeros(()))
         self.not_finite = 0
         """Rows looked at that held NaN or infinity."""
+        self.made_as: tuple[str, tuple[int, ...]] | None = None
+        """The variant and the shape of which another process can make it; none for a predictor of the user's own."""
         self.scale: Tensor
         self.threshold: Tensor
 
@@ -119,6 +121,45 @@ class LearnedCache(nn.Module):
     def memory_bytes(self) -> int:
         """What its weights take."""
         return sum(tensor.nbytes for tensor in self.state_dict().values())
+
+
+def learned_cache(
+    variant: str, shape: tuple[int, ...], classes: int, own: Mapping[str, Factory] | None = None
+) -> LearnedCache:
+    """An untrained one for hidden outputs of `shape`; raises `InvalidInput` as `make_predictor` does."""
+    cache = LearnedCache(make_predictor(variant, shape, classes, own), classes)
+    cache.made_as = None if own is not None and variant in own else (variant, shape)
+    return cache
+
+
+def state_of(caches: Mapping[int, LearnedCache]) -> dict[str, Tensor]:
+    """All that they were trained to, by layer and name, on the processor."""
+    return {
+        f"{layer}.{name}": tensor.cpu().contiguous()
+        for layer, cache in caches.items()
+        for name, tensor in cache.state_dict().items()
+    }
+
+
+def filled(
+    entries: Iterable[tuple[int, str, tuple[int, ...]]],
+    classes: int,
+    state: Mapping[str, Tensor],
+    own: Mapping[str, Factory] | None = None,
+) -> dict[int, LearnedCache]:
+    """Trained caches by layer, from layers, variants and shapes and what `state_of` answered.
+
+    Raises `RuntimeError` where these do not belong together.
+    """
+    caches = {}
+    for layer, variant, shape in entries:
+        with torch.device("meta"):
+            cache = learned_cache(variant, shape, classes, own)
+        prefix = f"{layer}."
+        own_state = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+        cache.load_state_dict(own_state, assign=True)
+        caches[layer] = cache.requires_grad_(False).eval()
+    return caches
 
 
 class _Pooled(nn.Module):

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-import torch
 from torch import nn
 
 from gearshift.caches.beside import Lookups
 from gearshift.caches.cached_model import CachedModel, Origin
 from gearshift.caches.chain import HEAD, chain_of, weights_sha256
 from gearshift.caches.manifest import MANIFEST, Manifest, read_manifest
-from gearshift.caches.networks import Factory, LearnedCache, make_predictor
+from gearshift.caches.networks import Factory, LearnedCache, filled, state_of
 from gearshift.caches.versions import locked, read_state, require_built, version_folder, version_numbers
 from gearshift.errors import InvalidInput, require
 from gearshift.extras import load_extra
@@ -28,12 +27,7 @@ def save_caches(folder: Path, manifest: Manifest, caches: Mapping[int, LearnedCa
     Raises `InvalidInput` where that is impossible.
     """
     save = load_extra("safetensors.torch", extra="torch", where=str(folder)).save
-    state = {
-        f"{layer}.{name}": tensor.cpu().contiguous()
-        for layer, cache in caches.items()
-        for name, tensor in cache.state_dict().items()
-    }
-    data = save(state)
+    data = save(state_of(caches))
     digest = hashlib.sha256(data).hexdigest()
     named = msgspec.structs.replace(manifest, file=f"caches-{digest[:16]}.safetensors", file_sha256=digest)
     write_atomically(folder / named.file, data)
@@ -110,18 +104,11 @@ def networks_of(
     if hashlib.sha256(data).hexdigest() != manifest.file_sha256:
         raise broken
     state = load_extra("safetensors.torch", extra="torch", where=where).load(data)
-    caches = {}
-    for entry in manifest.trained:
-        with torch.device("meta"):
-            cache = LearnedCache(make_predictor(entry.variant, entry.shape, manifest.classes, own), manifest.classes)
-        prefix = f"{entry.layer}."
-        own_state = {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
-        try:
-            cache.load_state_dict(own_state, assign=True)
-        except RuntimeError as error:
-            raise broken from error
-        caches[entry.layer] = cache.requires_grad_(False).eval()
-    return caches
+    entries = [(entry.layer, entry.variant, entry.shape) for entry in manifest.trained]
+    try:
+        return filled(entries, manifest.classes, state, own)
+    except RuntimeError as error:
+        raise broken from error
 
 
 def in_use(manifest: Manifest, networks: Mapping[int, LearnedCache]) -> dict[int, LearnedCache]:

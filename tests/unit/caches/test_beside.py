@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from copy import deepcopy
 from threading import Event
@@ -11,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from gearshift.caches.beside import Asked, LookupThread, divided, exits_beside, overwritten
+from gearshift.caches.beside import LookupThread, divided, exits_beside, overwritten
 from gearshift.caches.cached_model import CachedModel
 from gearshift.caches.chain import Chain, chain_of
 from gearshift.caches.choosing import at_ends, leaves_after
 from gearshift.caches.problem import Problem, joint_outcome
+from gearshift.caches.steps import Steps
 from tests.unit.caches.digit_networks import BLOCKS, built, digits, network
 
 LONGEST_S = 10.0
@@ -28,15 +30,15 @@ class Watched(LookupThread):
 
     def __init__(self) -> None:
         super().__init__(frozenset(), torch.device("cpu"))
-        self.asked: list[Asked] = []
+        self.asked: list[Future[object]] = []
 
-    def ask(self, *args: object) -> Asked:
-        self.asked.append(super().ask(*args))  # type: ignore[arg-type]
+    def submit(self, *args: object) -> Future[object]:  # type: ignore[override]
+        self.asked.append(super().submit(*args))  # type: ignore[arg-type]
         return self.asked[-1]
 
     def found(self, number: int) -> Callable[[], object]:
         """To wait for a lookup."""
-        return lambda: self.asked[number].found.result(LONGEST_S)
+        return lambda: self.asked[number].result(LONGEST_S)
 
 
 class Adds(torch.nn.Module):
@@ -58,6 +60,7 @@ class HitsFrom(torch.nn.Module):
     def __init__(self, bound: float, says: int, wait: Callable[[], object] = lambda: None) -> None:
         super().__init__()
         self.bound, self.says, self.wait, self.seen = bound, says, wait, list[list[float]]()
+        self.made_as = None  # so that it is looked up in a thread
 
     def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         self.wait()
@@ -80,8 +83,19 @@ def nothing() -> None:
 def leaving(chain: Chain, caches: dict[int, HitsFrom], thread: LookupThread, *first: float) -> Left:
     """What happens to rows with these first values."""
     rows = torch.tensor([[value, 0.0, 0.0, 0.0] for value in first])
-    found = exits_beside(chain, caches, thread, frozenset(), rows, logits=True)  # type: ignore[arg-type]
+    thread.use(caches)  # type: ignore[arg-type]
+    found = exits_beside(Steps.of(chain, caches, beside=True), thread.begin(), frozenset(), rows, logits=True)
     return [(rows.tolist(), said.argmax(axis=1).tolist(), segment) for rows, said, segment in found]
+
+
+def test_segments_that_nobody_can_leave_between_run_as_one() -> None:
+    chain, adding = steps(nothing, nothing, nothing, nothing)
+    walk = Steps.of(chain, {1}, beside=True)
+    ends = [walk.after(before, pending=pending)[0] for before in (-1, 0, 1, 2) for pending in (False, True)]
+    assert ends == [1, 0, 1, 1, 3, 2, 3, 3]
+    run = walk.after(1)[1]
+    assert run(torch.zeros(1, 4)).tolist() == [[2.0] * 4]
+    assert [len(add.rows) for add in adding] == [0, 0, 1, 1]
 
 
 def test_a_hit_that_is_found_in_a_later_segment_stops_the_model_at_its_end() -> None:
@@ -98,7 +112,7 @@ def test_a_lookup_that_outlasts_the_model_changes_nothing_and_those_behind_it_ne
     assert leaving(chain, {0: slow, 1: behind}, thread, 5) == [([0], [0], 2)]
     over.set()
     thread.found(0)()
-    assert thread.asked[1].found.cancelled()
+    assert thread.asked[1].cancelled()
     assert leaving(chain, {}, thread, 5) == [([0], [0], 2)]
     assert behind.seen == []
 
@@ -133,7 +147,9 @@ def test_whatever_the_timing_a_row_has_the_answer_of_its_first_hit_or_of_the_bas
     thread = LookupThread(frozenset(), torch.device("cpu"))
     seen = np.zeros(len(images), dtype=np.int64)
     given = torch.from_numpy(images)
-    for rows, scores, segment in exits_beside(chain, caches, thread, frozenset(), given, logits=True):
+    thread.use(caches)
+    steps = Steps.of(chain, caches, beside=True)
+    for rows, scores, segment in exits_beside(steps, thread.begin(), frozenset(), given, logits=True):
         seen[rows] += 1
         early = line["exit_segment"][rows] <= segment
         assert early.all()
@@ -159,7 +175,7 @@ def test_on_cuda_rows_have_the_answers_that_they_have_in_line() -> None:
 
 def test_a_lookup_that_fails_fails_the_batch() -> None:
     thread = Watched()
-    chain, _ = steps(nothing, lambda: thread.asked[0].found.exception(LONGEST_S), nothing)
+    chain, _ = steps(nothing, lambda: thread.asked[0].exception(LONGEST_S), nothing)
 
     def fails() -> None:
         raise ValueError("no memory")
@@ -182,7 +198,8 @@ def test_outputs_that_later_segments_write_over_are_copied_for_lookups() -> None
     with torch.inference_mode():
         expected = float(module[0](rows)[0, 0])
         module[0].bias += -10 - expected  # below zero, where the next segment would not leave it
-    list(exits_beside(chain, {0: cache}, thread, frozenset({0}), rows, logits=True))  # type: ignore[dict-item]
+    thread.use({0: cache})  # type: ignore[dict-item]
+    list(exits_beside(Steps.of(chain, {0}, beside=True), thread.begin(), frozenset({0}), rows, logits=True))
     begun.set()
     thread.found(0)()
     assert cache.seen[0][0] == pytest.approx(-10, abs=1e-4)

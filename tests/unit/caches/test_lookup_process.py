@@ -1,0 +1,269 @@
+"""Lookups in a process of their own.  A stopped process is one whose lookup takes long; tests wait for its answers."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gearshift.caches.beside import LookupThread, divided, exits_beside
+from gearshift.caches.cached_model import CachedModel
+from gearshift.caches.looking import MOST_BYTES
+from gearshift.caches.lookup_process import LookupProcess, ProcessBatch, start_beside
+from gearshift.caches.networks import LearnedCache, learned_cache, make_predictor
+from gearshift.caches.steps import Steps
+from gearshift.errors import ModelFailed
+from tests.unit.caches.digit_networks import BLOCKS, built, digits, network
+
+LONGEST_S = 30.0
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+
+
+@contextmanager
+def process(caches: dict[int, LearnedCache]) -> Iterator[LookupProcess]:
+    cores = divided(1)
+    assert cores is not None
+    one = LookupProcess(cores.lookups)
+    try:
+        one.use(caches)
+        yield one
+    finally:
+        one.close()
+
+
+def pid_of(one: LookupProcess) -> int:
+    return one.process.pid
+
+
+def cache_for(width: int, *, hits: bool, classes: int = 3) -> LearnedCache:
+    """One that always hits, or never."""
+    with torch.random.fork_rng():
+        torch.manual_seed(width)
+        made = learned_cache("FC(16)", (width,), classes).requires_grad_(False).eval()
+    made.threshold.fill_(-1e9 if hits else 1e9)
+    return made
+
+
+def wait_until(what: Callable[[], bool]) -> None:
+    ends = time.monotonic() + LONGEST_S
+    while not what():
+        assert time.monotonic() < ends
+        os.sched_yield()
+
+
+def batch_of(one: LookupProcess) -> ProcessBatch:
+    batch = one.begin()
+    assert batch is not None
+    return batch
+
+
+class Waits:
+    """Finds everything before the model goes on, so that timing decides nothing."""
+
+    def __init__(self, batch: ProcessBatch) -> None:
+        self._batch = batch
+        self.pending, self.ask, self.end = True, batch.ask, batch.end
+
+    def found(self, *, wait: bool = False) -> object:
+        return self._batch.found(wait=True)
+
+
+@pytest.mark.parametrize("rows", [1, 200])
+def test_rows_have_the_answers_that_they_have_in_line_and_leave_a_segment_later(rows: int) -> None:
+    images = digits()[0][1300 : 1300 + rows]
+    chain, caches = built().model.chain, built().model.caches
+    line = built().model.predict(images)
+    steps = Steps.of(chain, caches, beside=True)
+    left = np.full(rows, -1)
+    with process(caches) as one:
+        lookups = Waits(batch_of(one))
+        for which, scores, segment in exits_beside(  # type: ignore[arg-type]
+            steps, lookups, frozenset(), torch.from_numpy(images), logits=True
+        ):
+            left[which] = segment
+            early = line["exit_segment"][which] < segment
+            assert np.allclose(scores[early], line["scores"][which][early], atol=1e-5)
+    last = len(chain) - 1
+    assert (left == np.where(line["exit_segment"] + 1 < last, line["exit_segment"] + 1, last)).all()
+    assert rows == 1 or len(set(left)) > 1  # so that the batch was compacted
+
+
+def test_a_model_answers_every_batch_whatever_its_size_and_agrees_with_the_module_at_least_as_in_line() -> None:
+    images = digits()[0][1300:1500]
+    model = CachedModel(built().model.chain, built().model.caches, logits=True, lookups="beside")
+    with torch.inference_mode():
+        base = torch.softmax(network()(torch.from_numpy(images)), 1).numpy()
+    line = built().model.predict(images)
+    for size in (1, 200, 3, 64):
+        said = model.predict(images[:size])
+        early = said["exit_segment"] < len(model.chain) - 1
+        right = np.where(early[:, None], line["scores"][:size], base[:size])
+        assert np.allclose(said["scores"], right, atol=1e-4)
+        assert (said["exit_segment"] >= line["exit_segment"][:size]).all()
+    assert isinstance(model.beside(), LookupProcess)
+    assert model.lookups == "beside"
+
+
+def test_a_new_version_is_looked_up_from_the_next_batch_on() -> None:
+    first, second = cache_for(4, hits=True), cache_for(6, hits=False, classes=5)
+    with process({0: first}) as one:
+        for layer, cache, width in ((0, first, 4), (2, second, 6)):
+            one.use({layer: cache})
+            batch = batch_of(one)
+            given = torch.randn(3, width)
+            batch.ask(layer, given, np.arange(3))
+            looked = batch.found(wait=True)
+            batch.end()
+            assert looked is not None
+            probabilities, hits = cache(given)
+            assert np.allclose(looked.probabilities, probabilities.numpy(), atol=1e-6)
+            assert looked.hits.tolist() == hits.tolist()
+
+
+def test_what_a_batch_gave_up_disturbs_no_later_one_and_is_not_begun() -> None:
+    cache = cache_for(4, hits=True)
+    with process({0: cache}) as one:
+        os.kill(pid_of(one), signal.SIGSTOP)
+        given_up = batch_of(one)
+        for _ in range(20):
+            given_up.ask(0, torch.full((2, 4), torch.nan), np.arange(2))
+        assert given_up.found() is None
+        given_up.end()
+        batch = batch_of(one)
+        given = torch.randn(2, 4)
+        batch.ask(0, given, np.arange(2))
+        os.kill(pid_of(one), signal.SIGCONT)
+        looked = batch.found(wait=True)
+        assert looked is not None
+        assert np.allclose(looked.probabilities, cache(given)[0].numpy(), atol=1e-6)
+        assert not batch.pending
+        assert cache.not_finite == 0
+        batch.end()
+
+
+def test_a_process_far_behind_is_asked_for_nothing_more_and_nobody_waits_for_it() -> None:
+    with process({0: cache_for(4, hits=True)}) as one:
+        os.kill(pid_of(one), signal.SIGSTOP)
+        for _ in range(500):
+            batch = batch_of(one)
+            batch.ask(0, torch.zeros(1, 4), np.arange(1))
+            batch.end()
+        assert not batch.pending
+        os.kill(pid_of(one), signal.SIGCONT)
+
+
+def test_hidden_outputs_beyond_the_memory_are_not_looked_up_and_nor_are_those_that_follow() -> None:
+    with process({0: cache_for(4, hits=True)}) as one:
+        batch = batch_of(one)
+        batch.ask(0, torch.empty(1).expand(MOST_BYTES // 16, 4), np.arange(1))
+        batch.ask(0, torch.zeros(1, 4), np.arange(1))
+        assert not batch.pending
+        batch.end()
+
+
+def test_rows_that_are_not_finite_are_counted_in_the_process_of_the_model() -> None:
+    cache = cache_for(4, hits=True)
+    with process({0: cache}) as one:
+        batch = batch_of(one)
+        batch.ask(0, torch.tensor([[torch.nan] * 4, [1.0] * 4]), np.arange(2))
+        looked = batch.found(wait=True)
+        batch.end()
+    assert looked is not None
+    assert looked.hits.tolist() == [False, True]
+    assert cache.not_finite == 1
+
+
+def test_a_lookup_that_fails_fails_the_batch_and_no_other() -> None:
+    with process({0: cache_for(4, hits=True)}) as one:
+        batch = batch_of(one)
+        batch.ask(0, torch.zeros(1, 5), np.arange(1))
+        with pytest.raises(ModelFailed, match="a lookup of learned caches failed: RuntimeError"):
+            batch.found(wait=True)
+        batch.end()
+        batch = batch_of(one)
+        batch.ask(0, torch.zeros(1, 4), np.arange(1))
+        assert batch.found(wait=True) is not None
+        batch.end()
+
+
+def test_while_one_batch_is_looked_up_another_is_not() -> None:
+    with process({0: cache_for(4, hits=True)}) as one:
+        batch = batch_of(one)
+        assert one.begin() is None
+        batch.end()
+        batch_of(one).end()
+
+
+def test_when_the_process_is_killed_within_a_batch_the_model_answers_and_lookups_go_on_in_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    images = digits()[0][1300:1310]
+    model = CachedModel(built().model.chain, built().model.caches, logits=True, lookups="beside")
+    one = model.beside()
+    assert isinstance(one, LookupProcess)
+    os.kill(pid_of(one), signal.SIGSTOP)
+    block = model.chain.module.get_submodule(BLOCKS[1])
+    killing = block.register_forward_pre_hook(lambda *_: one.process.kill())
+    try:
+        rows = np.concatenate([rows for rows, _ in model.exits(images)])
+    finally:
+        killing.remove()
+    assert one.process.wait(LONGEST_S) == -signal.SIGKILL
+    assert sorted(rows) == list(range(10))
+    with caplog.at_level(logging.WARNING):
+        said = model.predict(images)
+        model.predict(images)
+    assert model.lookups == "inline"
+    assert caplog.text.count("looked up in line from now on, as their process has ended") == 1
+    assert said["exit_segment"].tolist() == built().model.predict(images)["exit_segment"].tolist()
+
+
+def test_a_model_that_is_forgotten_ends_its_process() -> None:
+    one = LookupProcess(frozenset(os.sched_getaffinity(0)))
+    child = one.process
+    del one
+    assert child.returncode is not None
+
+
+PARENT = """
+import os, sys, time
+from gearshift.caches.lookup_process import LookupProcess
+one = LookupProcess(frozenset(os.sched_getaffinity(0)))
+print(one.process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_the_process_and_its_memory_end_with_their_parent(how: signal.Signals) -> None:
+    shared = set(Path("/dev/shm").iterdir())
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert Path(f"/proc/{child}").exists()
+        parent.send_signal(how)
+    wait_until(lambda: not _runs(child))
+    assert set(Path("/dev/shm").iterdir()) <= shared
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_predictors_of_the_users_own_are_looked_up_in_a_thread() -> None:
+    own = learned_cache("mine", (4,), 3, {"mine": lambda shape, classes: make_predictor("FC(16)", shape, classes)})
+    assert isinstance(start_beside(torch.device("cpu"), 1, [own, cache_for(4, hits=True)]), LookupThread)
