@@ -17,6 +17,7 @@ from gearshift.caches.beside import Asked, Lookups, LookupThread, divided, exits
 from gearshift.caches.chain import Chain
 from gearshift.caches.collect import as_probabilities, as_tensor
 from gearshift.caches.networks import Factory, LearnedCache
+from gearshift.caches.single import Look, row_lookup
 from gearshift.errors import ModelFailed
 
 SCORES, EXIT_SEGMENT = "scores", "exit_segment"
@@ -74,6 +75,7 @@ class CachedModel:
         ends = sorted({*self.caches, len(self.chain) - 1})
         self._spans = [(end, self.chain.span(before + 1, end)) for before, end in pairwise([-1, *ends])]
         """What lies between two lookups, as one module, by the segment that it ends with."""
+        self._looks: dict[int, Look] = {}
 
     def adopt(self, manifest: bytes, weights: bytes, off: Iterable[int]) -> int:
         """Use another version, given as the content of its files; its number.
@@ -114,6 +116,7 @@ class CachedModel:
         device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
         for part in (self.chain.module, *self.chain.segments, *self.caches.values()):
             part.to(device)
+        self._looks = {}
         self._thread = None
         if self.lookup_thread() is not None and device.type == "cpu" and (cores := divided(self.lookup_cores)):
             os.sched_setaffinity(0, cores.base)
@@ -151,6 +154,9 @@ class CachedModel:
         if (thread := self.lookup_thread()) is not None:
             yield from self._exits_beside(thread, hidden)
             return
+        if len(hidden) == 1:
+            yield self._exit_of_row(hidden)
+            return
         rows, last = np.arange(len(hidden)), len(self.chain) - 1
         for segment, run in self._spans:
             with torch.inference_mode():
@@ -169,6 +175,23 @@ class CachedModel:
             rows = rows[~hit]
             if len(rows) == 0:
                 return
+
+    def _exit_of_row(self, hidden: torch.Tensor) -> tuple[NDArray[np.int64], Answer]:
+        """As `exits`: a batch of one has nothing to compact, and no row that waits for another."""
+        last = len(self.chain) - 1
+        with torch.inference_mode():
+            for segment, run in self._spans:
+                hidden = run(hidden)
+                scores = self._look(segment)(hidden) if segment != last else None
+                if scores is not None:
+                    return np.arange(1), _answer(scores, segment)
+            scores = as_probabilities(hidden, logits=self.logits).cpu().numpy()
+        return np.arange(1), _answer(scores, last)
+
+    def _look(self, segment: int) -> Look:
+        if segment not in self._looks:
+            self._looks[segment] = row_lookup(self.caches[segment])
+        return self._looks[segment]
 
     def _exits_beside(self, thread: LookupThread, hidden: torch.Tensor) -> Iterator[tuple[NDArray[np.int64], Answer]]:
         if self._copied is None:
@@ -191,7 +214,9 @@ class CachedModel:
                 if segment == len(self.chain) - 1:
                     answer = _answer(as_probabilities(hidden, logits=self.logits).cpu().numpy(), segment)
                 elif segment in self.caches:
-                    if thread is None:
+                    if thread is None and len(hidden) == 1:
+                        self._look(segment)(hidden)
+                    elif thread is None:
                         self.caches[segment](hidden)[1].cpu()
                     else:
                         asked.append(thread.ask(self.caches[segment], hidden, np.arange(len(hidden))))

@@ -21,6 +21,7 @@ from gearshift.caches.chain import Chain
 from gearshift.caches.collect import BaseAnswers, collect_hidden, hidden_bytes, hidden_path, write_array
 from gearshift.caches.manifest import CHECKED_SHARE
 from gearshift.caches.networks import Factory, LearnedCache, default_variants, make_predictor
+from gearshift.caches.single import row_lookup
 from gearshift.caches.train import Material, Trained, Training, parameters_of, train_cache
 from gearshift.errors import GearshiftError, require
 from gearshift.extras import load_extra
@@ -227,12 +228,12 @@ def measure_lookup(
 ) -> float:
     """Median seconds of a lookup for one row, decision included, where it will run: here, or in `thread`."""
     hidden = torch.randn((1, *shape), generator=torch.Generator().manual_seed(0)).to(device)
-    times = []
+    times, look = [], row_lookup(cache)
     with torch.inference_mode():
         for _ in range(WARM_UP + REPEATS):
             began = perf_counter()
             if thread is None:
-                bool(cache(hidden)[1])
+                look(hidden)
             else:
                 thread.ask(cache, hidden, np.arange(1)).found.result()
             times.append(perf_counter() - began)
