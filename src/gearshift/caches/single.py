@@ -21,7 +21,7 @@ def row_lookup(cache: nn.Module) -> Look:
 
     What follows the logits is done by NumPy, whose operations on a few numbers cost a third of PyTorch's.
     """
-    if not isinstance(cache, LearnedCache) or cache.scale.device.type != "cpu":
+    if type(cache) is not LearnedCache or cache.scale.device.type != "cpu":
         return partial(_whole, cache)
     steps, state = (
         _steps(cache),

@@ -60,3 +60,16 @@ def test_a_users_own_predictor_runs_as_it_is() -> None:
     found = row_lookup(cache)(row)
     assert found is not None
     assert np.allclose(found, cache(row)[0], atol=1e-6)
+
+
+def test_a_cache_that_judges_in_its_own_way_is_asked_as_a_whole() -> None:
+    class Sure(LearnedCache):
+        def judged(self, probabilities: torch.Tensor) -> torch.Tensor:
+            return probabilities.amax(dim=1)
+
+    cache = Sure(make_predictor("FC(16)", FEATURES, 4), 4).eval().requires_grad_(False)
+    row = torch.randn((1, *FEATURES))
+    cache.threshold.fill_(0.2)
+    assert row_lookup(cache)(row) is not None
+    cache.threshold.fill_(1.1)
+    assert row_lookup(cache)(row) is None
