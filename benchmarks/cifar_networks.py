@@ -120,6 +120,17 @@ def fine_tuned(name: str, folder: Path, out: Path, *, epochs: int, most: int | N
     return network.eval()
 
 
+def altered(images: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Each image shifted by up to four pixels of its own, and mirrored half of the time."""
+    padded = np.pad(images, ((0, 0), (0, 0), (PADDING, PADDING), (PADDING, PADDING)))
+    moved = np.empty_like(images)
+    for i, (y, x) in enumerate(generator.integers(0, 2 * PADDING + 1, (len(images), 2)).tolist()):
+        moved[i] = padded[i, :, y : y + images.shape[2], x : x + images.shape[3]]
+    mirrored = generator.random(len(images)) < 0.5
+    moved[mirrored] = moved[mirrored][..., ::-1]
+    return moved
+
+
 def _moved(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """The batch shifted by up to four pixels and mirrored, half of the time."""
     padded = functional.pad(images, (PADDING,) * 4)

@@ -98,6 +98,16 @@ def lower_confidence_bound(mean: float, n: int, confidence: float) -> float:
     return low
 
 
+def share_bound(wrong: int, n: int, confidence: float) -> float:
+    """The least share of right answers that `wrong` of `n` independent ones leave likely (Clopper and Pearson, 1934).
+
+    The exact counterpart of `lower_confidence_bound` where an answer is right or wrong.
+    """
+    from scipy.special import betaincinv
+
+    return 0.0 if wrong >= n else float(betaincinv(n - wrong, wrong + 1, 1 - confidence))
+
+
 def _divergence(p: float, q: float) -> float:
     """Kullback and Leibler's divergence between shares `p` and `q`."""
     if q <= 0 or q >= 1:

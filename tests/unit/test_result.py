@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
-from gearshift.result import ServingResult, latency_summary, percentile, summarise, wilson_interval
+from gearshift.result import (
+    ServingResult,
+    latency_summary,
+    lower_confidence_bound,
+    percentile,
+    share_bound,
+    summarise,
+    wilson_interval,
+)
 
 LATENCIES = st.lists(st.integers(0, 20).map(lambda ms: ms / 1000), min_size=1, max_size=200)
 HUNDREDTHS = st.integers(1, 99)
@@ -134,3 +142,13 @@ def test_few_recorded_samples_keep_the_accuracy_interval_wide() -> None:
     )
     assert wide.accuracy_interval == wilson_interval(0.5, 10)
     assert math.isclose(wide.accuracy, 0.5)
+
+
+@pytest.mark.parametrize("n", [20, 1000])
+def test_a_share_is_below_its_bound_no_more_often_than_the_confidence_allows(n: int) -> None:
+    share, confidence = 0.97, 0.9
+    odds = [math.comb(n, wrong) * (1 - share) ** wrong * share ** (n - wrong) for wrong in range(n // 10 + 1)]
+    missed = sum(p for wrong, p in enumerate(odds) if share_bound(wrong, n, confidence) > share)
+    assert missed <= 1 - confidence
+    assert share_bound(3, n, confidence) > lower_confidence_bound(1 - 3 / n, n, confidence)
+    assert share_bound(n, n, confidence) == 0

@@ -25,7 +25,7 @@ from gearshift.caches.choosing import (
     problem_of,
     with_spares,
 )
-from gearshift.caches.collect import BaseAnswers, as_tensor
+from gearshift.caches.collect import Augment, BaseAnswers, as_tensor, with_copies
 from gearshift.caches.explore import (
     Explored,
     Progress,
@@ -47,6 +47,8 @@ WHERE = "learned caches"
 LEAST_SAMPLES = 100
 CHECKED_ROWS = 8
 MOST_BYTES = 8 << 30
+COPIES = 4
+"""Of each sample that predictors learn from, where there is something to alter them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +92,8 @@ def explore_module(
     variants: Sequence[str] | None = None,
     own: Mapping[str, Factory] | None = None,
     training: Training | None = None,
+    augment: Augment | None = None,
+    copies: int = COPIES,
     out: Path | str | None = None,
     processes: int = 1,
     most_bytes: int = MOST_BYTES,
@@ -101,12 +105,19 @@ def explore_module(
     classes = check_chain(chain, as_tensor(inputs[:CHECKED_ROWS]).to(chain.device))
     known = None if labels is None else class_numbers(module, np.asarray(labels), len(inputs), classes)
     split = split_rows(len(inputs), seed)
+    require(copies > 0, f"copies is {copies}", where="augment", remedy="give 1 or more")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory())) if out is None else Path(out) / "exploration"
+        everything = inputs
+        if augment is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / "inputs.npy"
+            stack.callback(path.unlink, missing_ok=True)
+            everything = with_copies(inputs, split.fit, augment, copies, seed, path)
         answers, explored = explore(
-            chain, inputs, known, split, folder,
+            chain, everything, known, split, folder,
             variants=variants, own=own or {}, how=training or Training(), seed=seed, processes=processes,
-            most_bytes=most_bytes, key=_key(weights_sha256(module), inputs, known, chain.names), progress=progress,
+            most_bytes=most_bytes, key=_key(weights_sha256(module), everything, known, chain.names), progress=progress,
         )  # fmt: skip
     return Exploration(chain, answers, explored, split, known)
 
@@ -123,6 +134,8 @@ def build(
     own: Mapping[str, Factory] | None = None,
     memory_budget_bytes: float = math.inf,
     training: Training | None = None,
+    augment: Augment | None = None,
+    copies: int = COPIES,
     lookups: Lookups = "inline",
     out: Path | str | None = None,
     processes: int = 1,
@@ -135,6 +148,8 @@ def build(
     `accuracy` is the share of samples that must be answered as the module answers them, on average on samples that did
     not choose the caches; with a `confidence`, its lower bound on them.  `blocks` names the blocks to look after, else
     they are found; `variants` the predictors to try, of which `own` makes the user's; `training` how they are trained.
+    `augment` alters rows of inputs, drawing from the generator that it is given: predictors then learn from so many
+    `copies` of each sample as well, and from what the module says of them; everything else is of the samples as given.
     With `lookups` beside the module, one at a time costs nothing but its own delay; else they delay whatever misses.
     With `out`, everything is written there, and a run that was broken off goes on where it ended.  With several
     `processes`, call it under `if __name__ == "__main__":`.
@@ -149,8 +164,8 @@ def build(
     require(memory_budget_bytes >= 0, few, where=WHERE, remedy="give 0 or more")
     made = explore_module(
         module, inputs, labels,
-        blocks=blocks, variants=variants, own=own, training=how, out=out, processes=processes, most_bytes=most_bytes,
-        seed=seed, progress=progress,
+        blocks=blocks, variants=variants, own=own, training=how, augment=augment, copies=copies, out=out,
+        processes=processes, most_bytes=most_bytes, seed=seed, progress=progress,
     )  # fmt: skip
     chain, answers, explored, split, known = made.chain, made.answers, made.explored, made.split, made.labels
     weights, classes = weights_sha256(module), answers.probabilities.shape[1]
@@ -246,7 +261,7 @@ def _require_samples(n: int, accuracy: float, confidence: float | None) -> None:
 
 def _key(weights: str, inputs: NDArray[Any], labels: NDArray[np.int64] | None, blocks: tuple[str, ...]) -> str:
     digest = hashlib.sha256(f"{weights} {inputs.dtype} {inputs.shape} {blocks}".encode())
-    digest.update(np.ascontiguousarray(inputs).tobytes())
+    digest.update(np.ascontiguousarray(inputs).data)
     digest.update(b"" if labels is None else labels.tobytes())
     return digest.hexdigest()
 

@@ -17,6 +17,7 @@ from gearshift.caches.chain import Chain
 from gearshift.caches.collect import as_probabilities, as_tensor
 from gearshift.caches.lookup_process import fits, start_beside
 from gearshift.caches.networks import Factory, LearnedCache
+from gearshift.caches.single import Look, row_lookup
 from gearshift.caches.steps import Steps
 from gearshift.errors import ModelFailed
 
@@ -78,6 +79,7 @@ class CachedModel:
         elif self._beside is not None:
             self._beside.close()
             self._beside = None
+        self._looks: dict[int, Look] = {}
 
     def adopt(self, manifest: bytes, weights: bytes, off: Iterable[int]) -> int:
         """Use another version, given as the content of its files; its number.
@@ -118,6 +120,7 @@ class CachedModel:
         device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
         for part in (self.chain.module, *self.chain.segments, *self.caches.values()):
             part.to(device)
+        self._looks = {}
         if self._beside is not None:
             self._beside.close()
             self._beside = None
@@ -166,6 +169,9 @@ class CachedModel:
         if (lookups := self._begun()) is not None:
             yield from self._exits_beside(lookups, hidden)
             return
+        if len(hidden) == 1:
+            yield self._exit_of_row(hidden)
+            return
         rows, segment, last = np.arange(len(hidden)), -1, len(self.chain) - 1
         while len(rows):
             segment, run = self._steps.after(segment)
@@ -183,6 +189,24 @@ class CachedModel:
                     probabilities, hidden = probabilities[hits], hidden[~hits]
             yield rows[hit], _answer(probabilities.cpu().numpy(), segment)
             rows = rows[~hit]
+
+    def _exit_of_row(self, hidden: torch.Tensor) -> tuple[NDArray[np.int64], Answer]:
+        """As `exits`: a batch of one has nothing to compact, and no row that waits for another."""
+        segment, last, found = -1, len(self.chain) - 1, None
+        with torch.inference_mode():
+            while found is None:
+                segment, run = self._steps.after(segment)
+                hidden = run(hidden)
+                if segment == last:
+                    found = as_probabilities(hidden, logits=self.logits).cpu().numpy()
+                else:
+                    found = self._look(segment)(hidden)
+        return np.arange(1), _answer(found, segment)
+
+    def _look(self, segment: int) -> Look:
+        if segment not in self._looks:
+            self._looks[segment] = row_lookup(self.caches[segment])
+        return self._looks[segment]
 
     def _exits_beside(self, lookups: LookupBatch, hidden: torch.Tensor) -> Iterator[tuple[NDArray[np.int64], Answer]]:
         if self._copied is None:
@@ -209,7 +233,9 @@ class CachedModel:
                     if segment == last:
                         answer = _answer(as_probabilities(hidden, logits=self.logits).cpu().numpy(), segment)
                     elif segment in self.caches:
-                        if lookups is None:
+                        if lookups is None and len(hidden) == 1:
+                            self._look(segment)(hidden)
+                        elif lookups is None:
                             self.caches[segment](hidden)[1].cpu()
                         else:
                             lookups.ask(segment, hidden, np.arange(len(hidden)))

@@ -16,6 +16,8 @@ from gearshift.files import written_atomically
 
 BATCH = 64
 SURE = 1e-3
+Augment = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
+"""A user's own: rows (n, ...) altered, as many and of the same shape; chance is drawn from the generator."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +68,29 @@ def collect_hidden(
         for path in temporary.values():
             path.unlink(missing_ok=True)
     return as_answers(np.concatenate(scores))
+
+
+def with_copies(
+    inputs: NDArray[Any], rows: NDArray[np.int64], augment: Augment, copies: int, seed: int, path: Path
+) -> NDArray[Any]:
+    """`inputs` (n, ...) and behind them so many altered copies of `rows`, on disk at `path`.
+
+    Some rows at a time are in memory.  Raises `InvalidInput` where `augment` answers rows of another form.
+    """
+    generator = np.random.default_rng([seed, 5])
+    shape = (len(inputs) + copies * len(rows), *inputs.shape[1:])
+    everything = np.lib.format.open_memmap(path, mode="w+", dtype=inputs.dtype, shape=shape)
+    everything[: len(inputs)] = inputs
+    for begin in range(0, copies * len(rows), BATCH):
+        given = inputs[rows[np.arange(begin, min(begin + BATCH, copies * len(rows))) % len(rows)]]
+        altered = np.asarray(augment(given, generator))
+        told = f"answers rows of shape {altered.shape} and type {altered.dtype} for {given.shape} and {given.dtype}"
+        alike = altered.shape == given.shape and np.can_cast(altered.dtype, given.dtype, "same_kind")
+        require(alike, told, where="augment", remedy="give as many rows of the same form")
+        at = len(inputs) + begin
+        everything[at : at + len(given)] = altered
+    everything.flush()
+    return everything
 
 
 def hidden_path(folder: Path, layer: int) -> Path:

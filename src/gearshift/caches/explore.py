@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
@@ -21,6 +21,7 @@ from gearshift.caches.chain import Chain
 from gearshift.caches.collect import BaseAnswers, collect_hidden, hidden_bytes, hidden_path, write_array
 from gearshift.caches.manifest import CHECKED_SHARE
 from gearshift.caches.networks import Factory, LearnedCache, default_variants, learned_cache, make_predictor
+from gearshift.caches.single import row_lookup
 from gearshift.caches.train import Material, Trained, Training, parameters_of, train_cache
 from gearshift.errors import GearshiftError, require
 from gearshift.extras import load_extra
@@ -41,6 +42,9 @@ class Split:
     fit: NDArray[np.int64]
     judge: NDArray[np.int64]
     check: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.fit) + len(self.judge) + len(self.check)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +103,9 @@ def explore(
 ) -> tuple[BaseAnswers, list[Explored]]:
     """The base model's answers to `inputs` (n, ...), and every variant after every block but the last, trained.
 
+    Rows behind those of `split` are altered copies: predictors learn from them, too, and from what the base model says
+    of them, not of the original.  Nothing is answered for them.
+
     Results that lie in `folder` under the same `key` are taken as they are.  Hidden outputs take at most `most_bytes`
     of disk at a time.  A user's own variants are trained in this process.  Raises `InvalidInput` where a hidden output
     is unusable, `GearshiftError` where a process ends.
@@ -106,11 +113,13 @@ def explore(
     folder.mkdir(parents=True, exist_ok=True)
     sizes = hidden_bytes(chain, inputs[:1])
     answers = collect_hidden(chain, inputs, (), folder, lambda share: progress("asking the model", 0.1 * share))
-    classes = answers.probabilities.shape[1]
+    n, classes = len(split), answers.probabilities.shape[1]
+    known = answers.best if labels is None else np.append(labels, answers.best[n:])
+    copies = np.arange(n, len(inputs))
     write_array(folder / "probabilities.npy", answers.probabilities)
-    write_array(folder / "labels.npy", answers.best if labels is None else labels)
-    for part in ("fit", "judge", "check"):
-        write_array(folder / f"{part}.npy", getattr(split, part))
+    write_array(folder / "labels.npy", known)
+    for part, rows in (("fit", np.append(split.fit, copies)), ("judge", split.judge), ("check", split.check)):
+        write_array(folder / f"{part}.npy", rows)
     shapes = _shapes(chain, inputs[:1])
     jobs = [
         Job(
@@ -138,7 +147,8 @@ def explore(
         finally:
             for layer in layers:
                 hidden_path(folder, layer).unlink(missing_ok=True)
-    return answers, [Explored(job.layer, job.variant, job.shape, read_trained(job, own)) for job in jobs]
+    of_samples = replace(answers, probabilities=answers.probabilities[:n])
+    return of_samples, [Explored(job.layer, job.variant, job.shape, read_trained(job, own)) for job in jobs]
 
 
 def groups_of(sizes: Sequence[int], most_bytes: int, names: Sequence[str]) -> list[range]:
@@ -220,13 +230,13 @@ def measure_lookup(
     hidden = torch.randn((1, *shape), generator=torch.Generator().manual_seed(0)).to(device)
     if beside is not None:
         beside.use({0: cache})
-    times = []
+    times, look = [], row_lookup(cache)
     with torch.inference_mode():
         for _ in range(WARM_UP + REPEATS):
             lookups = None if beside is None else beside.begin()
             began = perf_counter()
             if lookups is None:
-                bool(cache(hidden)[1])
+                look(hidden)
             else:
                 lookups.ask(0, hidden, np.arange(1))
                 lookups.found(wait=True)

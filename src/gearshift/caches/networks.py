@@ -66,19 +66,23 @@ def make_predictor(
         remedy="use FC(h), for sequences Token(h), for images Pool(h) and Conv(k,s)",
     )
     if kind == "FC":
-        return nn.Sequential(nn.Flatten(), nn.Linear(flat, first), nn.ReLU(), nn.Linear(first, classes))
+        return Predictor(nn.Flatten(), nn.Linear(flat, first), nn.ReLU(), nn.Linear(first, classes))
     if kind == "Token":
-        return nn.Sequential(_Pooled(), nn.Linear(2 * shape[1], first), nn.ReLU(), nn.Linear(first, classes))
+        return Predictor(_Pooled(), nn.Linear(2 * shape[1], first), nn.ReLU(), nn.Linear(first, classes))
     if kind == "Pool":
         side = max(1, min(shape[1], shape[2], int((first / shape[0]) ** 0.5)))
         pool = nn.AdaptiveAvgPool2d(side), nn.Flatten()
         width = WIDTH if second is None else second
-        return nn.Sequential(*pool, nn.Linear(shape[0] * side * side, width), nn.ReLU(), nn.Linear(width, classes))
+        return Predictor(*pool, nn.Linear(shape[0] * side * side, width), nn.ReLU(), nn.Linear(width, classes))
     channels, side = min(shape[0], MOST_CONV_CHANNELS), min(CONV_SIDE, *shape[1:])
-    return nn.Sequential(
+    return Predictor(
         nn.Conv2d(shape[0], channels, first, stride=second or 1, padding=first // 2),
         *(nn.ReLU(), nn.AdaptiveAvgPool2d(side), nn.Flatten(), nn.Linear(channels * side * side, classes)),
     )
+
+
+class Predictor(nn.Sequential):
+    """One of ours: what it consists of, `single` knows how to run for one row."""
 
 
 class LearnedCache(nn.Module):

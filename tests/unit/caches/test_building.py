@@ -59,6 +59,49 @@ def test_what_was_explored_alone_is_not_trained_again_for_a_build(tmp_path: Path
     assert not any(what.startswith("trained") for what in told)
 
 
+def test_predictors_learn_from_altered_copies_and_from_what_the_model_says_of_them(tmp_path: Path) -> None:
+    images, labels = few()
+    options: dict[str, Any] = {"variants": ("FC(16)",), "training": QUICK, "blocks": BLOCKS[:1], "out": tmp_path}
+    seen: list[int] = []
+
+    def mirrored(rows: Any, generator: np.random.Generator) -> Any:
+        seen.append(len(rows))
+        return rows[..., ::-1] + generator.normal(0, 0.1, rows.shape).astype(np.float32)
+
+    made = explore_module(network(), images, labels, augment=mirrored, copies=2, **options)
+    assert (sum(seen), max(seen)) == (240, 64)
+    assert len(made.answers.probabilities) == 200
+    assert len(made.explored[0].trained.right) == 40
+    folder = tmp_path / "exploration"
+    fit, known, said = (np.load(folder / f"{name}.npy") for name in ("fit", "labels", "probabilities"))
+    assert fit.tolist() == [*made.split.fit.tolist(), *range(200, 440)]
+    assert known[:200].tolist() == labels.tolist()
+    assert known[200:].tolist() == said[200:].argmax(axis=1).tolist()
+    assert known[200:].tolist() != np.tile(labels[made.split.fit], 2).tolist()
+    assert not list(folder.glob("inputs*"))
+    again: list[str] = []
+    same = explore_module(
+        network(),
+        images,
+        labels,
+        augment=mirrored,
+        copies=2,
+        progress=lambda what, share: again.append(what),
+        **options,
+    )
+    assert not any(what.startswith("trained") for what in again)
+    plain = explore_module(network(), images, labels, **options)
+    weights = [one.explored[0].trained.cache.state_dict()["predictor.1.weight"] for one in (made, same, plain)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_what_answers_rows_of_another_form_alters_nothing() -> None:
+    images, labels = few()
+    with pytest.raises(InvalidInput, match=r"augment: answers rows of shape \(64, 1, 8, 7\) and type float32 for"):
+        explore_module(network(), images, labels, augment=lambda rows, generator: rows[..., 1:])
+
+
 @pytest.mark.long
 def test_a_run_that_is_broken_off_goes_on_where_it_ended_and_comes_to_the_same(tmp_path: Path) -> None:
     images, labels = few()
@@ -135,6 +178,23 @@ def test_less_is_lost_where_choices_do_not_keep_the_target_on_samples_left_out()
     assert joint(lucky).chosen != ()
     honest = replace(lucky, target=0.8)
     assert choose(honest, None, seed=0).accuracy == pytest.approx(0.9, abs=0.05)
+
+
+def test_nine_choices_in_ten_keep_the_target_on_new_samples() -> None:
+    """Each variant hits everything, and later ones are the truer, so that what new samples see of a choice is known."""
+    kept = []
+    for seed in range(20):
+        generator = np.random.default_rng(seed)
+        truth = np.sort(generator.uniform(0.9, 0.99, 8))
+        right = generator.random((8, 300)) < truth[:, None]
+        problem = replace(
+            instance(0, 8, 1, samples=300, memory=False),
+            hits=np.ones((8, 300), dtype=np.bool_), right=right, hit_rate=np.ones(8), accuracy=right.mean(axis=1),
+            target=0.95,
+        )  # fmt: skip
+        chosen = choose(problem, None, seed).variants
+        kept.append(not chosen or truth[chosen[0]] >= 0.95)
+    assert np.mean(kept) >= 0.9
 
 
 def test_labels_are_numbers_of_classes_or_their_names() -> None:

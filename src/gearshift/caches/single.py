@@ -1,0 +1,81 @@
+"""The lookup of one row on a processor in few operations, as each costs more than what it computes."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gearshift.caches.networks import LearnedCache, Predictor
+
+Look = Callable[[Tensor], NDArray[np.float32] | None]
+"""Class probabilities (1, classes) where a hidden output (1, ...) hits, else None."""
+
+
+def row_lookup(cache: nn.Module) -> Look:
+    """What `cache` answers for one row, to rounding; its weights as they are now, its threshold as it is then.
+
+    What follows the logits is done by NumPy, whose operations on a few numbers cost a third of PyTorch's.
+    """
+    if type(cache) is not LearnedCache or cache.scale.device.type != "cpu":
+        return partial(_whole, cache)
+    steps, state = (
+        _steps(cache),
+        {name: tensor.detach().numpy() for name, tensor in cache.selector.state_dict().items()},
+    )
+    inner, inner_bias, outer, outer_bias = (state[name] for name in ("0.weight", "0.bias", "2.weight", "2.bias"))
+    threshold = cache.threshold.numpy()  # shares its memory
+
+    def look(hidden: Tensor) -> NDArray[np.float32] | None:
+        x = hidden if hidden.dtype == torch.float32 else hidden.float()
+        for step in steps:
+            x = step(x)
+        logits = x.numpy()
+        top = logits.max()
+        if not math.isfinite(top):
+            cache.not_finite += 1
+            return None
+        odds = np.exp(logits - top)
+        probabilities: NDArray[np.float32] = odds / odds.sum()
+        sure = outer @ np.maximum(inner @ probabilities + inner_bias, 0) + outer_bias
+        return probabilities[None] if sure[0] >= threshold else None
+
+    return look
+
+
+def _whole(cache: nn.Module, hidden: Tensor) -> NDArray[np.float32] | None:
+    probabilities, hits = cache(hidden)
+    found: NDArray[np.float32] = probabilities.cpu().numpy()
+    return found if bool(hits) else None
+
+
+def _steps(cache: LearnedCache) -> list[Callable[[Tensor], Tensor]]:
+    """Hidden output (1, ...) to logits (classes,), the scale within the first weights; a user's own predictor whole."""
+    if not isinstance(cache.predictor, Predictor):
+        return [lambda hidden: cache.predicted(hidden)[0]]
+    steps: list[Callable[[Tensor], Tensor]] = []
+    scale = cache.scale
+    for module in cache.predictor:
+        if isinstance(module, nn.Linear):
+            steps.append(partial(_linear, (module.weight / scale).detach(), module.bias.detach()))
+            scale = torch.ones(())
+        elif isinstance(module, nn.Conv2d):
+            steps.append(partial(_conv, module, (module.weight / scale).detach(), module.bias))
+            scale = torch.ones(())
+        elif isinstance(module, nn.ReLU):
+            steps.append(torch.relu)
+        elif not isinstance(module, nn.Flatten):
+            steps.append(module)
+    return steps
+
+
+def _linear(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+    return torch.addmv(bias, weight, x.reshape(-1))
+
+
+def _conv(module: nn.Conv2d, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+    return functional.conv2d(x, weight, bias, module.stride, module.padding)

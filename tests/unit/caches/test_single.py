@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+import torch
+
+from gearshift.caches.networks import LearnedCache, make_predictor
+from gearshift.caches.single import row_lookup
+
+IMAGE, TOKENS, FEATURES = (6, 8, 8), (5, 6), (12,)
+
+
+def cache_of(variant: str, shape: tuple[int, ...]) -> LearnedCache:
+    torch.manual_seed(0)
+    cache = LearnedCache(make_predictor(variant, shape, 4), 4).eval().requires_grad_(False)
+    cache.scale.fill_(0.3)
+    return cache
+
+
+@pytest.mark.parametrize(
+    ("variant", "shape"),
+    [
+        ("FC(16)", IMAGE), ("FC(16)", FEATURES), ("Pool(32,16)", IMAGE), ("Conv(3,1)", IMAGE), ("Conv(5,2)", IMAGE),
+        ("Token(16)", TOKENS),
+    ],
+)  # fmt: skip
+def test_a_row_is_looked_up_as_it_would_be_in_a_batch(variant: str, shape: tuple[int, ...]) -> None:
+    cache = cache_of(variant, shape)
+    hidden = 4 * torch.randn((40, *shape))
+    with torch.inference_mode():
+        sure = cache.judged(cache(hidden)[0])
+        look = row_lookup(cache)
+        cache.threshold.copy_((sure.sort().values[19] + sure.sort().values[20]) / 2)  # seen by what was made before
+        probabilities, hits = cache(hidden)
+        alone = [look(row[None]) for row in hidden]
+    assert [one is not None for one in alone] == hits.tolist()
+    found = np.concatenate([one for one in alone if one is not None])
+    assert found.shape == (20, 4)
+    assert found.dtype == np.float32
+    assert np.allclose(found, probabilities[hits], atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_no_number_is_a_miss_and_counted(value: float) -> None:
+    cache = cache_of("FC(16)", FEATURES)
+    cache.threshold.fill_(-np.inf)
+    look = row_lookup(cache)
+    assert look(torch.ones((1, *FEATURES))) is not None
+    assert look(torch.full((1, *FEATURES), value)) is None
+    assert cache.not_finite == 1
+
+
+def test_a_users_own_predictor_runs_as_it_is() -> None:
+    class Own(torch.nn.Module):
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            return hidden[:, :4].square()
+
+    torch.manual_seed(0)
+    cache = LearnedCache(Own(), 4).eval().requires_grad_(False)
+    cache.threshold.fill_(-np.inf)
+    row = torch.randn((1, *FEATURES)).double()
+    found = row_lookup(cache)(row)
+    assert found is not None
+    assert np.allclose(found, cache(row)[0], atol=1e-6)
+
+
+def test_a_cache_that_judges_in_its_own_way_is_asked_as_a_whole() -> None:
+    class Sure(LearnedCache):
+        def judged(self, probabilities: torch.Tensor) -> torch.Tensor:
+            return probabilities.amax(dim=1)
+
+    cache = Sure(make_predictor("FC(16)", FEATURES, 4), 4).eval().requires_grad_(False)
+    row = torch.randn((1, *FEATURES))
+    cache.threshold.fill_(0.2)
+    assert row_lookup(cache)(row) is not None
+    cache.threshold.fill_(1.1)
+    assert row_lookup(cache)(row) is None
