@@ -263,7 +263,7 @@ def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> 
     if manifest.choices:
         show_choices(output, manifest)
     if not manifest.chosen:
-        output.say("no learned cache makes this model faster within the target")
+        output.say(f"no learned cache makes this model faster within the target{_few(manifest)}")
     bound = "" if manifest.lower_bound is None else f" (at least {percent(manifest.lower_bound)}, with confidence)"
     kind = "samples" if manifest.adapted is None else "recent samples that were held back"
     output.say(
@@ -281,6 +281,23 @@ def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> 
             f"on new samples it may be as low as {percent(low)}, as {manifest.samples} tell no better"
             f"{more if manifest.adapted is None else ''}"
         )
+
+
+def _few(manifest: "Manifest") -> str:
+    """Whether it is for want of samples."""
+    from gearshift.caches.choosing import LIKELY
+    from gearshift.result import share_bound
+
+    if manifest.confidence is not None or manifest.adapted is not None:
+        return ""
+    allowed = (1 - manifest.target) * manifest.samples
+    likely = next((n for n in range(int(allowed) + 1) if share_bound(n, manifest.samples, LIKELY) < manifest.target), 0)
+    if likely > allowed / 2:
+        return ""
+    return (
+        f"; the {manifest.samples} samples that judge are few: {percent(manifest.target)} of new ones is likely where "
+        f"fewer than {max(1, likely)} of them are answered otherwise; give more samples, or ask for less --accuracy"
+    )
 
 
 def show_choices(output: Output, manifest: "Manifest") -> None:

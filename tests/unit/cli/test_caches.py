@@ -121,6 +121,20 @@ def test_few_samples_are_said_to_promise_little(built: Path, tmp_path: Path) -> 
     assert "on new samples" not in run("caches", "show", tmp_path).output
 
 
+@pytest.mark.parametrize(("samples", "few"), [(70, True), (140, True), (20_000, False)])
+def test_where_no_cache_was_chosen_for_want_of_samples_it_is_said(
+    built: Path, tmp_path: Path, samples: int, few: bool
+) -> None:
+    manifest = json.loads((built / "caches" / "manifest.json").read_text())
+    for entry in manifest["variants"]:
+        entry |= {"chosen": False, "spare": False}
+    changed = {"target": 0.97, "accuracy": 1.0, "samples": samples, "choices": []}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | changed))
+    told = " ".join(run("caches", "show", tmp_path).output.split())
+    assert "no learned cache makes this model faster within the target" in told
+    assert ("samples that judge are few: 97.0 % of new ones is likely where fewer than" in told) == few
+
+
 def test_evaluate_compares_on_other_samples(built: Path) -> None:
     model = f"{built / 'model.py'}:load"
     options = ("--data", built / "data.npz", "--caches", built / "caches", "--timed-rows", 5)
