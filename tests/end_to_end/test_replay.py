@@ -166,7 +166,8 @@ def test_requests_to_a_server_that_dies_have_failed(open_server: Server, protoco
     run = replayed(url_of(open_server, protocol), workload(40), progress=kill, longest_s=5.0)
     assert run.failed > 0
     assert set(run.log.status[run.log.outcome == OUTCOMES.index("failed")].tolist()) == {0}
-    assert run.failed + np.count_nonzero(run.log.answered) == 40
+    others = {OUTCOMES[code] for code in run.log.outcome[~run.log.answered].tolist()} - {"failed"}
+    assert others <= {"refused"}  # before it died, where it was behind
 
 
 def test_a_process_that_dies_ends_the_replay_and_leaves_none_behind(open_server: Server) -> None:

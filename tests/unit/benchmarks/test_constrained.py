@@ -101,9 +101,9 @@ def test_a_replay_on_tables_is_the_replay_of_the_plan() -> None:
     models = ("fast", "slow")
     for made in plans:
         gears = made.operators["task"].gears
-        assignment = tuple(models.index(gear.cascade.models[0]) for gear in gears)
-        if gears[-1].load_range.from_ > request.upper_ends()[-1]:  # one cascade at all loads that there are
-            assignment = assignment[:1] * len(assignment)
+        starts_qps = [0.0, *request.upper_ends()[:-1]]
+        in_force = [[gear for gear in gears if gear.load_range.from_ <= start][-1] for start in starts_qps]
+        assignment = tuple(models.index(gear.cascade.models[0]) for gear in in_force)
         once = replay(made, request, part=PART_A, seeds=1)
         (latency_s, accuracy), _ = replays_of(request).replayed(assignment)
         assert (latency_s, accuracy) == (float(once.latency_s[0]), once.result.accuracy)
