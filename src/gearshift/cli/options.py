@@ -1,7 +1,6 @@
 """Options that several verbs share, and options derived from a settings struct."""
 
 import math
-import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import require
 from gearshift.traces.network import Uplink, read_network
 from gearshift.traces.read import read_trace
 from gearshift.workload import Trace
@@ -214,7 +213,7 @@ def settings_options(settings: type[msgspec.Struct]) -> Callable[[Command], Comm
         for field in reversed(msgspec.structs.fields(settings)):
             type_, help_text = _described(hints[field.name])
             option = click.option(
-                _flag(field.name),
+                flag_of(field.name),
                 type=type_,
                 is_flag=type_ is bool,
                 default=field.default,
@@ -227,18 +226,8 @@ def settings_options(settings: type[msgspec.Struct]) -> Callable[[Command], Comm
     return decorate
 
 
-def require_settings(settings: type[msgspec.Struct], options: dict[str, Any]) -> None:
-    """Raise `InvalidInput` in words of the options unless the settings struct takes those that are its own."""
-    names = settings.__struct_fields__
-    try:
-        settings(**{name: value for name, value in options.items() if name in names})
-    except InvalidInput as error:
-        first = re.sub(r"^\w+(?= is )", lambda found: _flag(found[0]) if found[0] in names else found[0], error.what)
-        what = re.sub(r"\b\w+_\w+\b", lambda found: _flag(found[0]) if found[0] in names else found[0], first)
-        raise InvalidInput(what, where=error.where, remedy=error.remedy) from None
-
-
-def _flag(field: str) -> str:
+def flag_of(field: str) -> str:
+    """The option of a setting."""
     return f"--{field.replace('_', '-')}"
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from gearshift import api
-from gearshift.cli.options import PATH, require_positive, require_settings, served_options, settings_options
+from gearshift.cli.options import PATH, flag_of, require_positive, served_options, settings_options
 from gearshift.cli.output import Output, verb
-from gearshift.serving.settings import ServerSettings
+from gearshift.serving.settings import ServerSettings, require_settings
 
 
 @click.command("serve", short_help="Serve a plan over HTTP.")
@@ -35,7 +35,7 @@ def command(
 
     PLAN is a plan file, or a folder of plans with --p95-ms or --accuracy to choose one.
     """
-    require_settings(ServerSettings, options)
+    require_settings(options, spelt=flag_of)
     require_positive("--p95-ms", p95_ms, "milliseconds")
     chosen = api.chosen_plan(plan, latency_s=None if p95_ms is None else p95_ms / 1e3, accuracy=accuracy)
     if chosen != plan:

@@ -1,7 +1,6 @@
 """Settings of the HTTP server."""
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -170,24 +169,24 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     tls_key: Annotated[str | None, _help("A PEM file of the certificate's key.")] = None
 
     def __post_init__(self) -> None:
-        require(bool(self.host), "host is empty", remedy="give an address, such as 127.0.0.1")
-        for name, hint in _hints().items():
-            _require_allowed(name, getattr(self, name), hint)
-        require(
-            self.replan == "off" or self.plans is not None,
-            f"replan is {self.replan!r}, but there is no folder for the plan that is made",
-            remedy="give --plans",
-        )
-        require(
-            (self.tls_certificate is None) == (self.tls_key is None),
-            "of tls_certificate and tls_key one is missing",
-            remedy="give both, or neither",
-        )
+        require_settings(msgspec.structs.asdict(self))
 
 
-@cache
-def _hints() -> dict[str, Any]:
-    return get_type_hints(ServerSettings, include_extras=True)
+def require_settings(values: Mapping[str, Any], *, spelt: Callable[[str], str] = str) -> None:
+    """Raise `InvalidInput` unless these values, of all settings by name, are allowed; names are `spelt` as asked."""
+    require(bool(values["host"]), f"{spelt('host')} is empty", remedy="give an address, such as 127.0.0.1")
+    for name, hint in get_type_hints(ServerSettings, include_extras=True).items():
+        _require_allowed(spelt(name), values[name], hint)
+    require(
+        values["replan"] == "off" or values["plans"] is not None,
+        f"{spelt('replan')} is {values['replan']!r}, but there is no folder for the plan that is made",
+        remedy=f"give {spelt('plans')}",
+    )
+    require(
+        (values["tls_certificate"] is None) == (values["tls_key"] is None),
+        f"of {spelt('tls_certificate')} and {spelt('tls_key')} one is missing",
+        remedy="give both, or neither",
+    )
 
 
 def _require_allowed(name: str, value: object, hint: Any) -> None:

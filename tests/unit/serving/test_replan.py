@@ -254,7 +254,7 @@ def test_a_flag_turns_scaling_off(tmp_path: Path, flag: Any, minutes: int) -> No
     [
         ({"audit_share": 1.1}, "audit_share is 1.1, needs 0 to 1"),
         ({"load_window_s": 5.0}, "load_window_s is 5.0, needs 6 to 86400"),
-        ({"replan": "offer"}, "there is no folder for the plan that is made; give --plans"),
+        ({"replan": "offer"}, "there is no folder for the plan that is made; give plans"),
         ({"replan": "now", "plans": "."}, "replan is 'now'; use one of off, offer, swap"),
         ({"replan_longest_s": 0}, "replan_longest_s is 0, needs more than 0, up to 86400"),
         ({"load_scaling": "yes"}, "load_scaling is 'yes'; use one of on, off"),
