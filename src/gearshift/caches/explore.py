@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from gearshift.caches.beside import Beside
 from gearshift.caches.chain import Chain
 from gearshift.caches.collect import BaseAnswers, collect_hidden, hidden_bytes, hidden_path, write_array
-from gearshift.caches.manifest import CHECKED_SHARE
+from gearshift.caches.manifest import CHECKED_SHARE, SCHEMA_VERSION
 from gearshift.caches.networks import Factory, LearnedCache, default_variants, learned_cache, make_predictor
 from gearshift.caches.single import row_lookup
 from gearshift.caches.train import Material, Trained, Training, parameters_of, train_cache
@@ -292,7 +292,7 @@ def _is_done(job: Job) -> bool:
 
 def _key(job: Job) -> str:
     """What a result depends on."""
-    facts = [job.key, job.variant, job.shape, job.how, job.seed]
+    facts = [SCHEMA_VERSION, job.key, job.variant, job.shape, job.how, job.seed]
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
 
 

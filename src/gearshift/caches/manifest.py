@@ -12,7 +12,7 @@ from gearshift.files import read_bytes
 from gearshift.result import wilson_interval
 
 MANIFEST = "manifest.json"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 CHECKED_SHARE = 0.2
 """Of the samples that caches are built from: on those agreement is counted."""
 
@@ -106,7 +106,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     adapted: Adapted | None = None
 
     def __post_init__(self) -> None:
-        require(self.schema_version == SCHEMA_VERSION, f"schema_version is {self.schema_version}, needs 1")
+        told = f"schema_version is {self.schema_version}, needs {SCHEMA_VERSION}"
+        require(self.schema_version == SCHEMA_VERSION, told)
         layers = [entry.layer for entry in self.chosen]
         require(
             layers == sorted(set(layers)) and all(0 <= layer < len(self.blocks) - 1 for layer in layers),

@@ -17,6 +17,8 @@ PAPER_BASE_PARAMETERS = 11_000_000
 LEAST_WIDTH = 16
 MOST_WIDTH = 1 << 16
 SELECTOR_WIDTH = 32
+TOP_CLASSES = 5
+"""How many of a predictor's class probabilities its selector looks at, the highest first."""
 CONV_SIDE = 4
 MOST_CONV_CHANNELS = 32
 _NAME = re.compile(r"(FC|Pool|Conv|Token)\((\d{1,6})(?:,(\d{1,6}))?\)")
@@ -88,13 +90,16 @@ class Predictor(nn.Sequential):
 class LearnedCache(nn.Module):
     """A predictor, a selector that judges its class distribution, and how sure the selector must be for a hit.
 
+    The selector sees the highest class probabilities in falling order, not of which classes they are: what it would
+    learn of single classes from a few hundred samples ranks others worse (`benchmarks/caches_ablations.py`).
     Hidden outputs are divided by `scale` first, their size in training.
     """
 
     def __init__(self, predictor: nn.Module, classes: int) -> None:
         super().__init__()
         self.predictor, self.classes = predictor, classes
-        self.selector = nn.Sequential(nn.Linear(classes, SELECTOR_WIDTH), nn.ReLU(), nn.Linear(SELECTOR_WIDTH, 1))
+        self.top = min(TOP_CLASSES, classes)
+        self.selector = nn.Sequential(nn.Linear(self.top, SELECTOR_WIDTH), nn.ReLU(), nn.Linear(SELECTOR_WIDTH, 1))
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("threshold", torch.zeros(()))
         self.not_finite = 0
@@ -111,7 +116,7 @@ class LearnedCache(nn.Module):
 
     def judged(self, probabilities: Tensor) -> Tensor:
         """How sure the selector is (n,) that the base model will choose the same class, as a logit."""
-        sure: Tensor = self.selector(probabilities)
+        sure: Tensor = self.selector(probabilities.topk(self.top, dim=1).values)
         return sure[:, 0]
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ def row_lookup(cache: nn.Module) -> Look:
         {name: tensor.detach().numpy() for name, tensor in cache.selector.state_dict().items()},
     )
     inner, inner_bias, outer, outer_bias = (state[name] for name in ("0.weight", "0.bias", "2.weight", "2.bias"))
-    threshold = cache.threshold.numpy()  # shares its memory
+    top_classes, threshold = cache.top, cache.threshold.numpy()  # which shares its memory
 
     def look(hidden: Tensor) -> NDArray[np.float32] | None:
         x = hidden if hidden.dtype == torch.float32 else hidden.float()
@@ -41,7 +41,8 @@ def row_lookup(cache: nn.Module) -> Look:
             return None
         odds = np.exp(logits - top)
         probabilities: NDArray[np.float32] = odds / odds.sum()
-        sure = outer @ np.maximum(inner @ probabilities + inner_bias, 0) + outer_bias
+        highest = np.sort(probabilities)[: -top_classes - 1 : -1]
+        sure = outer @ np.maximum(inner @ highest + inner_bias, 0) + outer_bias
         return probabilities[None] if sure[0] >= threshold else None
 
     return look

@@ -195,7 +195,7 @@ def test_a_file_that_is_not_the_manifests_is_refused(tmp_path: Path) -> None:
     [
         ("file", "../elsewhere.safetensors", "names the file '../elsewhere.safetensors'"),
         ("blocks", ["blocks.1", "blocks.0", "head"], "other blocks than these learned caches were built for"),
-        ("schema_version", 2, "schema_version is 2, needs 1"),
+        ("schema_version", 1, "schema_version is 1, needs 2"),
         ("classes", 0, "Expected `int` >= 1"),
     ],
 )
