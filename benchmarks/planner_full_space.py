@@ -26,6 +26,7 @@ from worlds import data_folder, devices, five_models, twitter
 
 SLO_S = 0.05
 PEAK_QPS = 7_600.0
+BUDGETS_S = (5.0, 10.0, 20.0, 40.0)
 BARS_S = {"an SLO plan on a given placement": 10.0, "an SLO plan": 30.0, "the frontier": 60.0}
 
 
@@ -99,6 +100,18 @@ def timings(request: PlanRequest) -> dict[str, Timed]:
     return made
 
 
+def print_budgets(request: PlanRequest, budgets_s: tuple[float, ...]) -> None:
+    """What planners make of a budget, and how long they take with it."""
+    rows = []
+    for name in ("optimal", *registered(PUBLISHED)):
+        for budget_s in budgets_s:
+            found = timed(lambda name=name, s=budget_s: [planners.plan(name, replace(request, budget_s=s))])
+            points = judged(found.plans, request)
+            ended = "no plan" if not found.plans else "unfinished" if found.plans[0].unfinished else "finished"
+            rows.append((name, f"{budget_s:g}", f"{found.seconds:.1f}", ended, in_words(points)))
+    print_table(("planner", "budget, s", "took, s", "the search", "the plan, on part B"), rows)
+
+
 def in_words(points: list[Point]) -> str:
     if not points:
         return "none"
@@ -132,12 +145,16 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--quick", action="store_true", help="20 cascades, 10 ranges, half a minute of traffic")
     parser.add_argument("--timings", action="store_true", help="our planner's times on the first workload, no more")
+    parser.add_argument("--budgets", action="store_true", help="an SLO plan within several budgets, no more")
     arguments = parser.parse_args()
     size = QUICK if arguments.quick else Size()
     asked = workloads(data_folder(), size)
     timed(lambda: [planners.plan("single", request_for(step(50, 50, 1.0), seed=0, size=QUICK))])  # compiles
 
     print(describe())
+    if arguments.budgets:
+        print_budgets(next(iter(asked.values())), BUDGETS_S[:1] if arguments.quick else BUDGETS_S)
+        return
     took = timings(next(iter(asked.values())))
     print_timings(took)
     if arguments.timings:
