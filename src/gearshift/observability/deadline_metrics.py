@@ -1,4 +1,4 @@
-"""Metrics of deadlines: what was left of them, what was dropped for them, and how long requests travelled."""
+"""Metrics of deadlines: what was left of them, and how long requests travelled."""
 
 from collections.abc import Sequence
 
@@ -24,9 +24,6 @@ class DeadlineMetrics:
             registry=registry,
         )
         self.dispatch, self.finish = slack.labels("dispatch"), slack.labels("finish")
-        self.dropped = Counter(
-            "gearshift_dropped", "Requests refused for their deadline.", ["reason"], registry=registry
-        )
         self.communication = Histogram(
             "gearshift_communication_seconds",
             "From when a request was sent, where that is trusted, to its arrival.",
@@ -45,9 +42,5 @@ class DeadlineMetrics:
 
     def settled(self, answer: Answer) -> None:
         """A request has come to its end."""
-        if answer.remaining_s is None:
-            return
-        if answer.outcome == "refused":
-            self.dropped.labels(answer.reason).inc()
-        else:
+        if answer.remaining_s is not None and answer.outcome != "refused":
             self.finish.observe(answer.remaining_s)

@@ -85,7 +85,7 @@ class NoMetrics:
     def finished(self, operator: str, outcome: str) -> None:
         """Forget it."""
 
-    def refused(self, operator: str) -> None:
+    def refused(self, operator: str, reason: str) -> None:
         """Forget it."""
 
     def batch_started(self, model: str, size: int, reason: int) -> None:
@@ -152,6 +152,7 @@ class Metrics:
         self._late = Counter(
             "gearshift_late", "Requests answered after their deadline.", ["operator"], registry=registry
         )
+        self._dropped = Counter("gearshift_dropped", "Requests refused, by why.", ["reason"], registry=registry)
         self._ready = Gauge(
             "gearshift_ready", "1 when requests are let in and no model lacks a worker.", registry=registry
         )
@@ -204,9 +205,10 @@ class Metrics:
         """Count an answer that came after its request's deadline."""
         self._late.labels(operator).inc()
 
-    def refused(self, operator: str) -> None:
-        """Count a request that was not let in."""
+    def refused(self, operator: str, reason: str) -> None:
+        """Count a request that was not let in, or dropped later."""
         self.finished(operator, "refused")
+        self._dropped.labels(reason).inc()
 
     def batch_started(self, model: str, size: int, reason: int) -> None:
         """Count a batch, its size and why it started."""

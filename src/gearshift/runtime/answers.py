@@ -16,7 +16,8 @@ from gearshift.request import NO_DEADLINE_NS, Answer, Late, Outcome, Request, Ro
 from gearshift.runtime.by_deadline import TOO_LATE
 
 DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
-QUEUE_FULL = "queue_full"
+QUEUE_FULL, NOT_READY, NO_WORKER = "queue_full", "not_ready", "no_worker"
+"""Why else a request is refused: there was no room, the server was not ready, or a model lost its workers meanwhile."""
 Done = Callable[[Answer], None]
 
 

@@ -16,7 +16,18 @@ from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plan_tables import PlanTables
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Late, Request, Sample
 from gearshift.runtime.adapting import Adapting
-from gearshift.runtime.answers import Done, OpenRequest, answer_of, judged, raise_if_refused, rows_of
+from gearshift.runtime.answers import (
+    DEADLINE_REASONS,
+    NO_WORKER,
+    NOT_READY,
+    QUEUE_FULL,
+    Done,
+    OpenRequest,
+    answer_of,
+    judged,
+    raise_if_refused,
+    rows_of,
+)
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.by_deadline import DeadlineRules
 from gearshift.runtime.pulse import Pulse
@@ -68,7 +79,9 @@ class Service:
         self._late: Late = "refuse" if deadlines is not None and deadlines.refuses else "answer"
         told: Any = {"start": self._start_batch, "answered": self._answered, "shifted": self._shifted}
         self.router = Router(tables, **told, recovery=recovery, deadlines=deadlines)
-        self.room = Room(self.router, most_waiting_requests, most_waiting_bytes, self._count_refused)
+        self.room = Room(
+            self.router, most_waiting_requests, most_waiting_bytes, partial(self._count_refused, QUEUE_FULL)
+        )
         self._open: dict[int, OpenRequest] = {}
         self._settled: list[tuple[Done, Answer]] = []
         self.adapting = adapting or Adapting(tables)
@@ -252,11 +265,11 @@ class Service:
         self.room.require(rows, payload_bytes)
 
     def _refuse(self, why: str) -> NoReturn:
-        self._count_refused()
+        self._count_refused(NOT_READY)
         raise NotReady(why)
 
-    def _count_refused(self) -> None:
-        self._metrics.refused(self._tables.operator)
+    def _count_refused(self, reason: str) -> None:
+        self._metrics.refused(self._tables.operator, reason)
 
     def _accept(
         self,
@@ -318,7 +331,7 @@ class Service:
             answer = judged(answer, opened.request, now_ns, self._late)
             self._metrics.deadlines.settled(answer)
             if answer.outcome == "refused":
-                self._count_refused()
+                self._count_refused(answer.reason if answer.reason in DEADLINE_REASONS else NO_WORKER)
             else:
                 self._metrics.answered(self._tables.operator, answer, (now_ns - opened.request.arrived_ns) / NS_PER_S)
             if now_ns > opened.request.deadline_ns and answer.outcome in ("answered", "degraded", "late"):

@@ -19,6 +19,7 @@ from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import Tracing, tracing_if
+from gearshift.runtime.answers import QUEUE_FULL
 from gearshift.runtime.backends.local import available_cores
 from gearshift.runtime.service import Service
 from gearshift.serving.control import Control
@@ -212,7 +213,7 @@ class ServerProcess:
                 control,
                 application,
                 serve,
-                refused=partial(metrics.refused, task.tables.operator),
+                refused=partial(metrics.refused, task.tables.operator, QUEUE_FULL),
                 distrusted=times.count_distrust,
                 journal=journal,
             )

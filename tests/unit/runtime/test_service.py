@@ -88,9 +88,11 @@ def test_samples_over_the_bound_are_refused_and_those_before_are_answered():
         requests = (service.infer(samples(0)) for _ in range(100))
         return await asyncio.gather(*requests, return_exceptions=True)
 
-    answers = serve(use, most_waiting_requests=5)
+    metrics = Metrics()
+    answers = serve(use, metrics=metrics, most_waiting_requests=5)
     refused = [answer for answer in answers if isinstance(answer, QueueFull)]
     assert 0 < len(refused) < 100
+    assert f'gearshift_dropped_total{{reason="queue_full"}} {len(refused):.1f}' in metrics.text().decode()
     assert all(answer.outcome == "answered" for answer in answers if not isinstance(answer, QueueFull))
 
 
@@ -215,6 +217,7 @@ def test_a_lost_stage_is_refused_where_the_operator_wants_that():
     serve(use, metrics=metrics, recovery=Recovery(("large", "small"), refuse_lost_stage=True))
     text = metrics.text().decode()
     assert 'gearshift_requests_total{operator="sums",outcome="refused"} 1.0' in text
+    assert 'gearshift_dropped_total{reason="no_worker"} 1.0' in text
     assert 'gearshift_request_latency_seconds_count{operator="sums",outcome="refused"}' not in text
 
 
@@ -294,7 +297,9 @@ def test_requests_that_are_not_let_in_are_counted_as_refused():
             await service.infer(samples(0))
 
     serve(use, metrics=metrics)
-    assert 'gearshift_requests_total{operator="sums",outcome="refused"} 2.0' in metrics.text().decode()
+    text = metrics.text().decode()
+    assert 'gearshift_requests_total{operator="sums",outcome="refused"} 2.0' in text
+    assert 'gearshift_dropped_total{reason="not_ready"} 2.0' in text
 
 
 def test_a_cancelled_request_leaves_its_queue():

@@ -13,6 +13,7 @@ import pytest
 from gearshift.errors import WorkerDied
 from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
+from gearshift.runtime.answers import QUEUE_FULL
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, emulated_outputs
 from gearshift.runtime.transport import Bounds
 from gearshift.serving.board import WAITING, Board
@@ -51,7 +52,7 @@ async def front_end(
         origin_ns=clock.origin_ns,
     )
     times: SendingTimes = application._times
-    told = {"refused": application._service._count_refused, "distrusted": times.count_distrust}
+    told = {"refused": partial(application._service._count_refused, QUEUE_FULL), "distrusted": times.count_distrust}
     all = FrontEnds(control, application, serving, journal=NoJournal(), **told)
     loop = asyncio.get_running_loop()
     link, behind = RouterLink(loop), FrontEndProcess(all, loop.create_future())
