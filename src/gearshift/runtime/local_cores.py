@@ -12,7 +12,7 @@ from gearshift.runtime.actuators.base import Actuator, ActuatorChain, Say
 from gearshift.runtime.actuators.cgroup import CgroupActuator
 from gearshift.runtime.actuators.own_group import make_group, move_into, remove_group
 from gearshift.runtime.actuators.worker import FractionalCores, PoolAffinity, WorkerThreads
-from gearshift.runtime.backends.workers import WorkersBackend
+from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.core_pool import CorePool, processors_for
 from gearshift.runtime.messages import Release
 
@@ -26,7 +26,7 @@ class LocalCores:
 
     def __init__(
         self,
-        backend: WorkersBackend,
+        backend: LocalBackend,
         pool: CorePool,
         *,
         core_share: float,

@@ -4,11 +4,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Unpack
 
-from gearshift.errors import InvalidInput
+from gearshift.errors import InvalidInput, WorkerDied
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware, is_cuda
 from gearshift.plan_tables import PlanTables
 from gearshift.runtime.backends.workers import DeviceSet, WorkersBackend, WorkersOptions
+from gearshift.runtime.messages import Release, ThreadsSet
 from gearshift.runtime.worker_link import OnDone, OnEnd
 from gearshift.runtime.worker_process import WorkerProcess
 
@@ -85,3 +86,26 @@ class LocalBackend(WorkersBackend):
             on_end=on_end,
             probe_s=probe_s,
         )
+
+    async def set_threads(self, replica: int, threads: int) -> ThreadsSet:
+        """Have the replica's worker compute with so many threads; raises `WorkerDied` where there is none."""
+        worker = self._worker_of(replica)
+        if worker is None:
+            raise WorkerDied("it is gone")
+        return await worker.set_threads(threads)
+
+    def tell_cores(self, replica: int, threads: int, release: Release | None) -> None:
+        """Tell the replica's worker of its cores at once, before the next batch; what it answers is not heard.
+
+        It computes with no more threads than it has processors, and so may be told of more before it has them.
+        """
+        worker = self._worker_of(replica)
+        if worker is None:
+            return
+        worker.set_threads(threads).add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+        if release is not None:
+            worker.release(release)
+
+    def _worker_of(self, replica: int) -> WorkerProcess | None:
+        worker = self._slot_of[replica].worker
+        return worker if isinstance(worker, WorkerProcess) else None
