@@ -13,7 +13,8 @@ from gearshift.runtime.messages import ThreadsSet
 
 LONGEST_ANSWER_S = 5.0
 
-SetThreads = Callable[[int], Awaitable[ThreadsSet]]
+SetThreads = Callable[[float], Awaitable[ThreadsSet]]
+"""Has a worker compute with threads for so many cores."""
 
 
 class PoolAffinity:
@@ -65,7 +66,7 @@ class WorkerThreads:
             self._cores = cores
             return Effect(cores=cores, asked_ns=asked_ns, effective_ns=asked_ns)
         self._threads = 0
-        asking = asyncio.run_coroutine_threadsafe(self._answer(wanted), self._loop)
+        asking = asyncio.run_coroutine_threadsafe(self._answer(cores), self._loop)
         try:
             answer = asking.result(self._longest_s)
             problem, self._threads = answer.problem, answer.threads
@@ -83,8 +84,8 @@ class WorkerThreads:
         """As many as the worker said last."""
         return self._cores
 
-    async def _answer(self, threads: int) -> ThreadsSet:
-        return await self._ask(threads)
+    async def _answer(self, cores: float) -> ThreadsSet:
+        return await self._ask(cores)
 
 
 class FractionalCores:

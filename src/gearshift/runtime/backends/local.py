@@ -1,5 +1,6 @@
 """Worker processes on this machine, one for each distinct device set."""
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from typing import Unpack
@@ -87,25 +88,16 @@ class LocalBackend(WorkersBackend):
             probe_s=probe_s,
         )
 
-    async def set_threads(self, replica: int, threads: int) -> ThreadsSet:
-        """Have the replica's worker compute with so many threads; raises `WorkerDied` where there is none."""
-        worker = self._worker_of(replica)
-        if worker is None:
-            raise WorkerDied("it is gone")
-        return await worker.set_threads(threads)
-
-    def tell_cores(self, replica: int, threads: int, release: Release | None) -> None:
-        """Tell the replica's worker of its cores at once, before the next batch; what it answers is not heard.
+    def set_cores(self, replica: int, threads: int, release: Release | None) -> "asyncio.Future[ThreadsSet]":
+        """Tell the replica's worker at once, before the next batch, of its cores; what it answers, or `WorkerDied`.
 
         It computes with no more threads than it has processors, and so may be told of more before it has them.
         """
-        worker = self._worker_of(replica)
-        if worker is None:
-            return
-        worker.set_threads(threads).add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+        worker = self._slot_of[replica].worker
+        if not isinstance(worker, WorkerProcess):
+            gone: asyncio.Future[ThreadsSet] = asyncio.get_running_loop().create_future()
+            gone.set_exception(WorkerDied("it is gone"))
+            return gone
         if release is not None:
             worker.release(release)
-
-    def _worker_of(self, replica: int) -> WorkerProcess | None:
-        worker = self._slot_of[replica].worker
-        return worker if isinstance(worker, WorkerProcess) else None
+        return worker.set_threads(threads)
