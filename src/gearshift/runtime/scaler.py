@@ -35,7 +35,6 @@ class Scaler:
         most, largest = (size - 1 for size in table_ns.shape)
         self.demand = Demand(planned_ns(table_ns, scaling.margin), most, largest, scaling)
         self._actuator, self._clock, self._journal = actuator, clock, journal
-        self._worker_is_new = False
         self._written: tuple[float, float, str] | None = None
 
     def let_in(self) -> None:
@@ -52,9 +51,8 @@ class Scaler:
         What could not be had is asked for again, and stands in the journal once.
         """
         in_force = self._actuator.in_force()
-        if cores == in_force == self.cores and not self._worker_is_new:
+        if cores == in_force == self.cores:
             return None
-        self._worker_is_new = False
         before = self.cores if cores == in_force else in_force  # a worker that was told ahead may have them by now
         effect = self._actuator.apply(cores)
         self.cores = effect.cores
@@ -73,11 +71,8 @@ class Scaler:
         return effect
 
     def act_through(self, actuator: Actuator) -> None:
-        """Change cores through another actuator from now on, as the worker is another.
-
-        That may run on processors besides those that it is to have, which only its actuator puts right.
-        """
-        self._actuator, self._worker_is_new = actuator, True
+        """Change cores through another actuator from now on, as the worker is another."""
+        self._actuator = actuator
 
 
 class Scales(Protocol):

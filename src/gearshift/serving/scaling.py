@@ -126,6 +126,7 @@ def _means(
         f"--core-share is {settings.core_share:g}, and {len(workers)} workers would share processors",
         remedy="serve one worker so, or whole cores",
     )
+    backend.held_by = pool.held_by
     local = LocalCores(
         backend, pool, core_share=settings.core_share, say=log.warning, now=clock.now_ns, container=container
     )

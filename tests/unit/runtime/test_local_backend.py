@@ -202,6 +202,24 @@ def test_cores_that_a_worker_was_to_give_up_during_a_batch_stay_with_it_where_it
     with_backend(backend, use)
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no other processor")
+def test_a_worker_that_is_started_again_loads_on_the_processors_that_it_holds_by_then(tmp_path):
+    seen = tmp_path / "seen"
+    task = TASK + f"\nimport os\nopen({str(seen)!r}, 'a').write(f'{{sorted(os.sched_getaffinity(0))}} ')\n"
+    backend, (first, other) = backend_of(tmp_path, task), sorted(os.sched_getaffinity(0))[:2]
+    pool = CorePool([], {SMALL: (first, other)})
+    backend.held_by = lambda replica: pool.held_by(SMALL)
+
+    async def use(events: Events) -> None:
+        pool.resize(SMALL, 1)
+        os.kill(backend.worker_pids()[SMALL], signal.SIGKILL)
+        await events.until(lambda seen: seen.count(("ready", SMALL)) == 2)
+        assert os.sched_getaffinity(backend.worker_pids()[SMALL]) == {first}
+
+    with_backend(backend, use)
+    assert {*seen.read_text().split("] ")} == {f"[{first}, {other}", f"[{first}", ""}
+
+
 def test_a_worker_that_hangs_in_a_batch_is_replaced(tmp_path):
     told: list[str] = []
     backend = backend_of(tmp_path, run_ns=RUN_NS, shortest_hang_s=0.3, probe_s=0.1, say=told.append)

@@ -158,13 +158,14 @@ def test_cores_that_a_worker_took_as_soon_as_it_was_told_are_a_change_all_the_sa
     assert journal.changes == [(4, 2)]
 
 
-def test_a_worker_that_is_new_is_given_its_cores_also_where_it_seems_to_have_them() -> None:
+def test_a_worker_that_is_started_again_on_the_cores_that_it_is_to_have_is_no_change() -> None:
     clock, journal = ManualClock(), Kept()
     one = Scaler("m-0", TABLE, EmulatedActuator(cores=2), cores=2, clock=clock, journal=journal, scaling=Scaling())
     one.act_through(EmulatedActuator(cores=2))
-    assert one.give(2) is not None
     assert one.give(2) is None
-    assert journal.changes == []
+    one.act_through(EmulatedActuator(cores=4))
+    assert one.give(2) is not None
+    assert journal.changes == [(4, 2)]
 
 
 def test_before_anything_came_and_when_static_cores_stay() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from gearshift.errors import GearshiftError
 from gearshift.runtime.actuators.affinity import AffinityActuator
@@ -18,7 +19,10 @@ SetThreads = Callable[[float], Awaitable[ThreadsSet]]
 
 
 class PoolAffinity:
-    """Pins a worker to processors that no other worker of the pool holds."""
+    """Pins a worker to processors that no other worker of the pool holds.
+
+    One that is gone keeps what it holds: who is started in its place has that, perhaps by now.
+    """
 
     name = "affinity"
 
@@ -28,6 +32,8 @@ class PoolAffinity:
 
     def apply(self, cores: float) -> Effect:
         """Hold so many, and pin every thread to them."""
+        if not Path(f"/proc/{self._pid}").exists():
+            return self._affinity.apply(cores)
         held = self._pool.resize(self._worker, max(1, math.ceil(cores)))
         self._affinity = AffinityActuator(self._pid, held, now=self._now)
         return self._affinity.apply(cores)

@@ -97,6 +97,16 @@ def test_a_worker_is_pinned_to_processors_of_its_own() -> None:
         child.stdin.close()
 
 
+def test_processors_of_a_worker_that_is_gone_are_for_the_one_in_its_place() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+        pool = CorePool([], {0: (0, 1)})
+        effect = PoolAffinity(child.pid, pool, 0).apply(1)
+    assert effect.cores == 0
+    assert "cannot be pinned" in effect.problem
+    assert pool.held == {0: (0, 1)}
+
+
 def test_cores_may_be_shares_of_processors() -> None:
     inner = EmulatedActuator(cores=1, most=0.75)
     actuator = FractionalCores(inner, 0.25)
