@@ -422,6 +422,12 @@ def test_gears_of_more_cores_than_there_are_are_refused(tmp_path: Path) -> None:
         served(tmp_path, scaler="static", scaler_cores=2)
 
 
+def test_gears_of_more_cores_than_were_measured_are_refused_as_by_simulation(tmp_path: Path) -> None:
+    write_geared_task(tmp_path, (1,), (6,), pool=6)
+    with pytest.raises(InvalidInput, match="'net-0' is to have 6 cores, and it was measured on up to 4"):
+        served(tmp_path, scaler="static")
+
+
 def local(folder: Path, **more: Any) -> Service:
     """A service on processors 0 to 3, not started."""
     share = more.get("core_share", 1.0)
