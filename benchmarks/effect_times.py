@@ -48,6 +48,7 @@ from gearshift.runtime.actuators.check import check_actuators
 from gearshift.runtime.actuators.worker import FractionalCores, PoolAffinity
 from gearshift.runtime.core_pool import processors_for
 from gearshift.runtime.local_cores import LocalCores
+from gearshift.runtime.messages import Release
 from gearshift.runtime.service import Service
 from gearshift.serving.serve import pinned
 from gearshift.serving.settings import ServerSettings
@@ -258,7 +259,7 @@ class Recorded:
 @contextmanager
 def actuators_of(way: Way, effects: list[Effect]) -> Iterator[None]:
     """The server has those of the way alone meanwhile, and what they do is kept in `effects`."""
-    whole, tell_all = LocalCores.actuator, LocalCores.tell
+    whole, tell_all, order = LocalCores.actuator, LocalCores.tell, LocalCores._order
 
     def chosen(cores: LocalCores, replica: int) -> Actuator:
         shared = whole(cores, replica)
@@ -275,9 +276,16 @@ def actuators_of(way: Way, effects: list[Effect]) -> Iterator[None]:
         if "cgroup" in way.actuators:
             tell_all(cores, replica, count)
         elif "threads" in way.actuators:  # and processors stay
-            cores._backend.tell_cores(replica, processors_for(count, way.share), None)
+            cores._backend.set_cores(replica, processors_for(count, way.share), None)
 
-    with mock.patch.object(LocalCores, "actuator", chosen), mock.patch.object(LocalCores, "tell", tell):
+    def ordered(cores: LocalCores, replica: int, share: float) -> Release:
+        return order(cores, replica, share if "affinity" in way.actuators else way.most * way.share)
+
+    with (
+        mock.patch.object(LocalCores, "actuator", chosen),
+        mock.patch.object(LocalCores, "tell", tell),
+        mock.patch.object(LocalCores, "_order", ordered),
+    ):
         yield
 
 

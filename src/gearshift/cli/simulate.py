@@ -19,7 +19,7 @@ from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import milliseconds, results_table
 from gearshift.errors import require
 from gearshift.plan_tables import only_operator
-from gearshift.policies.demand import CORES_EFFECT_S, Scaling
+from gearshift.policies.demand import CORES_EFFECT_S, Scaling, require_period
 from gearshift.result import latency_summary
 
 
@@ -58,6 +58,7 @@ def command(
     With --network the trace says when requests are sent; they arrive when their last byte has.
     """
     require_positive("--slo-ms", slo_ms, "milliseconds")
+    require_period(scaler_period_s, "--scaler-period-s")
     require(
         scaler_cores is None or scaler != "static",
         "--scaler-cores is given without a scaler",

@@ -19,7 +19,7 @@ class CoreMetrics:
         )
         self.effect = Histogram(
             "gearshift_core_effect_seconds",
-            "From a change of cores until it held, without the batch that ran then and the last that ended before.",
+            "From a change of cores until it held, without the batch that ran then.",
             buckets=EFFECT_SECONDS,
             registry=registry,
         )

@@ -23,6 +23,11 @@ Waits = TypeVar("Waits")
 Waits_contra = TypeVar("Waits_contra", contravariant=True)
 
 
+def require_period(period_s: float, name: str = "period_s") -> None:
+    """Raise `InvalidInput` in words of the `name` for a period that no scaler has."""
+    require(0.01 <= period_s <= 3600, f"{name} is {period_s}, needs 0.01 to 3600")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
     """How a scaler works: `exact`, `paper` (Algorithm 1 of Sponge as printed, which needs `slo_s`) or `static`.
@@ -37,7 +42,7 @@ class Scaling:
     slo_s: float | None = None
 
     def __post_init__(self) -> None:
-        require(0.01 <= self.period_s <= 3600, f"period_s is {self.period_s}, needs 0.01 to 3600")
+        require_period(self.period_s)
         require(0 <= self.effect_s < self.period_s, f"effect_s is {self.effect_s}, needs 0 to less than a period")
         require(-1 < self.margin <= 10, f"margin is {self.margin}, needs more than -1 and up to 10")
         known = self.slo_s is not None and 0 < self.slo_s < 1e6

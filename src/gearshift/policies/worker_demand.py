@@ -11,6 +11,8 @@ from gearshift.policies.worker_cores import fewest_worker_cores, worker_misses
 NEVER_NS = 1 << 61
 Queues = Sequence[Sequence[Waiting]]
 """Those that wait for each replica of the worker."""
+ReplicaQueue = tuple[Sequence[Waiting], int]
+"""Those that wait for a replica, and when its worker should be free."""
 
 
 class WorkerDemand:
@@ -79,29 +81,30 @@ class MachineDemand:
         self._numbers = shared.replicas_of_workers()
         self._workers = [WorkerDemand([self._replicas[r] for r in each], shared.scaling) for each in self._numbers]
 
+    def let_in(self, now_ns: int) -> None:
+        """As `Demand.let_in`, of all replicas."""
+        for one in self._replicas:
+            one.let_in(now_ns)
+
     def arrived(self, replica: int, now_ns: int, deadline_ns: int) -> None:
         """A request has come to the replica's queue."""
         self._replicas[replica].arrived(now_ns, deadline_ns)
 
-    def wanted(
-        self,
-        queues: Sequence[tuple[Sequence[Waiting], int]],
-        now_ns: int,
-        *,
-        in_gear: Sequence[int],
-        asked: Sequence[int],
+    def shares(
+        self, queues: Sequence[ReplicaQueue], now_ns: int, *, in_gear: Sequence[int], asked: Sequence[int]
     ) -> list[int]:
-        """Cores for each replica by `share`, no fewer than `in_gear` gives it, where that has any for replicas.
+        """Cores for each worker by `share`, from the queues of all replicas; `in_gear` and `asked` are of workers."""
+        of_workers = [([queues[r][0] for r in each], queues[each[0]][1]) for each in self._numbers]
+        return share(self._workers, of_workers, now_ns, self._cores, in_gear=in_gear, asked=asked)
 
-        Where nothing has come they are those of the gear, or else those `asked` for before.  Replicas on one worker
-        have its cores together.
-        """
+    def wanted(
+        self, queues: Sequence[ReplicaQueue], now_ns: int, *, in_gear: Sequence[int], asked: Sequence[int]
+    ) -> list[int]:
+        """`shares` by replica: those on one worker have its cores together."""
         found = [*(in_gear or asked)]
-        shares = share(
-            self._workers,
-            [([queues[r][0] for r in each], queues[each[0]][1]) for each in self._numbers],
+        shares = self.shares(
+            queues,
             now_ns,
-            self._cores,
             in_gear=[max(in_gear[r] for r in each) for each in self._numbers] if in_gear else (),
             asked=[max(asked[r] for r in each) for each in self._numbers],
         )

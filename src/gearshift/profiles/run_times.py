@@ -1,6 +1,6 @@
 """How long a batch holds a replica's devices: the one table of simulator and emulated devices."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +10,9 @@ from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.placement import Replica
 from gearshift.plan_tables import PlanTables
-from gearshift.profiles.performance_model import Statistic
+from gearshift.profiles.performance_model import Statistic, planned_ns
 from gearshift.profiles.profile import Profile, RunTimeCurve
+from gearshift.workers import Worker
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,42 +116,59 @@ def core_table_ns(
 
 
 def gear_times_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> list[NDArray[np.int64]] | None:
-    """Median `times_by_cores_ns` of a plan whose gears change cores; None of another."""
-    return None if plan.hardware.pool_cores is None else times_by_cores_ns(plan, tables, profile)
+    """Median nanoseconds (cores + 1, sizes + 1) by replica on all counts of cores that a plan's gears give it.
 
-
-def times_by_cores_ns(
-    plan: GearPlan, tables: PlanTables, profile: Profile, *, statistic: Statistic = "median", most_cores: int = 0
-) -> list[NDArray[np.int64]]:
-    """Nanoseconds (cores + 1, sizes + 1) by replica of batches on all counts of cores that gears give, or it has.
-
-    On at least `most_cores`, as far as they were measured.  Raises as `core_table_ns`, and where a replica is to have
-    more cores than that.
+    None of a plan whose gears change no cores.  Raises as `core_table_ns`, and where a replica is to have more cores
+    than it was measured on.
     """
-    by_id = {replica.id: replica for replica in plan.placement.replicas}
+    if plan.hardware.pool_cores is None:
+        return None
+    return [_by_cores_ns(plan, tables, profile, number, "median") for number in range(len(tables.replica_ids))]
+
+
+def scaled_times_ns(
+    workers: Sequence[Worker], plan: GearPlan, tables: PlanTables, profile: Profile, *, most_cores: int, margin: float
+) -> dict[int, tuple[NDArray[np.int64], list[int]]]:
+    """By replica of `workers`: medians (cores + 1, sizes + 1), and what a scaler plans with, flat as policies take it.
+
+    That is the larger of median and p95, with the `margin`.  Of cores there are up to `most_cores`, as far as all that
+    share the worker were measured on them.  Raises as `gear_times_ns`.
+    """
+    found = {}
+    for worker in workers:
+        tables_of = {
+            number: [_by_cores_ns(plan, tables, profile, number, which, most_cores) for which in ("median", "p95")]
+            for number in worker
+        }
+        rows = min(len(medians) for medians, _ in tables_of.values())
+        for number, (medians, p95s) in tables_of.items():
+            found[number] = medians[:rows], planned_ns(np.maximum(medians, p95s)[:rows], margin)
+    return found
+
+
+def _by_cores_ns(
+    plan: GearPlan, tables: PlanTables, profile: Profile, number: int, statistic: Statistic, most_cores: int = 0
+) -> NDArray[np.int64]:
+    """`core_table_ns` of one replica, up to the cores that gears give it or it has, and to `most_cores`."""
+    replica = next(one for one in plan.placement.replicas if one.id == tables.replica_ids[number])
     kinds = {device.id: device.kind for device in plan.hardware.devices}
-    replicas = [by_id[replica_id] for replica_id in tables.replica_ids]
-    most = [replica.cores for replica in replicas]
+    cores = replica.cores
     if plan.hardware.pool_cores is not None:
-        most = tables.cores.reshape(tables.gears, -1).max(axis=0).tolist()
-    largest = int(tables.largest_batch_size.max())
-    times = []
-    for replica, cores in zip(replicas, most, strict=True):
-        table = core_table_ns(
-            replica,
-            kinds[replica.device_ids[0]],
-            profile,
-            most_cores=max(cores, most_cores),
-            largest=largest,
-            statistic=statistic,
-        )
-        require(
-            len(table) > cores,
-            f"replica {replica.id!r} is to have {cores} cores, and it was measured on up to {len(table) - 1}",
-            remedy="profile it on more, or make the plan anew",
-        )
-        times.append(table)
-    return times
+        cores = int(tables.cores.reshape(tables.gears, -1)[:, number].max())
+    table = core_table_ns(
+        replica,
+        kinds[replica.device_ids[0]],
+        profile,
+        most_cores=max(cores, most_cores),
+        largest=int(tables.largest_batch_size.max()),
+        statistic=statistic,
+    )
+    require(
+        len(table) > cores,
+        f"replica {replica.id!r} is to have {cores} cores, and it was measured on up to {len(table) - 1}",
+        remedy="profile it on more, or make the plan anew",
+    )
+    return table
 
 
 def fastest_ns(tables: PlanTables, run_ns: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -21,6 +21,10 @@ class CorePool:
         """All of them, held or not."""
         return len(self._free) + sum(map(len, self.held.values()))
 
+    def held_by(self, worker: int) -> tuple[int, ...]:
+        """What the worker holds; nothing where it is not of the pool."""
+        return self.held.get(worker, ())
+
     def resize(self, worker: int, count: int) -> tuple[int, ...]:
         """What the worker holds from now on: `count` processors, or fewer where no more are free.
 

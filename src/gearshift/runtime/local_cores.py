@@ -5,14 +5,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from msgspec import structs
-
 from gearshift.errors import InvalidInput, WorkerDied
 from gearshift.runtime.actuators.base import Actuator, ActuatorChain, Say
 from gearshift.runtime.actuators.cgroup import CgroupActuator
 from gearshift.runtime.actuators.own_group import make_group, move_into, remove_group
 from gearshift.runtime.actuators.worker import FractionalCores, PoolAffinity, WorkerThreads
-from gearshift.runtime.backends.workers import WorkersBackend
+from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.core_pool import CorePool, processors_for
 from gearshift.runtime.messages import Release
 
@@ -26,7 +24,7 @@ class LocalCores:
 
     def __init__(
         self,
-        backend: WorkersBackend,
+        backend: LocalBackend,
         pool: CorePool,
         *,
         core_share: float,
@@ -55,7 +53,7 @@ class LocalCores:
         chain.append(PoolAffinity(pid, self._pool, replica, now=self._now))
         chain.append(
             WorkerThreads(
-                lambda threads: backend.set_threads(replica, threads),
+                lambda share: backend.set_cores(replica, processors_for(share, 1), self._order(replica, share)),
                 asyncio.get_running_loop(),
                 cores=len(self._pool.held[replica]),
                 now=self._now,
@@ -66,18 +64,15 @@ class LocalCores:
     def tell(self, replica: int, cores: int) -> None:
         """Have a change hold for the next batch where the worker's actuator, which is slower, would come too late.
 
-        A quota is set now, unless the worker loses processors: those it gives up itself, and then of the quota, once
-        it has fewer threads, which is between two batches.
+        A quota is set now, unless the worker loses processors: those it gives up itself, and then of the quota, which
+        is between two batches.
         """
         processors, share = processors_for(cores, self._core_share), cores * self._core_share
-        quota, held, release = self._quotas.get(replica), self._pool.held[replica], None
-        if processors < len(held):
-            release = Release(processors=held[:processors])
-            if quota is not None:
-                release = structs.replace(release, group=str(self._groups[replica]), cores=share)
-        elif quota is not None:
+        loses, quota = processors < len(self._pool.held[replica]), self._quotas.get(replica)
+        if quota is not None and not loses:
             quota.apply(share)
-        self._backend.tell_cores(replica, processors, release)
+        told = self._backend.set_cores(replica, processors, self._order(replica, share) if loses else None)
+        told.add_done_callback(lambda answer: answer.cancelled() or answer.exception())  # which nobody waits for
 
     def close(self) -> None:
         """Remove the control groups; workers that still run are bounded no more."""
@@ -85,6 +80,16 @@ class LocalCores:
             remove_group(group)
         self._groups.clear()
         self._quotas.clear()
+
+    def _order(self, replica: int, share: float) -> Release:
+        """What the worker is to have of the processors that it holds, and of its quota, for `share` of processors.
+
+        Actuators send it too, whether cores come or go: a worker may find an older order before it, which it obeys
+        after they have pinned it, and then has them put right at once.
+        """
+        group = str(self._groups[replica]) if replica in self._quotas else ""
+        processors = self._pool.held[replica][: processors_for(share, 1)]
+        return Release(processors=processors, group=group, cores=share if group else 0.0)
 
     def _quota(self, replica: int, pid: int) -> Actuator:
         group = self._groups.get(replica)

@@ -84,7 +84,8 @@ class SetThreads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
     """Run on `processors` alone from the next batch on, and in control group `group`, if any, on so many `cores`.
 
-    It is sent behind `SetThreads`, for a worker that loses cores, and not answered: actuators do the same after it.
+    It is sent before `SetThreads`, and not answered.  A worker that is to lose cores gives them up so, and actuators do
+    the same after it; one that has got more is told of all, lest an order from before hold.
     """
 
     processors: tuple[int, ...]

@@ -1,50 +1,21 @@
-"""The loop that gives a replica the cores it will need: told of every request, asked once a period."""
+"""What gives a worker the cores that it is to have, and writes down what came of it."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gearshift.clock import Clock
 from gearshift.observability.journal import Journal, NoJournal
-from gearshift.policies.demand import Demand, Scaling
-from gearshift.profiles.performance_model import planned_ns
 from gearshift.runtime.actuators.base import Actuator, Effect
 
 
 class Scaler:
-    """Chooses the cores of one replica, and has an actuator give them.
+    """Has an actuator give a worker cores; `worker` names it in the journal.
 
-    `table_ns` (cores + 1, sizes + 1) is how long batches take.  `cores` are those in force, which somebody else may
-    change: that is seen at the next call of `give`.
+    `cores` are those in force, which somebody else may change: that is seen at the next call of `give`.
     """
 
-    def __init__(
-        self,
-        replica: str,
-        table_ns: NDArray[np.int64],
-        actuator: Actuator,
-        *,
-        cores: int,
-        clock: Clock,
-        journal: Journal | NoJournal,
-        scaling: Scaling,
-    ) -> None:
-        self.replica, self.cores = replica, float(cores)
-        most, largest = (size - 1 for size in table_ns.shape)
-        self.demand = Demand(planned_ns(table_ns, scaling.margin), most, largest, scaling)
-        self._actuator, self._clock, self._journal = actuator, clock, journal
-        self._worker_is_new = False
+    def __init__(self, worker: str, actuator: Actuator, *, cores: int, journal: Journal | NoJournal) -> None:
+        self.worker, self.cores = worker, float(cores)
+        self._actuator, self._journal = actuator, journal
         self._written: tuple[float, float, str] | None = None
-
-    def let_in(self) -> None:
-        """All requests come from now on."""
-        self.demand.let_in(self._clock.now_ns())
-
-    def arrived(self, deadline_ns: int) -> None:
-        """A request has come to the replica's queue."""
-        self.demand.arrived(self._clock.now_ns(), deadline_ns)
 
     def give(self, cores: int) -> Effect | None:
         """Have the actuator give so many cores; None where that many are in force.
@@ -52,9 +23,8 @@ class Scaler:
         What could not be had is asked for again, and stands in the journal once.
         """
         in_force = self._actuator.in_force()
-        if cores == in_force == self.cores and not self._worker_is_new:
+        if cores == in_force == self.cores:
             return None
-        self._worker_is_new = False
         before = self.cores if cores == in_force else in_force  # a worker that was told ahead may have them by now
         effect = self._actuator.apply(cores)
         self.cores = effect.cores
@@ -63,7 +33,7 @@ class Scaler:
             self._written = change
             self._journal.write(
                 "cores",
-                replica=self.replica,
+                replica=self.worker,
                 before=before,
                 asked=cores,
                 cores=effect.cores,
@@ -73,27 +43,11 @@ class Scaler:
         return effect
 
     def act_through(self, actuator: Actuator) -> None:
-        """Change cores through another actuator from now on, as the worker is another.
-
-        That may run on processors besides those that it is to have, which only its actuator puts right.
-        """
-        self._actuator, self._worker_is_new = actuator, True
+        """Change cores through another actuator from now on, as the worker is another."""
+        self._actuator = actuator
 
 
-class Scales(Protocol):
-    """A scaler of one replica, or of a worker with several."""
-
-    @property
-    def cores(self) -> float:
-        """In force."""
-        ...
-
-    def give(self, cores: int) -> Effect | None:
-        """See `Scaler.give`."""
-        ...
-
-
-def give_all(scalers: Sequence[Scales], shares: Sequence[int]) -> list[Effect | None]:
+def give_all(scalers: Sequence[Scaler], shares: Sequence[int]) -> list[Effect | None]:
     """Have all their cores, those that shrink first, so that no core is given twice; what each change came to."""
     effects: list[Effect | None] = [None] * len(scalers)
     for i in sorted(range(len(scalers)), key=lambda i: shares[i] - scalers[i].cores):

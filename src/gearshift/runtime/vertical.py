@@ -8,19 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gearshift.clock import NS_PER_S, Clock, to_ns
 from gearshift.errors import GearshiftError
 from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.journal import Journal, NoJournal
-from gearshift.policies.demand import Scaling, share
+from gearshift.policies.demand import SharedCores
+from gearshift.policies.worker_demand import MachineDemand
 from gearshift.request import Sample
 from gearshift.runtime.actuators.base import Actuator, Effect
 from gearshift.runtime.by_deadline import DeadlineQueues
 from gearshift.runtime.scaler import Scaler, give_all
-from gearshift.runtime.worker_scaler import WorkerScaler
 
 NOWHERE = -1, -1
 LATEST_BATCHES = 64
@@ -40,15 +37,11 @@ TellWorker = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaledReplica:
-    """A replica and its run times (cores + 1, sizes + 1).
-
-    `run_ns` are medians, by which deadlines decide; `planned_ns` are what cores are chosen by.
-    """
+    """A replica and its median run times (cores + 1, sizes + 1), by which deadlines decide."""
 
     replica: int
     id: str
     run_ns: list[list[int]]
-    planned_ns: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,10 +96,10 @@ class NoScaling:
 
 
 class VerticalScaling(NoScaling):
-    """Shares `cores` among workers, anew every period, from the router's queues and what has come to them.
+    """Shares cores among workers, anew every period, from the router's queues and what has come to them.
 
-    With `in_gear` (gears, scaled), anew at every shift too: each has at least the cores of the gear in force, and just
-    these with scaler `static`.
+    `shared` says how; its replicas are those of `scaled`, worker by worker.  With `in_gear` (gears, scaled), anew at
+    every shift too: each has at least the cores of the gear in force, and just these with scaler `static`.
 
     Changes are made in a thread of their own, as some take long; the router reckons with the cores in force, and with
     the fewer ones from the moment at which a worker is to lose some.  `tell_worker(replica, cores)` is called in the
@@ -118,27 +111,29 @@ class VerticalScaling(NoScaling):
         scaled: Sequence[ScaledWorker],
         actuate: Actuate,
         *,
-        cores: int,
-        scaling: Scaling,
+        shared: SharedCores,
         clock: Clock,
         journal: Journal | NoJournal,
         in_gear: Sequence[Sequence[int]] = (),
         tell_worker: TellWorker = lambda replica, cores: None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        self._scaled, self._actuate, self._cores, self._scaling = tuple(scaled), actuate, cores, scaling
+        self._scaled, self._actuate, self._scaling = tuple(scaled), actuate, shared.scaling
+        self._demand = MachineDemand(shared)
         self._clock, self._journal, self._tell_worker, self._close = clock, journal, tell_worker, close
         self._metrics = CoreMetrics()
         self._place = {
             replica.replica: (i, k) for i, one in enumerate(self._scaled) for k, replica in enumerate(one.replicas)
         }
+        self._numbers = {replica: number for number, replica in enumerate(self._place)}
         self._in_gear = in_gear
-        self._asked = 0
+        self._changes = 0
         self._least = in_gear[0] if in_gear else ()
-        self._in_force = [one.cores for one in self._scaled]
+        self._asked = [one.cores for one in self._scaled]
+        self._in_force = [*self._asked]
         self._changed_ns = [0] * len(self._scaled)
         self._batches: list[deque[Span]] = [deque(maxlen=LATEST_BATCHES) for _ in self._scaled]
-        self._scalers: list[WorkerScaler] = []
+        self._scalers: list[Scaler] = []
         self._queues: DeadlineQueues | None = None
         self._changed: Callable[[], None] = lambda: None
         self._thread: ThreadPoolExecutor | None = None
@@ -161,8 +156,10 @@ class VerticalScaling(NoScaling):
         self._queues, self._changed = queues, changed
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cores")
         journal = _FromThread(self._journal, asyncio.get_running_loop())
-        self._scalers = [self._scaler(one, journal) for one in self._scaled]
-        first = self._least if self._in_gear else [one.cores for one in self._scaled]
+        self._scalers = [
+            Scaler(one.id, self._actuate(one.lead), cores=one.cores, journal=journal) for one in self._scaled
+        ]
+        first = self._least if self._in_gear else self._asked
         begins_with = {one.id: cores for one, cores in zip(self._scaled, first, strict=True)}
         self._journal.write("scaler", scaler=self._scaling.scaler, cores=begins_with)
         for i, cores in enumerate(self._in_force):
@@ -174,8 +171,7 @@ class VerticalScaling(NoScaling):
 
     def let_in(self) -> None:
         """All requests come here from now on, and what came before says nothing of their rate."""
-        for one in self._scalers:
-            one.let_in()
+        self._demand.let_in(self._clock.now_ns())
 
     def shifted(self, gear: int) -> None:
         """Give what the new gear asks for; who is to lose cores is reckoned with as small at once."""
@@ -255,25 +251,8 @@ class VerticalScaling(NoScaling):
             log.error("cores could not be changed, and serving goes on with those there are: %r", error)
 
     def _came(self, replica: int, sample: Sample) -> None:
-        i, k = self._place.get(replica, NOWHERE)
-        if i >= 0:
-            self._scalers[i].arrived(k, sample.request.deadline_ns)
-
-    def _scaler(self, one: ScaledWorker, journal: Journal | NoJournal) -> WorkerScaler:
-        actuator = self._actuate(one.lead)
-        scalers = [
-            Scaler(
-                one.id,
-                replica.planned_ns,
-                actuator,
-                cores=one.cores,
-                clock=self._clock,
-                journal=journal,
-                scaling=self._scaling,
-            )
-            for replica in one.replicas
-        ]
-        return WorkerScaler(scalers, self._scaling)
+        if replica in self._numbers:
+            self._demand.arrived(self._numbers[replica], self._clock.now_ns(), sample.request.deadline_ns)
 
     async def _scale(self) -> None:
         """Every period, on a fixed grid; periods that a change has taken are passed over."""
@@ -291,25 +270,18 @@ class VerticalScaling(NoScaling):
     def _wanted(self) -> list[int]:
         queues, now_ns = self._queues, self._clock.now_ns()
         assert queues is not None
-        seen = [[queues.waiting(one.replica, now_ns) for one in worker.replicas] for worker in self._scaled]
-        waits = [([waiting for waiting, _ in of_worker], of_worker[0][1]) for of_worker in seen]
-        return share(
-            [scaler.demand for scaler in self._scalers],
-            waits,
-            now_ns,
-            self._cores,
-            in_gear=self._least,
-            asked=[max(1, int(scaler.cores)) for scaler in self._scalers],
-        )
+        waiting = [queues.waiting(replica, now_ns) for replica in self._numbers]
+        return self._demand.shares(waiting, now_ns, in_gear=self._least, asked=self._asked)
 
     def _give(self, shares: Sequence[int]) -> Coroutine[None, None, None]:
         """Tell at once what is decided; what carries it out."""
-        self._asked += 1
+        self._asked = [*shares]
+        self._changes += 1
         for one, before, cores in zip(self._scaled, self._in_force, shares, strict=True):
             if cores != before and one.lead not in self._lost:
                 self._tell_worker(one.lead, cores)
         self._reckon_with_fewer(shares)
-        return self._carry_out(shares, self._asked)
+        return self._carry_out(shares, self._changes)
 
     async def _carry_out(self, shares: Sequence[int], number: int) -> None:
         assert self._thread is not None
@@ -318,7 +290,7 @@ class VerticalScaling(NoScaling):
         effects = await asyncio.get_running_loop().run_in_executor(self._thread, give_all, scalers, wanted)
         for i, effect in zip(here, effects, strict=True):
             cores = int(self._scalers[i].cores)
-            if number == self._asked or cores < self._in_force[i]:  # a later one may be about to take cores away
+            if number == self._changes or cores < self._in_force[i]:  # a later one may be about to take cores away
                 self._reckon_with(i, cores)
             if effect is not None:
                 self._tell_effect(i, effect)

@@ -105,7 +105,7 @@ class WorkerLink:
         return answer
 
     def release(self, message: Release) -> None:
-        """Have the worker give up cores, right behind an order of threads."""
+        """Have the worker run on these processors alone, right before an order of threads."""
         self.send(message)
 
     def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":

@@ -108,7 +108,7 @@ class WorkerProcess:
         return self._link.set_threads(threads)
 
     def release(self, message: Release) -> None:
-        """Have it give up cores before the next batch."""
+        """Have it run on these processors alone from the next batch on."""
         self._link.release(message)
 
     def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":

@@ -1,19 +1,20 @@
 """The scaler of a plan that is served: which replicas, how long they take on what cores, and by what means."""
 
+import itertools
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gearshift.clock import Clock
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.placement import Replica
-from gearshift.policies.demand import CORES_EFFECT_S, Scaling
-from gearshift.profiles.run_times import core_table_ns
+from gearshift.policies.demand import CORES_EFFECT_S, Scaling, SharedCores
+from gearshift.profiles.run_times import scaled_times_ns
 from gearshift.runtime.actuators.base import Actuator, EmulatedActuator, Now
 from gearshift.runtime.actuators.in_cluster import this_pod
 from gearshift.runtime.backends.base import Backend
@@ -26,6 +27,9 @@ from gearshift.workers import Worker, cores_in_gears, scaled_workers, shared_poo
 
 if TYPE_CHECKING:
     from gearshift.serving.task import ServingTask
+
+Times = tuple[NDArray[np.int64], list[int]]
+"""Of a replica, see `scaled_times_ns`."""
 
 log = logging.getLogger(__name__)
 
@@ -50,16 +54,17 @@ def make_scaling(
     pool = _pool(task, workers)
     cores = _cores(task, settings, pool, workers)
     actuate, tell_worker, close = _means(settings, backend, clock, pool, workers, cores, pod)
+    scaling = Scaling(
+        scaler=settings.scaler,
+        period_s=settings.scaler_period_s,
+        effect_s=min(CORES_EFFECT_S, settings.scaler_period_s / 2),
+        slo_s=task.plan.operators[task.tables.operator].objective.latency_s,
+    )
+    times = scaled_times_ns(workers, task.plan, task.tables, task.profile, most_cores=cores, margin=scaling.margin)
     return VerticalScaling(
-        [_scaled(task, worker, cores) for worker in workers],
+        [_scaled(worker, times) for worker in workers],
         actuate,
-        cores=cores,
-        scaling=Scaling(
-            scaler=settings.scaler,
-            period_s=settings.scaler_period_s,
-            effect_s=min(CORES_EFFECT_S, settings.scaler_period_s / 2),
-            slo_s=task.plan.operators[task.tables.operator].objective.latency_s,
-        ),
+        shared=_shared(workers, times, scaling, cores),
         clock=clock,
         journal=journal,
         in_gear=cores_in_gears(workers, task.tables),
@@ -126,6 +131,7 @@ def _means(
         f"--core-share is {settings.core_share:g}, and {len(workers)} workers would share processors",
         remedy="serve one worker so, or whole cores",
     )
+    backend.held_by = pool.held_by
     local = LocalCores(
         backend, pool, core_share=settings.core_share, say=log.warning, now=clock.now_ns, container=container
     )
@@ -174,25 +180,22 @@ def _lead(worker: Worker) -> tuple[int, Replica]:
     return next(iter(worker.items()))
 
 
-def _scaled(task: "ServingTask", worker: Worker, cores: int) -> ScaledWorker:
-    replicas = [_scaled_replica(task, number, replica, cores) for number, replica in worker.items()]
-    rows = min(len(one.run_ns) for one in replicas)  # the most cores that all of them have been measured on, and none
-    known = [replace(one, run_ns=one.run_ns[:rows], planned_ns=one.planned_ns[:rows]) for one in replicas]
-    return ScaledWorker(tuple(known), _lead(worker)[1].cores)
-
-
-def _scaled_replica(task: "ServingTask", number: int, replica: Replica, cores: int) -> ScaledReplica:
-    kinds = {device.id: device.kind for device in task.plan.hardware.devices}
-    largest = len(task.run_ns[number]) - 1
-    medians, planned = (
-        core_table_ns(
-            replica,
-            kinds[replica.device_ids[0]],
-            task.profile,
-            most_cores=cores,
-            largest=largest,
-            statistic=statistic,
-        )
-        for statistic in ("median", "p95")
+def _shared(workers: Sequence[Worker], times: Mapping[int, Times], scaling: Scaling, cores: int) -> SharedCores:
+    """What all workers share, whose replicas are counted worker by worker."""
+    replicas = [(number, replica.cores) for worker in workers for number, replica in worker.items()]
+    count = itertools.count()
+    tables = [times[number] for number, _ in replicas]
+    return SharedCores(
+        scaling,
+        cores,
+        run_ns=[planned for _, planned in tables],
+        most=[len(medians) - 1 for medians, _ in tables],
+        largest=tables[0][0].shape[1] - 1,
+        workers=[[next(count) for _ in worker] for worker in workers],
+        first=[cores for _, cores in replicas],
     )
-    return ScaledReplica(number, replica.id, medians.tolist(), np.maximum(medians, planned))
+
+
+def _scaled(worker: Worker, times: Mapping[int, Times]) -> ScaledWorker:
+    replicas = (ScaledReplica(number, replica.id, times[number][0].tolist()) for number, replica in worker.items())
+    return ScaledWorker(tuple(replicas), _lead(worker)[1].cores)

@@ -98,7 +98,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     audit_share: Annotated[
         float, _from(0, 1, "The share of early answers that the strongest model is also asked, when there is slack.")
     ] = 0.01
-    audit_seed: Annotated[int, _help("Seed of the choice of answers that are audited.")] = 0
+    audit_seed: Annotated[int, _from(0, (1 << 63) - 1, "Seed of the choice of answers that are audited.")] = 0
     adapt: Annotated[
         str | None,
         _help("Models whose learned caches adapt to what they are asked, between commas; by default none."),
@@ -195,6 +195,10 @@ def _require_allowed(name: str, value: object, hint: Any) -> None:
     if get_origin(kind) is Literal:
         choices = get_args(kind)
         require(value in choices, f"{name} is {value!r}", remedy=f"use one of {', '.join(choices)}")
-    elif meta.extra and value is not None:
-        holds = isinstance(value, int | float) and meta.extra["holds"](value)
-        require(holds, f"{name} is {value!r}, needs {meta.extra['bounds']}")
+    elif meta.extra:
+        kinds = get_args(kind) or (kind,)
+        if value is None and type(None) in kinds:
+            return
+        numbers, named = (int | float, "a number") if float in kinds else (int, "a whole number")
+        require(isinstance(value, numbers) and not isinstance(value, bool), f"{name} is {value!r}, needs {named}")
+        require(meta.extra["holds"](value), f"{name} is {value!r}, needs {meta.extra['bounds']}")

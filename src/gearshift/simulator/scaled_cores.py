@@ -13,9 +13,8 @@ from gearshift.plan_tables import PlanTables
 from gearshift.policies.demand import Scaling, SharedCores, Waiting
 from gearshift.policies.gear_cores import cores_in_gear
 from gearshift.policies.worker_demand import MachineDemand
-from gearshift.profiles.performance_model import planned_ns
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.run_times import times_by_cores_ns
+from gearshift.profiles.run_times import scaled_times_ns
 from gearshift.simulator.gear_cores import Cores
 from gearshift.simulator.queues import NONE, Queues
 from gearshift.simulator.state import DECIDED_NS, DONE, GEAR, HALTED_NS, LOGGED, NEVER_NS, Outcome, Plan, State
@@ -89,14 +88,8 @@ def shared_cores(
     )
     first = [cores_of[number] for number in range(len(cores_of))]
     pool = shared_pool(workers, tables, plan.hardware.pool_cores if cores is None else cores)
-    medians, p95s = (
-        times_by_cores_ns(plan, tables, profile, statistic=statistic, most_cores=pool)
-        for statistic in ("median", "p95")
-    )
-    for worker in workers:
-        rows = min(len(medians[number]) for number in worker)  # the most cores that all of them have been measured on
-        for number in worker:
-            medians[number], p95s[number] = medians[number][:rows], p95s[number][:rows]
-    planned = [planned_ns(np.maximum(*pair), scaling.margin) for pair in zip(medians, p95s, strict=True)]
+    times = scaled_times_ns(workers, plan, tables, profile, most_cores=pool, margin=scaling.margin)
+    medians = [times[number][0] for number in sorted(times)]
+    planned = [times[number][1] for number in sorted(times)]
     most, largest = [len(table) - 1 for table in medians], medians[0].shape[1] - 1
     return SharedCores(scaling, pool, planned, most, largest, [[*worker] for worker in workers], first), medians

@@ -204,6 +204,10 @@ BAD: dict[str, tuple[list[str], str]] = {
         ["serve", "plan.json", "--scaler-period-s", "nan"],
         "--scaler-period-s is nan, needs 0.05 to 3600",
     ),
+    "simulated scaler's period": (
+        ["simulate", "plan.json", "--trace", "t.csv", "--scaler", "exact", "--scaler-period-s", "nan"],
+        "--scaler-period-s is nan, needs 0.01 to 3600",
+    ),
     "port": (["serve", "plan.json", "--port", "-1"], "--port is -1, needs 0 to 65535"),
     "half of TLS": (
         ["serve", "plan.json", "--tls-key", "key.pem"],

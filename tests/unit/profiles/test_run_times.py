@@ -1,12 +1,21 @@
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
+from msgspec import structs
 
 from gearshift.errors import InvalidInput
 from gearshift.placement import Replica
+from gearshift.plan_file import read_plan
+from gearshift.plan_tables import plan_tables
+from gearshift.profiles.measure import performance_models
 from gearshift.profiles.performance_model import Statistic
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.run_times import core_table_ns
-from tests.scaled_task import PER_BATCH_S, PER_SAMPLE_S, SHARE, scaled_profile
+from gearshift.profiles.run_times import core_table_ns, scaled_times_ns
+from gearshift.profiles.store import read_profile
+from gearshift.workers import scaled_workers
+from tests.scaled_task import PER_BATCH_S, PER_SAMPLE_S, SHARE, scaled_profile, write_scaled_cascade
 
 REPLICA = Replica(id="net-0", model="net", device_ids=("cpu-0",))
 
@@ -29,6 +38,22 @@ def test_counts_between_the_measured_ones_are_filled_by_the_model_and_there_are_
     assert len(found) == 5
     assert found[4, 1] < found[3, 1] < found[2, 1]
     assert (table(scaled_profile(), statistic="p95")[1:, 1:] > 0).all()
+
+
+def test_who_share_a_worker_are_planned_on_cores_that_all_were_measured_on_by_the_larger_of_median_and_p95(
+    tmp_path: Path,
+) -> None:
+    write_scaled_cascade(tmp_path, devices=1, cores=1, most_net=2)
+    plan, profile = read_plan(tmp_path / "plan.json"), read_profile(tmp_path / "profile")
+    curves = tuple(structs.replace(one, p95_s=tuple(2 * s for s in one.median_s)) for one in profile.curves)
+    profile = replace(profile, curves=curves, performance=performance_models(curves))
+    tables = plan_tables(plan, "numbers")
+    workers = scaled_workers(plan, tables, printed=False)
+    times = scaled_times_ns(workers, plan, tables, profile, most_cores=4, margin=0.5)
+    assert len(times) == 2
+    for medians, planned in times.values():
+        assert medians.shape == (3, 5)
+        np.testing.assert_allclose(np.reshape(planned, (3, 5))[1:, 1:], 3.0 * medians[1:, 1:], rtol=1e-6)
 
 
 def test_one_core_has_to_be_among_the_measured() -> None:

@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from gearshift.plan_tables import plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend
+from gearshift.runtime.core_pool import CorePool
+from gearshift.runtime.local_cores import LocalCores
 from gearshift.runtime.messages import Release
 from tests.conformance.test_backend_contract import Events
 from tests.little_task import INPUTS, TASK, little_plan, write_little_task
@@ -125,11 +127,11 @@ def test_a_worker_sets_its_threads_between_two_batches(tmp_path):
 
     async def use(events: Events) -> None:
         backend.run(batch(1, (1, 2)))
-        answer = await backend.set_threads(SMALL, 1)
+        answer = await backend.set_cores(SMALL, 1, None)
         assert (answer.threads, answer.problem) == (1, "")
         await events.until(lambda seen: ("batch", 1) in seen)
-        assert "may use 1 cores" in (await backend.set_threads(SMALL, 64)).problem
-        asking = asyncio.ensure_future(backend.set_threads(SMALL, 1))
+        assert "may use 1 cores" in (await backend.set_cores(SMALL, 64, None)).problem
+        asking = backend.set_cores(SMALL, 1, None)
         os.kill(backend.worker_pids()[SMALL], signal.SIGKILL)
         await events.until(lambda seen: ("lost", SMALL) in seen)
         with contextlib.suppress(WorkerDied):
@@ -145,21 +147,77 @@ def test_a_worker_that_is_told_so_gives_up_cores_before_the_next_batch(tmp_path)
         pid, processors = backend.worker_pids()[SMALL], os.sched_getaffinity(0)
         os.sched_setaffinity(pid, processors)
         release = Release(processors=(min(processors),), group=str(group), cores=0.5)
-        backend.tell_cores(SMALL, 1, release)
+        told = backend.set_cores(SMALL, 1, release)
         backend.run(batch(1, (1, 2)))
         await events.until(lambda seen: ("batch", 1) in seen)
         assert os.sched_getaffinity(pid) == {min(processors)}
         assert (group / "cpu.max").read_text() == "2500 5000"
+        assert (await told).problem == ""
         shutil.rmtree(group)
-        backend.tell_cores(SMALL, 1, release)
-        assert (await backend.set_threads(SMALL, 1)).problem == ""
-        os.kill(pid, signal.SIGSTOP)
-        backend.tell_cores(SMALL, 1, None)
-        os.kill(pid, signal.SIGKILL)  # what it would have answered is missed by nobody
-        await events.until(lambda seen: ("lost", SMALL) in seen)
-        backend.tell_cores(SMALL, 1, None)
+        assert (await backend.set_cores(SMALL, 1, release)).problem == ""
 
     with_backend(backend, use)
+
+
+def test_a_worker_may_end_before_it_has_heard_of_its_cores_and_nobody_misses_its_answer(tmp_path):
+    backend = backend_of(tmp_path, thread_counts=(1,))
+
+    async def use(events: Events) -> None:
+        pid = backend.worker_pids()[SMALL]
+        cores = cores_of(backend, held=(0,))
+        os.kill(pid, signal.SIGSTOP)
+        cores.tell(SMALL, 1)
+        os.kill(pid, signal.SIGKILL)
+        await events.until(lambda seen: ("lost", SMALL) in seen)
+        cores.tell(SMALL, 1)
+
+    with_backend(backend, use)
+
+
+def cores_of(backend: LocalBackend, held: Sequence[int], processors: Sequence[int] = ()) -> LocalCores:
+    pool = CorePool(processors, {SMALL: held})
+    return LocalCores(backend, pool, core_share=1, say=print, now=time.monotonic_ns)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the worker is to have two processors")
+def test_cores_that_a_worker_was_to_give_up_during_a_batch_stay_with_it_where_it_has_got_them_back(tmp_path):
+    backend, both = backend_of(tmp_path, thread_counts=(1, 2)), tuple(sorted(os.sched_getaffinity(0))[:2])
+
+    async def use(events: Events) -> None:
+        pid = backend.worker_pids()[SMALL]
+        told = cores_of(backend, held=both)
+        kept = cores_of(backend, held=both[:1], processors=both)
+        os.kill(pid, signal.SIGSTOP)  # as in a long batch
+        told.tell(SMALL, 1)
+        os.sched_setaffinity(pid, both[:1])
+        kept.tell(SMALL, 2)
+        growing = asyncio.ensure_future(asyncio.to_thread(kept.actuator(SMALL).apply, 2))
+        while os.sched_getaffinity(pid) != {*both}:
+            await asyncio.sleep(0.001)
+        os.kill(pid, signal.SIGCONT)
+        effect = await growing
+        assert (effect.cores, effect.problem) == (2, "")
+        assert os.sched_getaffinity(pid) == {*both}
+
+    with_backend(backend, use)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no other processor")
+def test_a_worker_that_is_started_again_loads_on_the_processors_that_it_holds_by_then(tmp_path):
+    seen = tmp_path / "seen"
+    task = TASK + f"\nimport os\nopen({str(seen)!r}, 'a').write(f'{{sorted(os.sched_getaffinity(0))}} ')\n"
+    backend, (first, other) = backend_of(tmp_path, task), sorted(os.sched_getaffinity(0))[:2]
+    pool = CorePool([], {SMALL: (first, other)})
+    backend.held_by = lambda replica: pool.held_by(SMALL)
+
+    async def use(events: Events) -> None:
+        pool.resize(SMALL, 1)
+        os.kill(backend.worker_pids()[SMALL], signal.SIGKILL)
+        await events.until(lambda seen: seen.count(("ready", SMALL)) == 2)
+        assert os.sched_getaffinity(backend.worker_pids()[SMALL]) == {first}
+
+    with_backend(backend, use)
+    assert {*seen.read_text().split("] ")} == {f"[{first}, {other}", f"[{first}", ""}
 
 
 def test_a_worker_that_hangs_in_a_batch_is_replaced(tmp_path):

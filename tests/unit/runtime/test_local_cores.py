@@ -9,7 +9,7 @@ from gearshift.errors import WorkerDied
 from gearshift.runtime import local_cores
 from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.local_cores import LocalCores
-from gearshift.runtime.messages import Release
+from gearshift.runtime.messages import Release, ThreadsSet
 from tests.unit.runtime.actuators.stand_ins import group_v2
 
 
@@ -23,8 +23,9 @@ class Workers:
     def worker_pids(self) -> dict[int, int]:
         return {0: self.pid}
 
-    def tell_cores(self, replica: int, threads: int, release: Release | None) -> None:
+    def set_cores(self, replica: int, threads: int, release: Release | None) -> asyncio.Future[ThreadsSet]:
         self.told.append((threads, release))
+        return asyncio.get_running_loop().create_future()
 
 
 @pytest.fixture
@@ -92,10 +93,14 @@ def test_a_quota_changes_when_it_is_told_and_a_worker_gives_up_processors_itself
 
 def test_a_worker_without_a_quota_gives_up_processors_alone() -> None:
     workers = Workers(11)
-    cores = of_shares(workers, core_share=1, held=(1, 0))
-    cores.tell(0, 1)
-    cores.tell(0, 2)
-    assert workers.told == [(1, Release(processors=(1,))), (2, None)]
+
+    async def main() -> None:
+        cores = of_shares(workers, core_share=1, held=(1, 0))
+        cores.tell(0, 1)
+        cores.tell(0, 2)
+        assert workers.told == [(1, Release(processors=(1,))), (2, None)]
+
+    asyncio.run(main())
 
 
 def test_no_process_is_moved_where_there_is_no_worker(groups: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from gearshift.clock import NS_PER_S, Clock, ManualClock, WallClock
 from gearshift.errors import InvalidInput
 from gearshift.observability.journal import NoJournal
-from gearshift.policies.demand import Scaling
+from gearshift.policies.demand import Scaling, SharedCores
+from gearshift.profiles.performance_model import planned_ns
 from gearshift.request import Request, Sample
 from gearshift.runtime.actuators.base import Actuator, Effect, EmulatedActuator
 from gearshift.runtime.vertical import Actuate, ScaledReplica, ScaledWorker, TellWorker, VerticalScaling, effect_s
@@ -106,12 +107,12 @@ def begins_with(
     scaler: Literal["exact", "static"] = "static",
     tell_worker: TellWorker = lambda replica, cores: None,
 ) -> VerticalScaling:
-    replica = ScaledReplica(0, "net-0", TABLE.tolist(), TABLE)
+    replica = ScaledReplica(0, "net-0", TABLE.tolist())
+    how = Scaling(scaler=scaler, period_s=period_s, effect_s=0.0)
     return VerticalScaling(
         [ScaledWorker((replica,), cores)],
         actuate,
-        cores=MOST,
-        scaling=Scaling(scaler=scaler, period_s=period_s, effect_s=0.0),
+        shared=SharedCores(how, MOST, [planned_ns(TABLE, how.margin)], [MOST], LARGEST),
         clock=clock or WallClock(),
         journal=journal or NoJournal(),
         in_gear=in_gear,
@@ -178,6 +179,17 @@ def test_rates_count_from_when_requests_are_let_in_however_long_the_first_cores_
         assert scaling._wanted() == [2]
 
     run(scaling, queues, body)
+
+
+def test_a_worker_to_which_nothing_comes_is_to_keep_what_was_asked_for_also_where_that_fell_short() -> None:
+    actuator = EmulatedActuator(cores=1, most=2)
+    scaling = begins_with(3, lambda number: actuator, (), scaler="exact")
+
+    async def body() -> None:
+        assert actuator.cores == 2
+        assert scaling._wanted() == [3]
+
+    run(scaling, Queues(), body)
 
 
 def test_cores_that_came_are_reckoned_with_and_fewer_at_once() -> None:

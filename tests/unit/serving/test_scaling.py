@@ -25,6 +25,7 @@ from gearshift.runtime.actuators.base import Actuator, ActuatorChain, EmulatedAc
 from gearshift.runtime.actuators.cgroup import CgroupActuator, cores_of_group
 from gearshift.runtime.actuators.in_cluster import BesideRouter
 from gearshift.runtime.actuators.kubernetes import Container, KubernetesActuator
+from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.by_deadline import DeadlineRules
 from gearshift.runtime.service import Service
 from gearshift.serving.scaling import make_scaling
@@ -421,6 +422,12 @@ def test_gears_of_more_cores_than_there_are_are_refused(tmp_path: Path) -> None:
         served(tmp_path, scaler="static", scaler_cores=2)
 
 
+def test_gears_of_more_cores_than_were_measured_are_refused_as_by_simulation(tmp_path: Path) -> None:
+    write_geared_task(tmp_path, (1,), (6,), pool=6)
+    with pytest.raises(InvalidInput, match="'net-0' is to have 6 cores, and it was measured on up to 4"):
+        served(tmp_path, scaler="static")
+
+
 def local(folder: Path, **more: Any) -> Service:
     """A service on processors 0 to 3, not started."""
     share = more.get("core_share", 1.0)
@@ -468,6 +475,16 @@ def test_on_processors_the_router_keeps_its_own_and_shares_are_for_one_worker(tm
         local(tmp_path, scaler_cores=4)
     with pytest.raises(InvalidInput, match="2 workers would share processors; serve one worker so"):
         local(tmp_path, core_share=0.5)
+
+
+def test_a_worker_is_started_again_on_what_it_holds_of_the_pool(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path, cores=1, replicas=2)
+    task = read_task(tmp_path / "plan.json", "local", available=range(4), scaled=True)
+    settings = ServerSettings(**SETTINGS)
+    backend = task.make_backend(settings, print)
+    assert isinstance(backend, LocalBackend)
+    make_scaling(task, settings, backend, WallClock(), NoJournal())
+    assert [backend.held_by(replica) for replica in range(3)] == [(3,), (2,), ()]
 
 
 @pytest.mark.long

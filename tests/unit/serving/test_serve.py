@@ -71,6 +71,27 @@ def test_times_for_failing_workers_have_bounds(field, value):
         ServerSettings(**{field: value})
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "kind"),
+    [
+        ("port", 8000.5, "a whole number"),
+        ("front_ends", True, "a whole number"),
+        ("most_tensors", None, "a whole number"),
+        ("drain_s", True, "a number"),
+        ("drain_s", "1", "a number"),
+    ],
+)
+def test_numbers_are_of_the_kind_that_a_setting_has(field, value, kind):
+    with pytest.raises(InvalidInput, match=f"{field} is {value!r}, needs {kind}$"):
+        ServerSettings(**{field: value})
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 63])
+def test_a_seed_is_one_that_generators_take(seed):
+    with pytest.raises(InvalidInput, match=f"audit_seed is {seed}, needs 0 to {(1 << 63) - 1}"):
+        ServerSettings(audit_seed=seed)
+
+
 @pytest.mark.parametrize(("host", "loopback"), [("127.0.0.1", True), ("127.0.0.2", True), ("0.0.0.0", False)])
 def test_only_this_machine_reaches_a_loopback_address(host, loopback):
     with socket.socket() as sock:

@@ -4,6 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from gearshift.errors import GearshiftError
 from gearshift.runtime.actuators.affinity import AffinityActuator
@@ -13,11 +14,15 @@ from gearshift.runtime.messages import ThreadsSet
 
 LONGEST_ANSWER_S = 5.0
 
-SetThreads = Callable[[int], Awaitable[ThreadsSet]]
+SetThreads = Callable[[float], Awaitable[ThreadsSet]]
+"""Has a worker compute with threads for so many cores."""
 
 
 class PoolAffinity:
-    """Pins a worker to processors that no other worker of the pool holds."""
+    """Pins a worker to processors that no other worker of the pool holds.
+
+    One that is gone keeps what it holds: who is started in its place has that, perhaps by now.
+    """
 
     name = "affinity"
 
@@ -27,6 +32,8 @@ class PoolAffinity:
 
     def apply(self, cores: float) -> Effect:
         """Hold so many, and pin every thread to them."""
+        if not Path(f"/proc/{self._pid}").exists():
+            return self._affinity.apply(cores)
         held = self._pool.resize(self._worker, max(1, math.ceil(cores)))
         self._affinity = AffinityActuator(self._pid, held, now=self._now)
         return self._affinity.apply(cores)
@@ -65,7 +72,7 @@ class WorkerThreads:
             self._cores = cores
             return Effect(cores=cores, asked_ns=asked_ns, effective_ns=asked_ns)
         self._threads = 0
-        asking = asyncio.run_coroutine_threadsafe(self._answer(wanted), self._loop)
+        asking = asyncio.run_coroutine_threadsafe(self._answer(cores), self._loop)
         try:
             answer = asking.result(self._longest_s)
             problem, self._threads = answer.problem, answer.threads
@@ -83,8 +90,8 @@ class WorkerThreads:
         """As many as the worker said last."""
         return self._cores
 
-    async def _answer(self, threads: int) -> ThreadsSet:
-        return await self._ask(threads)
+    async def _answer(self, cores: float) -> ThreadsSet:
+        return await self._ask(cores)
 
 
 class FractionalCores:

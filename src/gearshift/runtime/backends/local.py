@@ -1,14 +1,16 @@
 """Worker processes on this machine, one for each distinct device set."""
 
+import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
 
-from gearshift.errors import InvalidInput
+from gearshift.errors import InvalidInput, WorkerDied
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware, is_cuda
 from gearshift.plan_tables import PlanTables
 from gearshift.runtime.backends.workers import DeviceSet, WorkersBackend, WorkersOptions
+from gearshift.runtime.messages import Release, ThreadsSet
 from gearshift.runtime.worker_link import OnDone, OnEnd
 from gearshift.runtime.worker_process import WorkerProcess
 
@@ -63,7 +65,8 @@ class LocalBackend(WorkersBackend):
     """Runs batches in worker processes of this machine.
 
     `cores` are each device's processors, by default those of `assign_cores`, which looks at what this process may use:
-    who pins itself beside the devices assigns them before.  A worker that is stuck is killed, and so replaced.
+    who pins itself beside the devices assigns them before.  Where they change, `held_by` says what the worker of a
+    replica has when it is started, again or at first.  A worker that is stuck is killed, and so replaced.
     """
 
     def __init__(
@@ -76,12 +79,35 @@ class LocalBackend(WorkersBackend):
     ) -> None:
         super().__init__(tables, plan.hardware, **options)
         self._cores, self._cuda = cores or assign_cores(plan.hardware), cuda_places(plan.hardware)
+        self.held_by: Callable[[int], Sequence[int]] = _as_planned
 
     def _make_worker(self, devices: DeviceSet, on_done: OnDone, on_end: OnEnd, probe_s: float) -> WorkerProcess:
         return WorkerProcess(
-            cores=frozenset().union(*(self._cores[device.id] for device in devices.devices)),
+            cores=frozenset(self.held_by(devices.replicas[0])) or self._planned(devices),
             cuda=tuple(self._cuda[device.id] for device in devices.devices if device.id in self._cuda),
             on_done=on_done,
             on_end=on_end,
             probe_s=probe_s,
         )
+
+    def _planned(self, devices: DeviceSet) -> frozenset[int]:
+        return frozenset().union(*(self._cores[device.id] for device in devices.devices))
+
+    def set_cores(self, replica: int, threads: int, release: Release | None) -> "asyncio.Future[ThreadsSet]":
+        """Tell the replica's worker at once, before the next batch, of its cores; what it answers, or `WorkerDied`.
+
+        It computes with no more threads than it has processors, and so may be told of more before it has them.
+        """
+        worker = self._slot_of[replica].worker
+        if not isinstance(worker, WorkerProcess):
+            gone: asyncio.Future[ThreadsSet] = asyncio.get_running_loop().create_future()
+            gone.set_exception(WorkerDied("it is gone"))
+            return gone
+        if release is not None:
+            worker.release(release)
+        return worker.set_threads(threads)
+
+
+def _as_planned(replica: int) -> Sequence[int]:
+    """Where processors do not change: those of its devices."""
+    return ()

@@ -21,9 +21,7 @@ from gearshift.runtime.messages import (
     Loaded,
     LoadFailed,
     Message,
-    Release,
     Run,
-    ThreadsSet,
 )
 from gearshift.runtime.ray_cluster import Address, Bundle, Cluster, Place, end_server, keep_signals
 from gearshift.runtime.tcp import SECRET_BYTES, Listener
@@ -291,14 +289,6 @@ class RayWorker:
     def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
         """Send it a batch."""
         self._link.run(message, buffers, longest_s=longest_s)
-
-    def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
-        """Have its models compute with so many threads from the next batch on."""
-        return self._link.set_threads(threads)
-
-    def release(self, message: Release) -> None:
-        """Have it give up cores before the next batch."""
-        self._link.release(message)
 
     def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
         """Have a replica look up other learned caches from the next batch on."""

@@ -25,12 +25,10 @@ from gearshift.runtime.messages import (
     Load,
     Loaded,
     LoadFailed,
-    Release,
     ReplicaToLoad,
     Run,
     RunPart,
     TensorHeader,
-    ThreadsSet,
 )
 from gearshift.runtime.transport import Buffer, FrameError, bytes_of, datatype_named, pack_tensors, unpack_tensors
 from gearshift.runtime.worker import part_bytes
@@ -71,14 +69,6 @@ class Worker(Protocol):
 
     def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
         """Send it a batch; one that holds it for longer than `longest_s` is stuck."""
-        ...
-
-    def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
-        """Have its models compute with so many threads from the next batch on."""
-        ...
-
-    def release(self, message: Release) -> None:
-        """Have it give up cores before the next batch."""
         ...
 
     def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
@@ -134,7 +124,8 @@ class WorkersBackend(ABC):
     `project` is the path of the `gearshift.toml` whose models the plan places; `inputs` are the operator's tensors.
     A worker that does not answer within `probe_s` while it is idle, or holds a batch for much longer than profiled
     (`run_ns`: (replicas, sizes); `hangs_after_ns`), is stuck, and is replaced.  A worker that is started again serves
-    those of its models that can be loaded.  `thread_counts` are those that `set_threads` may ask for.
+    those of its models that can be loaded.  `thread_counts` are the
+    numbers of threads that a worker may be told to compute with.
     """
 
     def __init__(self, tables: PlanTables, hardware: Hardware, **options: Unpack[WorkersOptions]) -> None:
@@ -204,25 +195,6 @@ class WorkersBackend(ABC):
     def worker_pids(self) -> dict[int, int]:
         """The process id of each replica's worker, 0 where none runs."""
         return {r: slot.worker.pid if slot.worker else 0 for slot in self._slots for r in slot.replicas}
-
-    async def set_threads(self, replica: int, threads: int) -> ThreadsSet:
-        """Have the replica's worker compute with so many threads; raises `WorkerDied` where there is none."""
-        worker = self._slot_of[replica].worker
-        if worker is None:
-            raise WorkerDied("it is gone")
-        return await worker.set_threads(threads)
-
-    def tell_cores(self, replica: int, threads: int, release: Release | None) -> None:
-        """Tell the replica's worker of its cores at once, before the next batch; what it answers is not heard.
-
-        It computes with no more threads than it has processors, and so may be told of more before it has them.
-        """
-        worker = self._slot_of[replica].worker
-        if worker is None:
-            return
-        worker.set_threads(threads).add_done_callback(lambda answer: answer.cancelled() or answer.exception())
-        if release is not None:
-            worker.release(release)
 
     async def adopt(self, message: Adopt, weights: bytes) -> Adopted:
         """Have a replica look up other learned caches; raises `WorkerDied` where it has no worker."""

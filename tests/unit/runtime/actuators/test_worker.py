@@ -1,4 +1,5 @@
 import asyncio
+import math
 import os
 import subprocess
 import sys
@@ -24,9 +25,9 @@ def in_a_thread(ask: SetThreads, use: Callable[[WorkerThreads], None]) -> None:
 
 
 def test_a_worker_says_how_many_threads_it_has() -> None:
-    async def ask(threads: int) -> ThreadsSet:
-        problem = "" if threads <= 2 else "there are 2"
-        return ThreadsSet(threads=min(threads, 2), since_ns=time.monotonic_ns(), problem=problem)
+    async def ask(cores: float) -> ThreadsSet:
+        problem = "" if cores <= 2 else "there are 2"
+        return ThreadsSet(threads=min(math.ceil(cores), 2), since_ns=time.monotonic_ns(), problem=problem)
 
     def use(actuator: WorkerThreads) -> None:
         assert actuator.apply(1.5).cores == actuator.in_force() == 1.5
@@ -37,10 +38,10 @@ def test_a_worker_says_how_many_threads_it_has() -> None:
 
 
 def test_a_worker_that_is_busy_or_gone_keeps_its_threads() -> None:
-    async def busy(threads: int) -> ThreadsSet:
+    async def busy(cores: float) -> ThreadsSet:
         return await asyncio.get_running_loop().create_future()
 
-    async def gone(threads: int) -> ThreadsSet:
+    async def gone(cores: float) -> ThreadsSet:
         raise WorkerDied("it is gone")
 
     def use(actuator: WorkerThreads) -> None:
@@ -53,8 +54,8 @@ def test_a_worker_that_is_busy_or_gone_keeps_its_threads() -> None:
 
 
 def test_a_change_of_threads_holds_since_the_worker_has_them_however_late_it_answers() -> None:
-    async def ask(threads: int) -> ThreadsSet:
-        return ThreadsSet(threads=threads, since_ns=time.monotonic_ns() - 1_000_000_000)
+    async def ask(cores: float) -> ThreadsSet:
+        return ThreadsSet(threads=int(cores), since_ns=time.monotonic_ns() - 1_000_000_000)
 
     def use(actuator: WorkerThreads) -> None:
         effect = actuator.apply(2)
@@ -64,13 +65,13 @@ def test_a_change_of_threads_holds_since_the_worker_has_them_however_late_it_ans
 
 
 def test_a_worker_is_asked_for_threads_that_it_does_not_have_or_may_not_have() -> None:
-    asked: list[int] = []
+    asked: list[float] = []
 
-    async def ask(threads: int) -> ThreadsSet:
-        asked.append(threads)
+    async def ask(cores: float) -> ThreadsSet:
+        asked.append(cores)
         if len(asked) == 3:
             raise WorkerDied("it is gone")
-        return ThreadsSet(threads=threads, since_ns=0)
+        return ThreadsSet(threads=int(cores), since_ns=0)
 
     def use(actuator: WorkerThreads) -> None:
         for cores in (2.0, 1.5, 1.0, 2.0, 1.0, 1.0):
@@ -94,6 +95,16 @@ def test_a_worker_is_pinned_to_processors_of_its_own() -> None:
         assert "its pool has 1" in effect.problem
         assert child.stdin is not None
         child.stdin.close()
+
+
+def test_processors_of_a_worker_that_is_gone_are_for_the_one_in_its_place() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+        pool = CorePool([], {0: (0, 1)})
+        effect = PoolAffinity(child.pid, pool, 0).apply(1)
+    assert effect.cores == 0
+    assert "cannot be pinned" in effect.problem
+    assert pool.held == {0: (0, 1)}
 
 
 def test_cores_may_be_shares_of_processors() -> None:
