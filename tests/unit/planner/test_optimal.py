@@ -111,7 +111,7 @@ def test_one_cascade_at_all_loads_leaves_low_ones_that_hardly_come_to_better_one
     assert best.assignment[0] > constant.constant.candidate == best.assignment[-2]
     assert best.accuracy >= constant.accuracy
     starts = [gear.load_range.from_ for gear in operator_of(search.plan_of(best)).gears]
-    assert starts == [0.0, *search.upper_ends[: len(starts) - 2], constant.constant.to_qps]
+    assert starts == [0.0, *search.ranges.upper_ends[: len(starts) - 2], constant.constant.to_qps]
 
 
 def test_work_does_not_rise_with_load() -> None:
