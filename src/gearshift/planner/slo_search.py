@@ -225,23 +225,31 @@ class SloSearch:
         return choices
 
     def _constant(self, c: int) -> Choice:
-        """One cascade up to a load that the trace does not meter then; cheaper ones beyond, so that backlogs drain.
+        """One cascade, and cheaper ones above, so that backlogs drain.
 
-        In scope `trace` they are those that hold.
+        In scope `every-range` up to a load that the trace does not meter then, and the cheapest above.  In scope
+        `trace` up to the end of what the trace visits, and what holds above: no replay tells of loads beyond.
         """
         upper_ends = self.ranges.upper_ends
-        to_qps = 2 * float(self.request.upper_ends()[-1])
-        cheaper = [0] * len(upper_ends)
         if self.request.objective.scope == "trace":
-            to_qps = float(upper_ends[self.ranges.highest_visited])
-            cheaper = [min(c, safe) for safe in self.capacities.assigned(safe_margin(self.request))]
+            return self._constant_to(
+                c,
+                float(upper_ends[self.ranges.highest_visited]),
+                [min(c, safe) for safe in self.capacities.assigned(safe_margin(self.request))],
+            )
+        to_qps = 2 * float(self.request.upper_ends()[-1])
         while True:
-            assignment = tuple(a if end > to_qps else c for a, end in zip(cheaper, upper_ends, strict=True))
-            one = Constant(c, to_qps)
-            choice = self.replayed(Choice(assignment, least_margin(self.request), ALPHAS[0], 0.0, constant=one))
+            choice = self._constant_to(c, to_qps, [0] * len(upper_ends))
             if sum(self.seen[choice].arrived_in_gear[1:]) == 0 or to_qps >= HIGHEST_QPS:
                 return choice
             to_qps *= 2
+
+    def _constant_to(self, c: int, to_qps: float, above: Sequence[int]) -> Choice:
+        """One cascade up to a load, and in the ranges that end above it others."""
+        ends = self.ranges.upper_ends
+        assignment = tuple(other if end > to_qps else c for other, end in zip(above, ends, strict=True))
+        one = Constant(c, to_qps)
+        return self.replayed(Choice(assignment, least_margin(self.request), ALPHAS[0], 0.0, constant=one))
 
     def _with_raised(self, choices: list[Choice]) -> list[Choice]:
         """The choices and, of a constant one, what serves low loads better that the trace hardly has.
