@@ -124,6 +124,12 @@ def test_one_cascade_at_all_loads_of_the_trace_is_the_same_whatever_was_asked_be
     assert encode_plan(again) == encode_plan(made)
 
 
+def test_gears_of_one_cascade_at_all_loads_of_the_trace_are_predicted_at_the_end_of_their_own_range() -> None:
+    gears = operator_of(constant_plan(calm_request(0.03))).gears
+    assert len(gears) > 3
+    assert [g.predicted and g.predicted.load_qps for g in gears] == [g.load_range.to or 540.0 for g in gears]
+
+
 def test_one_cascade_at_all_loads_leaves_low_ones_that_hardly_come_to_better_ones() -> None:
     request = little_request(latency_s=0.02, trace=little_trace(low_qps=242, high_qps=250), ranges=8)
     search = PlanSearch(request, silent).searches(request)[0]
