@@ -52,21 +52,20 @@ def improved(
 
 
 def _dearer(assignment: tuple[int, ...], k: int | None, step: int, capacities: Capacities) -> tuple[int, ...] | None:
-    """The assignment with range `k`, or with None the cheapest of all ranges, `step` candidates dearer.
+    """The assignment with range `k`, or with None the cheapest of all that the trace visits, `step` candidates dearer.
 
     Candidates that are dearer but not more accurate are passed over.  Ranges above all that the trace visits keep
     what holds there.
     """
-    ranges = capacities.ranges
+    ranges, visited = capacities.ranges, capacities.ranges.highest_visited + 1
     accuracy = [c.accuracy for c in ranges.candidates]
-    now = min(assignment) if k is None else assignment[k]
+    now = min(assignment[:visited]) if k is None else assignment[k]
     dearer = next((c for c in range(now + step, len(accuracy)) if accuracy[c] > accuracy[now]), None)
     if dearer is None:
         return None
     if ranges.request.objective.scope == "every-range" and not capacities.holds_in(
-        len(assignment) - 1 if k is None else k, dearer
+        visited - 1 if k is None else k, dearer
     ):
         return None
-    unseen = range(ranges.highest_visited + 1, len(assignment))
-    kept = [r for r in unseen if not capacities.holds_in(r, dearer)]
+    kept = [r for r in range(visited, len(assignment)) if not capacities.holds_in(r, dearer)]
     return tuple(max(a, dearer) if k in (None, r) and r not in kept else a for r, a in enumerate(assignment))
