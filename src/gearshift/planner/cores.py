@@ -119,10 +119,12 @@ class _Search:
             most = self.most_accuracy(margin)
             if most is None:
                 continue
+            at_first = 2 * target - self.certain(target)
+            first = self.chosen(margin, min(at_first, most))  # whatever the alpha
             for alpha in ALPHAS:
-                needed = 2 * target - self.certain(target)
-                for _ in range(MOST_RAISED):
-                    chosen = self.chosen(margin, min(needed, most))
+                needed = at_first
+                for raised in range(MOST_RAISED):
+                    chosen = self.chosen(margin, min(needed, most)) if raised else first
                     made = None if chosen is None else self.tried(chosen, margin, alpha)
                     if chosen is None or made is None:
                         break
