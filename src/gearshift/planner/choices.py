@@ -90,11 +90,13 @@ class PlanMaker:
         constant, to_qps = choice.constant
         top_qps, first = float(self._request.upper_ends()[-1]), choice.assignment.index(constant)
         rows = [self._row(*row) for row in zip(ranges[:first], loads_qps, choice.assignment, strict=False)]
-        rows.append(self._row(LoadRange(from_=ranges[first].from_, to=to_qps), top_qps, constant))
-        for range_, c in zip(ranges, choice.assignment, strict=True):
+        one_gear = LoadRange(from_=ranges[first].from_, to=to_qps)
+        rows.append(self._row(one_gear, min(top_qps, to_qps), constant))
+        for range_, qps, c in zip(ranges, loads_qps, choice.assignment, strict=True):
             if range_.to is None or range_.to > to_qps:
                 beyond = LoadRange(from_=max(range_.from_, to_qps), to=range_.to)
-                rows.append(self._row(beyond, top_qps, 0 if range_.to is None else c))
+                own_qps = qps if beyond.from_ < qps else top_qps  # the one gear may reach past all that was planned
+                rows.append(self._row(beyond, own_qps, 0 if range_.to is None else c))
         return rows
 
     def _row(self, load_range: LoadRange, load_qps: float, c: int, gain: float | None = None) -> _Row:

@@ -19,9 +19,10 @@ from gearshift.planner.core_assignment import Option, fewest_core_seconds, worth
 from gearshift.planner.core_splits import CoreSplits, Split, on_every_count, one_of_each
 from gearshift.planner.metered import time_and_requests_of_ranges
 from gearshift.planner.range_weights import range_weights
+from gearshift.planner.ranges import UNVISITED_WEIGHT
 from gearshift.planner.recovery import confirmed_to_recover
-from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, load_ranges, silent
-from gearshift.planner.slo_search import ALPHAS, UNVISITED_WEIGHT, least_margin
+from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, least_margin, load_ranges, silent
+from gearshift.planner.slo_search import ALPHAS
 from gearshift.planner.so_far import SoFar
 from gearshift.processors import usable_processors
 from gearshift.profiles.profile import PART_B
@@ -118,10 +119,12 @@ class _Search:
             most = self.most_accuracy(margin)
             if most is None:
                 continue
+            at_first = 2 * target - self.certain(target)
+            first = self.chosen(margin, min(at_first, most))  # whatever the alpha
             for alpha in ALPHAS:
-                needed = 2 * target - self.certain(target)
-                for _ in range(MOST_RAISED):
-                    chosen = self.chosen(margin, min(needed, most))
+                needed = at_first
+                for raised in range(MOST_RAISED):
+                    chosen = self.chosen(margin, min(needed, most)) if raised else first
                     made = None if chosen is None else self.tried(chosen, margin, alpha)
                     if chosen is None or made is None:
                         break

@@ -1,8 +1,7 @@
 """Whether a plan, whoever made it, holds each of its load ranges."""
 
 from gearshift.gear import GearPlan
-from gearshift.planner.request import PlanRequest
-from gearshift.planner.slo_search import least_margin
+from gearshift.planner.request import PlanRequest, least_margin
 from gearshift.planner.steady_state import SteadyState
 
 

@@ -23,8 +23,15 @@ from gearshift.planner.cascade_search import (
 )
 from gearshift.planner.confirm import workload_of
 from gearshift.planner.core_splits import CoreSplits, Split, on_every_count
-from gearshift.planner.request import LARGEST_MARGIN, MOST_CANDIDATES, RANGES, PlanRequest, Progress, silent
-from gearshift.planner.slo_search import LEAST_MARGIN
+from gearshift.planner.request import (
+    LARGEST_MARGIN,
+    LEAST_MARGIN,
+    MOST_CANDIDATES,
+    RANGES,
+    PlanRequest,
+    Progress,
+    silent,
+)
 from gearshift.planner.steady_state import Cell, SteadyState
 from gearshift.planner.threads import replays_at_once
 from gearshift.planner.ways import room_for

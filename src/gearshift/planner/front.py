@@ -22,10 +22,11 @@ from gearshift.gear import GearPlan
 from gearshift.planner.assemble import replay, rounded_up_s, with_objective
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
 from gearshift.planner.choices import Choice
+from gearshift.planner.local_search import SELDOM
 from gearshift.planner.pareto import undominated
 from gearshift.planner.plan_search import PlanSearch, evaluated
 from gearshift.planner.recovery import recovers
-from gearshift.planner.slo_search import SELDOM, SloSearch
+from gearshift.planner.slo_search import SloSearch
 from gearshift.planner.so_far import CUT_SHORT, spread, unfinished
 from gearshift.planner.threads import replays_at_once
 from gearshift.profiles.profile import PART_A, PART_B
@@ -208,16 +209,16 @@ class _Front:
         if not front:
             return None
         near = front[int(generator.integers(len(front)))]
-        search, n = near.search, len(near.search.candidates)
+        search, n = near.search, len(near.search.ranges.candidates)
         assignment = [*near.choice.assignment[:-1], 0]
-        visited = np.flatnonzero(search.weights[:-1] > SELDOM)
+        visited = np.flatnonzero(search.ranges.weights[:-1] > SELDOM)
         if not len(visited) or n == 1:
             return None
         alpha = float(generator.choice(search.alphas)) if generator.random() < ANOTHER_ALPHA else near.choice.alpha
         for k in generator.choice(visited, size=int(generator.integers(1, 3))).tolist():
             step = int(generator.choice((1, 2, max(2, n // 12)))) * int(generator.choice((-1, 1)))
             assignment[k] = int(np.clip(assignment[k] + step, 0, n - 1))
-            if self._every_range and not search.holds_in(k, assignment[k]):
+            if self._every_range and not search.capacities.holds_in(k, assignment[k]):
                 return None
         return search, dataclasses.replace(
             near.choice, assignment=tuple(assignment), alpha=alpha, gains={}, constant=None, accuracy=0.0

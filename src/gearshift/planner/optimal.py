@@ -21,7 +21,7 @@ from gearshift.placement import Placement
 from gearshift.planner.accuracy_objective import AccuracyObjective
 from gearshift.planner.assemble import DEFAULT_ALPHA, with_predictions
 from gearshift.planner.cascade_search import CandidateCascade
-from gearshift.planner.choices import Choice
+from gearshift.planner.choices import Choice, PlanMaker
 from gearshift.planner.front import frontier_plans
 from gearshift.planner.pareto import undominated
 from gearshift.planner.plan_search import PlanSearch, evaluated
@@ -108,5 +108,6 @@ def single_model_plan(request: PlanRequest, model: str) -> GearPlan:
     candidate = evaluated(request, Cascade(models=(model,)))
     search = PlanSearch(dataclasses.replace(request, ranges=1), silent, candidates=[candidate])
     choice = Choice((0,), margin=1.0, alpha=DEFAULT_ALPHA, accuracy=candidate.accuracy)
-    made = search.searches(search.request)[0].plan_of(choice)
+    steady, ends = search.searches(search.request)[0].steady, search.request.upper_ends()
+    made = PlanMaker(search.request, steady, [candidate], ends, ends).plan_of(choice)
     return with_predictions(msgspec.structs.replace(made, planner="single"), request)

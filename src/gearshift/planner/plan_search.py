@@ -33,9 +33,9 @@ from gearshift.planner.metered import metered_loads, seldom_exceeded_qps, shares
 from gearshift.planner.placement_search import PlacementSearch
 from gearshift.planner.recovery import confirmed_to_recover
 from gearshift.planner.replays import Replays, seeds_for
-from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.request import PlanRequest, Progress, least_margin, silent
 from gearshift.planner.slices import plan_by_slices, slice_of, slices_of
-from gearshift.planner.slo_search import SloSearch, least_margin
+from gearshift.planner.slo_search import SloSearch
 from gearshift.planner.so_far import OutOfTime, SoFar, unfinished, with_best
 from gearshift.planner.steady_state import SAMPLES, SteadyState
 from gearshift.processors import usable_processors
@@ -250,7 +250,7 @@ class PlanSearch:
         if self.kept is not None:
             accuracy = self.kept.predictions[self.request.profile.operator].accuracy
         elif self._current is not None and (best := self._current.best) is not None:
-            accuracy = max(best.accuracy, self._current.candidates[best.assignment[-1]].accuracy)
+            accuracy = max(best.accuracy, self._current.ranges.candidates[best.assignment[-1]].accuracy)
         self.report(with_best(what, accuracy), share)
 
     def searches(
@@ -372,7 +372,7 @@ def _promising(searches: Sequence[SloSearch]) -> float:
     accuracies = [-1.0]
     for search in searches:
         with suppress(Infeasible):
-            accuracies.append(search.steady_accuracy())
+            accuracies.append(search.capacities.steady_accuracy())
     return max(accuracies)
 
 

@@ -19,6 +19,9 @@ RANGES = 20
 MOST_CANDIDATES = 64
 HEADROOM = 1.2
 LARGEST_MARGIN = 2.0
+LEAST_MARGIN = {"every-range": 1.15, "trace": 0.5}
+"""Every range is planned for at least so many times its load.  Not for 1: what a plan is tight at to the last percent,
+a machine a few percent slower than when it was profiled cannot serve, and queues then grow without bound."""
 
 UNKNOWN_SOURCE = SourceFile(path="", sha256="")
 
@@ -79,6 +82,16 @@ class PlanRequest:
     def upper_ends(self) -> NDArray[np.float64]:
         """Upper ends (ranges,) of the load ranges, up to `max_qps`, which is 1.2 times the peak second by default."""
         return equal_ranges(self.max_qps or HEADROOM * self.trace.peak_qps, self.ranges)
+
+
+def least_margin(request: PlanRequest) -> float:
+    """The margin that every range is planned for at least."""
+    return request.least_margin or LEAST_MARGIN[request.objective.scope]
+
+
+def safe_margin(request: PlanRequest) -> float:
+    """The least margin of a range of which no replay tells, whatever the scope."""
+    return request.least_margin or LEAST_MARGIN["every-range"]
 
 
 def equal_ranges(top_qps: float, ranges: int) -> NDArray[np.float64]:

@@ -1,4 +1,5 @@
 import itertools
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +14,7 @@ from gearshift.objective import Objective
 from gearshift.plan_file import encode_plan
 from gearshift.planner import cores
 from gearshift.planner.cascade_search import evaluate_cascade
+from gearshift.planner.core_assignment import Option
 from gearshift.planner.core_splits import CoreSplits, on_every_count
 from gearshift.planner.recovery import confirmed_to_recover
 from gearshift.planner.request import PlanRequest, silent
@@ -93,6 +95,25 @@ def test_no_choice_is_confirmed_twice(accuracy: float, monkeypatch: pytest.Monke
     monkeypatch.setattr(cores, "confirmed_to_recover", confirm)
     api.plan(MEASURED, TRACE, **(ASKED | {"accuracy": accuracy}))
     assert len(tried) == len(set(tried)) <= 10
+
+
+def test_the_first_choice_for_a_margin_is_made_once_for_all_alphas() -> None:
+    asked: list[tuple[float, float | None]] = []
+
+    class Refused(cores._Search):
+        def chosen(self, margin: float, accuracy: float | None) -> list[Option] | None:
+            asked.append((margin, accuracy))
+            return super().chosen(margin, accuracy)
+
+        def tried(self, chosen: Sequence[Option], margin: float, alpha: float) -> GearPlan | None:
+            return None
+
+    objective = Objective(latency_s=0.2, accuracy=0.74)
+    request = PlanRequest(
+        profile=MEASURED, trace=TRACE, hardware=api.host_of(MEASURED, 8), objective=objective, ranges=3
+    )
+    assert Refused(SoFar(request, silent)).confirmed(0.74) is None
+    assert len(asked) == len(set(asked)) > 2
 
 
 def test_every_model_alone_is_a_choice_as_it_needs_no_core_for_another() -> None:

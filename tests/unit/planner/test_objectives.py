@@ -228,7 +228,7 @@ def test_devices_on_very_many_nodes_are_searched() -> None:
 
 def test_ctrl_c_before_any_replay_keeps_the_cheapest_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(search: SloSearch) -> list[object]:
-        search.steady_accuracy()
+        search.capacities.steady_accuracy()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(SloSearch, "choices", interrupted)

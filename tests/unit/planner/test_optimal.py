@@ -15,9 +15,10 @@ from gearshift.plan_file import encode_plan
 from gearshift.planner import planners
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
 from gearshift.planner.confirm import workload_of
+from gearshift.planner.metered import shares_of_ranges
 from gearshift.planner.optimal import plan, single_model_plan
 from gearshift.planner.plan_search import PlanSearch
-from gearshift.planner.request import silent
+from gearshift.planner.request import PlanRequest, silent
 from gearshift.planner.steady_state import SteadyState
 from gearshift.profiles.profile import PART_B, PredictionRecords, Profile
 from gearshift.simulator.simulate import simulate
@@ -88,18 +89,45 @@ def test_no_cascade_that_holds_at_all_loads_is_more_accurate() -> None:
     assert accuracies == sorted(accuracies)
 
 
+def calm_request(latency_s: float) -> PlanRequest:
+    """Of eight ranges up to 540 requests/s the trace visits the first few."""
+    objective = Objective(latency_s=latency_s, scope="trace")
+    return little_request(objective=objective, trace=little_trace(low_qps=90, high_qps=110), max_qps=540.0, ranges=8)
+
+
+def unseen_ranges_not_held(made: GearPlan, request: PlanRequest) -> list[float]:
+    """The upper ends of ranges above all that the trace visits where the gear in force misses the objective."""
+    steady = SteadyState(request.profile, made.hardware, made.placement, request.objective, seed=0)
+    ends = request.upper_ends()
+    unseen = ends[np.flatnonzero(shares_of_ranges(request.trace, ends))[-1] + 1 : -1].tolist()
+    assert len(unseen) >= 3
+    gears = [
+        next(g for g in operator_of(made).gears if g.load_range.to is None or g.load_range.to >= e) for e in unseen
+    ]
+    cells = [steady.simulate(g.cascade, 1.15 * e, g.replicas) for g, e in zip(gears, unseen, strict=True)]
+    return [end for end, cell in zip(unseen, cells, strict=True) if not steady.meets(cell)]
+
+
 @pytest.mark.parametrize("latency_s", OBJECTIVES_S)
 def test_loads_above_all_that_the_trace_has_are_held(latency_s: float) -> None:
     """Though the objective is asked of the trace alone: if they come, nothing was replayed for them."""
-    expected = little_trace(low_qps=90, high_qps=110)
-    objective = Objective(latency_s=latency_s, scope="trace")
-    request = little_request(objective=objective, trace=expected, max_qps=540.0, ranges=8)
-    made = plan(request)
-    steady = SteadyState(PROFILE, made.hardware, made.placement, objective, seed=0)
-    unseen = [gear for gear in operator_of(made).gears[:-1] if gear.load_range.from_ > 300]
-    assert unseen
-    for gear in unseen:
-        assert steady.meets(steady.simulate(gear.cascade, 1.15 * (gear.load_range.to or 0.0), gear.replicas))
+    assert unseen_ranges_not_held(plan(calm_request(latency_s)), calm_request(latency_s)) == []
+
+
+def test_one_cascade_at_all_loads_of_the_trace_is_the_same_whatever_was_asked_before() -> None:
+    request = calm_request(0.03)
+    made, search = constant_plan(request), PlanSearch(request, silent).searches(request)[0]
+    assert unseen_ranges_not_held(made, request) == []
+    search.choices()
+    again = search.constant(-1.0)
+    assert again is not None
+    assert encode_plan(again) == encode_plan(made)
+
+
+def test_gears_of_one_cascade_at_all_loads_of_the_trace_are_predicted_at_the_end_of_their_own_range() -> None:
+    gears = operator_of(constant_plan(calm_request(0.03))).gears
+    assert len(gears) > 3
+    assert [g.predicted and g.predicted.load_qps for g in gears] == [g.load_range.to or 540.0 for g in gears]
 
 
 def test_one_cascade_at_all_loads_leaves_low_ones_that_hardly_come_to_better_ones() -> None:
@@ -111,7 +139,7 @@ def test_one_cascade_at_all_loads_leaves_low_ones_that_hardly_come_to_better_one
     assert best.assignment[0] > constant.constant.candidate == best.assignment[-2]
     assert best.accuracy >= constant.accuracy
     starts = [gear.load_range.from_ for gear in operator_of(search.plan_of(best)).gears]
-    assert starts == [0.0, *search.upper_ends[: len(starts) - 2], constant.constant.to_qps]
+    assert starts == [0.0, *search.ranges.upper_ends[: len(starts) - 2], constant.constant.to_qps]
 
 
 def test_work_does_not_rise_with_load() -> None:
