@@ -84,7 +84,7 @@ def leaving(chain: Chain, caches: dict[int, HitsFrom], thread: LookupThread, *fi
     """What happens to rows with these first values."""
     rows = torch.tensor([[value, 0.0, 0.0, 0.0] for value in first])
     thread.use(caches)  # type: ignore[arg-type]
-    found = exits_beside(Steps.of(chain, caches, beside=True), thread.begin(), frozenset(), rows, logits=True)
+    found = exits_beside(Steps.of(chain, caches, beside=True), thread.begin(), rows, logits=True)
     return [(rows.tolist(), said.argmax(axis=1).tolist(), segment) for rows, said, segment in found]
 
 
@@ -149,7 +149,7 @@ def test_whatever_the_timing_a_row_has_the_answer_of_its_first_hit_or_of_the_bas
     given = torch.from_numpy(images)
     thread.use(caches)
     steps = Steps.of(chain, caches, beside=True)
-    for rows, scores, segment in exits_beside(steps, thread.begin(), frozenset(), given, logits=True):
+    for rows, scores, segment in exits_beside(steps, thread.begin(), given, logits=True):
         seen[rows] += 1
         early = line["exit_segment"][rows] <= segment
         assert early.all()
@@ -199,7 +199,8 @@ def test_outputs_that_later_segments_write_over_are_copied_for_lookups() -> None
         expected = float(module[0](rows)[0, 0])
         module[0].bias += -10 - expected  # below zero, where the next segment would not leave it
     thread.use({0: cache})  # type: ignore[dict-item]
-    list(exits_beside(Steps.of(chain, {0}, beside=True), thread.begin(), frozenset({0}), rows, logits=True))
+    thread.copied = frozenset({0})
+    list(exits_beside(Steps.of(chain, {0}, beside=True), thread.begin(), rows, logits=True))
     begun.set()
     thread.found(0)()
     assert cache.seen[0][0] == pytest.approx(-10, abs=1e-4)

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from gearshift.caches.looking import MOST_BYTES
 from gearshift.caches.lookup_process import LookupProcess, ProcessBatch, start_beside
 from gearshift.caches.networks import LearnedCache, learned_cache, make_predictor
 from gearshift.caches.steps import Steps
-from gearshift.errors import ModelFailed
+from gearshift.errors import InvalidInput, ModelFailed
 from tests.unit.caches.digit_networks import BLOCKS, built, digits, network
 
 LONGEST_S = 30.0
@@ -88,7 +89,7 @@ def test_rows_have_the_answers_that_they_have_in_line_and_leave_a_segment_later(
     with process(caches) as one:
         lookups = Waits(batch_of(one))
         for which, scores, segment in exits_beside(  # type: ignore[arg-type]
-            steps, lookups, frozenset(), torch.from_numpy(images), logits=True
+            steps, lookups, torch.from_numpy(images), logits=True
         ):
             left[which] = segment
             early = (line["exit_segment"][which] < segment) & (segment < len(chain) - 1)
@@ -113,6 +114,23 @@ def test_a_model_answers_every_batch_whatever_its_size_and_agrees_with_the_modul
         assert (said["exit_segment"] >= line["exit_segment"][:size]).all()
     assert isinstance(model.beside(), LookupProcess)
     assert model.lookups == "beside"
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_first_batch_that_the_module_does_not_take_leaves_later_ones_looked_up_beside_it(own: bool) -> None:
+    images = digits()[0][1300:1304]
+    caches = {layer: deepcopy(cache) for layer, cache in built().model.caches.items()}
+    for cache in caches.values():
+        cache.made_as = None if own else cache.made_as
+    model = CachedModel(built().model.chain, caches, logits=True, lookups="beside")
+    with pytest.raises((InvalidInput, RuntimeError)):
+        model.predict(images[:, :, :1, :1].repeat(3, axis=1))
+    assert len(model.predict(images)["scores"]) == 4
+    beside = model.beside()
+    assert isinstance(beside, LookupThread if own else LookupProcess)
+    batch = beside.begin()
+    assert batch is not None
+    batch.end()
 
 
 def test_a_new_version_is_looked_up_from_the_next_batch_on() -> None:
