@@ -117,15 +117,20 @@ class CachedModel:
         With lookups beside the module on a processor, the calling thread keeps to the other cores from now on.
         """
         device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-        for part in (self.chain.module, *self.chain.segments, *self.caches.values()):
-            part.to(device)
-        self._looks = {}
+        self.move(device)
         if self._beside is not None:
             self._beside.close()
             self._beside = None
         if self.beside() is not None and device.type == "cpu" and (cores := divided(self.lookup_cores)):
             os.sched_setaffinity(0, cores.base)
         torch.set_num_threads(len(os.sched_getaffinity(0)))
+
+    def move(self, device: torch.device) -> None:
+        """Have module and caches compute there from the next batch on."""
+        for part in (self.chain.module, *self.chain.segments, *self.caches.values()):
+            part.to(device)
+        self._steps = Steps.of(self.chain, self.caches, beside=self.lookups == "beside")  # with buffers of its own
+        self._looks = {}
 
     def beside(self) -> Beside | None:
         """Who looks up beside the module, started when first asked for; None where lookups run in line."""
