@@ -6,11 +6,13 @@ import socket
 import subprocess
 import sys
 import weakref
+from array import array
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from mmap import mmap
-from select import select
+from select import POLLIN, poll
 from threading import Lock
+from time import monotonic
 from typing import NamedTuple
 
 import msgspec
@@ -28,6 +30,7 @@ from gearshift.extras import load_extra
 
 LONGEST_START_S = 60.0
 LONGEST_END_S = 5.0
+LONGEST_LOOKUP_S = 30.0
 ALIGNED = 64
 
 log = logging.getLogger(__name__)
@@ -58,11 +61,13 @@ class LookupProcess:
     """A process on `cores` that looks into learned caches, in the order in which it is asked, for a batch at a time.
 
     It ends with this object, and with this process.  When it ends before, `why_ended` says how, no batch begins any
-    more, and one that has begun finds nothing.
+    more, and one that has begun finds nothing.  It is ended where it does nothing for `longest_s` while it is waited
+    for, or while its socket is full, and where that is so when other caches are to be used.
     """
 
-    def __init__(self, cores: frozenset[int]) -> None:
+    def __init__(self, cores: frozenset[int], *, longest_s: float = LONGEST_LOOKUP_S) -> None:
         self.why_ended = ""
+        self._longest_s = longest_s
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             files = [os.memfd_create(name) for name in ("hidden", "answers")]  # nameless, gone with their last user
@@ -79,9 +84,11 @@ class LookupProcess:
         self._decoder = msgspec.msgpack.Decoder(looking.Told)
         self._busy = Lock()
         self._asked = 0
+        self._done_when_full = -1
+        self._full_since_s = 0.0
         self.classes = 0
         self.caches: Mapping[int, LearnedCache] = {}
-        if not select([self._sock], [], [], LONGEST_START_S)[0]:
+        if not self._hears(LONGEST_START_S):
             self._lost(f"did not begin within {LONGEST_START_S:g} s")
         self.heard()
 
@@ -124,14 +131,14 @@ class LookupProcess:
         return self._asked - 1
 
     def tell(self, message: looking.Asked, *files: int) -> bool:
-        """Send it; False where the process is gone, or far behind."""
+        """Send it, without waiting; False where the process is gone, or far behind."""
         data = msgspec.msgpack.encode(message)
+        descriptors = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", files))] if files else []
         try:
-            if files:
-                socket.send_fds(self._sock, [data], list(files))
-            else:
-                self._sock.send(data, socket.MSG_DONTWAIT)
+            self._sock.sendmsg([data], descriptors, socket.MSG_DONTWAIT)  # a flag that `socket.send_fds` drops
         except BlockingIOError:
+            if isinstance(message, looking.Use) or self._stands_still():
+                self._lost("is far behind")
             return False
         except OSError:
             self.heard()
@@ -139,11 +146,14 @@ class LookupProcess:
         return True
 
     def heard(self, *, wait: bool = False) -> looking.Ready | looking.Found | looking.Failed | None:
-        """What it has said, if anything."""
+        """What it has said, if anything; `wait` for that, but not for ever."""
         if self.why_ended:
             return None
+        if wait and not self._hears(self._longest_s):
+            self._lost(f"has said nothing for {self._longest_s:g} s")
+            return None
         try:
-            data = self._sock.recv(MOST_MESSAGE_BYTES, 0 if wait else socket.MSG_DONTWAIT)
+            data = self._sock.recv(MOST_MESSAGE_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return None
         except OSError:
@@ -153,6 +163,18 @@ class LookupProcess:
             self._lost(told.why)
             return None
         return told
+
+    def _hears(self, longest_s: float) -> bool:
+        waiting = poll()
+        waiting.register(self._sock, POLLIN)
+        return bool(waiting.poll(1000 * longest_s))
+
+    def _stands_still(self) -> bool:
+        """Whether nothing has been done since the socket was found full, too long ago."""
+        now_s, done = monotonic(), int(self.last_answered[0])
+        if done != self._done_when_full:
+            self._done_when_full, self._full_since_s = done, now_s
+        return now_s - self._full_since_s > self._longest_s
 
     def _lost(self, why: str) -> None:
         self.why_ended = self.why_ended or why

@@ -18,7 +18,7 @@ import torch
 from gearshift.caches.beside import LookupThread, divided, exits_beside
 from gearshift.caches.cached_model import CachedModel
 from gearshift.caches.looking import MOST_BYTES
-from gearshift.caches.lookup_process import LookupProcess, ProcessBatch, start_beside
+from gearshift.caches.lookup_process import LONGEST_LOOKUP_S, LookupProcess, ProcessBatch, start_beside
 from gearshift.caches.networks import LearnedCache, learned_cache, make_predictor
 from gearshift.caches.steps import Steps
 from gearshift.errors import InvalidInput, ModelFailed
@@ -29,10 +29,10 @@ pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs 
 
 
 @contextmanager
-def process(caches: dict[int, LearnedCache]) -> Iterator[LookupProcess]:
+def process(caches: dict[int, LearnedCache], *, longest_s: float = LONGEST_LOOKUP_S) -> Iterator[LookupProcess]:
     cores = divided(1)
     assert cores is not None
-    one = LookupProcess(cores.lookups)
+    one = LookupProcess(cores.lookups, longest_s=longest_s)
     try:
         one.use(caches)
         yield one
@@ -170,15 +170,60 @@ def test_what_a_batch_gave_up_disturbs_no_later_one_and_is_not_begun() -> None:
         batch.end()
 
 
-def test_a_process_far_behind_is_asked_for_nothing_more_and_nobody_waits_for_it() -> None:
+def ask_until_full(one: LookupProcess) -> None:
+    """So many lookups that a stopped process is far behind."""
+    for _ in range(500):
+        batch = batch_of(one)
+        batch.ask(0, torch.zeros(1, 4), np.arange(1))
+        batch.end()
+    assert not batch.pending
+
+
+def test_a_process_far_behind_is_asked_for_nothing_more_until_it_has_caught_up() -> None:
     with process({0: cache_for(4, hits=True)}) as one:
         os.kill(pid_of(one), signal.SIGSTOP)
+        ask_until_full(one)
+        behind = int(one.last_answered[0])
+        os.kill(pid_of(one), signal.SIGCONT)
+        wait_until(lambda: int(one.last_answered[0]) > behind + 100)
+        batch = batch_of(one)
+        batch.ask(0, torch.zeros(1, 4), np.arange(1))
+        assert batch.found(wait=True) is not None
+        batch.end()
+
+
+def test_a_process_far_behind_that_cannot_be_told_of_other_caches_is_ended() -> None:
+    cache = cache_for(4, hits=True)
+    with process({0: cache}) as one:
+        os.kill(pid_of(one), signal.SIGSTOP)
+        ask_until_full(one)
+        one.use({1: cache})
+        assert one.why_ended == "is far behind"
+        assert one.process.returncode == -signal.SIGKILL
+        assert one.begin() is None
+
+
+def test_a_process_that_does_nothing_for_too_long_is_ended() -> None:
+    with process({0: cache_for(4, hits=True)}, longest_s=0.0) as one:
+        os.kill(pid_of(one), signal.SIGSTOP)
+        batch = batch_of(one)
         for _ in range(500):
-            batch = batch_of(one)
+            batch.ask(0, torch.zeros(1, 4), np.arange(1))
+        batch.end()
+        while (batch := one.begin()) is not None:
             batch.ask(0, torch.zeros(1, 4), np.arange(1))
             batch.end()
-        assert not batch.pending
-        os.kill(pid_of(one), signal.SIGCONT)
+        assert one.why_ended == "is far behind"
+
+
+def test_who_waits_for_a_lookup_does_not_wait_for_ever() -> None:
+    with process({0: cache_for(4, hits=True)}, longest_s=0.0) as one:
+        os.kill(pid_of(one), signal.SIGSTOP)
+        batch = batch_of(one)
+        batch.ask(0, torch.zeros(1, 4), np.arange(1))
+        assert batch.found(wait=True) is None
+        batch.end()
+        assert one.why_ended == "has said nothing for 0 s"
 
 
 def test_hidden_outputs_beyond_the_memory_are_not_looked_up_and_nor_are_those_that_follow() -> None:
