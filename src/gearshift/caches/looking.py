@@ -5,7 +5,8 @@
     its answer    <--read from the other one-- Found --      writes probabilities and hits
 
 Each memory has one writer, and the socket says what is in it: who waits sleeps, and what was written before a word is
-there when the word is.  The process ends when its socket does, so with its parent, however that ends.
+there when the word is.  The process ends when its socket does, so with its parent, however that ends, and as one of
+its parent's group.
 """
 
 import argparse

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -253,14 +254,17 @@ def _aligned(size: int) -> int:
 def _spawn(fd: int, files: Sequence[int], cores: frozenset[int]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-P", "-m", "gearshift.caches.looking", "--fd", str(fd), "--hidden", str(files[0])]
     command += ["--answers", str(files[1]), "--cores", ",".join(str(core) for core in sorted(cores))]
-    return subprocess.Popen(
-        command,
-        env={**os.environ, "OMP_NUM_THREADS": str(len(cores))},
-        stdin=subprocess.DEVNULL,
-        stdout=2,
-        pass_fds=(fd, *files),
-        start_new_session=True,
-    )
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited: Ctrl-C is for this process
+    try:
+        return subprocess.Popen(
+            command,
+            env={**os.environ, "OMP_NUM_THREADS": str(len(cores))},
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            pass_fds=(fd, *files),
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
 
 def _ended(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:

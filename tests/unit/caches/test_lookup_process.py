@@ -308,6 +308,26 @@ time.sleep(600)
 """
 
 
+def test_ctrl_c_is_for_the_parent_alone() -> None:
+    with process({0: cache_for(4, hits=True)}) as one:
+        os.kill(pid_of(one), signal.SIGINT)
+        batch = batch_of(one)
+        batch.ask(0, torch.zeros(1, 4), np.arange(1))
+        assert batch.found(wait=True) is not None
+        batch.end()
+
+
+def test_a_process_that_hangs_ends_when_the_group_of_its_parent_is_killed() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        os.kill(child, signal.SIGSTOP)
+        os.killpg(parent.pid, signal.SIGKILL)
+    wait_until(lambda: not _runs(child))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_the_process_and_its_memory_end_with_their_parent(how: signal.Signals) -> None:
