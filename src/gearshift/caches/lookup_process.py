@@ -9,7 +9,8 @@ import sys
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from mmap import mmap
 from select import POLLIN, poll
 from threading import Lock
@@ -41,7 +42,7 @@ def start_beside(device: torch.device, cores: int, caches: Collection[LearnedCac
     """Who is to look into `caches` beside their model, on the last `cores` of this process's processors.
 
     On CUDA, and for predictors of the user's own, whose code is here alone, that is a thread; else a process.  None
-    where the model would be left without a core, which is said.
+    where the model would be left without a core, or no process begins, which is said.
     """
     own = divided(cores)
     if device.type == "cuda":
@@ -49,8 +50,18 @@ def start_beside(device: torch.device, cores: int, caches: Collection[LearnedCac
     if own is None:
         log.warning("learned caches are looked up in line, as the model would be left without a core")
         return None
-    apart = all(cache.made_as is not None for cache in caches)
-    return LookupProcess(own.lookups) if apart else LookupThread(own.lookups, device)
+    if any(cache.made_as is None for cache in caches):
+        return LookupThread(own.lookups, device)
+    try:
+        process = LookupProcess(own.lookups)
+    except OSError as error:
+        why = f"cannot be started ({error.strerror})"
+    else:
+        if not process.why_ended:
+            return process
+        why = process.why_ended
+    log.warning("learned caches are looked up in line, as their process %s", why)
+    return None
 
 
 def fits(beside: Beside, caches: Collection[LearnedCache]) -> bool:
@@ -61,6 +72,8 @@ def fits(beside: Beside, caches: Collection[LearnedCache]) -> bool:
 class LookupProcess:
     """A process on `cores` that looks into learned caches, in the order in which it is asked, for a batch at a time.
 
+    Raises `OSError` where it cannot be started.
+
     It ends with this object, and with this process.  When it ends before, `why_ended` says how, no batch begins any
     more, and one that has begun finds nothing.  It is ended where it does nothing for `longest_s` while it is waited
     for, or while its socket is full, and where that is so when other caches are to be used.
@@ -70,14 +83,13 @@ class LookupProcess:
         self.why_ended = ""
         self._longest_s = longest_s
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            files = [os.memfd_create(name) for name in ("hidden", "answers")]  # nameless, gone with their last user
-            for file in files:
-                os.ftruncate(file, MOST_BYTES)
-            hidden, self.answers = (mmap(file, MOST_BYTES) for file in files)
-            self.process = _spawn(theirs.fileno(), files, cores)
-            for file in files:
-                os.close(file)
+        try:
+            with theirs, _memory("hidden") as to_look, _memory("answers") as looked:
+                hidden, self.answers = mmap(to_look, MOST_BYTES), mmap(looked, MOST_BYTES)
+                self.process = _spawn(theirs.fileno(), (to_look, looked), cores)
+        except BaseException:
+            self._sock.close()
+            raise
         self._end = weakref.finalize(self, _ended, self._sock, self.process)
         self.floats = torch.frombuffer(hidden, dtype=torch.float32)
         self._first_wanted = np.frombuffer(hidden, np.int64, 1)
@@ -249,6 +261,17 @@ class ProcessBatch:
 
 def _aligned(size: int) -> int:
     return -(-size // ALIGNED) * ALIGNED
+
+
+@contextmanager
+def _memory(name: str) -> Iterator[int]:
+    """The descriptor of a memory that no file names; it is gone with its last user."""
+    file = os.memfd_create(name)
+    try:
+        os.ftruncate(file, MOST_BYTES)
+        yield file
+    finally:
+        os.close(file)
 
 
 def _spawn(fd: int, files: Sequence[int], cores: frozenset[int]) -> subprocess.Popen[bytes]:

@@ -292,6 +292,30 @@ def test_when_the_process_is_killed_within_a_batch_the_model_answers_and_lookups
     assert said["exit_segment"].tolist() == built().model.predict(images)["exit_segment"].tolist()
 
 
+def descriptors() -> set[str]:
+    return {file.name for file in Path("/proc/self/fd").iterdir() if file.exists()}
+
+
+@pytest.mark.parametrize(
+    ("executable", "why"),
+    [("/nowhere", "cannot be started (No such file or directory)"), ("/bin/true", "has ended")],
+)
+def test_where_no_process_begins_lookups_run_in_line_and_nothing_is_left_behind(
+    executable: str, why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    images = digits()[0][1300:1310]
+    line = built().model.predict(images)
+    model = CachedModel(built().model.chain, built().model.caches, logits=True, lookups="beside")
+    monkeypatch.setattr(sys, "executable", executable)
+    before = descriptors()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert model.predict(images)["exit_segment"].tolist() == line["exit_segment"].tolist()
+    assert caplog.text.count(f"learned caches are looked up in line, as their process {why}") == 1
+    assert model.lookups == "inline"
+    assert descriptors() == before
+
+
 def test_a_model_that_is_forgotten_ends_its_process() -> None:
     one = LookupProcess(frozenset(os.sched_getaffinity(0)))
     child = one.process
