@@ -58,11 +58,14 @@ class CachedModel:
         lookups: Lookups = "inline",
         lookup_cores: int = 1,
         origin: Origin | None = None,
+        off: Iterable[int] = (),
+        version: int = 0,
     ) -> None:
         self.chain, self.logits, self.origin = chain, logits, origin
         self.lookups, self.lookup_cores = lookups, lookup_cores
         self._beside: Beside | None = None
-        self.use(caches)
+        self._steps = Steps(chain, frozenset(), {})
+        self.use(caches, off, version=version)
         for attribute in ("classes_", "decode", "encode"):
             if hasattr(chain.module, attribute):
                 setattr(self, attribute, getattr(chain.module, attribute))
@@ -72,7 +75,7 @@ class CachedModel:
         skipped = frozenset(off)
         self.caches = {layer: cache.to(self.chain.device) for layer, cache in caches.items() if layer not in skipped}
         self.version, self.layers_off = version, tuple(sorted(skipped))
-        self._steps = Steps.of(self.chain, self.caches, beside=self.lookups == "beside")
+        self._steps = self._steps.with_caches(self.caches)
         if self._beside is not None and fits(self._beside, self.caches.values()):
             self._beside.use(self.caches)
         elif self._beside is not None:
@@ -129,7 +132,7 @@ class CachedModel:
         """Have module and caches compute there from the next batch on."""
         for part in (self.chain.module, *self.chain.segments, *self.caches.values()):
             part.to(device)
-        self._steps = Steps.of(self.chain, self.caches, beside=self.lookups == "beside")  # with buffers of its own
+        self._steps = Steps.of(self.chain, self.caches)  # with buffers of its own
         self._looks = {}
 
     def beside(self) -> Beside | None:
