@@ -266,11 +266,13 @@ def samples_to_show(accuracy: float, confidence: float) -> int:
 
 
 def _require_samples(n: int, accuracy: float, confidence: float | None) -> None:
-    require(0 < accuracy <= 1, f"accuracy is {accuracy:g}", where=WHERE, remedy="give a share above 0, up to 1")
+    surely = "; no samples show that a learned cache is never mistaken" if accuracy == 1 else ""
+    told = f"accuracy is {accuracy:g}{surely}"
+    require(0 < accuracy < 1, told, where=WHERE, remedy="give a share above 0 and below 1")
     needed = LEAST_SAMPLES
     if confidence is not None:
-        given = f"confidence is {confidence:g} and accuracy {accuracy:g}"
-        require(0 < confidence < 1 and accuracy < 1, given, where=WHERE, remedy="give shares below 1")
+        given = f"confidence is {confidence:g}"
+        require(0 < confidence < 1, given, where=WHERE, remedy="give a share above 0 and below 1")
         needed = samples_to_show(accuracy, confidence)
     asked = "" if confidence is None else f" to show accuracy {accuracy:g} with confidence {confidence:g}"
     require(n >= needed, f"{n} samples are too few{asked}", where=WHERE, remedy=f"give at least {needed}")
