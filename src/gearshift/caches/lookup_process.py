@@ -115,12 +115,15 @@ class LookupProcess:
         assert len(made) == len(caches)
         self.caches = caches
         self.classes = next((cache.classes for cache in caches.values()), 0)
-        weights = os.memfd_create("weights")
-        with open(weights, "wb") as file:
-            file.write(load_extra("safetensors.torch", extra="torch", where="learned caches").save(state_of(caches)))
-            file.flush()
-            entries = tuple(looking.ToLook(layer=layer, variant=as_[0], shape=as_[1]) for layer, as_ in made)
-            self.tell(looking.Use(caches=entries, classes=self.classes), weights)
+        data = load_extra("safetensors.torch", extra="torch", where="learned caches").save(state_of(caches))
+        entries = tuple(looking.ToLook(layer=layer, variant=as_[0], shape=as_[1]) for layer, as_ in made)
+        try:
+            with open(os.memfd_create("weights"), "wb") as file:
+                file.write(data)
+                file.flush()
+                self.tell(looking.Use(caches=entries, classes=self.classes), file.fileno())
+        except OSError as error:
+            self._lost(f"cannot be given other caches ({error.strerror})")
 
     def begin(self) -> "ProcessBatch | None":
         """A batch whose hidden outputs are looked up; None while there is another one, or the process is gone."""

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -314,6 +315,19 @@ def test_where_no_process_begins_lookups_run_in_line_and_nothing_is_left_behind(
     assert caplog.text.count(f"learned caches are looked up in line, as their process {why}") == 1
     assert model.lookups == "inline"
     assert descriptors() == before
+
+
+def test_a_process_that_cannot_be_given_other_caches_is_ended() -> None:
+    cache = cache_for(4, hits=True)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with process({0: cache}) as one:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            one.use({1: cache})
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert one.why_ended == "cannot be given other caches (Too many open files)"
+        assert one.begin() is None
 
 
 def test_a_model_that_is_forgotten_ends_its_process() -> None:
