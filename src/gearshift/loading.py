@@ -251,10 +251,13 @@ def load_samples(project: Project, directory: Path) -> Samples:
     return samples
 
 
-def load_model(project: Project, directory: Path, name: str, *, device_kind: str = "cpu") -> RunnableModel:
+def load_model(
+    project: Project, directory: Path, name: str, *, device_kind: str = "cpu", lookups: str | None = None
+) -> RunnableModel:
     """Model `name` of the project, loaded and set up; `directory` is the folder of `gearshift.toml`.
 
-    PyTorch modules and ONNX files go onto a device of `device_kind`.  Raises `InvalidInput` for an unknown model, a
+    PyTorch modules and ONNX files go onto a device of `device_kind`.  Learned caches are looked up as their model was
+    made for, unless `lookups` says otherwise.  Raises `InvalidInput` for an unknown model, a
     missing file, function, library or device, `ModelFailed` where loading raises or its result cannot be run.
     """
     where = f"{PROJECT_FILE}, field models"
@@ -279,6 +282,8 @@ def load_model(project: Project, directory: Path, name: str, *, device_kind: str
         kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         remedy = "answer an object with predict or predict_proba, or a function"
         raise ModelFailed(f"{reference} answered {kind}, which cannot be run; {remedy}")
+    if lookups is not None and hasattr(model, "lookups"):
+        model.lookups = lookups
     if hasattr(model, "setup"):
         try:
             model.setup()

@@ -104,6 +104,8 @@ class LookupThread:
             1, "lookups", initializer=_confine, initargs=(cores if self._stream is None else frozenset(),)
         )
         self._caches: Mapping[int, LearnedCache] = {}
+        self.copied: frozenset[int] | None = None
+        """Segments of which a copy is looked up (`overwritten`), once that is known."""
 
     def use(self, caches: Mapping[int, LearnedCache]) -> None:
         """Look into these caches from the next batch on."""
@@ -152,8 +154,9 @@ class ThreadBatch:
         return bool(self._asked)
 
     def ask(self, layer: int, hidden: Tensor, rows: NDArray[np.int64]) -> None:
-        """Have `hidden` (n, ...) looked up, which nobody may change until it is found."""
-        self._asked.append((rows, self._thread.submit(self._caches[layer], hidden)))
+        """Have `hidden` (n, ...) looked up; where later segments write over it, a copy."""
+        given = hidden.clone() if layer in (self._thread.copied or ()) else hidden
+        self._asked.append((rows, self._thread.submit(self._caches[layer], given)))
 
     def found(self, *, wait: bool = False) -> Looked | None:
         """The oldest that was not taken yet, if it is done or waited for; raises what the lookup raised."""
@@ -169,7 +172,7 @@ class ThreadBatch:
 
 
 def exits_beside(
-    steps: Steps, lookups: LookupBatch, copied: frozenset[int], hidden: Tensor, *, logits: bool
+    steps: Steps, lookups: LookupBatch, hidden: Tensor, *, logits: bool
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], int]]:
     """Which rows of a batch leave, their class probabilities, and after which segment.
 
@@ -178,8 +181,7 @@ def exits_beside(
         rows leave                  ^0      ^1, all      model is given up, as the model's own answer is there.
 
     Lookups are done in the order of segments and none is left out, so that a row leaves by its first hit, as it would
-    in line, or with the model's own answer: timing decides between these two, and when, and nothing else.  After
-    segments in `copied` a copy is looked up, see `overwritten`.
+    in line, or with the model's own answer: timing decides between these two, and when, and nothing else.
     """
     rows, segment, pace = np.arange(len(hidden)), -1, _Pace(hidden.device)
     try:
@@ -201,7 +203,7 @@ def exits_beside(
                             leaving.append((rows[hit], one.probabilities[here[hit]], segment))
                             rows, hidden = rows[~hit], hidden[torch.from_numpy(~hit).to(hidden.device)]
                     if len(rows) and segment in steps.layers:
-                        lookups.ask(segment, hidden.clone() if segment in copied else hidden, rows)
+                        lookups.ask(segment, hidden, rows)
             yield from leaving
     finally:
         lookups.end()

@@ -1,6 +1,7 @@
 """From a PyTorch module and samples to a model with learned caches: explore, compose, wrap."""
 
 import hashlib
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -49,6 +50,8 @@ CHECKED_ROWS = 8
 MOST_BYTES = 8 << 30
 COPIES = 4
 """Of each sample that predictors learn from, where there is something to alter them."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,15 +173,10 @@ def build(
     chain, answers, explored, split, known = made.chain, made.answers, made.explored, made.split, made.labels
     weights, classes = weights_sha256(module), answers.probabilities.shape[1]
     progress("timing lookups", 0.92)
-    trained = [one.trained.cache for one in explored]
-    beside = start_beside(chain.device, 1, trained) if lookups == "beside" else None
-    segment_s = measure_segments(chain, inputs[split.check][:64], apart=beside is not None)
-    lookup_s = measure_lookups(chain, explored, beside)
-    if beside is not None:
-        beside.close()
+    timed_as, segment_s, lookup_s = timed(chain, explored, inputs[split.check][:64], lookups)
     entries, problem, origins = problem_of(
         chain, explored, segment_s, lookup_s,
-        how=how, target=accuracy, memory=memory_budget_bytes, beside=beside is not None,
+        how=how, target=accuracy, memory=memory_budget_bytes, beside=timed_as == "beside",
     )  # fmt: skip
     progress("composing", 0.96)
     found = choose(problem, confidence, seed)
@@ -210,7 +208,7 @@ def build(
         lower_bound=found.lower_bound,
         samples=judged.samples,
         memory_budget_bytes=None if math.isinf(memory_budget_bytes) else memory_budget_bytes,
-        lookups="inline" if beside is None else "beside",
+        lookups=timed_as,
         segment_s=tuple(segment_s.tolist()),
         latency_s=joint_outcome(judged, chosen).latency_s,
         accuracy=found.accuracy,
@@ -222,6 +220,25 @@ def build(
         CachedModel(chain, caches, logits=answers.logits, lookups=manifest.lookups), manifest, spares, validation
     )
     return built if out is None else replace(built, manifest=built.save(out))
+
+
+def timed(
+    chain: Chain, explored: Sequence[Explored], rows: NDArray[Any], lookups: Lookups
+) -> tuple[Lookups, NDArray[np.float64], list[float]]:
+    """How lookups run, seconds of segments on `rows` (n, ...), and of lookups.
+
+    They run in line where nobody can look up beside the model, or he who does ends while he is timed; that is said.
+    """
+    beside = start_beside(chain.device, 1, [one.trained.cache for one in explored]) if lookups == "beside" else None
+    segment_s = measure_segments(chain, rows, apart=beside is not None)
+    lookup_s = measure_lookups(chain, explored, beside)
+    if beside is None:
+        return "inline", segment_s, lookup_s
+    beside.close()
+    if beside.why_ended:
+        log.warning("learned caches are to be looked up in line, as their process %s", beside.why_ended)
+        return timed(chain, explored, rows, "inline")
+    return "beside", segment_s, lookup_s
 
 
 def class_numbers(module: nn.Module, labels: NDArray[Any], n: int, classes: int) -> NDArray[np.int64]:
@@ -249,11 +266,13 @@ def samples_to_show(accuracy: float, confidence: float) -> int:
 
 
 def _require_samples(n: int, accuracy: float, confidence: float | None) -> None:
-    require(0 < accuracy <= 1, f"accuracy is {accuracy:g}", where=WHERE, remedy="give a share above 0, up to 1")
+    surely = "; no samples show that a learned cache is never mistaken" if accuracy == 1 else ""
+    told = f"accuracy is {accuracy:g}{surely}"
+    require(0 < accuracy < 1, told, where=WHERE, remedy="give a share above 0 and below 1")
     needed = LEAST_SAMPLES
     if confidence is not None:
-        given = f"confidence is {confidence:g} and accuracy {accuracy:g}"
-        require(0 < confidence < 1 and accuracy < 1, given, where=WHERE, remedy="give shares below 1")
+        given = f"confidence is {confidence:g}"
+        require(0 < confidence < 1, given, where=WHERE, remedy="give a share above 0 and below 1")
         needed = samples_to_show(accuracy, confidence)
     asked = "" if confidence is None else f" to show accuracy {accuracy:g} with confidence {confidence:g}"
     require(n >= needed, f"{n} samples are too few{asked}", where=WHERE, remedy=f"give at least {needed}")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gearshift.caches.beside import Beside, LookupBatch, Lookups, divided, exits_beside, overwritten
+from gearshift.caches.beside import Beside, LookupBatch, Lookups, LookupThread, divided, exits_beside, overwritten
 from gearshift.caches.chain import Chain
 from gearshift.caches.collect import as_probabilities, as_tensor
 from gearshift.caches.lookup_process import fits, start_beside
@@ -58,12 +58,14 @@ class CachedModel:
         lookups: Lookups = "inline",
         lookup_cores: int = 1,
         origin: Origin | None = None,
+        off: Iterable[int] = (),
+        version: int = 0,
     ) -> None:
         self.chain, self.logits, self.origin = chain, logits, origin
         self.lookups, self.lookup_cores = lookups, lookup_cores
         self._beside: Beside | None = None
-        self._copied: frozenset[int] | None = None
-        self.use(caches)
+        self._steps = Steps(chain, frozenset(), {})
+        self.use(caches, off, version=version)
         for attribute in ("classes_", "decode", "encode"):
             if hasattr(chain.module, attribute):
                 setattr(self, attribute, getattr(chain.module, attribute))
@@ -73,7 +75,7 @@ class CachedModel:
         skipped = frozenset(off)
         self.caches = {layer: cache.to(self.chain.device) for layer, cache in caches.items() if layer not in skipped}
         self.version, self.layers_off = version, tuple(sorted(skipped))
-        self._steps = Steps.of(self.chain, self.caches, beside=self.lookups == "beside")
+        self._steps = self._steps.with_caches(self.caches)
         if self._beside is not None and fits(self._beside, self.caches.values()):
             self._beside.use(self.caches)
         elif self._beside is not None:
@@ -118,15 +120,20 @@ class CachedModel:
         With lookups beside the module on a processor, the calling thread keeps to the other cores from now on.
         """
         device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-        for part in (self.chain.module, *self.chain.segments, *self.caches.values()):
-            part.to(device)
-        self._looks = {}
+        self.move(device)
         if self._beside is not None:
             self._beside.close()
             self._beside = None
         if self.beside() is not None and device.type == "cpu" and (cores := divided(self.lookup_cores)):
             os.sched_setaffinity(0, cores.base)
         torch.set_num_threads(len(os.sched_getaffinity(0)))
+
+    def move(self, device: torch.device) -> None:
+        """Have module and caches compute there from the next batch on."""
+        for part in (self.chain.module, *self.chain.segments, *self.caches.values()):
+            part.to(device)
+        self._steps = Steps.of(self.chain, self.caches)  # with buffers of its own
+        self._looks = {}
 
     def beside(self) -> Beside | None:
         """Who looks up beside the module, started when first asked for; None where lookups run in line."""
@@ -144,8 +151,10 @@ class CachedModel:
             self.lookups, self._beside = "inline", None
         return self._beside
 
-    def _begun(self) -> LookupBatch | None:
+    def _begun(self, hidden: torch.Tensor) -> LookupBatch | None:
         beside = self.beside()
+        if isinstance(beside, LookupThread) and beside.copied is None:
+            beside.copied = overwritten(self.chain, hidden[:1].clone())
         return None if beside is None else beside.begin()
 
     def predict(self, batch: Any) -> Answer:
@@ -166,8 +175,9 @@ class CachedModel:
         Raises `ModelFailed` for several inputs.
         """
         hidden = self._given(batch)
-        if (lookups := self._begun()) is not None:
-            yield from self._exits_beside(lookups, hidden)
+        if (lookups := self._begun(hidden)) is not None:
+            leaving = exits_beside(self._steps, lookups, hidden, logits=self.logits)
+            yield from ((rows, _answer(scores, segment)) for rows, scores, segment in leaving)
             return
         if len(hidden) == 1:
             yield self._exit_of_row(hidden)
@@ -208,12 +218,6 @@ class CachedModel:
             self._looks[segment] = row_lookup(self.caches[segment])
         return self._looks[segment]
 
-    def _exits_beside(self, lookups: LookupBatch, hidden: torch.Tensor) -> Iterator[tuple[NDArray[np.int64], Answer]]:
-        if self._copied is None:
-            self._copied = overwritten(self.chain, hidden[:1].clone())
-        leaving = exits_beside(self._steps, lookups, self._copied, hidden, logits=self.logits)
-        yield from ((rows, _answer(scores, segment)) for rows, scores, segment in leaving)
-
     def through(self, batch: Any) -> tuple[Answer, list[float]]:
         """What the model answers when every row goes through, and the seconds of each segment with its lookup.
 
@@ -221,7 +225,7 @@ class CachedModel:
         is charged as if nearly all of them stayed.  Segments that run as one share its time evenly.
         """
         hidden, seconds = self._given(batch), list[float]()
-        lookups, last = self._begun(), len(self.chain) - 1
+        lookups, last = self._begun(hidden), len(self.chain) - 1
         try:
             with torch.inference_mode():
                 while len(seconds) <= last:

@@ -74,6 +74,11 @@ def choose(problem: Problem, confidence: float | None, seed: int) -> Chosen:
     return Chosen(choices=compose_all(nothing), problem=_allowing(problem, 0.0), judged=problem, accuracy=1.0)
 
 
+def samples_to_judge(target: float) -> int:
+    """The fewest validation samples that make a target below 1 likely, where none of them is answered otherwise."""
+    return math.ceil(math.log(1 - LIKELY) / math.log(target))
+
+
 def careful_choice(problem: Problem, seed: int) -> tuple[int, ...]:
     """The choice for the largest share of the loss allowed that keeps the target on samples that did not make it.
 

@@ -5,7 +5,8 @@
     its answer    <--read from the other one-- Found --      writes probabilities and hits
 
 Each memory has one writer, and the socket says what is in it: who waits sleeps, and what was written before a word is
-there when the word is.  The process ends when its socket does, so with its parent, however that ends.
+there when the word is.  The process ends when its socket does, so with its parent, however that ends, and as one of
+its parent's group.
 """
 
 import argparse
@@ -27,7 +28,7 @@ MOST_BYTES = 1 << 28
 """Of either memory; only what is written takes room."""
 FIRST_BYTE = 64
 """Of what is written; before hidden outputs stands the number of the first lookup that is still wanted, and before
-answers that of the last one that was done."""
+answers that of the last one that was done, or dropped."""
 MOST_MESSAGE_BYTES = 1 << 16
 MOST_WHY = 1000
 
@@ -139,6 +140,8 @@ def main_loop(sock: socket.socket, hidden: mmap, answers: mmap) -> None:
                 found = _look(caches[ask.layer], ask, hidden, answers)
                 last_answered[0] = ask.number
                 sock.send(msgspec.msgpack.encode(found))
+            case Ask() as ask:
+                last_answered[0] = ask.number
 
 
 def _look(cache: LearnedCache, ask: Ask, hidden: mmap, answers: mmap) -> Found | Failed:

@@ -2,15 +2,19 @@
 
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
 import weakref
+from array import array
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from mmap import mmap
-from select import select
+from select import POLLIN, poll
 from threading import Lock
+from time import monotonic
 from typing import NamedTuple
 
 import msgspec
@@ -28,6 +32,7 @@ from gearshift.extras import load_extra
 
 LONGEST_START_S = 60.0
 LONGEST_END_S = 5.0
+LONGEST_LOOKUP_S = 30.0
 ALIGNED = 64
 
 log = logging.getLogger(__name__)
@@ -37,7 +42,7 @@ def start_beside(device: torch.device, cores: int, caches: Collection[LearnedCac
     """Who is to look into `caches` beside their model, on the last `cores` of this process's processors.
 
     On CUDA, and for predictors of the user's own, whose code is here alone, that is a thread; else a process.  None
-    where the model would be left without a core, which is said.
+    where the model would be left without a core, or no process begins, which is said.
     """
     own = divided(cores)
     if device.type == "cuda":
@@ -45,8 +50,18 @@ def start_beside(device: torch.device, cores: int, caches: Collection[LearnedCac
     if own is None:
         log.warning("learned caches are looked up in line, as the model would be left without a core")
         return None
-    apart = all(cache.made_as is not None for cache in caches)
-    return LookupProcess(own.lookups) if apart else LookupThread(own.lookups, device)
+    if any(cache.made_as is None for cache in caches):
+        return LookupThread(own.lookups, device)
+    try:
+        process = LookupProcess(own.lookups)
+    except OSError as error:
+        why = f"cannot be started ({error.strerror})"
+    else:
+        if not process.why_ended:
+            return process
+        why = process.why_ended
+    log.warning("learned caches are looked up in line, as their process %s", why)
+    return None
 
 
 def fits(beside: Beside, caches: Collection[LearnedCache]) -> bool:
@@ -57,21 +72,24 @@ def fits(beside: Beside, caches: Collection[LearnedCache]) -> bool:
 class LookupProcess:
     """A process on `cores` that looks into learned caches, in the order in which it is asked, for a batch at a time.
 
+    Raises `OSError` where it cannot be started.
+
     It ends with this object, and with this process.  When it ends before, `why_ended` says how, no batch begins any
-    more, and one that has begun finds nothing.
+    more, and one that has begun finds nothing.  It is ended where it does nothing for `longest_s` while it is waited
+    for, or while its socket is full, and where that is so when other caches are to be used.
     """
 
-    def __init__(self, cores: frozenset[int]) -> None:
+    def __init__(self, cores: frozenset[int], *, longest_s: float = LONGEST_LOOKUP_S) -> None:
         self.why_ended = ""
+        self._longest_s = longest_s
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            files = [os.memfd_create(name) for name in ("hidden", "answers")]  # nameless, gone with their last user
-            for file in files:
-                os.ftruncate(file, MOST_BYTES)
-            hidden, self.answers = (mmap(file, MOST_BYTES) for file in files)
-            self.process = _spawn(theirs.fileno(), files, cores)
-            for file in files:
-                os.close(file)
+        try:
+            with theirs, _memory("hidden") as to_look, _memory("answers") as looked:
+                hidden, self.answers = mmap(to_look, MOST_BYTES), mmap(looked, MOST_BYTES)
+                self.process = _spawn(theirs.fileno(), (to_look, looked), cores)
+        except BaseException:
+            self._sock.close()
+            raise
         self._end = weakref.finalize(self, _ended, self._sock, self.process)
         self.floats = torch.frombuffer(hidden, dtype=torch.float32)
         self._first_wanted = np.frombuffer(hidden, np.int64, 1)
@@ -79,9 +97,11 @@ class LookupProcess:
         self._decoder = msgspec.msgpack.Decoder(looking.Told)
         self._busy = Lock()
         self._asked = 0
+        self._done_when_full = -1
+        self._full_since_s = 0.0
         self.classes = 0
         self.caches: Mapping[int, LearnedCache] = {}
-        if not select([self._sock], [], [], LONGEST_START_S)[0]:
+        if not self._hears(LONGEST_START_S):
             self._lost(f"did not begin within {LONGEST_START_S:g} s")
         self.heard()
 
@@ -95,12 +115,15 @@ class LookupProcess:
         assert len(made) == len(caches)
         self.caches = caches
         self.classes = next((cache.classes for cache in caches.values()), 0)
-        weights = os.memfd_create("weights")
-        with open(weights, "wb") as file:
-            file.write(load_extra("safetensors.torch", extra="torch", where="learned caches").save(state_of(caches)))
-            file.flush()
-            entries = tuple(looking.ToLook(layer=layer, variant=as_[0], shape=as_[1]) for layer, as_ in made)
-            self.tell(looking.Use(caches=entries, classes=self.classes), weights)
+        data = load_extra("safetensors.torch", extra="torch", where="learned caches").save(state_of(caches))
+        entries = tuple(looking.ToLook(layer=layer, variant=as_[0], shape=as_[1]) for layer, as_ in made)
+        try:
+            with open(os.memfd_create("weights"), "wb") as file:
+                file.write(data)
+                file.flush()
+                self.tell(looking.Use(caches=entries, classes=self.classes), file.fileno())
+        except OSError as error:
+            self._lost(f"cannot be given other caches ({error.strerror})")
 
     def begin(self) -> "ProcessBatch | None":
         """A batch whose hidden outputs are looked up; None while there is another one, or the process is gone."""
@@ -124,14 +147,14 @@ class LookupProcess:
         return self._asked - 1
 
     def tell(self, message: looking.Asked, *files: int) -> bool:
-        """Send it; False where the process is gone, or far behind."""
+        """Send it, without waiting; False where the process is gone, or far behind."""
         data = msgspec.msgpack.encode(message)
+        descriptors = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", files))] if files else []
         try:
-            if files:
-                socket.send_fds(self._sock, [data], list(files))
-            else:
-                self._sock.send(data, socket.MSG_DONTWAIT)
+            self._sock.sendmsg([data], descriptors, socket.MSG_DONTWAIT)  # a flag that `socket.send_fds` drops
         except BlockingIOError:
+            if isinstance(message, looking.Use) or self._stands_still():
+                self._lost("is far behind")
             return False
         except OSError:
             self.heard()
@@ -139,11 +162,14 @@ class LookupProcess:
         return True
 
     def heard(self, *, wait: bool = False) -> looking.Ready | looking.Found | looking.Failed | None:
-        """What it has said, if anything."""
+        """What it has said, if anything; `wait` for that, but not for ever."""
         if self.why_ended:
             return None
+        if wait and not self._hears(self._longest_s):
+            self._lost(f"has said nothing for {self._longest_s:g} s")
+            return None
         try:
-            data = self._sock.recv(MOST_MESSAGE_BYTES, 0 if wait else socket.MSG_DONTWAIT)
+            data = self._sock.recv(MOST_MESSAGE_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return None
         except OSError:
@@ -153,6 +179,18 @@ class LookupProcess:
             self._lost(told.why)
             return None
         return told
+
+    def _hears(self, longest_s: float) -> bool:
+        waiting = poll()
+        waiting.register(self._sock, POLLIN)
+        return bool(waiting.poll(1000 * longest_s))
+
+    def _stands_still(self) -> bool:
+        """Whether nothing has been done since the socket was found full, too long ago."""
+        now_s, done = monotonic(), int(self.last_answered[0])
+        if done != self._done_when_full:
+            self._done_when_full, self._full_since_s = done, now_s
+        return now_s - self._full_since_s > self._longest_s
 
     def _lost(self, why: str) -> None:
         self.why_ended = self.why_ended or why
@@ -228,17 +266,31 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNED) * ALIGNED
 
 
+@contextmanager
+def _memory(name: str) -> Iterator[int]:
+    """The descriptor of a memory that no file names; it is gone with its last user."""
+    file = os.memfd_create(name)
+    try:
+        os.ftruncate(file, MOST_BYTES)
+        yield file
+    finally:
+        os.close(file)
+
+
 def _spawn(fd: int, files: Sequence[int], cores: frozenset[int]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-P", "-m", "gearshift.caches.looking", "--fd", str(fd), "--hidden", str(files[0])]
     command += ["--answers", str(files[1]), "--cores", ",".join(str(core) for core in sorted(cores))]
-    return subprocess.Popen(
-        command,
-        env={**os.environ, "OMP_NUM_THREADS": str(len(cores))},
-        stdin=subprocess.DEVNULL,
-        stdout=2,
-        pass_fds=(fd, *files),
-        start_new_session=True,
-    )
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited: Ctrl-C is for this process
+    try:
+        return subprocess.Popen(
+            command,
+            env={**os.environ, "OMP_NUM_THREADS": str(len(cores))},
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            pass_fds=(fd, *files),
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
 
 def _ended(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:

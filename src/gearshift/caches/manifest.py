@@ -89,7 +89,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     blocks_named: bool
     logits: bool
     classes: Size
-    target: float
+    target: Annotated[float, msgspec.Meta(gt=0, lt=1)]
     confidence: float | None
     lower_bound: float | None
     samples: int

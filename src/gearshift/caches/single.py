@@ -55,18 +55,22 @@ def _whole(cache: nn.Module, hidden: Tensor) -> NDArray[np.float32] | None:
 
 
 def _steps(cache: LearnedCache) -> list[Callable[[Tensor], Tensor]]:
-    """Hidden output (1, ...) to logits (classes,), the scale within the first weights; a user's own predictor whole."""
+    """Hidden output (1, ...) to logits (classes,); a user's own predictor whole.
+
+    The first linear layer divides by the scale as well, since weights of another size would be a second copy; what
+    stands before it answers half as much for half as much, a convolution once its few biases are scaled.
+    """
     if not isinstance(cache.predictor, Predictor):
         return [lambda hidden: cache.predicted(hidden)[0]]
     steps: list[Callable[[Tensor], Tensor]] = []
-    scale = cache.scale
+    factor = 1 / float(cache.scale)
     for module in cache.predictor:
         if isinstance(module, nn.Linear):
-            steps.append(partial(_linear, (module.weight / scale).detach(), module.bias.detach()))
-            scale = torch.ones(())
+            steps.append(partial(_linear, module.weight.detach(), module.bias.detach(), factor))
+            factor = 1.0
         elif isinstance(module, nn.Conv2d):
-            steps.append(partial(_conv, module, (module.weight / scale).detach(), module.bias))
-            scale = torch.ones(())
+            bias = None if module.bias is None else module.bias.detach() / factor
+            steps.append(partial(_conv, module, module.weight.detach(), bias))
         elif isinstance(module, nn.ReLU):
             steps.append(torch.relu)
         elif not isinstance(module, nn.Flatten):
@@ -74,8 +78,8 @@ def _steps(cache: LearnedCache) -> list[Callable[[Tensor], Tensor]]:
     return steps
 
 
-def _linear(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
-    return torch.addmv(bias, weight, x.reshape(-1))
+def _linear(weight: Tensor, bias: Tensor, factor: float, x: Tensor) -> Tensor:
+    return torch.addmv(bias, weight, x.reshape(-1), alpha=factor)
 
 
 def _conv(module: nn.Conv2d, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:

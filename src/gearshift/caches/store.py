@@ -78,10 +78,16 @@ def load_caches(
     networks = networks_of(manifest, weights_of(home, manifest), own, where=where)
     require_built(folder, state.built)
     origin = Origin(folder, manifest.weights_sha256, state.built, dict(own or {}))
-    where_to = lookups or manifest.lookups
-    model = CachedModel(chain, {}, logits=manifest.logits, lookups=where_to, lookup_cores=lookup_cores, origin=origin)
-    model.use(in_use(manifest, networks), state.layers_off if number == state.current else (), version=number)
-    return model
+    return CachedModel(
+        chain,
+        in_use(manifest, networks),
+        logits=manifest.logits,
+        lookups=lookups or manifest.lookups,
+        lookup_cores=lookup_cores,
+        origin=origin,
+        off=state.layers_off if number == state.current else (),
+        version=number,
+    )
 
 
 def weights_of(home: Path, manifest: Manifest) -> bytes:

@@ -1,5 +1,6 @@
 """`gearshift caches`: build, show and evaluate learned caches, and choose among their versions."""
 
+import math
 import time
 import zipfile
 from pathlib import Path
@@ -285,7 +286,8 @@ def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> 
 
 def _few(manifest: "Manifest") -> str:
     """Whether it is for want of samples."""
-    from gearshift.caches.choosing import LIKELY
+    from gearshift.caches.choosing import LIKELY, samples_to_judge
+    from gearshift.caches.manifest import CHECKED_SHARE
     from gearshift.result import share_bound
 
     if manifest.confidence is not None or manifest.adapted is not None:
@@ -294,9 +296,15 @@ def _few(manifest: "Manifest") -> str:
     likely = next((n for n in range(int(allowed) + 1) if share_bound(n, manifest.samples, LIKELY) < manifest.target), 0)
     if likely > allowed / 2:
         return ""
+    few = f"; the {manifest.samples} samples that judge are few: {percent(manifest.target)} of new ones is likely"
+    if likely == 0:
+        needed = samples_to_judge(manifest.target)
+        return (
+            f"{few} from {needed} on, and that where none is answered otherwise; build from "
+            f"{math.ceil(needed / CHECKED_SHARE)} samples or more, or ask for less --accuracy"
+        )
     return (
-        f"; the {manifest.samples} samples that judge are few: {percent(manifest.target)} of new ones is likely where "
-        f"fewer than {max(1, likely)} of them are answered otherwise; give more samples, or ask for less --accuracy"
+        f"{few} where fewer than {likely} of them are answered otherwise; give more samples, or ask for less --accuracy"
     )
 
 

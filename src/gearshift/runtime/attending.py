@@ -25,6 +25,8 @@ TICK_S = 1.0
 """How long it waits for something to do."""
 TELL_S = 2.0
 """How often it says what has been done, and looks whether another version is to be used."""
+IN_LINE = "inline"
+"""How it looks learned caches up: audits are too few for a process beside the model, which would take a core."""
 ANSWERED = "gearshift_scores"
 """The tensor of what was answered."""
 
@@ -85,7 +87,7 @@ def attend(message: Load, connection: BlockingConnection) -> int:
     begun = time.perf_counter()
     try:
         path = Path(message.project)
-        model = load_model(read_project(path), path.parent, replica.model)
+        model = load_model(read_project(path), path.parent, replica.model, lookups=IN_LINE)
         attendant = Attendant(model, dict(message.adaptation or {}), connection)
     except Exception as error:  # noqa: BLE001  the door to the user's code
         reason = str(error) if isinstance(error, GearshiftError) else f"{type(error).__name__}: {error}"

@@ -84,18 +84,29 @@ def leaving(chain: Chain, caches: dict[int, HitsFrom], thread: LookupThread, *fi
     """What happens to rows with these first values."""
     rows = torch.tensor([[value, 0.0, 0.0, 0.0] for value in first])
     thread.use(caches)  # type: ignore[arg-type]
-    found = exits_beside(Steps.of(chain, caches, beside=True), thread.begin(), frozenset(), rows, logits=True)
+    found = exits_beside(Steps.of(chain, caches), thread.begin(), rows, logits=True)
     return [(rows.tolist(), said.argmax(axis=1).tolist(), segment) for rows, said, segment in found]
 
 
 def test_segments_that_nobody_can_leave_between_run_as_one() -> None:
     chain, adding = steps(nothing, nothing, nothing, nothing)
-    walk = Steps.of(chain, {1}, beside=True)
+    walk = Steps.of(chain, {1})
     ends = [walk.after(before, pending=pending)[0] for before in (-1, 0, 1, 2) for pending in (False, True)]
     assert ends == [1, 0, 1, 1, 3, 2, 3, 3]
     run = walk.after(1)[1]
     assert run(torch.zeros(1, 4)).tolist() == [[2.0] * 4]
     assert [len(add.rows) for add in adding] == [0, 0, 1, 1]
+
+
+def test_spans_begin_behind_caches_alone_and_stay_while_caches_come_and_go() -> None:
+    chain, _ = steps(nothing, nothing, nothing, nothing, nothing, nothing)
+    first = Steps.of(chain, {1})
+    assert {begin: end for begin, (end, _) in first.spans.items()} == {0: 1, 2: 5}
+    assert first.after(2)[0] == 3
+    second = first.with_caches({1, 4})
+    assert {begin: end for begin, (end, _) in second.spans.items()} == {0: 1, 2: 4, 5: 5}
+    assert second.spans[0] is first.spans[0]
+    assert second.with_caches({1, 4}).spans == second.spans
 
 
 def test_a_hit_that_is_found_in_a_later_segment_stops_the_model_at_its_end() -> None:
@@ -148,8 +159,8 @@ def test_whatever_the_timing_a_row_has_the_answer_of_its_first_hit_or_of_the_bas
     seen = np.zeros(len(images), dtype=np.int64)
     given = torch.from_numpy(images)
     thread.use(caches)
-    steps = Steps.of(chain, caches, beside=True)
-    for rows, scores, segment in exits_beside(steps, thread.begin(), frozenset(), given, logits=True):
+    steps = Steps.of(chain, caches)
+    for rows, scores, segment in exits_beside(steps, thread.begin(), given, logits=True):
         seen[rows] += 1
         early = line["exit_segment"][rows] <= segment
         assert early.all()
@@ -199,7 +210,8 @@ def test_outputs_that_later_segments_write_over_are_copied_for_lookups() -> None
         expected = float(module[0](rows)[0, 0])
         module[0].bias += -10 - expected  # below zero, where the next segment would not leave it
     thread.use({0: cache})  # type: ignore[dict-item]
-    list(exits_beside(Steps.of(chain, {0}, beside=True), thread.begin(), frozenset({0}), rows, logits=True))
+    thread.copied = frozenset({0})
+    list(exits_beside(Steps.of(chain, {0}), thread.begin(), rows, logits=True))
     begun.set()
     thread.found(0)()
     assert cache.seen[0][0] == pytest.approx(-10, abs=1e-4)

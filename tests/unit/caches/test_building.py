@@ -1,12 +1,15 @@
+import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
-from gearshift.caches.building import build, class_numbers, explore_module
+from gearshift.caches.building import build, class_numbers, explore_module, timed
 from gearshift.caches.choosing import choose
 from gearshift.caches.compose import joint
 from gearshift.caches.evaluation import evaluate
@@ -100,6 +103,27 @@ def test_what_answers_rows_of_another_form_alters_nothing() -> None:
     images, labels = few()
     with pytest.raises(InvalidInput, match=r"augment: answers rows of shape \(64, 1, 8, 7\) and type float32 for"):
         explore_module(network(), images, labels, augment=lambda rows, generator: rows[..., 1:])
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_where_the_process_of_lookups_ends_while_it_is_timed_all_is_timed_in_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    images, labels = few()
+    made = explore_module(network(), images, labels, variants=("FC(16)",), training=QUICK, blocks=BLOCKS[:1])
+
+    def kill(*_: object) -> None:
+        killing.remove()
+        for child in psutil.Process().children():
+            if child.status() != psutil.STATUS_ZOMBIE and "gearshift.caches.looking" in child.cmdline():
+                child.kill()
+
+    killing = made.chain.module.get_submodule(BLOCKS[0]).register_forward_pre_hook(kill)
+    with caplog.at_level(logging.WARNING):
+        how, segment_s, lookup_s = timed(made.chain, made.explored, images[:4], "beside")
+    assert how == "inline"
+    assert "to be looked up in line, as their process has ended" in caplog.text
+    assert min(*segment_s, *lookup_s) > 0
 
 
 @pytest.mark.long

@@ -95,6 +95,24 @@ def test_what_lies_between_two_lookups_runs_as_one_and_its_segments_share_the_ti
     assert seconds[0] == seconds[1] != seconds[2]
 
 
+def test_buffers_of_the_module_itself_move_with_it() -> None:
+    class Shifted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+            self.register_buffer("shift", torch.ones(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(self.first(x) + self.shift)
+
+    model = CachedModel(chain_of(Shifted()), {}, logits=True)
+    there = torch.device("meta")
+    model.move(there)
+    end, run = model._steps.after(-1)
+    assert end == model.segments - 1
+    assert run(torch.zeros(1, 4, device=there)).device == there
+
+
 def test_a_batch_answers_as_its_rows_do_alone() -> None:
     images = digits()[0][1300:1340]
     model = built().model

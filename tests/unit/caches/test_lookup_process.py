@@ -2,12 +2,14 @@
 
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +19,10 @@ import torch
 from gearshift.caches.beside import LookupThread, divided, exits_beside
 from gearshift.caches.cached_model import CachedModel
 from gearshift.caches.looking import MOST_BYTES
-from gearshift.caches.lookup_process import LookupProcess, ProcessBatch, start_beside
+from gearshift.caches.lookup_process import LONGEST_LOOKUP_S, LookupProcess, ProcessBatch, start_beside
 from gearshift.caches.networks import LearnedCache, learned_cache, make_predictor
 from gearshift.caches.steps import Steps
-from gearshift.errors import ModelFailed
+from gearshift.errors import InvalidInput, ModelFailed
 from tests.unit.caches.digit_networks import BLOCKS, built, digits, network
 
 LONGEST_S = 30.0
@@ -28,10 +30,10 @@ pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs 
 
 
 @contextmanager
-def process(caches: dict[int, LearnedCache]) -> Iterator[LookupProcess]:
+def process(caches: dict[int, LearnedCache], *, longest_s: float = LONGEST_LOOKUP_S) -> Iterator[LookupProcess]:
     cores = divided(1)
     assert cores is not None
-    one = LookupProcess(cores.lookups)
+    one = LookupProcess(cores.lookups, longest_s=longest_s)
     try:
         one.use(caches)
         yield one
@@ -83,12 +85,12 @@ def test_rows_have_the_answers_that_they_have_in_line_and_leave_a_segment_later(
     line = built().model.predict(images)
     with torch.inference_mode():
         base = torch.softmax(network()(torch.from_numpy(images)), 1).numpy()
-    steps = Steps.of(chain, caches, beside=True)
+    steps = Steps.of(chain, caches)
     left = np.full(rows, -1)
     with process(caches) as one:
         lookups = Waits(batch_of(one))
         for which, scores, segment in exits_beside(  # type: ignore[arg-type]
-            steps, lookups, frozenset(), torch.from_numpy(images), logits=True
+            steps, lookups, torch.from_numpy(images), logits=True
         ):
             left[which] = segment
             early = (line["exit_segment"][which] < segment) & (segment < len(chain) - 1)
@@ -113,6 +115,23 @@ def test_a_model_answers_every_batch_whatever_its_size_and_agrees_with_the_modul
         assert (said["exit_segment"] >= line["exit_segment"][:size]).all()
     assert isinstance(model.beside(), LookupProcess)
     assert model.lookups == "beside"
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_first_batch_that_the_module_does_not_take_leaves_later_ones_looked_up_beside_it(own: bool) -> None:
+    images = digits()[0][1300:1304]
+    caches = {layer: deepcopy(cache) for layer, cache in built().model.caches.items()}
+    for cache in caches.values():
+        cache.made_as = None if own else cache.made_as
+    model = CachedModel(built().model.chain, caches, logits=True, lookups="beside")
+    with pytest.raises((InvalidInput, RuntimeError)):
+        model.predict(images[:, :, :1, :1].repeat(3, axis=1))
+    assert len(model.predict(images)["scores"]) == 4
+    beside = model.beside()
+    assert isinstance(beside, LookupThread if own else LookupProcess)
+    batch = beside.begin()
+    assert batch is not None
+    batch.end()
 
 
 def test_a_new_version_is_looked_up_from_the_next_batch_on() -> None:
@@ -152,15 +171,60 @@ def test_what_a_batch_gave_up_disturbs_no_later_one_and_is_not_begun() -> None:
         batch.end()
 
 
-def test_a_process_far_behind_is_asked_for_nothing_more_and_nobody_waits_for_it() -> None:
+def ask_until_full(one: LookupProcess) -> None:
+    """So many lookups that a stopped process is far behind."""
+    for _ in range(500):
+        batch = batch_of(one)
+        batch.ask(0, torch.zeros(1, 4), np.arange(1))
+        batch.end()
+    assert not batch.pending
+
+
+def test_a_process_far_behind_is_asked_for_nothing_more_until_it_has_caught_up() -> None:
     with process({0: cache_for(4, hits=True)}) as one:
         os.kill(pid_of(one), signal.SIGSTOP)
+        ask_until_full(one)
+        behind = int(one.last_answered[0])
+        os.kill(pid_of(one), signal.SIGCONT)
+        wait_until(lambda: int(one.last_answered[0]) > behind + 100)
+        batch = batch_of(one)
+        batch.ask(0, torch.zeros(1, 4), np.arange(1))
+        assert batch.found(wait=True) is not None
+        batch.end()
+
+
+def test_a_process_far_behind_that_cannot_be_told_of_other_caches_is_ended() -> None:
+    cache = cache_for(4, hits=True)
+    with process({0: cache}) as one:
+        os.kill(pid_of(one), signal.SIGSTOP)
+        ask_until_full(one)
+        one.use({1: cache})
+        assert one.why_ended == "is far behind"
+        assert one.process.returncode == -signal.SIGKILL
+        assert one.begin() is None
+
+
+def test_a_process_that_does_nothing_for_too_long_is_ended() -> None:
+    with process({0: cache_for(4, hits=True)}, longest_s=0.0) as one:
+        os.kill(pid_of(one), signal.SIGSTOP)
+        batch = batch_of(one)
         for _ in range(500):
-            batch = batch_of(one)
+            batch.ask(0, torch.zeros(1, 4), np.arange(1))
+        batch.end()
+        while (batch := one.begin()) is not None:
             batch.ask(0, torch.zeros(1, 4), np.arange(1))
             batch.end()
-        assert not batch.pending
-        os.kill(pid_of(one), signal.SIGCONT)
+        assert one.why_ended == "is far behind"
+
+
+def test_who_waits_for_a_lookup_does_not_wait_for_ever() -> None:
+    with process({0: cache_for(4, hits=True)}, longest_s=0.0) as one:
+        os.kill(pid_of(one), signal.SIGSTOP)
+        batch = batch_of(one)
+        batch.ask(0, torch.zeros(1, 4), np.arange(1))
+        assert batch.found(wait=True) is None
+        batch.end()
+        assert one.why_ended == "has said nothing for 0 s"
 
 
 def test_hidden_outputs_beyond_the_memory_are_not_looked_up_and_nor_are_those_that_follow() -> None:
@@ -229,6 +293,43 @@ def test_when_the_process_is_killed_within_a_batch_the_model_answers_and_lookups
     assert said["exit_segment"].tolist() == built().model.predict(images)["exit_segment"].tolist()
 
 
+def descriptors() -> set[str]:
+    return {file.name for file in Path("/proc/self/fd").iterdir() if file.exists()}
+
+
+@pytest.mark.parametrize(
+    ("executable", "why"),
+    [("/nowhere", "cannot be started (No such file or directory)"), ("/bin/true", "has ended")],
+)
+def test_where_no_process_begins_lookups_run_in_line_and_nothing_is_left_behind(
+    executable: str, why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    images = digits()[0][1300:1310]
+    line = built().model.predict(images)
+    model = CachedModel(built().model.chain, built().model.caches, logits=True, lookups="beside")
+    monkeypatch.setattr(sys, "executable", executable)
+    before = descriptors()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert model.predict(images)["exit_segment"].tolist() == line["exit_segment"].tolist()
+    assert caplog.text.count(f"learned caches are looked up in line, as their process {why}") == 1
+    assert model.lookups == "inline"
+    assert descriptors() == before
+
+
+def test_a_process_that_cannot_be_given_other_caches_is_ended() -> None:
+    cache = cache_for(4, hits=True)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with process({0: cache}) as one:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            one.use({1: cache})
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert one.why_ended == "cannot be given other caches (Too many open files)"
+        assert one.begin() is None
+
+
 def test_a_model_that_is_forgotten_ends_its_process() -> None:
     one = LookupProcess(frozenset(os.sched_getaffinity(0)))
     child = one.process
@@ -243,6 +344,26 @@ one = LookupProcess(frozenset(os.sched_getaffinity(0)))
 print(one.process.pid, flush=True)
 time.sleep(600)
 """
+
+
+def test_ctrl_c_is_for_the_parent_alone() -> None:
+    with process({0: cache_for(4, hits=True)}) as one:
+        os.kill(pid_of(one), signal.SIGINT)
+        batch = batch_of(one)
+        batch.ask(0, torch.zeros(1, 4), np.arange(1))
+        assert batch.found(wait=True) is not None
+        batch.end()
+
+
+def test_a_process_that_hangs_ends_when_the_group_of_its_parent_is_killed() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        os.kill(child, signal.SIGSTOP)
+        os.killpg(parent.pid, signal.SIGKILL)
+    wait_until(lambda: not _runs(child))
 
 
 @pytest.mark.long

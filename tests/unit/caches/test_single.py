@@ -38,6 +38,22 @@ def test_a_row_is_looked_up_as_it_would_be_in_a_batch(variant: str, shape: tuple
     assert np.allclose(found, probabilities[hits], atol=1e-6)
 
 
+@pytest.mark.parametrize("variant", ["FC(16)", "Pool(32,16)", "Conv(3,1)"])
+def test_weights_are_looked_up_where_they_are_and_not_in_a_copy(variant: str) -> None:
+    cache = cache_of(variant, IMAGE)
+    cache.threshold.fill_(-np.inf)
+    row, look = torch.randn((1, *IMAGE)), row_lookup(cache)
+    before = look(row)
+    for weight in cache.predictor.parameters():
+        if weight.ndim > 1:
+            weight.mul_(2)
+    after = look(row)
+    assert before is not None
+    assert after is not None
+    assert not np.allclose(before, after, atol=1e-3)
+    assert np.allclose(after, cache(row)[0], atol=1e-6)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_row_that_is_no_number_is_a_miss_and_counted(value: float) -> None:
     cache = cache_of("FC(16)", FEATURES)

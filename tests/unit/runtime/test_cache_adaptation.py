@@ -33,6 +33,7 @@ class Counts(__import__("msgspec").Struct):
 class Adapter:
     def __init__(self, model, settings, now_s, seed, tell, changed):
         assert os.getpriority(os.PRIO_PROCESS, 0) == 19
+        assert model.set_up_for == "inline"
         self.model, self.tell, self.changed, self.counts = model, tell, changed, Counts()
         tell("opened", settings=settings, seed=seed)
 
@@ -66,7 +67,10 @@ class Adapter:
 
 class Cached:
     version, layers_off, segments, not_finite = 0, (1,), 2, 0
-    through = None
+    through, lookups = None, "beside"
+
+    def setup(self):
+        self.set_up_for = self.lookups
 
     def predict(self, x):
         return {"scores": np.stack([x[:, 0], x[:, 1]], axis=1), "certainty": np.full(len(x), float(self.version)),
