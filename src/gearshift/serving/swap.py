@@ -18,6 +18,7 @@ from gearshift.runtime.service import Service
 from gearshift.runtime.status import ServedPlan
 from gearshift.runtime.worker import zeros
 from gearshift.serving.control import Control
+from gearshift.serving.machine_memory import FreeBytes, free_bytes, require_memory
 from gearshift.serving.shadow import Comparison, Shadow
 from gearshift.serving.task import ServingTask
 
@@ -74,7 +75,9 @@ class Swaps:
         metrics: Metrics,
         journal: Journal | NoJournal,
         pin: Callable[[frozenset[int]], None] | None = None,
+        free: FreeBytes = free_bytes,
     ) -> None:
+        self._free = free
         self._pin = pin or partial(os.sched_setaffinity, 0)
         self._control, self._plans, self._read, self._make = control, plans, read, make
         self._served = task
@@ -130,6 +133,7 @@ class Swaps:
         try:
             task = await asyncio.to_thread(self._read, path)
             require_same_task(task, self._served, path)
+            require_memory(task, self._free)
             service = self._make(task, Tagged(self._journal, plan=path.name))
             await service.start()
             await _try(service, task)

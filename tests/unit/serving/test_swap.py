@@ -3,10 +3,11 @@
 import asyncio
 import json
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import uvloop
@@ -39,6 +40,8 @@ class World:
     """Replicas that the next service loses as soon as it has started."""
     fails: list[Exception]
     """What making the next service raises."""
+    left: list[int]
+    """Bytes of memory that the machine has."""
 
     async def infer(self, *numbers: int) -> Any:
         return (await self.control.infer({"sample": np.array(numbers)})).outputs["label"].tolist()  # type: ignore[index]
@@ -55,6 +58,12 @@ class LosingService(Service):
             self._backend.lose(replica)  # type: ignore[attr-defined]
 
 
+def of_this_machine(task: ServingTask) -> ServingTask:
+    """The task as if its models took memory here, a MiB for each replica."""
+    curves = tuple(msgspec.structs.replace(curve, memory_bytes=1 << 20) for curve in task.profile.curves)
+    return replace(task, backend="local", profile=replace(task.profile, curves=curves))
+
+
 def in_world(folder: Path, use: Any, *, started: bool = True) -> list[dict[str, Any]]:
     """What the journal says after `use`; `other.json` may take the place of `plan.json`, both of two gears."""
     profile = write_profile(little_profile(), folder / "profile")
@@ -63,7 +72,7 @@ def in_world(folder: Path, use: Any, *, started: bool = True) -> list[dict[str, 
     journal = Journal(folder / "journal.jsonl")
 
     async def main() -> None:
-        clock, metrics, made, lose, fails = WallClock(), Metrics(), [], [], []
+        clock, metrics, made, lose, fails, left = WallClock(), Metrics(), [], [], [], [1 << 40]
 
         def make(task: ServingTask, tells: Journal | NoJournal, counts: Metrics | None = None) -> Service:
             if fails:
@@ -80,16 +89,17 @@ def in_world(folder: Path, use: Any, *, started: bool = True) -> list[dict[str, 
             control,
             plans=folder,
             task=task,
-            read=lambda path: read_task(path, "emulated"),
+            read=lambda path: of_this_machine(read_task(path, "emulated")),
             make=make,
             metrics=metrics,
             journal=journal,
+            free=lambda: left[0],
         )
         if started:
             await control.service.start()
         try:
             async with asyncio.timeout(LONGEST_S):
-                await use(World(control, swaps, metrics, made, lose, fails))
+                await use(World(control, swaps, metrics, made, lose, fails, left))
         finally:
             await swaps.stop()
 
@@ -218,6 +228,22 @@ def test_a_machine_that_has_no_room_for_the_new_plan_keeps_the_one_before(tmp_pa
         assert await world.infer(2) == ["small-2"]
 
     assert "swap_failed" in [line["event"] for line in in_world(tmp_path, use)]
+
+
+def test_a_plan_whose_models_take_more_memory_than_is_left_is_not_loaded(tmp_path: Path) -> None:
+    async def use(world: World) -> None:
+        replicas = len(world.swaps.served.plan.placement.replicas)
+        world.left[0] = (replicas << 20) - 1
+        with pytest.raises(
+            SwapFailed, match=rf"take {replicas} MiB beside those that serve, and .* left.* goes on"
+        ):
+            await world.swaps.swap(SwapBody(plan="other.json"))
+        assert len(world.made) == 1
+        world.left[0] = replicas << 20
+        await world.swaps.swap(SwapBody(plan="other.json"))
+        assert len(world.made) == 2
+
+    in_world(tmp_path, use)
 
 
 def test_a_plan_that_takes_over_ends_a_drain_and_a_pin(tmp_path: Path) -> None:
