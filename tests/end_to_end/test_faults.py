@@ -27,7 +27,7 @@ ELSEWHERE = ("<lambda>", "front_ends")
 HERE = [kind for kind in faults.KINDS if faults.KINDS[kind].__name__ not in ELSEWHERE]
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.long] * ("swaps" in kind)) for kind in HERE])
+@pytest.mark.parametrize("kind", HERE)
 def test_each_accepted_request_is_answered_once(kind: str) -> None:
     tally = asyncio.run(faults.run_round(kind, seed=1))
     assert tally.sound, tally
