@@ -25,9 +25,7 @@ def free_bytes(machine: Path = MACHINE, group: Path = GROUP) -> int | None:
     except (OSError, ValueError, KeyError, IndexError):
         pass
     try:
-        most, used = (
-            int((group / name).read_text()) for name in ("memory.max", "memory.current")
-        )  # or "max"
+        most, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))  # or "max"
         rows = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         left.append(max(0, most - used + int(rows["inactive_file"])))
     except (OSError, ValueError, KeyError):

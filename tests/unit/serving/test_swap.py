@@ -234,9 +234,7 @@ def test_a_plan_whose_models_take_more_memory_than_is_left_is_not_loaded(tmp_pat
     async def use(world: World) -> None:
         replicas = len(world.swaps.served.plan.placement.replicas)
         world.left[0] = (replicas << 20) - 1
-        with pytest.raises(
-            SwapFailed, match=rf"take {replicas} MiB beside those that serve, and .* left.* goes on"
-        ):
+        with pytest.raises(SwapFailed, match=rf"take {replicas} MiB beside those that serve, and .* left.* goes on"):
             await world.swaps.swap(SwapBody(plan="other.json"))
         assert len(world.made) == 1
         world.left[0] = replicas << 20
