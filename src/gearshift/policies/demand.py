@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypeVar
 from gearshift.clock import to_ns
 from gearshift.errors import require
 from gearshift.policies.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, cores_ahead
-from gearshift.policies.scaling import NO_CHOICE, fewest_misses, printed_algorithm_1, share_cores
+from gearshift.policies.scaling import NO_CHOICE, fewest_misses, misses_by_cores, printed_algorithm_1, share_cores
 
 MOST_REMEMBERED = 4096
 """Requests, so that choosing takes no longer at high rates; what is remembered then reaches less far back."""
@@ -80,25 +80,24 @@ class Demand:
             return idle
         return self._printed(waiting) if self._scaling.scaler == "paper" else self._exact(now_ns, waiting, free_ns)
 
-    def misses(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int) -> list[int]:
-        """How many of those that wait miss their deadline on 0, 1, ... cores; for sharing cores with other replicas."""
-        due_ns = sorted(deadline_ns for _, deadline_ns in waiting)
+    def misses(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int, most: int) -> list[int]:
+        """How many of those that wait miss their deadline on 0 to `most` cores; for sharing with other replicas."""
+        due_ns = sorted([deadline_ns for _, deadline_ns in waiting])
         ready_ns = max(free_ns, now_ns + to_ns(self._scaling.effect_s))
-        on_some = [
-            fewest_misses(due_ns, len(due_ns), ready_ns, self.run_ns, cores, self.largest)
-            for cores in range(1, self._most + 1)
-        ]
-        return [len(due_ns), *on_some]
+        return misses_by_cores(
+            len(due_ns), most, lambda c: fewest_misses(due_ns, len(due_ns), ready_ns, self.run_ns, c, self.largest)
+        )
 
     def _exact(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int) -> int:
+        arrivals_ns, deadlines_ns = zip(*self.came, strict=True)
         return cores_ahead(
             now_ns,
             max(free_ns, now_ns + to_ns(self._scaling.effect_s)),
             self._period_ns,
             self.remembered_ns(now_ns),
             [deadline_ns for _, deadline_ns in waiting],
-            [arrived_ns for arrived_ns, _ in self.came],
-            [deadline_ns for _, deadline_ns in self.came],
+            arrivals_ns,
+            deadlines_ns,
             self.run_ns,
             self._most,
             self.largest,
@@ -131,7 +130,7 @@ class Needs(Protocol[Waits_contra]):
         """See `Demand.wanted`."""
         ...
 
-    def misses(self, now_ns: int, waiting: Waits_contra, free_ns: int) -> list[int]:
+    def misses(self, now_ns: int, waiting: Waits_contra, free_ns: int, most: int) -> list[int]:
         """See `Demand.misses`."""
         ...
 
@@ -188,8 +187,8 @@ def share(
     ]
     if sum(wanted) <= cores:
         return wanted
-    misses = [demand.misses(now_ns, *queue) for demand, queue in states]
-    shares = share_cores([row[: want + 1] for row, want in zip(misses, wanted, strict=True)], cores, least)
+    misses = [demand.misses(now_ns, *queue, want) for (demand, queue), want in zip(states, wanted, strict=True)]
+    shares = share_cores(misses, cores, least)
     for i in itertools.cycle(range(len(shares))):
         if sum(shares) == cores:
             return shares

@@ -1,13 +1,15 @@
 """What a scaler solves for: the queue there is, and the requests it will meet until it can act again."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import chain
+from operator import sub
 
 from gearshift.policies.scaling import NO_CHOICE, fewest_cores
 
 REMEMBERED_PERIODS = 10
 """For so long the tightest request and the rate of arrivals are remembered: bandwidth that dipped may dip again."""
 
+NO_LIMIT_NS = 1 << 61
 DEFAULT_MARGIN = 0.05
 """Run times are taken to be longer by this share when cores are chosen."""
 
@@ -18,14 +20,19 @@ def requests_ahead(
     """Deadlines of those that wait and of those expected before the next adaptation, earliest first.
 
     The coming period is expected to be like the last: each request that came within it comes once more, a period
-    later, with the same time left.  `arrivals_ns` and `deadlines_ns` (m,) are of the remembered requests.
+    later, with the same time left.  `arrivals_ns`, which rise, and `deadlines_ns` (m,) are of the remembered requests.
     """
-    again = (
-        deadline_ns + period_ns
-        for arrived_ns, deadline_ns in zip(arrivals_ns, deadlines_ns, strict=True)
-        if arrived_ns >= now_ns - period_ns
-    )
-    return sorted(chain(waiting_ns, again))
+    last = bisect_left(arrivals_ns, now_ns - period_ns)
+    return sorted([*waiting_ns, *(deadline_ns + period_ns for deadline_ns in deadlines_ns[last:])])
+
+
+def least_left_ns(arrivals_ns: Sequence[int], deadlines_ns: Sequence[int], fastest_ns: int) -> int:
+    """The least time that one of these requests (m,) had left when it came, of those with at least `fastest_ns`."""
+    left_ns = list(map(sub, deadlines_ns, arrivals_ns))
+    least_ns = min(left_ns, default=NO_LIMIT_NS)
+    if least_ns >= fastest_ns:
+        return least_ns
+    return min((ns for ns in left_ns if ns >= fastest_ns), default=NO_LIMIT_NS)
 
 
 def cores_ahead(
@@ -50,18 +57,13 @@ def cores_ahead(
     """
     fastest_ns = run_ns[most_cores * (largest_batch + 1) + 1]
     ahead = requests_ahead(now_ns, period_ns, waiting_ns, arrivals_ns, deadlines_ns)
-    in_reach = [deadline_ns for deadline_ns in ahead if deadline_ns >= ready_ns + fastest_ns]
-    left_ns = [
-        deadline_ns - arrived_ns
-        for arrived_ns, deadline_ns in zip(arrivals_ns, deadlines_ns, strict=True)
-        if deadline_ns - arrived_ns >= fastest_ns
-    ]
+    in_reach = ahead[bisect_left(ahead, ready_ns + fastest_ns) :]
     cores, _ = fewest_cores(
         in_reach,
         len(in_reach),
         ready_ns,
         len(arrivals_ns) * 1e9 / remembered_ns,
-        min(left_ns, default=1 << 61) // 2,
+        least_left_ns(arrivals_ns, deadlines_ns, fastest_ns) // 2,
         run_ns,
         most_cores,
         largest_batch,

@@ -5,7 +5,8 @@ kept.  Deadlines come in order, earliest first.  Of all choices the one with the
 the one with the smallest batch: `c + penalty * b` with a penalty below `1 / largest batch` says the same.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 
 NO_CHOICE = 0
 """Cores and batch size where no choice meets every deadline."""
@@ -64,18 +65,23 @@ def fewest_misses(
     """
     sizes = largest_batch + 1
     fewest = waiting
-    for b in range(1, sizes):
+    for b in range(largest_batch, 0, -1):  # large ones first: where there is much to do they miss the fewest
         ns = run_ns[cores * sizes + b]
-        done_ns, taken, misses = ready_ns + ns, 0, 0
-        for i in range(waiting):
-            if deadlines_ns[i] < done_ns:
-                misses += 1
-                continue
-            taken += 1
-            if taken == b:
-                done_ns, taken = done_ns + ns, 0
+        done_ns, at, misses = ready_ns + ns, 0, 0
+        while at < waiting and misses < fewest:
+            first = bisect_left(deadlines_ns, done_ns, at, waiting)
+            misses += first - at
+            at, done_ns = first + b, done_ns + ns
         fewest = misses if misses < fewest else fewest
     return fewest
+
+
+def misses_by_cores(everyone: int, most_cores: int, missed: Callable[[int], int]) -> list[int]:
+    """Misses of `everyone` on 0, 1, ... `most_cores` cores, by `missed` until there are none: more miss no more."""
+    misses = [everyone]
+    while len(misses) <= most_cores:
+        misses.append(missed(len(misses)) if misses[-1] else 0)
+    return misses
 
 
 def share_cores(misses: Sequence[Sequence[int]], cores: int, least: Sequence[int]) -> list[int]:

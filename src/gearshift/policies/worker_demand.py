@@ -4,11 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from gearshift.clock import to_ns
 from gearshift.policies.demand import Demand, Scaling, SharedCores, Waiting, share
-from gearshift.policies.look_ahead import requests_ahead
-from gearshift.policies.scaling import NO_CHOICE
+from gearshift.policies.look_ahead import least_left_ns, requests_ahead
+from gearshift.policies.scaling import NO_CHOICE, misses_by_cores
 from gearshift.policies.worker_cores import fewest_worker_cores, worker_misses
 
-NEVER_NS = 1 << 61
 Queues = Sequence[Sequence[Waiting]]
 """Those that wait for each replica of the worker."""
 ReplicaQueue = tuple[Sequence[Waiting], int]
@@ -42,28 +41,29 @@ class WorkerDemand:
             for queue, seen in zip(waiting, came, strict=True)
         ]
         left_ns = [
-            due - at for seen, fastest in zip(came, fastest_ns, strict=True) for at, due in seen if due - at >= fastest
+            least_left_ns([at for at, _ in seen], _dues(seen), fastest)
+            for seen, fastest in zip(came, fastest_ns, strict=True)
         ]
         cores = fewest_worker_cores(
             [[d for d in dues if d >= ready_ns + fastest] for dues, fastest in zip(ahead, fastest_ns, strict=True)],
             ready_ns,
             [len(seen) * 1e9 / one.remembered_ns(now_ns) for seen, one in zip(came, self._demands, strict=True)],
-            min(left_ns, default=NEVER_NS) // 2,
+            min(left_ns) // 2,
             self._run_ns,
         )
         return self._most if cores == NO_CHOICE else cores
 
-    def misses(self, now_ns: int, waiting: Queues, free_ns: int) -> list[int]:
+    def misses(self, now_ns: int, waiting: Queues, free_ns: int, most: int) -> list[int]:
         """As `Demand.misses`, for the queues of all replicas together."""
         if len(self._demands) == 1:
-            return self._demands[0].misses(now_ns, waiting[0], free_ns)
+            return self._demands[0].misses(now_ns, waiting[0], free_ns, most)
         due_ns, ready_ns = [sorted(_dues(queue)) for queue in waiting], self._ready_ns(now_ns, free_ns)
         largest, everyone = [one.largest for one in self._demands], sum(map(len, due_ns))
-        on_some = [
-            worker_misses(due_ns, ready_ns, [table[cores] for table in self._run_ns], largest, everyone)
-            for cores in range(1, self._most + 1)
-        ]
-        return [everyone, *on_some]
+        return misses_by_cores(
+            everyone,
+            most,
+            lambda cores: worker_misses(due_ns, ready_ns, [table[cores] for table in self._run_ns], largest, everyone),
+        )
 
     @property
     def _most(self) -> int:

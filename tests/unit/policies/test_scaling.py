@@ -3,7 +3,14 @@ from operator import le
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gearshift.policies.scaling import NO_CHOICE, fewest_cores, fewest_misses, printed_algorithm_1, share_cores
+from gearshift.policies.scaling import (
+    NO_CHOICE,
+    fewest_cores,
+    fewest_misses,
+    misses_by_cores,
+    printed_algorithm_1,
+    share_cores,
+)
 
 MOST, LARGEST = 4, 5
 FAR = 1 << 60
@@ -73,6 +80,39 @@ def test_misses_are_those_of_the_best_batch_size_once_the_hopeless_are_refused()
     assert fewest_misses([12] * 6, 6, 0, run, 1, LARGEST) == 1
     assert fewest_misses([12] * 6, 6, 0, run, 2, LARGEST) == 0
     assert fewest_misses([5] * 3, 3, 10, run, 4, LARGEST) == 3
+
+
+def one_by_one(deadlines: list[int], ready: int, run: list[int], cores: int, batch: int) -> int:
+    """Misses of batches of this size, each request looked at."""
+    ns = run[cores * (LARGEST + 1) + batch]
+    done, taken, misses = ready + ns, 0, 0
+    for due in deadlines:
+        if due < done:
+            misses += 1
+        else:
+            taken += 1
+            if taken == batch:
+                done, taken = done + ns, 0
+    return misses
+
+
+@settings(derandomize=True, max_examples=300)
+@given(queues, st.integers(0, 50), tables, st.integers(1, MOST))
+def test_misses_are_those_of_looking_at_every_request(due: list[int], ready: int, run: list[int], cores: int) -> None:
+    best = min(one_by_one(due, ready, run, cores, batch) for batch in range(1, LARGEST + 1))
+    assert fewest_misses(due, len(due), ready, run, cores, LARGEST) == best
+
+
+def test_misses_on_more_cores_are_not_looked_for_where_there_are_none() -> None:
+    asked: list[int] = []
+
+    def missed(cores: int) -> int:
+        asked.append(cores)
+        return max(0, 4 - 2 * cores)
+
+    assert misses_by_cores(9, 5, missed) == [9, 2, 0, 0, 0, 0]
+    assert asked == [1, 2]
+    assert misses_by_cores(0, 2, missed) == [0, 0, 0]
 
 
 def everyones_shares(misses: list[list[int]], cores: int) -> list[tuple[int, ...]]:
