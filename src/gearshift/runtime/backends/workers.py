@@ -124,8 +124,8 @@ class WorkersBackend(ABC):
     `project` is the path of the `gearshift.toml` whose models the plan places; `inputs` are the operator's tensors.
     A worker that does not answer within `probe_s` while it is idle, or holds a batch for much longer than profiled
     (`run_ns`: (replicas, sizes); `hangs_after_ns`), is stuck, and is replaced.  A worker that is started again serves
-    those of its models that can be loaded.  `thread_counts` are the
-    numbers of threads that a worker may be told to compute with.
+    those of its models that can be loaded.  `thread_counts` are the numbers of threads that a worker may be told to
+    compute with.
     """
 
     def __init__(self, tables: PlanTables, hardware: Hardware, **options: Unpack[WorkersOptions]) -> None:
