@@ -57,7 +57,7 @@ MOST_CORES, LARGEST_BATCH, SLOWER = 16, 16, 6
 PART_A, PART_B = 0, 1
 EFFECT_S = 0.01
 LOADS, LIVE_LOAD = (0.5, 0.9, 1.4), 0.9
-CLOSE = 0.001
+CLOSE = 0.0001
 """Shares that differ by less are called equal."""
 MODELS = ("small", "large")
 

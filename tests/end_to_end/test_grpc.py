@@ -21,6 +21,7 @@ from tests.certificates import write_certificate
 from tests.end_to_end.test_server import LONGEST_S, Server, serving, speak, until_metric
 from tests.little_task import write_little_task
 
+NO_SLOS = ("", "soon", "0", "-5", "0.0", "nan", "inf", "1e3", "5 ms", "1" * 16, "0x5")
 BUSY = r'gearshift_batches_total\{model="small",reason="full"\} 1.0'
 
 
@@ -157,12 +158,13 @@ def wrong_type() -> list[Any]:
     ("given", "options", "reason"),
     [
         ([], {}, "missing"),
-        (inputs((1, 2)), {"headers": {"x-slo-ms": "soon"}}, "x-slo-ms"),
+        *((inputs((1, 2)), {"headers": {"x-slo-ms": slo}}, "header x-slo-ms") for slo in NO_SLOS),
         (wrong_type(), {}, "datatype is 'FP32'"),
         (inputs((1, float("nan"))), {}, "not finite"),
         (inputs((1, 2)) * 2, {}, "twice"),
         (inputs((1, 2)), {"priority": 2000}, "priority is 2000"),
         (inputs((1, 2)), {"timeout": -1}, "timeout is -1"),
+        (inputs((1, 2)), {"timeout": 1 << 60}, f"timeout is {1 << 60}"),
         (inputs((1, 2)), {"outputs": [triton.InferRequestedOutput("product")]}, "output 'product'"),
         (inputs((1, 2)), {"outputs": [triton.InferRequestedOutput("by", class_count=1)]}, "classification"),
     ],
@@ -308,6 +310,13 @@ def test_a_deadline_that_cannot_be_kept_is_exceeded_at_once_and_counts_from_send
     sent = {"x-slo-ms": "900", "x-request-start": f"t={time.time() - 1:.6f}"}
     refused(lambda: client.infer("sums", inputs((9, 0)), headers=sent), exceeded, "infeasible: ")
     answer = client.infer("sums", inputs((1, 2)), headers=sent | {"x-slo-ms": "31000"}).get_response()
+    assert 0 < answer.parameters["remaining_s"].double_param < 30
+
+
+@pytest.mark.parametrize("start", ["", "soon", "nan", "-5", "1" * 16, "t="])
+def test_where_a_call_says_nothing_that_counts_of_when_it_was_sent_it_counts_from_its_arrival(client, start):
+    headers = {"x-slo-ms": "30000", "x-request-start": start}
+    answer = client.infer("sums", inputs((1, 2)), headers=headers).get_response()
     assert 0 < answer.parameters["remaining_s"].double_param < 30
 
 

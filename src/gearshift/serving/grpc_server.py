@@ -180,7 +180,7 @@ class GrpcServer:
         """On the service's clock: the call's own deadline, else that of the parameters, else of metadata `x-slo-ms`."""
         if remaining_s is not None:
             return min(NO_DEADLINE_NS, self._service.now_ns() + round(remaining_s * NS_PER_S))
-        limit_us = timeout_us or (v2.timeout_us_of_slo(slo_ms) if slo_ms else 0)
+        limit_us = timeout_us or (0 if slo_ms is None else v2.timeout_us_of_slo(slo_ms))
         return deadline_ns_of(sent_ns, self._service.now_ns(), limit_us)
 
     async def _infer_stream(self, requests: AsyncIterator[bytes], context: Any, exchange: Exchange) -> None:

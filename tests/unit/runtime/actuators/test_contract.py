@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gearshift.runtime.actuators.affinity import AffinityActuator
@@ -62,6 +63,25 @@ def torch_threads(folder: Path) -> Iterator[Case]:
 def sessions(folder: Path) -> Iterator[Case]:
     ready = SessionsByThreads(lambda count: count, range(1, len(CORES) + 1))
     yield Case(ThreadsActuator(ready.use), counts(), lambda: ready.session, len(CORES))
+
+
+@contextlib.contextmanager
+def onnx_sessions(folder: Path) -> Iterator[Case]:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    from gearshift.onnx_file import open_onnx_file
+    from tests.onnx_files import write_linear
+
+    file = write_linear(folder / "model.onnx", np.eye(2, dtype=np.float32))
+    model = open_onnx_file("m", file, device_kind="cpu", where="here")
+    ready = SessionsByThreads(model.make_session, range(1, len(CORES) + 1))
+
+    def seen() -> float:
+        (logits,) = ready.session.run(None, {"x": np.ones((1, 2), dtype=np.float32)})
+        assert logits.tolist() == [[1, 1]]
+        return float(ready.session.get_session_options().intra_op_num_threads)
+
+    yield Case(ThreadsActuator(ready.use), counts(), seen, len(CORES))
 
 
 def counts() -> tuple[float, ...]:
@@ -234,6 +254,7 @@ CASES = [
     emulated,
     torch_threads,
     sessions,
+    onnx_sessions,
     affinity,
     pool_affinity,
     worker_threads,
@@ -245,7 +266,7 @@ CASES = [
     kubernetes_beside_the_router,
     chain,
 ]
-BREAKABLE = [make for make in CASES if make not in (emulated, torch_threads, sessions)]
+BREAKABLE = [make for make in CASES if make not in (emulated, torch_threads, sessions, onnx_sessions)]
 Maker = Callable[[Path], contextlib.AbstractContextManager[Case]]
 
 
