@@ -143,6 +143,8 @@ class CachedModel:
             self._beside = start_beside(self.chain.device, self.lookup_cores, self.caches.values())
             if self._beside is not None:
                 self._beside.use(self.caches)
+            else:
+                log.warning("these caches were chosen for lookups beside the model: build them with lookups in line")
         if self._beside is None or self._beside.why_ended:
             if self._beside is not None:
                 log.warning(

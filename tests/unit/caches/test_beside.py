@@ -259,6 +259,7 @@ def test_where_no_core_is_spare_lookups_run_in_line(caplog: pytest.LogCaptureFix
         said = model.predict(digits()[0][1300:1340])
     assert model.lookups == "inline"
     assert "looked up in line, as the model would be left without a core" in caplog.text
+    assert "chosen for lookups beside the model: build them with lookups in line" in caplog.text
     assert said["exit_segment"].tolist() == built().model.predict(digits()[0][1300:1340])["exit_segment"].tolist()
 
 
