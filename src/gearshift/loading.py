@@ -257,8 +257,8 @@ def load_model(
     """Model `name` of the project, loaded and set up; `directory` is the folder of `gearshift.toml`.
 
     PyTorch modules and ONNX files go onto a device of `device_kind`.  Learned caches are looked up as their model was
-    made for, unless `lookups` says otherwise.  Raises `InvalidInput` for an unknown model, a
-    missing file, function, library or device, `ModelFailed` where loading raises or its result cannot be run.
+    made for, unless `lookups` says otherwise.  Raises `InvalidInput` for an unknown model, a missing file, function,
+    library or device, `ModelFailed` where loading raises or its result cannot be run.
     """
     where = f"{PROJECT_FILE}, field models"
     require(

@@ -90,8 +90,8 @@ class Predictor(nn.Sequential):
 class LearnedCache(nn.Module):
     """A predictor, a selector that judges its class distribution, and how sure the selector must be for a hit.
 
-    The selector sees the highest class probabilities in falling order, not of which classes they are: what it would
-    learn of single classes from a few hundred samples ranks others worse (`benchmarks/caches_ablations.py`).
+    The selector sees the highest class probabilities in falling order, not of which classes they are: what it learns
+    of single classes from a few hundred samples misleads it (docs/design/learned-caches.md).
     Hidden outputs are divided by `scale` first, their size in training.
     """
 

@@ -105,6 +105,11 @@ def raise_if_refused(answer: Answer) -> Answer:
     raise NotReady(answer.reason)
 
 
+def why_refused(answer: Answer) -> str:
+    """The reason under which a refused answer to an accepted request is counted."""
+    return answer.reason if answer.reason in DEADLINE_REASONS else NO_WORKER
+
+
 def refused(error: GearshiftError) -> Answer:
     """What is answered where `error` kept a request out, for `raise_if_refused` to raise it again elsewhere."""
     reason = QUEUE_FULL if isinstance(error, QueueFull) else str(error)

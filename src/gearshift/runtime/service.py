@@ -17,8 +17,6 @@ from gearshift.plan_tables import PlanTables
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Late, Request, Sample
 from gearshift.runtime.adapting import Adapting
 from gearshift.runtime.answers import (
-    DEADLINE_REASONS,
-    NO_WORKER,
     NOT_READY,
     QUEUE_FULL,
     Done,
@@ -27,6 +25,7 @@ from gearshift.runtime.answers import (
     judged,
     raise_if_refused,
     rows_of,
+    why_refused,
 )
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.by_deadline import DeadlineRules
@@ -331,7 +330,7 @@ class Service:
             answer = judged(answer, opened.request, now_ns, self._late)
             self._metrics.deadlines.settled(answer)
             if answer.outcome == "refused":
-                self._count_refused(answer.reason if answer.reason in DEADLINE_REASONS else NO_WORKER)
+                self._count_refused(why_refused(answer))
             else:
                 self._metrics.answered(self._tables.operator, answer, (now_ns - opened.request.arrived_ns) / NS_PER_S)
             if now_ns > opened.request.deadline_ns and answer.outcome in ("answered", "degraded", "late"):
