@@ -42,10 +42,13 @@ except GearshiftError as error:
 
 
 class Server:
-    """The process, what it writes on standard error, and its address."""
+    """The process, what it writes on standard error, and its address.
+
+    It audits nothing unless told to: an audit is one run more of the largest model, whenever there is slack.
+    """
 
     def __init__(self, plan: Path, backend: str, settings: dict[str, Any]) -> None:
-        arguments = [str(plan), json.dumps({"port": 0, **settings}), backend]
+        arguments = [str(plan), json.dumps({"port": 0, "audit_share": 0, **settings}), backend]
         self.process = subprocess.Popen(
             [sys.executable, "-c", SERVE, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
