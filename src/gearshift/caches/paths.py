@@ -12,6 +12,8 @@ Array = NDArray[np.float64]
 
 HALVINGS = 14
 MOST_BOUNDS = 8
+BEAM = 8
+"""Ways to each node that a first search follows, whose path the whole search has to beat."""
 EXACT = 1e-12
 
 
@@ -43,7 +45,6 @@ class _Bound:
 
 def longest_path(graph: Graph, known: tuple[int, ...] = ()) -> tuple[int, ...]:
     """The nodes of a path of most gain within the budgets; `known` is one within them, to begin with."""
-    n = len(graph.group)
     best_path, best = known, path_gain(graph, known)
     best_path, best = max([(best_path, best), ((), 0.0)], key=lambda pair: pair[1])
     bounds: list[_Bound] = []
@@ -53,6 +54,16 @@ def longest_path(graph: Graph, known: tuple[int, ...] = ()) -> tuple[int, ...]:
         if within(graph, path) and gain > best:
             best_path, best = path, gain
     bounds = bounds[:1] + bounds[1:][-MOST_BOUNDS:]
+    for most in (BEAM, None):
+        best_path, best = _search(graph, bounds, best_path, best, most)
+    return best_path
+
+
+def _search(
+    graph: Graph, bounds: list[_Bound], best_path: tuple[int, ...], best: float, most: int | None
+) -> tuple[tuple[int, ...], float]:
+    """The best path and its gain, where at most so many ways to each node are followed: the most hopeful ones."""
+    n = len(graph.group)
     labels = _Labels(n)
     for w in range(n):
         values = labels.values + graph.gain[labels.nodes, w]
@@ -68,10 +79,13 @@ def longest_path(graph: Graph, known: tuple[int, ...] = ()) -> tuple[int, ...]:
         hopes = np.min(
             [values[reach] + _hope(graph, bound, w, losts[reach], memories[reach]) for bound in bounds], axis=0
         )
-        reach = reach[hopes > best + EXACT * abs(best)]
+        hopeful = hopes > best + EXACT * abs(best)
+        reach, hopes = reach[hopeful], hopes[hopeful]
+        if most is not None:
+            reach = reach[np.argsort(-hopes, kind="stable")[:most]]
         kept = reach[undominated(values[reach], losts[reach], memories[reach])]
         labels.add(w, values[kept], losts[kept], memories[kept], kept)
-    return best_path
+    return best_path, best
 
 
 def path_gain(graph: Graph, path: tuple[int, ...]) -> float:
