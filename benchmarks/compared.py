@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,10 +27,12 @@ PACKAGES = {
     "mosec": ("mosec==0.9.8", *MODEL_PACKAGES),
     "litserve": ("litserve==0.2.19", *MODEL_PACKAGES),
     "bentoml": ("bentoml==1.4.39", *MODEL_PACKAGES),
+    "mlserver": ("mlserver==1.7.1", "uvloop==0.21.0", *MODEL_PACKAGES),  # with a later uvloop its worker ends at once
     "ray": ("ray[serve]==2.60.0", *MODEL_PACKAGES),
 }
-PEERS = ("mosec", "litserve", "bentoml", "ray")
-PYTHON_FRONT_ENDS = ("litserve", "bentoml", "ray")
+PEERS = ("mosec", "litserve", "bentoml", "mlserver", "ray")
+PYTHON_FRONT_ENDS = ("litserve", "bentoml", "mlserver", "ray")
+PATHS = {"mosec": "/inference", "mlserver": "/v2/models/model/infer"}
 OURS, BARE = "gearshift", "bare uvicorn"
 LARGEST_BATCH = 32
 START_S, END_S = 120.0, 30.0
@@ -38,17 +40,23 @@ START_S, END_S = 120.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """How to start a server, where and what to post to it, and what every answer of it contains.
+    """How to start a server, where to post to it, what it is asked of a row, and what every answer of it contains.
 
     `{port}` in the command stands for its port.
     """
 
     command: Sequence[str]
     path: str
-    body: str
+    body_of: Callable[[Sequence[float]], str]
+    row: Sequence[float]
     answer: bytes
     environment: Mapping[str, str] = field(default_factory=dict)
     cores: frozenset[int] | None = None
+
+    @property
+    def body(self) -> str:
+        """What asks for its row."""
+        return self.body_of(self.row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +124,9 @@ def peer(peers: Path, name: str, row: Sequence[float], *, served: Served | None,
     }.get(name, (str(binaries / "python"), script, "{port}"))  # fmt: skip
     return Server(
         command,
-        "/inference" if name == "mosec" else "/predict",
-        plain(row),
+        PATHS.get(name, "/predict"),
+        v2 if name == "mlserver" else plain,
+        row,
         b"0.25" if served is None else b'"data"',
         environment(served, setting),
         None if served is None else frozenset((served.cores.front,)),
@@ -129,7 +138,8 @@ def ours(plan: Path, operator: str, row: Sequence[float], *, cores: Cores | None
     return Server(
         (sys.executable, "-m", "gearshift", "serve", str(plan), "--port", "{port}"),
         f"/v2/models/{operator}/infer",
-        v2(row, label=cores is not None),
+        v2 if cores is None else v2_label,
+        row,
         b"0.25" if cores is None else b'"label"',
         cores=None if cores is None else cores.both,
     )
@@ -138,7 +148,7 @@ def ours(plan: Path, operator: str, row: Sequence[float], *, cores: Cores | None
 def bare_uvicorn(peers: Path, row: Sequence[float]) -> Server:
     """An HTTP library that answers what it was sent."""
     command = (str(peers / "uvicorn" / "bin" / "python"), str(HERE / "peers" / "uvicorn_bare.py"), "{port}")
-    return Server(command, "/", v2(row, label=False), b"0.25")
+    return Server(command, "/", v2, row, b"0.25")
 
 
 def environment(served: Served | None, setting: Setting) -> dict[str, str]:
@@ -160,12 +170,18 @@ def plain(row: Sequence[float]) -> str:
     return json.dumps({"data": list(row)})
 
 
-def v2(row: Sequence[float], *, label: bool) -> str:
-    """The body of a request to us, which asks for the label alone where there is one."""
-    request: dict[str, object] = {
-        "inputs": [{"name": "input", "datatype": "FP32", "shape": [1, len(row)], "data": list(row)}]
-    }
-    return json.dumps({**request, "outputs": [{"name": "label"}]} if label else request)
+def v2(row: Sequence[float]) -> str:
+    """The body of a request of the Open Inference Protocol."""
+    return json.dumps(_v2(row))
+
+
+def v2_label(row: Sequence[float]) -> str:
+    """The same, which asks for the label alone."""
+    return json.dumps({**_v2(row), "outputs": [{"name": "label"}]})
+
+
+def _v2(row: Sequence[float]) -> dict[str, object]:
+    return {"inputs": [{"name": "input", "datatype": "FP32", "shape": [1, len(row)], "data": list(row)}]}
 
 
 def two_cores() -> Cores:

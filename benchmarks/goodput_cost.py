@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from compared import OURS, Cores, Server, Setting, installed, ours, peer, plain, running, spread, v2
+from compared import OURS, Cores, Server, Setting, installed, ours, peer, running, spread
 from digit_models import OPERATOR, Digits, accuracies, capacities, profiled, trained
 from judging import print_bar, print_table
 from numpy.typing import NDArray
@@ -53,17 +53,17 @@ class Question:
     due_s: NDArray[np.float64]
     deadline_s: float
 
-    def asked_of(self, server: Server, cores: Cores, *, is_ours: bool) -> Good:
+    def asked_of(self, server: Server, cores: Cores) -> Good:
         """One run against a server that is started for it."""
-        headers = [f"x-slo-ms: {1000 * self.deadline_s:g}"] if is_ours else []
-        bodies = [v2(row, label=True) if is_ours else plain(row) for row in self.digits.rows]
+        headers = [f"x-slo-ms: {1000 * self.deadline_s:g}"]  # which peers do not know
+        bodies = [server.body_of(row) for row in self.digits.rows]
         with running(server) as (url, _), pinned(frozenset((cores.front,))):
             requests = [request_bytes(url, body, headers) for body in bodies]
             send(url, requests, WARM_UP_S, connections=4)
             told = send(url, requests, self.due_s, connections=CONNECTIONS, give_up_s=self.deadline_s, keep=True)
         in_time = (told.status == 200) & (told.latency_s <= self.deadline_s)
         labels = self.digits.labels
-        right = [label_of(told.bodies[k], is_ours=is_ours) == labels[k % len(labels)] for k in np.flatnonzero(in_time)]
+        right = [label_of(told.bodies[k]) == labels[k % len(labels)] for k in np.flatnonzero(in_time)]
         return Good(
             qps=float(in_time.sum() / self.due_s[-1]),
             share=float(in_time.mean()),
@@ -72,9 +72,9 @@ class Question:
         )
 
 
-def label_of(body: bytes, *, is_ours: bool) -> int:
+def label_of(body: bytes) -> int:
     answer = json.loads(body)
-    return int((answer["outputs"][0] if is_ours else answer)["data"][0])
+    return int((answer["outputs"][0] if "outputs" in answer else answer)["data"][0])
 
 
 def question(digits: Digits, qps: float, seconds: float, deadline_s: float, *, seed: int) -> Question:
@@ -113,7 +113,7 @@ class Rivals:
             return settings[0]
 
         def goodput(setting: Setting) -> float:
-            return asked.asked_of(self.server(name, model, setting), self.cores, is_ours=False).qps
+            return asked.asked_of(self.server(name, model, setting), self.cores).qps
 
         return max(settings, key=goodput)
 
@@ -157,7 +157,7 @@ def compare_goodput(arguments: argparse.Namespace, folder: Path, cores: Cores) -
     for number in range(arguments.rounds):
         asked = question(digits, load_qps, arguments.seconds, deadline_s, seed=3 + number)
         for who, (_, server) in compared.items():
-            runs[who].append(asked.asked_of(server, cores, is_ours=who[0] == OURS))
+            runs[who].append(asked.asked_of(server, cores))
     show(runs, {who: told for who, (told, _) in compared.items()}, largest, deadline_s)
 
 
