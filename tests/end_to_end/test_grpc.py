@@ -427,11 +427,12 @@ def test_connections_that_say_nothing_are_closed(tmp_path):
         with grpc.insecure_channel(server.grpc) as channel:
             states: queue.Queue[grpc.ChannelConnectivity] = queue.Queue()
             channel.subscribe(states.put)
-            assert stub(channel).ServerLive(service_pb2.ServerLiveRequest()).live
+            patient = {"wait_for_ready": True, "timeout": LONGEST_S}  # connecting may take longer than it may here
+            assert stub(channel).ServerLive(service_pb2.ServerLiveRequest(), **patient).live
             while states.get(timeout=LONGEST_S) != grpc.ChannelConnectivity.READY:
                 pass
             assert states.get(timeout=LONGEST_S) == grpc.ChannelConnectivity.IDLE
-            assert stub(channel).ModelInfer(request((5, 1.5))).outputs
+            assert stub(channel).ModelInfer(request((5, 1.5)), **patient).outputs
 
 
 def test_a_poisonous_request_fails_and_the_server_lives_on(tmp_path):
