@@ -2,10 +2,14 @@
 
 Input `x` (rows, 2) of FP64.  Model `small` is certain where x[0] >= 1, `large` always; both answer x[0] + x[1] as
 `sum` and their own name as `by`.  Both raise where x[0] is 666; `small` is certain of nothing (NaN) where it is 13,
-kills its process where it is 9, and takes x[1] seconds where x[0] is 5.
+kills its process where it is 9, takes x[1] seconds where x[0] is 5, and waits where it is 4 while the folder's gate is
+`closed`.  It is loaded when the gate `LOADING` is open.
 """
 
-from collections.abc import Callable
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -31,7 +35,7 @@ load = "task.py:large"
 """
 
 TASK = """
-import os, signal, time
+import fcntl, os, pathlib, signal, time
 import numpy as np
 
 def answer(name, certainty):
@@ -41,18 +45,27 @@ def answer(name, certainty):
             raise ValueError("a secret of the model")
         if name == "small" and (first == 9).any():
             os.kill(os.getpid(), signal.SIGKILL)
+        if name == "small" and (first == 4).any():
+            pass_gate("gate")
         if name == "small":
             time.sleep(float(x[first == 5, 1].sum()))
         by = np.array([name] * len(x), dtype=object)
         return {"sum": x.sum(axis=1), "by": by}, certainty(first)
     return model
 
+def pass_gate(name):
+    with pathlib.Path(__file__).with_name(name).open("a") as gate:
+        fcntl.flock(gate, fcntl.LOCK_SH)
+
 def small():
+    pass_gate("loading")
     return answer("small", lambda first: np.where(first == 13, np.nan, np.where(first >= 1, 1.0, 0.0)))
 
 def large():
     return answer("large", lambda first: np.ones(len(first)))
 """
+
+GATE, LOADING = "gate", "loading"
 
 INPUTS = (TensorSpec(name="x", datatype="FP64", shape=(-1, 2)),)
 OUTPUTS = (TensorSpec(name="sum", datatype="FP64", shape=(-1,)), TensorSpec(name="by", datatype="BYTES", shape=(-1,)))
@@ -121,6 +134,14 @@ def two_gear_plan(sha256: str, *, edge_qps: float = 50.0, alpha: float = 8.0) ->
     )
     changed = msgspec.structs.replace(operator, gears=gears, alpha=alpha, upshift_margin=0.1)
     return msgspec.structs.replace(plan, operators={"sums": changed})
+
+
+@contextmanager
+def closed(folder: Path, gate: str = GATE) -> Iterator[Callable[[], None]]:
+    """A gate of the task in `folder` is closed until what this yields is called, or the block ends."""
+    with (folder / gate).open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield partial(fcntl.flock, file, fcntl.LOCK_UN)
 
 
 def write_little_task(folder: Path, make_plan: Callable[[str], GearPlan] = little_plan) -> Path:

@@ -24,7 +24,7 @@ from gearshift.runtime.ray_cluster import Cluster, RayCluster
 from tests.little_task import INPUTS, little_plan, little_profile, write_little_task
 from tests.stand_in_cluster import StandInCluster
 
-LONGEST_S = 30.0
+LONGEST_S = 60.0
 
 
 class World(Protocol):

@@ -12,7 +12,7 @@ from gearshift.errors import DeadlinePassed, InvalidInput, NoAccess, NoAnswer, Q
 from tests.certificates import write_certificate
 from tests.end_to_end.test_server import LONGEST_S, Server, body, post, serving, speak, until_metric
 from tests.examples.test_documented_commands import free_port
-from tests.little_task import write_little_task
+from tests.little_task import closed, write_little_task
 
 BUSY = r'gearshift_batches_total\{model="small",reason="full"\} 2.0'
 
@@ -91,25 +91,26 @@ def test_a_server_that_starts_is_waited_for(tmp_path):
 
 
 def test_a_full_queue_is_tried_again_until_there_is_room(tmp_path):
-    async def main(url):
+    async def main(url, open_gate):
         async with AsyncClient(url, "sums", most_attempts=1000) as client:
             answers = await asyncio.gather(*(client.infer({"x": [[5.0, 0.3]]}) for _ in range(10)))
             assert len(answers) == 10
         async with AsyncClient(url, "sums", most_attempts=1) as client:
-            results = await asyncio.gather(
-                *(client.infer({"x": [[5.0, 0.3]]}) for _ in range(10)), return_exceptions=True
-            )
+            calls = [asyncio.create_task(client.infer({"x": [[4.0, 0.0]]})) for _ in range(10)]
+            await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            open_gate()
+            results = await asyncio.gather(*calls, return_exceptions=True)
             assert {type(result) for result in results if isinstance(result, Exception)} == {QueueFull}
 
-    with serving(tmp_path, most_waiting_requests=3) as server:
-        asyncio.run(main(server.url))
+    with serving(tmp_path, most_waiting_requests=3) as server, closed(tmp_path) as open_gate:
+        asyncio.run(main(server.url, open_gate))
 
 
 def test_a_deadline_that_passes_and_a_call_that_is_cancelled_take_their_requests_along(tmp_path):
-    async def main(session, server):
+    async def main(session, server, open_gate):
         async with AsyncClient(server.url, "sums") as client:
             await client.infer({"x": [[1.0, 2.0]]})
-            slow = asyncio.create_task(post(session, server, body((5, 1.5))))
+            slow = asyncio.create_task(post(session, server, body((4, 1))))
             await until_metric(session, server, BUSY)
             begun = time.monotonic()
             cancelled = asyncio.create_task(client.infer({"x": [[9.0, 0.0]]}))  # would kill the worker
@@ -120,7 +121,8 @@ def test_a_deadline_that_passes_and_a_call_that_is_cancelled_take_their_requests
             assert time.monotonic() - begun < LONGEST_S / 2
             await until_metric(session, server, 'outcome="cancelled"} [12].0')  # the other one perhaps refused before
             await until_metric(session, server, "gearshift_waiting_requests 0.0")
+            open_gate()
             assert (await slow)[0] == 200
 
-    with serving(tmp_path) as server:
-        speak(lambda session: main(session, server))
+    with serving(tmp_path) as server, closed(tmp_path) as open_gate:
+        speak(lambda session: main(session, server, open_gate))

@@ -5,7 +5,9 @@ import http.client
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from tests.end_to_end.test_server import (
     until_metric,
     until_ready,
 )
+from tests.little_task import closed
 
 INFER = "/v2/models/sums/infer"
 CLIENTS = 16
@@ -38,6 +41,14 @@ def server(tmp_path_factory) -> Iterator[Server]:
 
 def front_ends(server: Server) -> list[int]:
     return [pid for pid in server.workers() if b"serving.front_end" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def until_both_run(server: Server) -> list[int]:
+    end = time.monotonic() + LONGEST_S
+    while len(found := front_ends(server)) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return found
 
 
 def asked(server: Server, method: str, path: str, sent: bytes = b"") -> tuple[int, Any, str]:
@@ -71,27 +82,31 @@ def test_whichever_front_end_is_asked_the_answer_is_the_same(server, method, pat
 
 def test_both_front_ends_answer_and_the_router_counts_all_once(server):
     assert len(front_ends(server)) == 2
-    answers = [asked(server, "POST", INFER, json.dumps(body((1, 2))).encode()) for _ in range(CLIENTS)]
+    answers = [asked(server, "POST", INFER, json.dumps(body((1, 2))).encode()) for _ in range(2 * CLIENTS)]
     assert {json.loads(said)["outputs"][0]["data"][0] for _, said, _ in answers} == {3.0}
-    assert len({id[:8] for _, _, id in answers}) == 2  # each counts on from a number of its own
+    ids = sorted(int(id, 16) for _, _, id in answers)
+    assert sum(after - before > 1000 for before, after in pairwise(ids)) == 1  # each counts on from a number of its own
     counts = set()
     for _ in range(CLIENTS):
         said = asked(server, "GET", "/v2/models/sums/stats")[1]
         counts.add(json.loads(said)["model_stats"][0]["inference_stats"]["success"]["count"])
-    assert counts == {CLIENTS}
+    assert counts == {2 * CLIENTS}
 
 
 def test_a_full_queue_is_429_before_the_body_whichever_front_end_is_asked(server):
     async def main(client: aiohttp.ClientSession) -> list[bytes]:
-        slow = asyncio.create_task(post(client, server, body((5, 1))))
+        slow = asyncio.create_task(post(client, server, body((4, 1))))
         await until_held(client, server, open_requests=1, waiting=0)
         wait = [asyncio.create_task(post(client, server, body((1, 2)))) for _ in range(2)]
         await until_held(client, server, open_requests=3, waiting=2)
         refused = [await asyncio.to_thread(head_only, server) for _ in range(CLIENTS)]
+        open_gate()
         assert [(await request)[0] for request in (slow, *wait)] == [200] * 3
         return refused
 
-    for said in speak(main):
+    with closed(server.folder) as open_gate:
+        answers = speak(main)
+    for said in answers:
         assert said.startswith(b"HTTP/1.1 429 ")
         assert b"retry-after: 1\r\n" in said
 
@@ -125,7 +140,7 @@ def test_clients_of_a_front_end_that_is_killed_are_gone_and_it_comes_back(tmp_pa
         before = front_ends(server)
 
         async def main(client: aiohttp.ClientSession) -> list[int]:
-            sent = [asyncio.create_task(post(client, server, body((5, 1)))) for _ in range(4)]
+            sent = [asyncio.create_task(post(client, server, body((4, 1)))) for _ in range(4)]
             await until_held(client, server, open_requests=4)
             for pid in before:
                 os.kill(pid, signal.SIGKILL)
@@ -134,24 +149,28 @@ def test_clients_of_a_front_end_that_is_killed_are_gone_and_it_comes_back(tmp_pa
                 try:
                     await until_metric(client, server, r'outcome="cancelled"\} 4.0')
                     break
-                except OSError:  # they are not back yet
+                except (OSError, aiohttp.ClientConnectionError):  # they are not back yet
                     await asyncio.sleep(0.05)
+            open_gate()
             await until_ready(client, server)
             return [(await post(client, server, body((1, 2))))[0] for _ in range(CLIENTS)]
 
-        assert speak(main) == [200] * CLIENTS
+        with closed(tmp_path) as open_gate:
+            assert speak(main) == [200] * CLIENTS
         for _ in before:
             server.until_it_says("front end [01] ended by signal 9")
-        after = front_ends(server)
+        after = until_both_run(server)
         assert len(after) == 2
         assert not set(before) & set(after)
 
         async def last(client: aiohttp.ClientSession) -> int:
-            slow = asyncio.create_task(post(client, server, body((5, 0.3))))
+            slow = asyncio.create_task(post(client, server, body((4, 1))))
             await until_held(client, server, open_requests=1)
             server.process.send_signal(signal.SIGTERM)
+            open_gate()
             return (await slow)[0]
 
-        assert speak(last) == 200
+        with closed(tmp_path) as open_gate:
+            assert speak(last) == 200
         assert server.wait() == 0
         assert all(gone_within(pid) for pid in after)

@@ -1,6 +1,7 @@
 """A real server in a process of its own, spoken to over gRPC with the clients that others have written."""
 
 import asyncio
+import os
 import queue
 import re
 import signal
@@ -19,7 +20,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.certificates import write_certificate
 from tests.end_to_end.test_server import LONGEST_S, Server, serving, speak, until_metric
-from tests.little_task import write_little_task
+from tests.little_task import LOADING, closed, write_little_task
 
 NO_SLOS = ("", "soon", "0", "-5", "0.0", "nan", "inf", "1e3", "5 ms", "1" * 16, "0x5")
 BUSY = r'gearshift_batches_total\{model="small",reason="full"\} 1.0'
@@ -293,14 +294,19 @@ def test_only_those_with_a_key_may_ask_and_tls_keeps_it_secret(tmp_path):
 
 
 def test_a_request_past_its_deadline_leaves_its_queue(tmp_path):
-    with serving(tmp_path, grpc_port=0) as server, grpc.insecure_channel(server.grpc) as channel:
-        slow = stub(channel).ModelInfer.future(request((5, 1)))
+    with (
+        serving(tmp_path, grpc_port=0) as server,
+        grpc.insecure_channel(server.grpc) as channel,
+        closed(tmp_path) as open_gate,
+    ):
+        slow = stub(channel).ModelInfer.future(request((4, 1)))
         until(server, BUSY)
         with pytest.raises(grpc.RpcError) as caught:
             stub(channel).ModelInfer(request((9, 0)), timeout=0.2)  # would kill the worker
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         until(server, 'outcome="(cancelled|refused)"} 1.0')  # by the library, or before that by the router
         until(server, "gearshift_waiting_requests 0.0")
+        open_gate()
         assert slow.result(LONGEST_S).id == ""
 
 
@@ -321,8 +327,12 @@ def test_where_a_call_says_nothing_that_counts_of_when_it_was_sent_it_counts_fro
 
 
 def test_a_client_that_leaves_takes_its_waiting_requests_along(tmp_path):
-    with serving(tmp_path, grpc_port=0) as server, grpc.insecure_channel(server.grpc) as channel:
-        slow = stub(channel).ModelInfer.future(request((5, 1)))
+    with (
+        serving(tmp_path, grpc_port=0) as server,
+        grpc.insecure_channel(server.grpc) as channel,
+        closed(tmp_path) as open_gate,
+    ):
+        slow = stub(channel).ModelInfer.future(request((4, 1)))
         until(server, BUSY)
         call = stub(channel).ModelInfer.future(request((9, 0)))
         stream = stub(channel).ModelStreamInfer(iter([request((9, 0)), request((9, 0))]))
@@ -331,12 +341,17 @@ def test_a_client_that_leaves_takes_its_waiting_requests_along(tmp_path):
         stream.cancel()
         until(server, 'outcome="cancelled"} 3.0')
         until(server, "gearshift_waiting_requests 0.0")
+        open_gate()
         assert slow.result(LONGEST_S).id == ""
 
 
 @pytest.mark.parametrize("way", ["call", "parameter", "metadata"])
 def test_a_deadline_orders_the_queue(tmp_path, way):
-    with serving(tmp_path, grpc_port=0) as server, grpc.insecure_channel(server.grpc) as channel:
+    with (
+        serving(tmp_path, grpc_port=0) as server,
+        grpc.insecure_channel(server.grpc) as channel,
+        closed(tmp_path) as open_gate,
+    ):
         finished: list[str] = []
 
         def send(name: str, message: Any, **options: Any) -> Any:
@@ -344,7 +359,7 @@ def test_a_deadline_orders_the_queue(tmp_path, way):
             call.add_done_callback(lambda _: finished.append(name))
             return call
 
-        calls = [send("slow", request((5, 1)))]
+        calls = [send("slow", request((4, 1)))]
         until(server, BUSY)
         calls += [send("patient", request((5, 0.05))) for _ in range(8)]
         until(server, "gearshift_waiting_requests 8.0")
@@ -356,6 +371,8 @@ def test_a_deadline_orders_the_queue(tmp_path, way):
             message = request((1, 1))
             message.parameters["timeout"].int64_param = 30_000_000
             calls.append(send("urgent", message))
+        until(server, "gearshift_waiting_requests 9.0")
+        open_gate()
         for call in calls:
             assert call.result(LONGEST_S)
         assert finished[-1] == "patient"
@@ -368,8 +385,14 @@ def test_a_full_queue_exhausts_resources_and_says_when_to_come_back(tmp_path):
     with (
         serving(tmp_path, grpc_port=0, most_waiting_requests=3) as server,
         grpc.insecure_channel(server.grpc) as channel,
+        closed(tmp_path) as open_gate,
     ):
-        calls = [stub(channel).ModelInfer.future(request((5, 0.3))) for _ in range(40)]
+        ended: queue.Queue[Any] = queue.Queue()
+        calls = [stub(channel).ModelInfer.future(request((4, 1))) for _ in range(40)]
+        for call in calls:
+            call.add_done_callback(ended.put)
+        ended.get(timeout=LONGEST_S)
+        open_gate()
         codes = [call.exception(LONGEST_S) and call.code() for call in calls]
         assert set(codes) == {None, grpc.StatusCode.RESOURCE_EXHAUSTED}
         for call, code in zip(calls, codes, strict=True):
@@ -378,15 +401,20 @@ def test_a_full_queue_exhausts_resources_and_says_when_to_come_back(tmp_path):
 
 def test_calls_and_metadata_over_the_bound_are_refused(tmp_path):
     bounds = {"most_grpc_calls": 1, "largest_header_bytes": 4000}
-    with serving(tmp_path, grpc_port=0, **bounds) as server, grpc.insecure_channel(server.grpc) as channel:
+    with (
+        serving(tmp_path, grpc_port=0, **bounds) as server,
+        grpc.insecure_channel(server.grpc) as channel,
+        closed(tmp_path) as open_gate,
+    ):
         with pytest.raises(grpc.RpcError) as caught:
             stub(channel).ServerLive(service_pb2.ServerLiveRequest(), metadata=[("x", "a" * 5000)])
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-        slow = stub(channel).ModelInfer.future(request((5, 1)))
+        slow = stub(channel).ModelInfer.future(request((4, 1)))
         until(server, BUSY)
         with pytest.raises(grpc.RpcError) as caught:
             stub(channel).ServerLive(service_pb2.ServerLiveRequest())
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        open_gate()
         assert slow.result(LONGEST_S)
 
 
@@ -399,36 +427,50 @@ def test_connections_that_say_nothing_are_closed(tmp_path):
         with grpc.insecure_channel(server.grpc) as channel:
             states: queue.Queue[grpc.ChannelConnectivity] = queue.Queue()
             channel.subscribe(states.put)
-            assert stub(channel).ServerLive(service_pb2.ServerLiveRequest()).live
+            patient = {"wait_for_ready": True, "timeout": LONGEST_S}  # connecting may take longer than it may here
+            assert stub(channel).ServerLive(service_pb2.ServerLiveRequest(), **patient).live
             while states.get(timeout=LONGEST_S) != grpc.ChannelConnectivity.READY:
                 pass
             assert states.get(timeout=LONGEST_S) == grpc.ChannelConnectivity.IDLE
-            assert stub(channel).ModelInfer(request((5, 1.5))).outputs
+            assert stub(channel).ModelInfer(request((5, 1.5)), **patient).outputs
 
 
 def test_a_poisonous_request_fails_and_the_server_lives_on(tmp_path):
     with serving(tmp_path, grpc_port=0) as server, triton.InferenceServerClient(server.grpc) as client:
         refused(lambda: client.infer("sums", inputs((9, 0))), grpc.StatusCode.INTERNAL, "ended")
-        refused(lambda: client.infer("sums", inputs((1, 2))), grpc.StatusCode.UNAVAILABLE, "no worker")
-        assert not client.is_server_ready()
-        until(server, "gearshift_restarts_total")
-        end = time.monotonic() + LONGEST_S
-        while not client.is_model_ready("sums"):
-            assert time.monotonic() < end
+        until_ready(client)
+        (worker,) = server.workers()
+        with closed(tmp_path, LOADING):
+            os.kill(worker, signal.SIGKILL)
+            until(server, 'gearshift_restarts_total{replica="small-0"} 3.0')
+            refused(lambda: client.infer("sums", inputs((1, 2))), grpc.StatusCode.UNAVAILABLE, "no worker")
+            assert not client.is_server_ready()
+        until_ready(client)
         assert client.infer("sums", inputs((1, 2))).as_numpy("sum").tolist() == [3]
         assert server.end() == 0
         assert server.said[1:] == []
 
 
+def until_ready(client: Any) -> None:
+    end = time.monotonic() + LONGEST_S
+    while not client.is_model_ready("sums"):
+        assert time.monotonic() < end
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_answers_all_that_was_accepted_and_refuses_the_rest(tmp_path, number):
-    with serving(tmp_path, grpc_port=0) as server, grpc.insecure_channel(server.grpc) as channel:
-        calls = [stub(channel).ModelInfer.future(request((5, 0.5)))]
+    with (
+        serving(tmp_path, grpc_port=0) as server,
+        grpc.insecure_channel(server.grpc) as channel,
+        closed(tmp_path) as open_gate,
+    ):
+        calls = [stub(channel).ModelInfer.future(request((4, 1)))]
         until(server, BUSY)
         calls += [stub(channel).ModelInfer.future(request((5, 0.01))) for _ in range(20)]
         until(server, "gearshift_waiting_requests 20.0")
         server.process.send_signal(number)
         assert until_it_refuses(channel) == grpc.StatusCode.UNAVAILABLE
+        open_gate()
         assert all(call.result(LONGEST_S) for call in calls)
         assert server.wait() == 0
 
@@ -458,11 +500,11 @@ def test_a_second_signal_ends_calls_at_once(tmp_path):
 
 
 def until_it_refuses(channel: grpc.Channel) -> grpc.StatusCode:
-    try:
-        while True:
-            stub(channel).ModelInfer(request((1, 2)))
-    except grpc.RpcError as error:
-        return error.code()
+    while stub(channel).ServerReady(service_pb2.ServerReadyRequest()).ready:
+        pass
+    with pytest.raises(grpc.RpcError) as caught:
+        stub(channel).ModelInfer(request((1, 2)))
+    return caught.value.code()
 
 
 def test_a_port_in_use_ends_the_server(tmp_path):

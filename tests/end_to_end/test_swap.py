@@ -14,8 +14,8 @@ import pytest
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange
 from gearshift.plan_file import read_plan, write_plan
-from tests.end_to_end.test_server import Server, body, gone_within, serving, speak
-from tests.little_task import little_plan
+from tests.end_to_end.test_server import LONGEST_S, Server, body, gone_within, serving, speak
+from tests.little_task import closed, little_plan
 from tests.unit.cli.little import run
 
 
@@ -73,7 +73,7 @@ def status(server: Server) -> dict[str, Any]:
 
 def test_every_request_is_answered_once_while_plans_are_swapped_to_and_fro(server: Server) -> None:
     async def main(client: aiohttp.ClientSession) -> tuple[list[Any], list[tuple[int, str]]]:
-        ended = asyncio.Event()
+        ended, news = asyncio.Event(), asyncio.Event()
         answered: list[tuple[int, str]] = []
 
         async def ask_on(first: int) -> int:
@@ -85,11 +85,22 @@ def test_every_request_is_answered_once_while_plans_are_swapped_to_and_fro(serve
                 assert code == 200, answer
                 assert output(answer, "label").endswith(f"-{number}")
                 answered.append((number, output(answer, "label")))
+                news.set()
             return sent
+
+        async def swap_and_see(plan: str, label: str) -> tuple[int, Any]:
+            result = await swap(client, server, plan)
+            before = len(answered)
+            async with asyncio.timeout(LONGEST_S):
+                while (0, label) not in answered[before:]:
+                    news.clear()
+                    await news.wait()
+            return result
 
         async with asyncio.TaskGroup() as group:
             clients = [group.create_task(ask_on(first)) for first in range(32)]
-            swapped = [await swap(client, server, plan) for plan in ["large.json", "plan.json"] * 3]
+            swaps = [("large.json", "large-0"), ("plan.json", "small-0")] * 3
+            swapped = [await swap_and_see(plan, label) for plan, label in swaps]
             ended.set()
         assert sum(task.result() for task in clients) == len(answered)
         return swapped, answered
@@ -165,8 +176,7 @@ def test_a_shadow_is_compared_and_does_not_answer(server: Server) -> None:
     async def main(client: aiohttp.ClientSession) -> tuple[tuple[int, Any], set[str]]:
         ended, labels = asyncio.Event(), set()
 
-        async def ask_on() -> None:
-            number = 0
+        async def ask_on(number: int) -> None:
             while not ended.is_set():
                 code, answer = await infer(client, server, sample(number % 10))
                 assert code == 200
@@ -174,7 +184,8 @@ def test_a_shadow_is_compared_and_does_not_answer(server: Server) -> None:
                 number += 1
 
         async with asyncio.TaskGroup() as group:
-            group.create_task(ask_on())
+            for first in range(4):
+                group.create_task(ask_on(first))
             compared = await swap(client, server, "large.json", shadow=0.5, shadow_s=1, take_over=False)
             ended.set()
         return compared, labels
@@ -236,14 +247,15 @@ def test_a_model_that_cannot_be_loaded_leaves_the_plan_before(tmp_path: Path) ->
 
 
 def test_a_server_that_ends_gives_up_a_swap_and_answers_what_it_accepted(tmp_path: Path) -> None:
-    with swapping(tmp_path, "local") as server:
+    with swapping(tmp_path, "local") as server, closed(tmp_path) as open_gate:
 
         async def main(client: aiohttp.ClientSession) -> tuple[int, list[int]]:
             both = [asyncio.create_task(swap(client, server, "large.json", shadow=1.0, shadow_s=600)) for _ in range(2)]
             (refused,), (under_way,) = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            request = asyncio.create_task(infer(client, server, body((5.0, 1.0))))  # takes a second
+            request = asyncio.create_task(infer(client, server, body((4.0, 1.0))))
             await until(client, server, lambda status: status["open_requests"] > 0)
             server.process.terminate()
+            open_gate()
             return (await request)[0], [(await task)[0] for task in (refused, under_way)]
 
         assert speak(main) == (200, [409, 503])
@@ -251,15 +263,16 @@ def test_a_server_that_ends_gives_up_a_swap_and_answers_what_it_accepted(tmp_pat
 
 
 def test_a_server_that_ends_answers_what_the_plan_before_has_accepted(tmp_path: Path) -> None:
-    with swapping(tmp_path, "local") as server:
+    with swapping(tmp_path, "local") as server, closed(tmp_path) as open_gate:
 
         async def main(client: aiohttp.ClientSession) -> str:
-            request = asyncio.create_task(infer(client, server, body((5.0, 3.0))))  # takes three seconds
+            request = asyncio.create_task(infer(client, server, body((4.0, 3.0))))
             await until(client, server, lambda status: status["open_requests"] > 0)
             swapped = asyncio.create_task(swap(client, server, "large.json"))
             await until(client, server, lambda status: status["plan"]["path"].endswith("large.json"))
             assert not request.done()
             server.process.terminate()
+            open_gate()
             code, answer = await request
             assert code == 200, answer
             assert (await swapped)[0] in (200, 503)
@@ -271,7 +284,8 @@ def test_a_server_that_ends_answers_what_the_plan_before_has_accepted(tmp_path: 
 
 async def until(client: aiohttp.ClientSession, server: Server, holds: Callable[[Any], bool]) -> None:
     """Until something holds of the server's status."""
-    while True:
-        async with client.get(f"{server.url}/v2/gearshift/status") as response:
-            if holds(await response.json()):
-                return
+    async with asyncio.timeout(LONGEST_S):
+        while True:
+            async with client.get(f"{server.url}/v2/gearshift/status") as response:
+                if holds(await response.json()):
+                    return

@@ -47,7 +47,7 @@ def text(array: np.ndarray) -> list[str]:
 @pytest.mark.parametrize("binary_out", [True, False])
 def test_rows_are_answered_with_who_answered_them(client, binary_in, binary_out):
     outputs = asked("sum", "by", *FACTS, binary=binary_out)
-    answer = client.infer("sums", rows(binary=binary_in), outputs=outputs, request_id="7", priority=2, timeout=10**6)
+    answer = client.infer("sums", rows(binary=binary_in), outputs=outputs, request_id="7", priority=2, timeout=10**8)
     assert answer.as_numpy("sum").tolist() == [3, 4, 6]
     assert text(answer.as_numpy("by")) == ["small", "large", "small"]
     assert text(answer.as_numpy("gearshift_model")) == ["small", "large", "small"]

@@ -95,7 +95,7 @@ def test_a_bound_that_is_broken_has_an_exit_code_of_its_own(made: Path) -> None:
     code, _, told = verb(made, "validate", plan, "--backend", "emulated", "--within", "0.0001%")
     assert code == 5
     assert "not within: p95 is off by -" in told
-    assert verb(made, "validate", plan, "--backend", "emulated", "--within", "99%", "--within-points", "99")[0] == 0
+    assert verb(made, "validate", plan, "--backend", "emulated", "--within", "100%", "--within-points", "100")[0] == 0
 
 
 @pytest.mark.parametrize("option", ["--within=no", "--within=-5%", "--within=nan%", "--within-points=0"])
