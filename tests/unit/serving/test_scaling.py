@@ -109,6 +109,7 @@ def test_a_live_service_shrinks_and_grows_with_what_is_needed_and_drops_nothing(
     assert re.search(r'gearshift_model_error_count.cores="1",replica="net-0". [1-9]', text)
 
 
+@pytest.mark.usefixtures("lost_for_good")
 def test_a_worker_that_is_started_again_gets_the_cores_of_the_one_before(tmp_path: Path) -> None:
     write_scaled_task(tmp_path)
     journal = Told()
@@ -123,6 +124,7 @@ def test_a_worker_that_is_started_again_gets_the_cores_of_the_one_before(tmp_pat
                 service._backend.lose(0)  # type: ignore[attr-defined]
                 await service._vertical._give([4])  # type: ignore[attr-defined]
                 assert journal.changes.empty()
+                service._backend._recover(0)  # type: ignore[attr-defined]
                 assert await journal.changes.get() == ("net-0", 4, 1)
         finally:
             await service.stop()
