@@ -13,7 +13,6 @@ from gearshift.runtime.actuators.worker import FractionalCores, PoolAffinity, Se
 from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.messages import ThreadsSet
 
-
 LONGEST_S = 20.0
 
 
