@@ -295,11 +295,12 @@ def test_a_connection_that_ends_without_an_answer_is_not_tried_again(script, ask
 
 
 def test_a_server_that_is_not_there_is_tried_again_and_then_said_to_be_unreachable(script, ask):
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        script.url = f"http://127.0.0.1:{unused.getsockname()[1]}"
     begun = time.monotonic()
-    with pytest.raises(errors.NoAnswer, match="is the server running") as caught:
-        ask(options={"most_attempts": 3})
+    with socket.socket() as unused:  # held, so that nobody else listens there
+        unused.bind(("127.0.0.1", 0))
+        script.url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(errors.NoAnswer, match="is the server running") as caught:
+            ask(options={"most_attempts": 3})
     assert not caught.value.sent
     assert time.monotonic() - begun >= 0.3
 

@@ -3,14 +3,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import numpy as np
+import open_loop
+import pytest
 from open_loop import parsed, request_bytes, send
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 BUSY = b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n"
 LAST = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 SLOW_S = 0.05
+LONGEST_S = 20.0
 
 Answering = Callable[[int], bytes]
 
@@ -82,13 +86,35 @@ def test_a_connection_that_the_server_closes_is_opened_again() -> None:
     assert told.status.tolist() == [200, 200, 200]
 
 
-def test_a_request_that_found_no_connection_in_time_is_never_sent() -> None:
-    def slow(number: int) -> bytes:
-        time.sleep(4 * SLOW_S)
+class Looks:
+    """A clock on which each look takes 20 ms, and that stands still at `stops_s` until it is let go on."""
+
+    def __init__(self, stops_s: float) -> None:
+        self.now_s, self.stops_s, self.stands = 0.0, stops_s, threading.Event()
+
+    def perf_counter(self) -> float:
+        self.now_s += 0.02
+        if self.now_s >= self.stops_s:
+            self.now_s = self.stops_s
+            self.stands.set()
+        return self.now_s
+
+
+def test_a_request_that_found_no_connection_in_time_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, settle = Looks(0.3), open_loop.Loop._settle
+    monkeypatch.setattr(open_loop, "time", clock)
+
+    def settle_and_go_on(*given: Any, **named: Any) -> None:
+        clock.stops_s = np.inf
+        settle(*given, **named)
+
+    def answered_when_it_is_late(number: int) -> bytes:
+        assert clock.stands.wait(LONGEST_S)
         return ANSWER
 
-    with serving(slow) as (url, received):
-        told = send(url, [request_bytes(url, "{}")], np.array([0.0, 0.01, 0.3]), connections=1, give_up_s=2 * SLOW_S)
+    monkeypatch.setattr(open_loop.Loop, "_settle", settle_and_go_on)
+    with serving(answered_when_it_is_late) as (url, received):
+        told = send(url, [request_bytes(url, "{}")], np.array([0.0, 0.01, 0.3]), connections=1, give_up_s=0.1)
     assert len(received) == 2
     assert told.status[1] == 0
     assert np.isnan(told.lateness_s[1])

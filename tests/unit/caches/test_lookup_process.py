@@ -1,5 +1,6 @@
 """Lookups in a process of their own.  A stopped process is one whose lookup takes long; tests wait for its answers."""
 
+import gc
 import logging
 import os
 import resource
@@ -308,13 +309,14 @@ def test_where_no_process_begins_lookups_run_in_line_and_nothing_is_left_behind(
     line = built().model.predict(images)
     model = CachedModel(built().model.chain, built().model.caches, logits=True, lookups="beside")
     monkeypatch.setattr(sys, "executable", executable)
+    gc.collect()  # what earlier tests left goes now
     before = descriptors()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert model.predict(images)["exit_segment"].tolist() == line["exit_segment"].tolist()
     assert caplog.text.count(f"learned caches are looked up in line, as their process {why}") == 1
     assert model.lookups == "inline"
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_a_process_that_cannot_be_given_other_caches_is_ended() -> None:
@@ -369,16 +371,16 @@ def test_a_process_that_hangs_ends_when_the_group_of_its_parent_is_killed() -> N
 @pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_the_process_and_its_memory_end_with_their_parent(how: signal.Signals) -> None:
-    shared = set(Path("/dev/shm").iterdir())
     with subprocess.Popen(
         [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        assert Path(f"/proc/{child}").exists()
+        maps = Path(f"/proc/{child}/maps").read_text().splitlines()
         parent.send_signal(how)
     wait_until(lambda: not _runs(child))
-    assert set(Path("/dev/shm").iterdir()) <= shared
+    shared = {line.split(maxsplit=5)[5] for line in maps if "/dev/shm/" in line}
+    assert not [path for path in shared if Path(path).exists()]
 
 
 def _runs(pid: int) -> bool:

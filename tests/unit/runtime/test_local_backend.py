@@ -60,7 +60,7 @@ def test_a_model_that_cannot_be_loaded_is_named_and_nothing_is_left(tmp_path, ta
     before = children()
     with pytest.raises(GearshiftError, match=reason):
         start(backend_of(tmp_path, task))
-    assert children() == before
+    assert children() <= before
 
 
 def test_loading_has_a_longest_time(tmp_path):
@@ -69,7 +69,7 @@ def test_loading_has_a_longest_time(tmp_path):
     with pytest.raises(ModelFailed, match=r"took longer than 0\.5 s"):
         start(backend_of(tmp_path, TASK + "\ndef large():\n    time.sleep(60)\n", longest_start_s=0.5))
     assert time.monotonic() - begun < 10
-    assert children() == before
+    assert children() <= before
 
 
 def test_a_model_that_refuses_zeros_is_served_all_the_same_and_said_to_have_not_run(tmp_path):
@@ -100,7 +100,8 @@ def large():
     assert is_gone_soon(int(pid_file.read_text()))
 
 
-RUN_NS = [[0] + [1_000_000] * 8] * 2
+RUN_NS = [[0, 1_000_000] + [2_000_000_000] * 7] * 2
+"""One row alone may take as long as the shortest hang, more of them twenty times two seconds."""
 SMALL = 1
 
 
@@ -222,14 +223,14 @@ def test_a_worker_that_is_started_again_loads_on_the_processors_that_it_holds_by
 
 def test_a_worker_that_hangs_in_a_batch_is_replaced(tmp_path):
     told: list[str] = []
-    backend = backend_of(tmp_path, run_ns=RUN_NS, shortest_hang_s=0.3, probe_s=0.1, say=told.append)
+    backend = backend_of(tmp_path, run_ns=RUN_NS, shortest_hang_s=0.3, probe_s=1.0, say=told.append)
 
     async def use(events: Events) -> None:
         os.kill(backend.worker_pids()[SMALL], signal.SIGSTOP)
         backend.run(batch(1, (1, 2)))
         await events.until(lambda seen: seen.count(("ready", SMALL)) == 2)
         assert ("lost", SMALL) in events.seen
-        backend.run(batch(2, (1, 2)))
+        backend.run(batch(2, (1, 2), (1, 2)))
         await events.until(lambda seen: ("batch", 2) in seen)
 
     with_backend(backend, use)
@@ -249,7 +250,7 @@ def test_an_idle_worker_that_is_stuck_is_replaced(tmp_path):
 
 
 def test_a_batch_may_take_a_multiple_of_the_profiled_time_of_its_own_size(tmp_path):
-    run_ns = [[0, 50_000_000, 1_000_000, *[1_000_000] * 6]] * 2  # alone 50 ms, so up to 1 s; two together 20 ms
+    run_ns = [[0, 1_000_000_000, 1_000_000, *[1_000_000] * 6]] * 2  # alone 1 s, so up to 20 s; two together 20 ms
     backend = backend_of(tmp_path, run_ns=run_ns, shortest_hang_s=0.01, probe_s=0.05)
 
     async def use(events: Events) -> None:
@@ -310,7 +311,7 @@ def large():
 
 def is_gone_soon(pid: int) -> bool:
     """A killed process may be a zombie until its new parent reaps it."""
-    end = time.monotonic() + 5
+    end = time.monotonic() + 20
     while time.monotonic() < end:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]

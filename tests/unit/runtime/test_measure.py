@@ -1,10 +1,13 @@
+import itertools
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.model import TensorSpec
+from gearshift.runtime import measure
 from gearshift.runtime.measure import profile_project
 
 PROJECT = """
@@ -29,20 +32,34 @@ def samples():
     words = np.array([f"word {i}" for i in range(50)])
     return Samples({"x": x, "words": words}, np.where(x.sum(axis=1) > 0, "up", "down"))
 
+class Clock:
+    now = 0.0
+
+def time_passes_as_models_say():
+    time.perf_counter = lambda: Clock.now  # of the worker, which alone loads models
+
 def model(columns, seconds):
+    time_passes_as_models_say()
     def run(inputs):
-        time.sleep(seconds)
+        Clock.now += seconds
         assert inputs["words"][0].startswith("word ")
         total = inputs["x"][:, :columns].sum(axis=1)
         return {"label": np.where(total > 0, "up", "down")}, np.abs(total)
     return run
 
 def small():
-    return model(2, 0.0)
+    return model(2, 0.001)
 
 def large():
     return model(3, 0.002)
 """
+
+
+@pytest.fixture
+def ten_ms_a_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the router's clock has it."""
+    ticks = itertools.count()
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: 0.01 * next(ticks)))
 
 
 def project(folder, task: str = TASK):
@@ -51,6 +68,7 @@ def project(folder, task: str = TASK):
     return folder / "gearshift.toml"
 
 
+@pytest.mark.usefixtures("ten_ms_a_trip")
 def test_models_are_measured_and_their_answers_recorded(tmp_path):
     told: list[tuple[str, float]] = []
     cores = os.sched_getaffinity(0)
@@ -62,10 +80,13 @@ def test_models_are_measured_and_their_answers_recorded(tmp_path):
     assert profile.models == ("small", "large")
     small, large = profile.curves
     assert small.batch_sizes == (1, 4)
-    assert large.median_s[0] > 0.002 > small.median_s[0]
+    assert small.median_s == pytest.approx((0.001, 0.001))
+    assert large.median_s == pytest.approx((0.002, 0.002))
     assert large.memory_bytes == 7 << 20
     assert small.memory_bytes > 0
-    assert 0 < small.overhead_per_batch_s + small.overhead_per_request_s < 0.1
+    assert small.overhead_per_batch_s == pytest.approx(0.009)
+    assert large.overhead_per_batch_s == pytest.approx(0.008)
+    assert small.overhead_per_request_s == pytest.approx(0)
     assert profile.inputs == (
         TensorSpec(name="x", datatype="FP32", shape=(-1, 3)),
         TensorSpec(name="words", datatype="BYTES", shape=(-1,)),
@@ -100,7 +121,6 @@ class Stopping:
         raise AssertionError
 
     def through(self, total):
-        time.sleep(0.003)
         return self.answer(total, 1), [0.001, 0.002]
 
 def small():
@@ -146,8 +166,9 @@ def test_several_core_counts_give_a_curve_each_and_a_model_over_all(tmp_path):
         TASK
         + """
 def by_cores():
+    time_passes_as_models_say()
     def run(inputs):
-        time.sleep(0.004 * len(inputs["x"]) / len(os.sched_getaffinity(0)))
+        Clock.now += 0.004 * len(inputs["x"]) / len(os.sched_getaffinity(0))
         return {"label": np.where(inputs["x"].sum(axis=1) > 0, "up", "down")}, np.abs(inputs["x"].sum(axis=1))
     return run
 """
@@ -161,7 +182,8 @@ def by_cores():
     )
     profile = profile_project(path, progress=lambda what, share: None, cores=(2, 1))
     assert [(curve.model, curve.cores) for curve in profile.curves] == [("small", 1), ("small", 2)]
-    assert profile.curves[1].median_s[-1] == pytest.approx(profile.curves[0].median_s[-1] / 2, rel=0.5)
+    assert profile.curves[0].median_s == pytest.approx((0.004, 0.008, 0.032))
+    assert profile.curves[1].median_s == pytest.approx((0.002, 0.004, 0.016))
     assert [model.statistic for model in profile.performance] == ["median", "p95"]
     assert profile.performance_model("small", device_kind="cpu").cores == (1, 2)
     assert profile.predictions.quality.shape == (1, 50)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import uvloop
 
-from gearshift.clock import NS_PER_S
+from gearshift.clock import NS_PER_S, ManualClock
 from gearshift.errors import InvalidInput, NotReady, QueueFull
 from gearshift.gear import GearPlan, LoadRange
 from gearshift.observability.journal import Journal
@@ -153,11 +153,12 @@ def test_a_request_whose_worker_ends_is_answered_once_it_is_back_and_none_is_let
     serve(use)
 
 
+@pytest.mark.usefixtures("lost_for_good")
 def test_a_request_that_waits_for_its_worker_in_vain_fails_in_time():
     async def use(service: Service, backend: EmulatedBackend) -> None:
         request = asyncio.ensure_future(service.infer(samples(0)))
         await asyncio.sleep(0)
-        backend.lose(SMALL)  # and is back after 100 ms
+        backend.lose(SMALL)
         answer = await request
         assert (answer.outcome, service.ready) == ("failed", False)
         assert answer.reason.startswith("the worker that held this request ended, and no other was free in time")
@@ -205,6 +206,7 @@ def test_a_poisonous_row_fails_its_request_at_once_and_no_other_row_of_it_runs_a
     assert told["reason"].startswith("4 workers of model 'small' ended")
 
 
+@pytest.mark.usefixtures("lost_for_good")
 def test_a_lost_stage_is_refused_where_the_operator_wants_that():
     metrics = Metrics()
 
@@ -271,6 +273,7 @@ def test_a_service_that_takes_over_has_its_scaler_count_from_then_on():
     assert scaling.times == 1
 
 
+@pytest.mark.usefixtures("lost_for_good")
 def test_an_earlier_stage_answers_while_the_next_model_has_no_replica():
     metrics = Metrics()
 
@@ -323,6 +326,7 @@ def test_a_cancelled_request_leaves_its_queue():
     serve(use)
 
 
+@pytest.mark.usefixtures("lost_for_good")
 def test_the_journal_and_the_metrics_tell_what_happened(tmp_path):
     metrics, journal = Metrics(), Journal(tmp_path / "journal.jsonl")
 
@@ -365,16 +369,22 @@ def shifts_in(journal: Journal, path: Path) -> list[dict[str, Any]]:
 def test_the_journal_says_why_each_shift_was_made(tmp_path):
     journal = Journal(tmp_path / "journal.jsonl")
 
+    clock = ManualClock()
+
     async def use(service: Service, _: EmulatedBackend) -> None:
+        def tick(seconds: float) -> None:
+            clock.move_to(round(seconds * NS_PER_S))
+            service.router.tick(clock.now_ns())
+
         for _ in range(40):
-            await service.infer(samples(0))
-        service.router.tick(service.now_ns() + NS_PER_S // 10)
-        service.router.tick(service.now_ns() + 100 * NS_PER_S)
+            service.submit(samples(0), lambda answer: None)
+        tick(0.1)
+        tick(100)
         service.pin_gear(1)
         service.free_gear()
-        service.router.tick(service.now_ns() + 200 * NS_PER_S)
+        tick(200)
 
-    serve(use, journal=journal, plan=two_gear_plan(""))
+    serve(use, journal=journal, clock=clock, plan=two_gear_plan("", alpha=0.001))
     shifts = [
         (s["before"], s["after"], s["direction"], s["reason"]) for s in shifts_in(journal, tmp_path / "journal.jsonl")
     ]

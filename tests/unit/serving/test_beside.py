@@ -28,7 +28,7 @@ def test_the_front_end_is_timed_by_a_client_of_its_own() -> None:
     time, children = measured(Samples(inputs=np.random.default_rng(0).random((10, 4)), labels=np.zeros(10)))
     assert 0 < time.mean_s < 1
     assert children == 1
-    assert set(psutil.Process().children()) == before
+    assert set(psutil.Process().children()) <= before
 
 
 def test_samples_that_json_cannot_carry_leave_it_unmeasured() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gearshift.serving.connection import LINGER_BYTES, STEP_BYTES, Connection, Connections
 from gearshift.serving.http_exchange import CLOSE, HttpExchange
+from tests.unit.serving.leaping_loop import LeapingLoop
 from tests.unit.serving.wire import Wire, answered
 
 LONGEST_S = 20.0
@@ -60,12 +61,14 @@ class Telling:
         self.gone += 1
 
 
-def run(use: Callable[[], Awaitable[Any]]) -> Any:
+def run(
+    use: Callable[[], Awaitable[Any]], loop_factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+) -> Any:
     async def main() -> Any:
         async with asyncio.timeout(LONGEST_S):
             return await use()
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(main())
 
 
@@ -237,7 +240,7 @@ def test_a_client_that_takes_nothing_of_its_answer_is_cut_off():
             await asyncio.sleep(0.01)
         connection.connection_lost(None)
 
-    run(main)
+    run(main, LeapingLoop)
 
 
 def test_a_client_that_takes_its_answer_slowly_is_not_cut_off_and_looked_at_now_and_then():
@@ -255,7 +258,7 @@ def test_a_client_that_takes_its_answer_slowly_is_not_cut_off_and_looked_at_now_
         assert not wire.aborted
         return wire.asked
 
-    assert run(main) < 30
+    assert run(main, LeapingLoop) < 30
 
 
 def test_a_fault_of_ours_is_500_and_tells_nothing(caplog):
@@ -559,20 +562,20 @@ def test_a_client_has_bounded_time_for_a_request_and_between_requests(sent, expe
         connection.connection_lost(None)
         return statuses(wire)
 
-    assert run(main) == expected
+    assert run(main, LeapingLoop) == expected
 
 
 def test_a_head_that_began_before_the_answer_to_the_last_has_bounded_time_too():
     async def main() -> list[int]:
         handler = Telling(patient=True)
-        connection, wire = connect(handler, longest_read_s=0.05, keep_alive_s=LONGEST_S)
+        connection, wire = connect(handler, longest_read_s=0.05, keep_alive_s=LONGEST_S / 2)
         connection.data_received(GET + GET[:-2])
         handler.tell(handler.exchanges[0])
         while not wire.ended:
             await asyncio.sleep(0.01)
         return statuses(wire)
 
-    assert run(main) == [200, 408]
+    assert run(main, LeapingLoop) == [200, 408]
 
 
 def test_time_in_which_an_answer_is_made_is_not_the_clients():
@@ -585,7 +588,7 @@ def test_time_in_which_an_answer_is_made_is_not_the_clients():
         connection.connection_lost(None)
         return statuses(wire)
 
-    assert run(main) == [200]
+    assert run(main, LeapingLoop) == [200]
 
 
 # However it is cut ---------------------------------------------------------------------------------------------------

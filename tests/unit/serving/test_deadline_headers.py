@@ -134,11 +134,12 @@ def test_the_deadline_counts_from_when_the_request_was_sent(monkeypatch: pytest.
         assert request.sent_ns is not None
         assert request.deadline_ns == request.sent_ns + 20 * S
         assert request.arrived_ns - request.sent_ns >= S
+        most_s, least_s = ((request.deadline_ns - at_ns) / S for at_ns in (request.arrived_ns, server.service.now_ns()))
+        assert least_s < kept.json()["parameters"]["remaining_s"] < most_s <= 19
         return past, by_timeout, kept, (await server.ask("GET", "/metrics")).body.decode()
 
     past, by_timeout, kept, metrics = serve(use, service=rules())
     assert (past.status, by_timeout.status, kept.status) == (504, 504, 200)
-    assert 18 < kept.json()["parameters"]["remaining_s"] < 19
     assert "gearshift_communication_seconds_count 3.0" in metrics
     assert 'gearshift_slack_seconds_count{at="dispatch"} 1.0' in metrics
     assert 'gearshift_slack_seconds_count{at="finish"} 1.0' in metrics

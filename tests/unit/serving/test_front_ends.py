@@ -127,7 +127,7 @@ def test_a_client_that_leaves_withdraws_its_request():
 def test_a_client_that_is_too_slow_holds_nothing_at_the_router():
     async def use(server: Server) -> tuple[int, int, int]:
         server.handler._parsed_here = frozenset()
-        connection, wire = server.connect(longest_read_s=0.05)
+        connection, wire = server.connect(longest_read_s=0.5)
         connection.data_received(f"POST {INFER} HTTP/1.1\r\ncontent-length: 1000\r\n\r\n{{".encode())
         await until(lambda: server.service.room.held_bytes == 1000)
         status = (await answered(wire)).status

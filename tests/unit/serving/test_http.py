@@ -255,6 +255,7 @@ def test_statistics_of_nothing_are_zeros():
     assert all(took == {"count": 0, "ns": 0} for took in statistics["inference_stats"].values())
 
 
+@pytest.mark.usefixtures("lost_for_good")
 @pytest.mark.parametrize("refuse", [False, True])
 def test_a_lost_stage_is_degraded_or_503_with_retry_after(refuse):
     async def use(server: Server) -> tuple[Response, Response]:
@@ -271,6 +272,7 @@ def test_a_lost_stage_is_degraded_or_503_with_retry_after(refuse):
         assert (unsure.status, unsure.json()["parameters"]["outcome"]) == (200, "degraded")
 
 
+@pytest.mark.usefixtures("lost_for_good")
 @pytest.mark.parametrize(("body", "ready_only"), [(b"", False), (b"{}", False), (b'{"ready":true}', True)])
 def test_the_index_names_the_operator_and_its_state(body, ready_only):
     async def use(server: Server) -> Any:

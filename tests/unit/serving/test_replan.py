@@ -30,7 +30,7 @@ from gearshift.serving.swap import SwapBody
 from gearshift.serving.task import ServingTask, make_service, read_task
 from tests.little_task import little_plan, little_profile, two_gear_plan
 
-LONGEST_S = 30.0
+LONGEST_S = 120.0
 
 
 def result(*, accuracy: float = 0.8, p95: float = 0.1, late: float = 0.0, core_s: float | None = None) -> ServingResult:
@@ -111,7 +111,7 @@ class World:
         self.replans.drifted()
         work = self.replans._work
         assert work is not None
-        async with asyncio.timeout(10 * LONGEST_S):
+        async with asyncio.timeout(3 * LONGEST_S):
             await work
         status = self.control.status().replan
         assert status is not None
@@ -144,8 +144,8 @@ def in_world(
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def children() -> list[str]:
-    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+def children() -> set[str]:
+    return set(Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split())
 
 
 def test_planning_that_fails_is_told_in_the_planners_own_words_and_leaves_no_plan(tmp_path: Path, caplog: Any) -> None:
@@ -163,7 +163,7 @@ def test_planning_that_fails_is_told_in_the_planners_own_words_and_leaves_no_pla
     assert [line["event"] for line in events] == ["replan", "replanned"]
     assert events[1]["outcome"] == "failed"
     assert not list(tmp_path.glob("replanned-*.json"))
-    assert children() == before
+    assert children() <= before
     assert len([one for one in caplog.records if "no plan could be made" in one.getMessage()]) == 1
 
 
@@ -174,13 +174,13 @@ def test_planning_that_hangs_is_ended(tmp_path: Path) -> None:
 
     before = children()
     in_world(tmp_path, use, longest_s=0.05)
-    assert children() == before
+    assert children() <= before
 
 
 def test_a_server_that_ends_gives_planning_up(tmp_path: Path) -> None:
     async def use(world: World) -> None:
         world.replans.drifted()
-        while len(children()) == len(before):
+        while children() <= before:
             await asyncio.sleep(0)
         await world.replans.stop()
         world.replans.drifted()
@@ -188,7 +188,7 @@ def test_a_server_that_ends_gives_planning_up(tmp_path: Path) -> None:
 
     before = children()
     in_world(tmp_path, use)
-    assert children() == before
+    assert children() <= before
 
 
 def test_without_requests_nothing_is_planned_for(tmp_path: Path) -> None:

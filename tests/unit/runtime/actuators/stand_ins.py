@@ -44,9 +44,14 @@ class ApiServer:
             return 403, {"kind": "Status", "message": 'pods "gears" is forbidden: no verb patch on pods/resize'}
         if self.mode == "resizes":
             millicores = int(patch["spec"]["containers"][0]["resources"]["limits"]["cpu"].removesuffix("m"))
-            threading.Timer(0.03, lambda: (self.group / "cpu.max").write_text(f"{millicores * 100} 100000\n")).start()
+            threading.Timer(0.03, self._take, (f"{millicores * 100} 100000\n",)).start()
             return 200, {"kind": "Pod", "status": {}}
         return 200, {"kind": "Pod", "status": {}} if self.mode == "late refusal" else self.pod()
+
+    def _take(self, quota: str) -> None:
+        """At once, as the kernel does: nobody reads half of it."""
+        (self.group / "cpu.max.new").write_text(quota)
+        (self.group / "cpu.max.new").rename(self.group / "cpu.max")
 
 
 @contextlib.contextmanager

@@ -13,11 +13,13 @@ from gearshift.runtime.actuators.worker import FractionalCores, PoolAffinity, Se
 from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.messages import ThreadsSet
 
+LONGEST_S = 20.0
 
-def in_a_thread(ask: SetThreads, use: Callable[[WorkerThreads], None]) -> None:
+
+def in_a_thread(ask: SetThreads, use: Callable[[WorkerThreads], None], *, longest_s: float = LONGEST_S) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        actuator = WorkerThreads(ask, loop, cores=1.0, longest_s=0.05)
+        actuator = WorkerThreads(ask, loop, cores=1.0, longest_s=longest_s)
         with ThreadPoolExecutor(1) as thread:
             await loop.run_in_executor(thread, use, actuator)
 
@@ -49,7 +51,7 @@ def test_a_worker_that_is_busy_or_gone_keeps_its_threads() -> None:
         assert effect.cores == actuator.in_force() == 1.0
         assert "threads" in effect.problem
 
-    in_a_thread(busy, use)
+    in_a_thread(busy, use, longest_s=0.05)
     in_a_thread(gone, use)
 
 

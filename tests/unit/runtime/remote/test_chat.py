@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import socket
 import threading
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from gearshift.errors import ModelFailed
+from gearshift.runtime.remote import endpoint as endpoint_module
 from tests.unit.runtime.remote.endpoints import Answer, as_json, endpoint, opened
 
 TEXTS = np.array(["fine food", "bad food", "fine wine"], dtype=object)
@@ -118,27 +120,47 @@ def test_only_the_sample_without_a_usable_answer_fails_and_says_why(monkeypatch,
     assert "sk-secret" not in predicted.failure
 
 
-def test_what_is_not_there_in_time_fails_and_what_is_counts():
-    ending = threading.Event()
+def test_what_is_not_there_in_time_fails_and_what_is_counts(monkeypatch):
+    ending, waits = threading.Event(), endpoint_module.wait
 
     def answer(path: str, body: bytes) -> Answer:
         if "bad" in prompt_in(body):
             ending.wait(30)
         return completion("a")
 
+    def time_is_up(futures: Any, timeout: float) -> None:
+        """When the others are there."""
+        waits([futures[0], futures[2]], timeout=timeout)
+
     with endpoint(answer) as server:
-        model = opened(chat(server.url, longest_s=2.0))
-        predicted = model.run({"text": TEXTS})
+        model = opened(chat(server.url))
+        with monkeypatch.context() as patched:
+            patched.setattr(endpoint_module, "wait", time_is_up)
+            predicted = model.run({"text": TEXTS})
         assert np.isnan(predicted.certainty).tolist() == [False, True, False]
-        assert predicted.failure.endswith("did not answer within 2 s")
+        assert predicted.failure.endswith("did not answer within 20 s")
         ending.set()
         assert not np.isnan(model.run({"text": TEXTS}).certainty).any()
 
 
+def test_a_server_that_hangs_is_given_up():
+    ending = threading.Event()
+
+    def answer(path: str, body: bytes) -> Answer:
+        ending.wait(30)
+        return completion("a")
+
+    with endpoint(answer) as server:
+        predicted = opened(chat(server.url, longest_s=0.2)).run({"text": TEXTS})
+        ending.set()
+    assert np.isnan(predicted.certainty).all()
+    assert predicted.failure.endswith("did not answer within 0.2 s")
+
+
 def test_a_server_that_is_not_there_fails_every_sample():
-    with endpoint(judge) as server:
-        url = server.url
-    predicted = opened(chat(url)).run({"text": TEXTS})
+    with socket.socket() as unused:  # held, so that nobody else listens there
+        unused.bind(("127.0.0.1", 0))
+        predicted = opened(chat(f"http://127.0.0.1:{unused.getsockname()[1]}")).run({"text": TEXTS})
     assert np.isnan(predicted.certainty).all()
     assert "gave no answer (ConnectionRefusedError" in predicted.failure
 
