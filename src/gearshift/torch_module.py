@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ class TorchModule:
                 setattr(self, attribute, getattr(module, attribute))
 
     def predict(self, batch: Any) -> Any:
-        """The module's answer to a batch as arrays, when the device has finished."""
+        """The module's answer to a batch as arrays, when the stream that it runs in has finished."""
         torch = sys.modules["torch"]
         with torch.inference_mode():
             if isinstance(batch, Mapping):
@@ -38,7 +39,7 @@ class TorchModule:
             else:
                 answer = self.module(self._tensor(batch))
         if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+            torch.cuda.current_stream(self.device).synchronize()
         arrays = arrays_of(answer)
         return next(iter(arrays.values())) if isinstance(arrays, dict) and len(arrays) == 1 else arrays
 
@@ -82,6 +83,20 @@ def device_name(device_kind: str, *, cuda_is_there: bool) -> str:
         remedy="install a driver and a PyTorch built for CUDA, or measure on device kind cpu",
     )
     return "cuda:0"
+
+
+def own_stream(device_kind: str) -> AbstractContextManager[Any]:
+    """What has a replica's work run in a CUDA stream of its own, whenever it is entered.
+
+    The stream waits for all that was begun by now, as weights may still be on their way.  Nothing where `device_kind`
+    is not CUDA, or PyTorch is not loaded or sees no device: a session of an ONNX file has a stream of its own anyway.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not is_cuda(device_kind) or not torch.cuda.is_available():
+        return nullcontext()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    return torch.cuda.stream(stream)  # type: ignore[no-any-return]
 
 
 def arrays_of(answer: Any) -> Any:

@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import grpc
@@ -416,6 +417,31 @@ def test_calls_and_metadata_over_the_bound_are_refused(tmp_path):
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         open_gate()
         assert slow.result(LONGEST_S)
+
+
+def test_connections_over_the_bound_are_refused_and_one_that_closes_makes_room(tmp_path):
+    def connect() -> grpc.Channel:
+        return stack.enter_context(grpc.insecure_channel(server.grpc, [("grpc.use_local_subchannel_pool", 1)]))
+
+    def live(channel: grpc.Channel, *, wait: bool = False) -> bool:
+        asked = service_pb2.ServerLiveRequest()
+        return stub(channel).ServerLive(asked, wait_for_ready=wait, timeout=LONGEST_S).live
+
+    with serving(tmp_path, grpc_port=0, most_connections=3) as server, ExitStack() as stack:
+        taken = [connect() for _ in range(3)]
+        assert all(live(channel) for channel in taken)
+        host, port = server.grpc.split(":")
+        for _ in range(3):
+            with socket.create_connection((host, int(port)), timeout=LONGEST_S) as sock:
+                assert not sock.recv(1)
+        one_too_many = connect()  # one alone, since it goes on trying
+        with pytest.raises(grpc.RpcError) as caught:
+            live(one_too_many)
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert all(live(channel) for channel in taken)
+        taken.pop().close()
+        assert live(one_too_many, wait=True)
+        assert all(live(channel) for channel in taken)
 
 
 def test_connections_that_say_nothing_are_closed(tmp_path):

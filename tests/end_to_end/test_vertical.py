@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,10 @@ import pytest
 from gearshift.errors import InvalidInput
 from gearshift.runtime.actuators.cgroup import own_groups
 from gearshift.runtime.actuators.own_group import make_group, remove_group
-from tests.scaled_task import write_geared_task, write_scaled_task
+from tests.examples.test_documented_commands import ROOT, Shell
+from tests.scaled_task import PROJECT, TASK, write_geared_task, write_scaled_task
 
+DATA = os.environ.get("GEARSHIFT_DATA")
 LONGEST_S = 60.0
 GEARSHIFT = [sys.executable, "-m", "gearshift"]
 
@@ -131,3 +136,41 @@ def test_a_worker_whose_group_vanished_is_scaled_again_after_its_end(tmp_path: P
     assert json.loads(replayed.stdout)["share_refused"] == 0
     assert [event["cores"] for event in events("cores")][:1] == [1]
     assert not [event["problem"] for event in events("cores") if event["problem"]]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(DATA is None, reason="GEARSHIFT_DATA names no folder of real data")
+@pytest.mark.skipif(not groups_can_be_made(), reason="no control group can be made here")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the worker and the client need a processor each")
+def test_the_guide_scales_a_live_model_under_a_real_4g_log(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "guides" / "cores.md").read_text()
+    section = guide.partition("### On a machine of two cores\n")[2].partition("\n### ")[0]
+    server, client = (
+        block.splitlines() for block in re.findall(r"^```console\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    )
+    shell = Shell(tmp_path)
+    shell.environment["GEARSHIFT_SERVE_PORT"] = shell.ports["8000"]
+    (shell.place / "gearshift.toml").write_text(PROJECT + "[profile]\nbatch_sizes = [1, 2, 4]\n")
+    (shell.place / "task.py").write_text(TASK)
+    rates = [4] * 6 + [50] * 6 + [4] * 6 + [50] * 6 + [4] * 6  # one core bears 55 at best, and seconds differ
+    counts = "".join(f"{second},{rate}\n" for second, rate in enumerate(rates))
+    (shell.place / "trace.csv").write_text("second,requests\n" + counts)
+    shutil.copy(Path(str(DATA)) / "traces" / "lte_bus_0001.log", shell.place / "lte.log")
+    try:
+        for line in server:
+            shell.run(line.removeprefix("$ ") + (" &" if " serve " in line else ""))
+        replayed, _ = (shell.run(line.removeprefix("$ ")) for line in client)
+        with urllib.request.urlopen(f"http://127.0.0.1:{shell.ports['8000']}/metrics") as answer:
+            metrics = answer.read().decode()
+    finally:
+        shell.end()
+    measured = re.search(r"(\d+) requests\n(.*)\n(.*)\n", replayed)
+    assert measured is not None, replayed
+    outcomes = re.findall(r"^gearshift_requests_total{.*} (\S+)$", metrics, re.MULTILINE)
+    assert sum(map(float, outcomes)) == int(measured[1]) > 0
+    names, figures = (re.split("  +", line.strip()) for line in measured.groups()[1:])
+    assert re.fullmatch(r"\d+(\.\d+)? %", dict(zip(names, figures[1:], strict=True))["late"])
+    events = [json.loads(line) for line in (shell.place / "journal.jsonl").read_text().splitlines()]
+    changes = [(event["before"], event["cores"]) for event in events if event["event"] == "cores"]
+    assert any(after < before for before, after in changes)
+    assert any(after > before for before, after in changes)

@@ -58,7 +58,8 @@ class Shell:
         self.ports = {port: free_port() for port in PORTS}
         self.server: subprocess.Popen[str] | None = None
 
-    def run(self, line: str) -> None:
+    def run(self, line: str) -> str:
+        """What the line prints, where it is not one of a server."""
         line = re.sub(rf"\b({'|'.join(PORTS)})\b", lambda shown: self.ports[shown[0]], line)
         if line.startswith("cd "):
             self.place /= line.removeprefix("cd ")
@@ -67,9 +68,10 @@ class Shell:
         elif line == "kill %1":
             assert self.end() == 0
         elif not line.startswith("curl ") or shutil.which("curl"):
-            self.do(line)
+            return self.do(line)
+        return ""
 
-    def do(self, line: str) -> None:
+    def do(self, line: str) -> str:
         done = subprocess.run(
             ["bash", "-c", line], cwd=self.place, env=self.environment, capture_output=True, text=True,
             timeout=LONGEST_S, check=False,
@@ -77,6 +79,7 @@ class Shell:
         busy = done.returncode == NOT_VALID and line.startswith(MEASURING)  # the machine, not the command
         assert done.returncode == 0 or busy, f"{line}\n{done.stdout}\n{done.stderr}"
         assert '"error"' not in done.stdout, f"{line}\n{done.stdout}"
+        return done.stdout
 
     def serve(self, line: str) -> None:
         self.server = subprocess.Popen(

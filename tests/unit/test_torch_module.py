@@ -201,3 +201,35 @@ def test_weights_of_another_module_or_garbage_are_refused(tmp_path: Path, name: 
 def test_missing_weights_are_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"w\.pt: no such file"):
         load_weights(linear(), tmp_path / "w.pt")
+
+
+class Anywhere(torch.Tensor):
+    """A tensor that is on every device."""
+
+    def to(self, *device: Any, **options: Any) -> "Anywhere":
+        return self
+
+
+class Device:
+    """A CUDA device of which the current stream alone may be waited for."""
+
+    type = "cuda"
+
+    def __init__(self) -> None:
+        self.waited = 0
+
+    def current_stream(self, device: object) -> "Device":
+        assert device is self
+        return self
+
+    def synchronize(self, *device: object) -> None:
+        assert not device, "all of the device was waited for"
+        self.waited += 1
+
+
+def test_on_cuda_the_stream_alone_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device()
+    monkeypatch.setattr(torch, "cuda", device)
+    batch = torch.from_numpy(X).as_subclass(Anywhere)
+    assert TorchModule("m", linear(), device).predict(batch).tolist() == [[3, 1, 0], [0.5, 2, 0]]
+    assert device.waited == 1

@@ -248,7 +248,7 @@ class CachedModel:
                         every = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device)
                         hidden = hidden[every] if len(hidden) > 1 else hidden
                     if hidden.is_cuda:
-                        torch.cuda.synchronize(hidden.device)
+                        torch.cuda.current_stream(hidden.device).synchronize()
                     together = segment + 1 - first
                     seconds += [(perf_counter() - began) / together] * together
             while lookups is not None and lookups.found(wait=True) is not None:

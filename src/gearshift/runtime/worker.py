@@ -14,6 +14,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, get_args, runtime_checkable
 
@@ -80,6 +82,15 @@ class StoppingModel(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """A replica that is loaded: its model, by name, and the CUDA stream that everything of it runs in."""
+
+    name: str
+    model: RunnableModel
+    stream: AbstractContextManager[Any]
+
+
 Send = Callable[[Done, Sequence[Buffer]], None]
 
 
@@ -118,7 +129,7 @@ def main_loop(connection: BlockingConnection) -> int:
 
     Raises `EndOfStream` or `OSError` when the other side is gone.
     """
-    models: dict[int, tuple[str, RunnableModel]] = {}
+    replicas: dict[int, Held] = {}
     threads = InferenceThreads(())
     while True:
         message, body = connection.receive()
@@ -129,22 +140,26 @@ def main_loop(connection: BlockingConnection) -> int:
                 return attend(message, connection)
             case Load():
                 try:
-                    load_all(message, models, connection)
+                    load_all(message, replicas, connection)
                 except ModelFailed:
                     return 1
                 threads = InferenceThreads(message.thread_counts)
-                for _, model in models.values():
-                    threads.add(getattr(model, "model", None))
+                for held in replicas.values():
+                    threads.add(getattr(held.model, "model", None))
             case SetThreads() | Release():
                 obey(message, threads, connection)
             case Run():
                 for order in connection.take_arrived(ORDERS):  # behind the batch, and yet for it
                     obey(order, threads, connection)
                 threads.follow()
-                name, model = models[message.replica]
-                run_batch(name, model, message, body, connection.send)
+                held = replicas[message.replica]
+                with held.stream:
+                    run_batch(held.name, held.model, message, body, connection.send)
             case Adopt():
-                connection.send(adopt(models[message.replica][1], message, body))
+                held = replicas[message.replica]
+                with held.stream:
+                    adopted = adopt(held.model, message, body)
+                connection.send(adopted)
             case Ping():
                 connection.send(Pong())
             case Stop():
@@ -165,45 +180,46 @@ def obey(order: SetThreads | Release, threads: InferenceThreads, connection: Blo
 # Loading -------------------------------------------------------------------------------------------------------------
 
 
-def load_all(message: Load, models: dict[int, tuple[str, RunnableModel]], connection: BlockingConnection) -> None:
+def load_all(message: Load, replicas: dict[int, Held], connection: BlockingConnection) -> None:
     """Load each replica and say so, or why it could not be; raises `ModelFailed` then, unless others are kept."""
     for replica in message.replicas:
         try:
-            model, loaded = load_one(Path(message.project), replica, message.inputs, message.device_kind)
+            held, loaded = load_one(Path(message.project), replica, message.inputs, message.device_kind)
         except Exception as error:
             reason = str(error) if isinstance(error, GearshiftError) else f"{type(error).__name__}: {error}"
             connection.send(LoadFailed(replica=replica.replica, model=replica.model, reason=reason))
             if message.keep_others:
                 continue
             raise ModelFailed(reason) from error
-        models[replica.replica] = (replica.model, model)
+        replicas[replica.replica] = held
         connection.send(loaded)
 
 
-def load_one(
-    path: Path, replica: ReplicaToLoad, inputs: Sequence[TensorSpec], device_kind: str
-) -> tuple[RunnableModel, Loaded]:
-    """The replica's model, loaded and warm, and what that took."""
+def load_one(path: Path, replica: ReplicaToLoad, inputs: Sequence[TensorSpec], device_kind: str) -> tuple[Held, Loaded]:
+    """The replica, loaded and warm, and what that took."""
     from gearshift.config import read_project
     from gearshift.loading import load_model
     from gearshift.runtime.remote.models import is_remote_model, open_remote
+    from gearshift.torch_module import own_stream
 
     memory_before = held_bytes(device_kind)
     begun = time.perf_counter()
     project = read_project(path)
     if is_remote_model(project, replica.model):
-        model, failure = open_remote(project, path.parent, replica.model), ""
+        held, failure = Held(replica.model, open_remote(project, path.parent, replica.model), nullcontext()), ""
     else:
         model = load_model(project, path.parent, replica.model, device_kind=device_kind)
-        failure = warm_up(replica, model, inputs)
+        held = Held(replica.model, model, own_stream(device_kind))
+        with held.stream:
+            failure = warm_up(replica, model, inputs)
     load_s = time.perf_counter() - begun
     grown = max(0, held_bytes(device_kind, peak=True) - memory_before)
-    return model, Loaded(
+    return held, Loaded(
         replica=replica.replica,
         load_s=load_s,
         memory_bytes=grown,
         warm_up_failure=failure,
-        segments=model.segments if isinstance(model, StoppingModel) else 1,
+        segments=held.model.segments if isinstance(held.model, StoppingModel) else 1,
     )
 
 

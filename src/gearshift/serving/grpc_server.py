@@ -96,6 +96,7 @@ class GrpcServer:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_metadata_size", settings.largest_header_bytes),
                 ("grpc.absolute_max_metadata_size", settings.largest_header_bytes),
+                ("grpc.max_allowed_incoming_connections", settings.most_connections),
                 ("grpc.max_connection_idle_ms", settings.keep_alive_s * 1000),
                 ("grpc.server_handshake_timeout_ms", math.ceil(settings.longest_read_s * 1000)),
             ],

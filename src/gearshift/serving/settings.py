@@ -54,9 +54,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     largest_header_bytes: Annotated[int, _from(1, 16 << 20, "The largest request head.")] = 64 << 10
     most_tensors: Annotated[int, _from(1, 10**6, "The most inputs, and the most outputs, of a request.")] = 1024
     most_elements: Annotated[int, _from(1, 1 << 40, "The most elements of an input.")] = 1 << 24
-    most_connections: Annotated[int, _from(1, 10**6, "Open connections beyond which new ones are closed at once.")] = (
-        10_000
-    )
+    most_connections: Annotated[
+        int, _from(1, 10**6, "Open connections, of HTTP and of gRPC each, beyond which new ones are closed at once.")
+    ] = 10_000
     most_grpc_calls: Annotated[int, _from(1, 10**6, "gRPC calls at work beyond which new ones are refused.")] = 10_000
     longest_read_s: Annotated[float, _above_0(DAY_S, "How long a client may take to send one request, in seconds.")] = (
         60.0
