@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from cifar_networks import DEPTHS, PADDING, ResNet, fine_tuned, home_of, images_of, published
+from cifar_networks import DEPTHS, PADDING, ResNet, altered, fine_tuned, home_of, images_of, published
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
@@ -47,6 +47,8 @@ class Task:
     cifar: str
     epochs: int
     quick: bool
+    variants: tuple[str, ...] | None = None
+    copies: int = 0
 
     @property
     def name(self) -> str:
@@ -119,11 +121,22 @@ class Task:
 
     def _how_to_explore(self) -> dict[str, Any]:
         return {
-            "variants": QUICK_VARIANTS if self.quick else None,
+            "variants": self.variants or (QUICK_VARIANTS if self.quick else None),
             "training": QUICK_TRAINING if self.quick else caches.Training(),
             "processes": 1 if self.data is None else len(os.sched_getaffinity(0)),
             "progress": lambda what, share: print(f"\r{share:4.0%} {what:60}", end="", flush=True),
-        }
+        } | copies_of(self.copies)
+
+
+def copies_of(copies: int) -> dict[str, Any]:
+    """What has predictors learn from so many altered copies of each image, for `caches.build`."""
+    return {"augment": altered, "copies": copies} if copies else {}
+
+
+def add_exploring(parser: argparse.ArgumentParser) -> None:
+    """The options of what is explored."""
+    parser.add_argument("--variants", nargs="+", help="such as 'FC(512)' 'Conv(3,1)' [default: by the model's size]")
+    parser.add_argument("--copies", type=int, default=0, help="shifted and mirrored, of each image for predictors")
 
 
 def options_of(description: str | None) -> argparse.ArgumentParser:
@@ -134,6 +147,7 @@ def options_of(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--network", choices=list(DEPTHS), default="resnet56")
     parser.add_argument("--epochs", type=int, default=5, help="of fine-tuning on CIFAR-10")
     parser.add_argument("--work", type=Path, default=Path("caches-work"))
+    add_exploring(parser)
     parser.add_argument("--accuracy", type=float, default=0.97)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--rows", type=int, default=300, help="timed one by one, per round")
@@ -144,7 +158,9 @@ def options_of(description: str | None) -> argparse.ArgumentParser:
 def task_of(options: argparse.Namespace) -> Task:
     """The task that the options name: digits where that is said or no data are there."""
     data = None if options.digits else data_folder_if_given()
-    return Task(options.work, data, options.network, options.epochs, options.quick)
+    variants = None if options.variants is None else tuple(options.variants)
+    named = options.work, data, options.network, options.epochs, options.quick
+    return Task(*named, variants=variants, copies=options.copies)
 
 
 def distilled(

@@ -9,7 +9,8 @@ segments of the model without caches; `caches_cifar.py` and `caches_tail.py` tim
 * Memory budgets (Figure 7a): the choice by joint hits and the paper's relaxation.
 * Composition (A.2.1): the relaxation with its best alpha, both greedy ones, exact, joint; lookups in line and beside.
 * Ablations (A.2.1), all for the same target of agreement: predictors taught by labels alone; the predictor's highest
-  probability instead of a selector, its thresholds set on the same samples, for the time of a lookup with one; one
+  probability instead of a selector, its thresholds set on the same samples, for the time of a lookup with one;
+  selectors that see the whole distribution in the order of classes, instead of the five highest probabilities; one
   architecture or one size of each instead of all; lookups and layers charged by their count of multiplications instead
   of measured, or lookups as free.
   Since the same target may end in different agreement, also the latency at the same agreement on the unseen images, by
@@ -45,9 +46,9 @@ from gearshift.caches.choosing import choose, measure_lookups, problem_of
 from gearshift.caches.explore import Explored, measure_segments
 from gearshift.caches.lookup_process import start_beside
 from gearshift.caches.manifest import Variant
-from gearshift.caches.networks import LearnedCache
+from gearshift.caches.networks import SELECTOR_WIDTH, LearnedCache
 from gearshift.caches.problem import Problem, exits_of, joint_outcome, latencies_of
-from gearshift.caches.train import Trained, thresholds_of
+from gearshift.caches.train import Trained, fit_selector, thresholds_of
 from gearshift.result import wilson_interval
 
 SHARES_OF_MEMORY = (1, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64)
@@ -144,6 +145,39 @@ def without_selectors(made: Exploration, inputs: np.ndarray) -> list[Explored]:
         cache.scale.copy_(one.trained.cache.scale)
         cache.selector = nn.Identity()
         own.append(replace(one, trained=replace(one.trained, cache=cache.eval())))
+    return _judged_anew(made, own, inputs)
+
+
+class WholeDistribution(LearnedCache):
+    """Its selector sees the probabilities of all classes, in their order."""
+
+    def __init__(self, predictor: nn.Module, classes: int) -> None:
+        super().__init__(predictor, classes)
+        self.selector = nn.Sequential(nn.Linear(classes, SELECTOR_WIDTH), nn.ReLU(), nn.Linear(SELECTOR_WIDTH, 1))
+
+    def judged(self, probabilities: torch.Tensor) -> torch.Tensor:
+        return self.selector(probabilities)[:, 0]
+
+
+def with_whole_distribution(made: Exploration, inputs: np.ndarray, how: caches.Training) -> list[Explored]:
+    """The same predictors with selectors of all their probabilities, trained on the samples of the others."""
+    own, samples = [], torch.from_numpy(inputs[made.split.judge])
+    with torch.no_grad():
+        parts = [list(made.chain.hidden(rows)) for rows in samples.split(64)]
+        best = torch.cat([part[-1] for part in parts]).argmax(dim=1)
+    for i, one in enumerate(made.explored):
+        torch.manual_seed(i)
+        cache = WholeDistribution(one.trained.cache.predictor, made.answers.probabilities.shape[1])
+        cache.scale.copy_(one.trained.cache.scale)
+        with torch.no_grad():
+            said = torch.softmax(torch.cat([cache.predicted(part[one.layer]) for part in parts]), dim=1)
+        fit_selector(cache, said, said.argmax(dim=1) == best, how)
+        own.append(replace(one, trained=replace(one.trained, cache=cache.requires_grad_(False).eval())))
+    return _judged_anew(made, own, inputs)
+
+
+def _judged_anew(made: Exploration, own: list[Explored], inputs: np.ndarray) -> list[Explored]:
+    """With thresholds from the samples that selectors learn from, and hits on those that choose."""
     judged, checked = (looked(made.chain, own, inputs[rows]) for rows in (made.split.judge, made.split.check))
     levels = caches.Training().levels
     found = []
@@ -349,6 +383,7 @@ def ablations_table(task: Task, made: Exploration, candidates: Candidates, image
     labelled_s = [known[one.layer, one.variant] for one in labelled]
     own = without_selectors(made, inputs)
     own_s = [known[one.layer, one.variant] for one in own]  # their way for single rows is PyTorch's, which is slower
+    whole = with_whole_distribution(made, inputs, caches.Training())
     first = {(entry.layer, kind_of(entry)): entry.variant for entry in reversed(candidates.entries)}
     counted = by_count(candidates.problem, made.chain, candidates.entries, made.explored, unseen[:1])
     free = replace(candidates.problem, lookup_s=np.zeros(len(candidates.problem)))
@@ -359,6 +394,7 @@ def ablations_table(task: Task, made: Exploration, candidates: Candidates, image
     table.row("all of it", candidates)
     table.row("labels alone", candidates_of(made, labelled, unseen, (layer_s, labelled_s), target))
     table.row("highest probability, no selector", candidates_of(made, own, unseen, (layer_s, own_s), target))
+    table.row("selectors see the whole distribution", candidates_of(made, whole, unseen, (layer_s, own_s), target))
     for kind in sorted({kind_of(entry) for entry in candidates.entries}):
         table.row(f"{kind} alone", candidates.only(lambda entry, kind=kind: kind_of(entry) == kind))
     sized = candidates.only(lambda entry: first[entry.layer, kind_of(entry)] == entry.variant)

@@ -6,6 +6,7 @@ everything explored stay in `--work`, so that a run goes on where it ended, and 
 take them from there.
 
     python benchmarks/caches_cifar.py --data DIR [--network resnet56] [--epochs 5] [--copies 4] [--processes 2]
+        [--variants 'FC(256)' 'Conv(3,1)']
 
 By count of operations it takes, on two cores, an hour and a half to two for resnet56 (some 25 minutes of fine-tuning,
 then 162 predictors) and half an hour for resnet20; `--quick` takes two minutes and shows only that it works.
@@ -21,7 +22,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from bars import Bars
-from cifar_networks import DEPTHS, altered, fine_tuned, home_of, images_of
+from cache_tasks import add_exploring, copies_of
+from cifar_networks import DEPTHS, fine_tuned, home_of, images_of
 from machine import describe
 
 from gearshift import caches
@@ -115,7 +117,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--work", type=Path, default=Path("caches-work"))
     parser.add_argument("--lookups", choices=["inline", "beside"], default="inline")
-    parser.add_argument("--copies", type=int, default=0, help="shifted and mirrored, of each image for predictors")
+    add_exploring(parser)
     parser.add_argument("--margin", type=float, default=0.0, help="ask composition for so much more than the target")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
@@ -129,8 +131,7 @@ def main() -> int:
     build = {"inputs": images[:count], "labels": labels[:count]}
     if quick:
         build |= {"variants": ("Pool(256,32)",), "training": caches.Training(epochs=2), "blocks": quick_blocks(network)}
-    if options.copies:
-        build |= {"augment": altered, "copies": options.copies}
+    build |= copies_of(options.copies) | ({"variants": tuple(options.variants)} if options.variants else {})
     bars = Bars()
     for target in TARGETS:
         built = caches.build(

@@ -26,11 +26,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 import numpy as np
 import torch
 from bars import Bars
+from cache_tasks import add_exploring, copies_of
 from machine import describe
 
 from gearshift import caches
@@ -329,7 +331,7 @@ def seen_of(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndar
     return images[rows], labels[rows]
 
 
-def digits_case(folder: Path, quick: bool) -> Case:
+def digits_case(folder: Path, explored: dict[str, Any], quick: bool) -> Case:
     """The example's network on digits, with predictors so small that they are in need of help."""
     path = Path(__file__).parents[1] / "examples" / "learned_caches" / "networks.py"
     spec = importlib.util.spec_from_file_location("example_networks", path)
@@ -341,7 +343,7 @@ def digits_case(folder: Path, quick: bool) -> Case:
     torch.manual_seed(0)
     network = example.trained(example.Network(blocks=8, width=16), images[:500], labels[:500], epochs=6)
     more = {"training": caches.Training(epochs=3)} if quick else {}
-    build, more = (images[500:1000], labels[500:1000]), more | {"variants": ("Pool(64,8)",)}
+    build, more = (images[500:1000], labels[500:1000]), more | {"variants": ("Pool(64,8)",)} | explored
     caches.build(network, *build, accuracy=TARGET, out=folder / "digits", **more)
     caches.build(network, *seen_of(*build), accuracy=TARGET, out=folder / "digits-seen", **more)
     return Case(
@@ -354,17 +356,17 @@ def digits_case(folder: Path, quick: bool) -> Case:
     )  # fmt: skip
 
 
-def cifar_case(name: str, data: Path, work: Path, quick: bool) -> Case:
+def cifar_case(name: str, data: Path, work: Path, epochs: int, explored: dict[str, Any], quick: bool) -> Case:
     """A ResNet on CIFAR-10 as `caches_cifar.py` left it."""
     from caches_cifar import quick_blocks
     from cifar_networks import fine_tuned, home_of, images_of, normalised, pixels_of
 
     home = home_of(work, quick=quick)
-    epochs, most, count = (1, 256, 300) if quick else (5, None, 5000)
+    epochs, most, count = (1, 256, 300) if quick else (epochs, None, 5000)
     network = fine_tuned(name, data, home, epochs=epochs, most=most)
     images, labels = images_of(data, "test", 2 * count)
     more = {"variants": ("Pool(256,32)",), "training": caches.Training(epochs=2)} if quick else {}
-    more |= {"blocks": quick_blocks(network)} if quick else {}
+    more |= ({"blocks": quick_blocks(network)} if quick else {}) | explored
     build = images[:count], labels[:count]
     built = caches.build(network, *build, accuracy=TARGET, out=home / name, **more)
     chosen = tuple(dict.fromkeys(entry.variant for entry in built.manifest.chosen))
@@ -386,20 +388,26 @@ def main() -> int:
     parser.add_argument("--cifar", choices=("resnet20", "resnet32", "resnet44", "resnet56"))
     parser.add_argument("--data", type=Path)
     parser.add_argument("--work", type=Path, default=Path("caches-work"))
+    parser.add_argument("--epochs", type=int, default=5, help="of fine-tuning, as for caches_cifar.py")
+    parser.add_argument("--retraining-epochs", type=int, default=Adaptation().epochs)
+    add_exploring(parser)
     parser.add_argument("--recent-share", type=float, default=0.5, help="of what is learnt from, recent samples")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(describe(), f"PyTorch {torch.__version__}, one thread", sep=", ")
+    explored = copies_of(options.copies) | ({"variants": tuple(options.variants)} if options.variants else {})
     began = time.perf_counter()
     with TemporaryDirectory() as temporary:
         if options.cifar is None:
-            case = digits_case(Path(temporary), options.quick)
+            case = digits_case(Path(temporary), explored, options.quick)
         else:
             from worlds import data_folder
 
-            case = cifar_case(options.cifar, data_folder(), options.work, options.quick)
-        adaptation = msgspec.structs.replace(case.adaptation, recent_share=options.recent_share)
+            case = cifar_case(options.cifar, data_folder(), options.work, options.epochs, explored, options.quick)
+        adaptation = msgspec.structs.replace(
+            case.adaptation, recent_share=options.recent_share, epochs=options.retraining_epochs
+        )
         bars = report(replace(case, adaptation=adaptation), options.quick)
     print(f"\ntook {time.perf_counter() - began:.0f} s\n{bars}")
     return 0

@@ -6,15 +6,19 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from ray_nodes import ON_LOOPBACK, RayNodes
 from safetensors.torch import save_file
 
 import gearshift
-from gearshift.caches.manifest import MANIFEST
+from gearshift.caches.manifest import MANIFEST, read_manifest
+from gearshift.caches.versions import switch_to, version_folder, version_numbers
 from gearshift.traces.generate import steady
 from tests.end_to_end.test_server import Server, get
 from tests.unit.caches.adapting import images_of
@@ -70,8 +74,8 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serving_plan(plan: Path, **settings: Any) -> Iterator[Server]:
-    server = Server(plan, "local", settings)
+def serving_plan(plan: Path, backend: str = "local", **settings: Any) -> Iterator[Server]:
+    server = Server(plan, backend, settings)
     try:
         server.url = server.until_it_says(r"serving sums at (https?://[\d.]+:\d+)")[1]
         yield server
@@ -125,3 +129,33 @@ def test_learned_caches_adapt_while_they_serve_and_survive_what_befalls_the_proc
     assert json.loads((plan.parent / "caches" / "state.json").read_bytes())["current"] >= 1
     with serving_plan(plan) as server:
         assert np.mean(np.array(ask(server, images)[1]) < 2) > 0.8
+
+
+def version_without_caches(folder: Path) -> int:
+    """Another version of the build, of which no cache is looked up."""
+    number = version_numbers(folder)[-1] + 1
+    manifest, home = read_manifest(folder), version_folder(folder, number)
+    variants = tuple(msgspec.structs.replace(one, chosen=False) for one in manifest.variants)
+    home.mkdir(parents=True)
+    (home / manifest.file).write_bytes((folder / manifest.file).read_bytes())
+    (home / MANIFEST).write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, variants=variants)))
+    return number
+
+
+def test_another_version_reaches_replicas_that_are_actors_of_ray(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if find_spec("ray") is None:
+        pytest.skip("ray is not installed; `make test-long` does that")
+    for name, value in ON_LOOPBACK.items():
+        monkeypatch.setenv(name, value)
+    folder, images = plan.parent / "caches", images_of(1, 2, count=50)
+    switch_to(folder, 0)
+    with RayNodes(1) as nodes, serving_plan(plan, "ray", address=nodes.address) as server:
+        early, last = min(ask(server, images)[1]), max(ask(server, images_of(*range(10)))[1])
+        assert early < last
+        number = version_without_caches(folder)
+        switch_to(folder, number)
+        assert until(lambda: metric(server, "gearshift_cache_version") == number, server)
+        until(lambda: set(ask(server, images)[1]) == {last}, server)
+        switch_to(folder, 0)
+        until(lambda: min(ask(server, images)[1]) == early, server)
+        assert server.end() == 0

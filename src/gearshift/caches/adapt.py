@@ -201,6 +201,7 @@ class Adapter:
 
     def _audit_some(self, now_s: float) -> None:
         rows, batch = list[NDArray[Any]](), list[_ToAudit]()
+        self._unsaved = True
         while self._to_audit and len(rows) < BATCH:
             one = self._to_audit.popleft()
             if one.row is not None:
@@ -236,6 +237,7 @@ class Adapter:
         except (InvalidInput, OSError) as error:
             self._tell("cache_state_unwritten", why=str(error))
         self._audit.switched_off(layer)
+        self._save_audits()
         self.model.use(
             in_use(self._manifest, self._networks), {*self.model.layers_off, layer}, version=self.model.version
         )
@@ -328,6 +330,7 @@ class Adapter:
             require_built(self.folder, self._built)
             if state.current != self.model.version:
                 self.take_version(state.current, state.layers_off)
+                self._unsaved = True
                 self._tell("cache_rolled_back", version=state.current)
                 self._changed()
             self._unusable = ""
@@ -366,15 +369,38 @@ class Adapter:
     # State -----------------------------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write the window and when it was last learnt from, for a restart; tells where that cannot be."""
+        """Write for a restart what audits count, the window, and when it was last learnt from.
+
+        Tells where that cannot be.
+        """
         self._unsaved = False
+        self._save_audits()
+        if not self.settings.adapt:
+            return  # the window in the folder is for a server that adapts
         try:
             self.window.save(self.folder)
         except (InvalidInput, OSError, ValueError, MemoryError) as error:
             self._tell("cache_window_unwritten", why=str(error) or "no memory is left")
 
+    def _save_audits(self) -> None:
+        if self._unusable:
+            return  # the folder is not of what is in use, as was told
+        try:
+            self._audit.save(self.folder, self._built, self.model.version)
+        except (InvalidInput, OSError) as error:
+            self._tell("cache_audits_unwritten", why=str(error))
+
     def restore(self, now_s: float) -> None:
-        """Go on with the window that was saved, and with what has passed of the interval."""
+        """Go on with what audits have counted, the window that was saved, and what has passed of the interval."""
+        why = self._audit.load(self.folder, self._built, self.model.version, self._networks)
+        if why:
+            self._tell("cache_audits_lost", why=why)
+        for layer in self.model.layers_off:
+            self._audit.switched_off(layer)
+        if self.settings.adapt:
+            self._restore_window(now_s)
+
+    def _restore_window(self, now_s: float) -> None:
         classes = self._manifest.classes
         shape = None if self._validation is None else self._validation.inputs.shape[1:]
 
@@ -414,6 +440,5 @@ def open_adapter(
         validation = validation.rows(np.sort(rows))
     adapter = Adapter(model, origin, settings, validation, now_s=now_s, seed=seed, tell=tell, changed=changed)
     adapter.take_version(model.version, model.layers_off)
-    if settings.adapt:
-        adapter.restore(now_s)
+    adapter.restore(now_s)
     return adapter

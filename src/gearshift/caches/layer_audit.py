@@ -1,16 +1,26 @@
 """What audits say of each learned cache: whether its hits are still answered as the base model would answer them."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
+import msgspec
+
+from gearshift.errors import InvalidInput
+from gearshift.files import read_bytes, write_atomically
 from gearshift.policies.audit import MOST_AUDITED, cache_breaches, disagreement_interval
+
+AUDITS = "audits.json"
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_AUDITED)]
 
 
 @dataclass(slots=True)
 class Audited:
     """Answers that were audited, and with how many the base model disagrees."""
 
-    audited: int = 0
-    disagreed: int = 0
+    audited: Count = 0
+    disagreed: Count = 0
 
     def add(self, *, agreed: bool) -> None:
         """One more; very many are halved first, so that what was long ago does not hide what is now."""
@@ -30,6 +40,21 @@ class Audited:
         After that they are a heuristic: half of what they count is older, and was looked at before.
         """
         return disagreement_interval(self.disagreed, self.audited)
+
+
+class SavedAudits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of `audits.json`: counts of a version of a build, `whole` by where answers left early or none did."""
+
+    built: str
+    version: int
+    layers: dict[int, Audited]
+    whole: dict[int, Audited]
+    ran: Audited
+
+    def __post_init__(self) -> None:
+        counts = (*self.layers.values(), *self.whole.values(), self.ran)
+        if any(one.disagreed > one.audited for one in counts):
+            raise ValueError("more audits disagreed than there were")
 
 
 class LayerAudit:
@@ -68,3 +93,28 @@ class LayerAudit:
     def switched_off(self, layer: int) -> None:
         """A cache is looked up no more: its answers go from the whole, the others are the same as before."""
         self._whole.pop(layer, None)
+
+    def save(self, folder: Path, built: str, version: int) -> None:
+        """Write all counts, so that a restart goes on with them; raises `InvalidInput` where that is impossible."""
+        whole = {layer: one for layer, one in self._whole.items() if layer is not None}
+        ran = self._whole.get(None, Audited())
+        saved = SavedAudits(built=built, version=version, layers=self.layers, whole=whole, ran=ran)
+        write_atomically(folder / AUDITS, msgspec.json.encode(saved) + b"\n")
+
+    def load(self, folder: Path, built: str, version: int, layers: Collection[int]) -> str:
+        """Take up what was saved of this version, of caches after `layers`; why that cannot be, where it cannot."""
+        path = folder / AUDITS
+        if not path.is_file():
+            return ""
+        try:
+            saved = msgspec.json.decode(read_bytes(path), type=SavedAudits)
+        except InvalidInput as error:
+            return str(error)
+        except (msgspec.MsgspecError, ValueError) as error:
+            return f"{path} is broken ({error})"
+        if (saved.built, saved.version) != (built, version):
+            return ""  # another one was in use then; this one's counts begin anew, as with any switch
+        if not {*saved.layers, *saved.whole} <= set(layers):
+            return f"{path} counts caches that there are not"
+        self.layers, self._whole = saved.layers, {None: saved.ran} | saved.whole
+        return ""

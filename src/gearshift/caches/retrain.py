@@ -70,9 +70,8 @@ def split_predictor(network: LearnedCache) -> tuple[nn.Sequential, LearnedCache]
         predictor = nn.Sequential(predictor)
     parts = list(predictor)
     first = next((i for i, part in enumerate(parts) if any(True for _ in part.parameters())), 0)
-    classes = next(network.selector.parameters()).shape[1]
     with torch.device("meta"):
-        head = LearnedCache(nn.Identity(), classes)
+        head = LearnedCache(nn.Identity(), network.classes)
     head.predictor, head.selector = nn.Sequential(*parts[first:]), network.selector
     head.scale, head.threshold = torch.ones((), device=network.scale.device), network.threshold
     return nn.Sequential(*parts[:first]), head.eval()

@@ -88,7 +88,7 @@ def fit_cache(cache: LearnedCache, material: Material, how: Training, seed: int,
     cache.eval()
     judged = _distributions(cache, material, material.judge, device)
     agrees = judged.argmax(dim=1) == _best(material, material.judge, device)
-    _fit_selector(cache, judged, agrees, how)
+    fit_selector(cache, judged, agrees, how)
     if not all(bool(torch.isfinite(tensor).all()) for tensor in cache.parameters()):
         raise TrainingDiverged(how.learning_rate)
     with torch.no_grad():
@@ -145,7 +145,7 @@ def _loss(
     return how.distillation * how.temperature**2 * distilled + (1 - how.distillation) * labelled
 
 
-def _fit_selector(cache: LearnedCache, distributions: Tensor, agrees: Tensor, how: Training) -> None:
+def fit_selector(cache: LearnedCache, distributions: Tensor, agrees: Tensor, how: Training) -> None:
     """Whether the predictor agrees with the base model, as a binary classifier of the predictor's distribution."""
     optimizer = torch.optim.Adam(cache.selector.parameters(), lr=SELECTOR_RATE)
     weights = torch.where(agrees, 1.0, how.false_hit_weight)

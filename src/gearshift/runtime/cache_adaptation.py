@@ -28,7 +28,10 @@ from gearshift.runtime.worker_process import WorkerProcess
 LONGEST_START_S = 600.0
 SHORTEST_RESTART_WAIT_S, LONGEST_RESTART_WAIT_S = 1.0, 300.0
 LONGEST_STOP_S = 5.0
-WARNED = ("cache_off", "cache_version_unusable", "cache_window_lost", "cache_window_unwritten", "cache_state_unwritten")
+WARNED = (
+    "cache_off", "cache_version_unusable", "cache_state_unwritten", "cache_audits_lost", "cache_audits_unwritten",
+    "cache_window_lost", "cache_window_unwritten",
+)  # fmt: skip
 
 UNKNOWN = -1
 """The version of a replica that has not been told one yet; what it answers is not audited."""

@@ -84,6 +84,14 @@ def test_the_data_are_those_of_the_environment_unless_digits_are_asked_for(
     assert task_of(options_of("").parse_args()).data == data
 
 
+def test_what_is_explored_is_chosen_by_options() -> None:
+    task = task_of(options_of("").parse_args(["--digits", "--quick", "--variants", "FC(16)", "Conv(3,1)"]))
+    assert task._how_to_explore()["variants"] == ("FC(16)", "Conv(3,1)")
+    assert "copies" not in task._how_to_explore()
+    altering = task_of(options_of("").parse_args(["--digits", "--copies", "4"]))._how_to_explore()
+    assert (altering["variants"], altering["copies"]) == (None, 4)
+
+
 def test_all_benchmarks_share_one_folder_per_network_and_set_of_images(tmp_path: Path) -> None:
     task = Task(tmp_path, Path("data"), "resnet56", 5, quick=False)
     home = home_of(tmp_path, quick=False)

@@ -14,6 +14,7 @@ from caches_ablations import (
     looked,
     operations,
     right_of,
+    with_whole_distribution,
     without_selectors,
 )
 
@@ -111,6 +112,21 @@ def test_without_a_selector_a_predictor_is_trusted_by_its_highest_probability() 
             shown += 1
     assert shown
     assert own[0].trained.cache.memory_bytes < made.explored[0].trained.cache.memory_bytes
+
+
+@pytest.mark.long
+def test_selectors_of_the_whole_distribution_judge_the_same_predictors() -> None:
+    images, _ = digits()
+    made = explored()
+    own = with_whole_distribution(made, images[SAMPLES], Training())
+    judged = images[SAMPLES][made.split.judge]
+    before, found = (looked(made.chain, each, judged) for each in (made.explored, own))
+    assert found.best.tolist() == before.best.tolist()
+    assert {one.trained.cache.selector[0].in_features for one in own} == {10}
+    assert any(one.trained.hits.any() for one in own)
+    for i, one in enumerate(own):
+        for level, threshold in zip(one.trained.levels, one.trained.thresholds, strict=True):
+            assert (found.best[i] == found.base)[found.sure[i] >= np.float32(threshold)].mean() >= level
 
 
 @pytest.mark.long

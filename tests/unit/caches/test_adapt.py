@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from gearshift.caches.adapt import Adapter, open_adapter
+from gearshift.caches.adapt import SAVED_EVERY, Adapter, open_adapter
 from gearshift.caches.adaptation import adaptation_of
 from gearshift.caches.manifest import MANIFEST, read_manifest
 from gearshift.caches.networks import make_predictor
-from gearshift.caches.retrain import Judged, Lesson, Offers, Retrained, shown, weak_class, worse
+from gearshift.caches.retrain import Judged, Lesson, Offers, Retrained, shown, split_predictor, weak_class, worse
 from gearshift.caches.store import load_caches, save_caches
 from gearshift.caches.train import Trained
 from gearshift.caches.versions import previous_version, prune, read_state, switch_to, version_folder, version_numbers
@@ -170,6 +170,13 @@ def test_a_class_that_agrees_less_is_found_whatever_the_mean(tmp_path: Path) -> 
     weak = weak_class({0: hits}, Lesson({0: features}, np.eye(10, dtype=np.float32)[said], said), manifest)
     assert weak is not None
     assert weak[0] == other
+
+
+def test_what_learns_from_features_knows_the_network_s_classes(tmp_path: Path) -> None:
+    """The selector sees fewer, the highest alone."""
+    adapter, _ = adapter_in(saved_in(tmp_path))
+    for cache in adapter.model.caches.values():
+        assert split_predictor(cache)[1].classes == cache.classes == 10
 
 
 def test_a_choice_for_a_higher_target_loses_less(tmp_path: Path) -> None:
@@ -459,6 +466,85 @@ def test_a_broken_window_is_told_and_forgotten(tmp_path: Path, content: bytes) -
     adapter, told = adapter_in(folder)
     assert [event["event"] for event in told] == ["cache_window_lost"]
     assert not adapter.step(0.0) or len(adapter.window) == 0
+
+
+def audit_rightly(adapter: Adapter, images: Any) -> None:
+    """Have it audit what the model answers them, all of it agreed with."""
+    for image, exit_segment, right in zip(images, exits(adapter, images), base_classes(images), strict=True):
+        adapter.audit(image, exit_segment, right)
+    work(adapter, 0.0)
+
+
+@pytest.mark.parametrize("adapt", [True, False])
+def test_a_restart_goes_on_with_what_audits_have_counted(tmp_path: Path, adapt: bool) -> None:
+    folder, settings = saved_in(tmp_path), msgspec.structs.replace(NEVER, adapt=adapt)
+    adapter, _ = adapter_in(folder, settings)
+    audit_rightly(adapter, images_of(*range(10), count=100))
+    assert not (folder / "audits.json").exists()
+    adapter.step(SAVED_EVERY * settings.interval_s)
+    counted = adapter.audited()
+    assert counted
+    again, told = adapter_in(folder, settings)
+    assert (again.audited(), told) == (counted, [])
+    audit_rightly(again, images_of(*range(10), count=100))
+    assert all(again.audited()[layer][0] == 2 * audited for layer, (audited, *_) in counted.items())
+
+
+def test_a_cache_that_breaches_across_a_restart_is_switched_off(tmp_path: Path) -> None:
+    """Neither server has seen enough by itself."""
+    folder = saved_in(tmp_path)
+    images = images_of(1, 2)
+    wrong = [(image, (right + 1) % 10) for image, right in zip(images, base_classes(images), strict=True)]
+    alone, told = adapter_in(folder, NEVER)
+    for image, label in wrong:
+        alone.audit(image, 0, label)
+    work(alone, 0.0)
+    needed = told[0]["audited"]
+    folder = saved_in(tmp_path / "another")
+    for _ in range(2):
+        adapter, told = adapter_in(folder, NEVER)
+        for image, label in wrong[: needed // 2 + 1]:
+            adapter.audit(image, 0, label)
+        work(adapter, 0.0)
+        adapter.save()
+    assert [(event["event"], event["audited"]) for event in told] == [("cache_off", needed)]
+    last, _ = adapter_in(folder, NEVER)
+    assert last.model.layers_off == (0,)
+    assert last.audited()[0][:2] == (needed, needed)
+
+
+def test_counts_of_another_version_are_not_taken_up(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    adapter, _ = adapter_in(folder, NEVER)
+    audit_rightly(adapter, images_of(*range(10), count=100))
+    adapter.save()
+    version_folder(folder, 1).mkdir(parents=True)
+    for file in (MANIFEST, read_manifest(folder).file):
+        (version_folder(folder, 1) / file).write_bytes((folder / file).read_bytes())
+    switch_to(folder, 1)
+    again, told = adapter_in(folder, NEVER)
+    assert (again.model.version, again.audited(), told) == (1, {}, [])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "nonsense",
+        '{"built": "BUILT", "version": 0}',
+        '{"built": "BUILT", "version": 0, "layers": {"0": {"audited": -1}}, "whole": {}, "ran": {}}',
+        '{"built": "BUILT", "version": 0, "layers": {"0": {"audited": 1, "disagreed": 2}}, "whole": {}, "ran": {}}',
+        '{"built": "BUILT", "version": 0, "layers": {"0": {"audited": 9999999}}, "whole": {}, "ran": {}}',
+        '{"built": "BUILT", "version": 0, "layers": {"7": {"audited": 1}}, "whole": {}, "ran": {}}',
+    ],
+)
+def test_broken_counts_are_told_and_forgotten(tmp_path: Path, content: str) -> None:
+    folder = saved_in(tmp_path)
+    (folder / "audits.json").write_text(content.replace("BUILT", read_manifest(folder).file_sha256))
+    adapter, told = adapter_in(folder)
+    assert [event["event"] for event in told] == ["cache_audits_lost"]
+    assert "audits.json" in told[0]["why"]
+    assert adapter.audited() == {}
 
 
 def test_a_version_that_was_never_finished_counts_for_nothing(tmp_path: Path) -> None:
