@@ -32,8 +32,8 @@ class Trace:
 
     def counts_per_second(self) -> NDArray[np.int64]:
         """Requests (seconds,) in each whole or begun second."""
-        seconds = max(1, int(np.ceil(self.duration_s)))
-        return np.bincount(self.arrivals_ns // NS_PER_S, minlength=seconds).astype(np.int64)
+        seconds = max(1, int(np.ceil(self.duration_s)), int(self.arrivals_ns[-1]) // NS_PER_S + 1)
+        return np.diff(np.searchsorted(self.arrivals_ns, np.arange(seconds + 1) * NS_PER_S)).astype(np.int64)
 
     @property
     def mean_qps(self) -> float:

@@ -35,6 +35,7 @@ def test_a_trace_that_cannot_be_says_why(arrivals_ns: list[int], duration_s: flo
 def test_a_trace_counts_the_requests_of_each_whole_or_begun_second() -> None:
     trace = Trace(np.array([0, S - 1, S, 3 * S]), 3.5)
     assert trace.counts_per_second().tolist() == [2, 1, 0, 1]
+    assert Trace(np.array([0, 2 * S]), 2.0).counts_per_second().tolist() == [1, 0, 1]
 
 
 def test_the_peak_of_a_trace_is_its_busiest_second() -> None:

@@ -4,13 +4,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, Meter, OperatorPlan, ReplicaSettings
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.placement import Placement
-from gearshift.planner.confirm import SEEDS, Confirmation, confirm
+from gearshift.planner.confirm import SEEDS, Confirmation, confirm, holds, slowest_in_replays
 from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B, Profile, RunTimeCurve
 
@@ -126,12 +128,28 @@ def replay(
     )
 
 
+def slowest_on_part_a(
+    made: GearPlan, request: PlanRequest, *, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
+) -> list[NDArray[np.float64]]:
+    """The slowest latencies of such replays, by which to judge whether the plan holds."""
+    return slowest_in_replays(
+        made,
+        request.profile,
+        request.trace,
+        part=PART_A,
+        percentile=request.objective.percentile,
+        seeds=seeds,
+        on_time=on_time,
+    )
+
+
 def confirmed(
     made: GearPlan, request: PlanRequest, *, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
 ) -> GearPlan | None:
     """The plan with its predictions, when it holds on `seeds` seeds of part A and then on all of part B."""
     percentile = request.objective.percentile
-    if not replay(made, request, part=PART_A, seeds=seeds, on_time=on_time).holds(percentile):
+    slowest_s = slowest_on_part_a(made, request, seeds=seeds, on_time=on_time)
+    if not holds(slowest_s, len(request.trace), request.latency_s, percentile):
         return None
     predicted = replay(made, request, part=PART_B, on_time=on_time)
     if not predicted.holds(percentile):

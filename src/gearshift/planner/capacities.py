@@ -71,6 +71,12 @@ def capacities_of(
     return Capacities(ranges, qps, _highest_ranges(ranges, steady, qps, quick=quick))
 
 
+def bounds_of(ranges: Ranges, steady: SteadyState) -> Capacities:
+    """The most that the candidates may hold, without simulation; in no range for sure."""
+    qps = np.array([_highest_qps(ranges, steady, candidate) for candidate in ranges.candidates])
+    return Capacities(ranges, qps, (-1,) * len(qps))
+
+
 def _capacities(
     ranges: Ranges, steady: SteadyState, progress: Progress, on_time: Callable[[], None]
 ) -> NDArray[np.float64]:
@@ -79,7 +85,7 @@ def _capacities(
     The most accurate come first: of the others only those are needed that hold at a higher load than every more
     accurate one of the front of accuracy against work.
     """
-    least, most = float(ranges.planned_qps[0]), float(ranges.planned_qps[-1]) * LARGEST_MARGIN
+    least = float(ranges.planned_qps[0])
     accuracy = np.array([c.accuracy for c in ranges.candidates])
     on_front = accuracy > np.concatenate([[-1.0], np.maximum.accumulate(accuracy)[:-1]])
     capacities, reached_qps = np.zeros(len(accuracy)), 0.0
@@ -87,9 +93,8 @@ def _capacities(
         on_time()
         progress("simulating steady load", 0.9 * done / len(accuracy))
         cascade = ranges.candidates[c].cascade
-        bound_qps = SURELY_OVERLOADED / steady.balance(cascade).utilisation_per_qps
-        highest_qps = max(least, min(most, bound_qps))
-        if highest_qps <= reached_qps or _slower_alone(ranges.request, steady, ranges.candidates[c]):
+        highest_qps = _highest_qps(ranges, steady, ranges.candidates[c])
+        if highest_qps <= reached_qps:
             continue
         if reached_qps > 0 and not steady.holds(cascade, min(highest_qps, reached_qps * GRID_STEP)):
             continue
@@ -98,6 +103,14 @@ def _capacities(
         if on_front[c]:
             reached_qps = max(reached_qps, float(capacities[c]))
     return capacities
+
+
+def _highest_qps(ranges: Ranges, steady: SteadyState, candidate: CandidateCascade) -> float:
+    """Up to which load a capacity is looked for, by how busy devices would be; 0 where run times alone are too long."""
+    if _slower_alone(ranges.request, steady, candidate):
+        return 0.0
+    least, most = float(ranges.planned_qps[0]), float(ranges.planned_qps[-1]) * LARGEST_MARGIN
+    return max(least, min(most, SURELY_OVERLOADED / steady.balance(candidate.cascade).utilisation_per_qps))
 
 
 def _highest_ranges(

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -15,8 +16,10 @@ from gearshift.gear import GearPlan
 from gearshift.planner.threads import replays_at_once
 from gearshift.profiles.profile import PredictionRecords, Profile
 from gearshift.result import LatencySummary, ServingResult, percentile_rank, wilson_interval
-from gearshift.simulator.simulate import simulate
+from gearshift.simulator.simulate import Simulation, simulate
 from gearshift.workload import Trace, Workload, draw_workload
+
+T = TypeVar("T")
 
 SEEDS = 5
 REDRAW_WINDOW_NS = 100_000_000
@@ -49,10 +52,6 @@ class Confirmation:
         result = msgspec.structs.replace(self.result, share_late=share, goodput_qps=per_share_qps * (1 - share))
         return replace(self, share_late=late, result=result)
 
-    def least_objective_s(self, percentile: float) -> float:
-        """About the least latency objective that holds with these runs."""
-        return least_objective_s(self.slowest_s, self.result.requests, percentile)
-
     def holds(self, percentile: float) -> bool:
         """Whether so many requests are in time, surely enough."""
         return self.share_late_bound() <= 1 - percentile
@@ -78,6 +77,16 @@ def share_late_bound(share_late: NDArray[np.float64]) -> float:
     return float(share_late.mean() + stats.t.ppf(0.95, n - 1) * spread)
 
 
+def holds(
+    slowest_s: Sequence[NDArray[np.float64]], requests: int, latency_objective_s: float, percentile: float
+) -> bool:
+    """Whether enough are surely in time in runs of so many requests, of whose latencies the slowest are given.
+
+    Runs with more late than `slowest_s` has do not hold anyway.
+    """
+    return share_late_bound(shares_late(slowest_s, requests, latency_objective_s)) <= 1 - percentile
+
+
 def least_objective_s(slowest_s: Sequence[NDArray[np.float64]], requests: int, percentile: float) -> float:
     """About the least latency objective that surely enough holds in runs of so many requests; of one, its percentile.
 
@@ -88,8 +97,7 @@ def least_objective_s(slowest_s: Sequence[NDArray[np.float64]], requests: int, p
     low, high = float(min(s[0] for s in slowest_s)), float(max(s[-1] for s in slowest_s))
     while high > low * OBJECTIVE_PRECISION:
         middle = (low + high) / 2
-        holds = share_late_bound(shares_late(slowest_s, requests, middle)) <= 1 - percentile
-        low, high = (low, middle) if holds else (middle, high)
+        low, high = (low, middle) if holds(slowest_s, requests, middle, percentile) else (middle, high)
     return high
 
 
@@ -142,16 +150,13 @@ def confirm(
     `on_time` is called before each replay, and may raise to end them.
     """
 
-    def replay(seed: int) -> tuple[ServingResult, float, NDArray[np.float64]]:
-        on_time()
-        run = simulate(plan, profile, workload_of(trace, profile, part=part, seed=seed))
+    def figures(run: Simulation) -> tuple[ServingResult, float, NDArray[np.float64]]:
         result = run.result(profile, latency_objective_s=latency_objective_s)
         latency_s = run.latency_s
         slowest_s, requests = slowest_of(latency_s, percentile), len(latency_s)
         return result, float(slowest_s[percentile_rank(percentile, requests) - requests]), slowest_s
 
-    with ThreadPoolExecutor(replays_at_once(len(trace))) as pool:
-        runs = list(pool.map(replay, range(seeds)))
+    runs = _replayed(plan, profile, trace, figures, part=part, seeds=seeds, on_time=on_time)
     results = [result for result, _, _ in runs]
     return Confirmation(
         share_late=np.array([r.share_late for r in results]),
@@ -159,6 +164,44 @@ def confirm(
         result=_together(results, independent=len(profile.predictions.indices(part))),
         slowest_s=tuple(slowest_s for _, _, slowest_s in runs),
     )
+
+
+def slowest_in_replays(
+    plan: GearPlan,
+    profile: Profile,
+    trace: Trace,
+    *,
+    part: int,
+    percentile: float,
+    seeds: int = SEEDS,
+    on_time: Callable[[], None] = lambda: None,
+) -> list[NDArray[np.float64]]:
+    """`slowest_s` of a confirmation, without its other figures, which take as long as a third of the replay."""
+
+    def slowest(run: Simulation) -> NDArray[np.float64]:
+        return slowest_of(run.latency_s, percentile)
+
+    return _replayed(plan, profile, trace, slowest, part=part, seeds=seeds, on_time=on_time)
+
+
+def _replayed(
+    plan: GearPlan,
+    profile: Profile,
+    trace: Trace,
+    figures: Callable[[Simulation], T],
+    *,
+    part: int,
+    seeds: int,
+    on_time: Callable[[], None],
+) -> list[T]:
+    """The `figures` of each seed's run."""
+
+    def replay(seed: int) -> T:
+        on_time()
+        return figures(simulate(plan, profile, workload_of(trace, profile, part=part, seed=seed)))
+
+    with ThreadPoolExecutor(replays_at_once(len(trace))) as pool:
+        return list(pool.map(replay, range(seeds)))
 
 
 def _together(results: list[ServingResult], *, independent: int) -> ServingResult:

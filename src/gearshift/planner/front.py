@@ -19,9 +19,10 @@ import numpy as np
 from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.planner.assemble import replay, rounded_up_s, with_objective
+from gearshift.planner.assemble import replay, rounded_up_s, slowest_on_part_a, with_objective
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
 from gearshift.planner.choices import Choice
+from gearshift.planner.confirm import holds, least_objective_s
 from gearshift.planner.local_search import SELDOM
 from gearshift.planner.pareto import undominated
 from gearshift.planner.plan_search import PlanSearch, evaluated
@@ -29,7 +30,7 @@ from gearshift.planner.recovery import recovers
 from gearshift.planner.slo_search import SloSearch
 from gearshift.planner.so_far import CUT_SHORT, spread, unfinished
 from gearshift.planner.threads import replays_at_once
-from gearshift.profiles.profile import PART_A, PART_B
+from gearshift.profiles.profile import PART_B
 
 COARSE_POINTS = 5
 OBJECTIVES = 16
@@ -249,16 +250,18 @@ class _Front:
         made = self._with_gains(seen)
         if made is None or not recovers(made, seen.search.request):
             return None
-        percentile = self._request.objective.percentile
-        on_time = self._plans.on_time
-        runs = [replay(made, seen.search.request, part=part, on_time=on_time) for part in (PART_A, PART_B)]
-        least_s = max(run.least_objective_s(percentile) for run in runs)
+        percentile, requests = self._request.objective.percentile, len(self._request.trace)
+        request, on_time = seen.search.request, self._plans.on_time
+        on_part_a = slowest_on_part_a(made, request, on_time=on_time)
+        on_part_b = replay(made, request, part=PART_B, on_time=on_time)
+        runs = on_part_a, on_part_b.slowest_s
+        least_s = max(least_objective_s(run, requests, percentile) for run in runs)
         if self._every_range:
             least_s = max(least_s, seen.search.request.latency_s)
         latency_s = rounded_up_s(least_s, digits=OBJECTIVE_DIGITS)
-        while not all(run.judged_by(latency_s).holds(percentile) for run in runs):  # the bound may rise for a while
+        while not all(holds(run, requests, latency_s, percentile) for run in runs):  # the bound may rise for a while
             latency_s = rounded_up_s(latency_s * NEXT_OBJECTIVE, digits=OBJECTIVE_DIGITS)
-        result = runs[1].judged_by(latency_s).result
+        result = on_part_b.judged_by(latency_s).result
         made = with_objective(made, self._plans.within(latency_s).objective)
         return msgspec.structs.replace(made, predictions={self._request.profile.operator: result})
 

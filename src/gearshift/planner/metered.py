@@ -1,5 +1,7 @@
 """How much load the meter will see: by the server's own rule, without simulating what is served."""
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,12 +12,20 @@ from gearshift.workload import Trace
 
 SELDOM_ABOVE = 0.998
 
+_metered: WeakKeyDictionary[Trace, tuple[NDArray[np.float64], NDArray[np.int64]]] = WeakKeyDictionary()
+
 
 def metered_loads(trace: Trace) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The metered rate (windows,) in force during each window of the trace, and the requests (windows,) that meet it.
 
-    Nothing is metered yet during the first window.
+    Nothing is metered yet during the first window.  Found once for each trace.
     """
+    if trace not in _metered:
+        _metered[trace] = _metered_loads(trace)
+    return _metered[trace]
+
+
+def _metered_loads(trace: Trace) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     windows = int(trace.arrivals_ns[-1]) // METER_WINDOW_NS + 1
     ticks_ns = np.arange(1, windows + 1) * METER_WINDOW_NS
     seen = np.searchsorted(trace.arrivals_ns, ticks_ns, side="left")

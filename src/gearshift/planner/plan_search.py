@@ -48,6 +48,8 @@ MOST_LESS = 8
 MOST_CELLS, MOST_REQUESTS = 64, 20_000
 """The published planners' plans are looked at up to so many devices times load ranges, and requests of the trace."""
 SAME_ACCURACY = 1e-3
+NOISE = 1.0
+"""Two standard errors, at most, of the accuracy of one replayed request."""
 LADDER_STEP = 1.08
 SLOWEST_FACTOR = 12.0
 
@@ -83,14 +85,17 @@ class PlanSearch:
         Where nothing restricts the planner, single models alone are tried, too; and so is one device less (with
         `on_fewer`), so that a device more never costs accuracy.
         """
-        key = request.hardware, request.objective, request.least_margin, len(request.trace), on_fewer
+        key = _key(request, on_fewer)
         if key not in self._made:
-            self._made[key] = self._best(request, on_fewer=on_fewer)
+            found, refused = self._best(request, on_fewer=on_fewer)
+            if found is None:
+                raise min(refused, key=lambda e: e.nearest_latency_s or math.inf)
+            self._made[key] = found
         return self._made[key]
 
     def quickly(self, request: PlanRequest) -> GearPlan:
         """A most accurate plan for one of many objectives: of cascades, on all devices."""
-        return self._on_best_placements(request, -1.0, quick=True)
+        return self._on_best_placements(request, quick=True)
 
     def single_models(self, request: PlanRequest) -> list[CandidateCascade]:
         """The models alone by rising work; none where the candidates or the placement are given."""
@@ -120,13 +125,16 @@ class PlanSearch:
                 return made
         raise min(infeasible, key=lambda e: e.nearest_latency_s or math.inf)
 
-    def _best(self, request: PlanRequest, *, on_fewer: bool) -> GearPlan:
+    def _best(
+        self, request: PlanRequest, *, on_fewer: bool, above: float = -1.0
+    ) -> tuple[GearPlan | None, list[Infeasible]]:
+        """The most accurate plan, of those with more accuracy than `above`; and why ways to one led to none."""
         restricted = self._given_candidates is not None or self._given_placement is not None
-        ways: list[Callable[[PlanRequest, float], GearPlan | None]] = [self._on_best_placements]
+        ways: list[Callable[[PlanRequest, float], GearPlan | None]] = [self._where_hoped_for]
         if not restricted:
             ways += [self._of_single_models] + [self._on_one_device_less] * on_fewer + [self._of_published]
         best: GearPlan | None = None
-        accuracy = -1.0
+        accuracy = above
         refused: list[Infeasible] = []
         for way in ways:
             try:
@@ -138,11 +146,17 @@ class PlanSearch:
                 best, accuracy = found, reached
                 if request is self.request:
                     self.kept = best
-        if best is None:
-            raise min(refused, key=lambda e: e.nearest_latency_s or math.inf)
-        return best
+        return best, refused
 
-    def _on_best_placements(self, request: PlanRequest, _: float, *, quick: bool = False) -> GearPlan:
+    def _where_hoped_for(self, request: PlanRequest, above: float) -> GearPlan | None:
+        """A most accurate plan; None where no search may find one that is more accurate than `above`."""
+        if above >= 0:
+            lucky = NOISE / math.sqrt(len(request.trace))
+            if all(_hoped(search) + lucky <= above for search in self.searches(request)):
+                return None
+        return self._on_best_placements(request)
+
+    def _on_best_placements(self, request: PlanRequest, *, quick: bool = False) -> GearPlan:
         if self.sliced(request):
             return self._by_slices(request, slices_of(request))
 
@@ -190,7 +204,8 @@ class PlanSearch:
                 break
             for search in self.searches(request, models[cheapest:]):
                 try:
-                    made = search.confirmed() if search.most_accuracy() > above else None
+                    hope = search.hoped_accuracy() > above and search.most_accuracy() > above
+                    made = search.confirmed() if hope else None
                 except Infeasible:
                     continue
                 if made is not None and (accuracy := accuracy_on_part_a(made, request)) > above:
@@ -204,7 +219,9 @@ class PlanSearch:
             return None
         less = dataclasses.replace(request, hardware=Hardware(devices=devices))
         try:
-            made = self.most_accurate(less) if self.may_reach(less, above) else None
+            made = self._made.get(_key(less, True))
+            if made is None and self.may_reach(less, above):
+                made, _ = self._best(less, on_fewer=True, above=above)
         except InvalidInput:  # no model fits without the last device
             return None
         if made is None:
@@ -365,6 +382,18 @@ def evaluated(request: PlanRequest, cascade: Cascade) -> CandidateCascade:
     """The cascade with its accuracy and work on part A."""
     work_s = work_per_request_s(request.profile, request.hardware.devices[0])
     return evaluate_cascade(cascade, request.profile.predictions, work_s, part=PART_A)
+
+
+def _key(request: PlanRequest, on_fewer: bool) -> tuple[object, ...]:
+    return request.hardware, request.objective, request.least_margin, len(request.trace), on_fewer
+
+
+def _hoped(search: SloSearch) -> float:
+    """What accuracy it may find at most; -1 where nothing holds."""
+    try:
+        return search.hoped_accuracy()
+    except Infeasible:
+        return -1.0
 
 
 def _promising(searches: Sequence[SloSearch]) -> float:

@@ -12,7 +12,7 @@ from math import inf
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.planner.capacities import Capacities, capacities_of
+from gearshift.planner.capacities import Capacities, bounds_of, capacities_of
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.choices import Choice, Constant, PlanMaker
 from gearshift.planner.infeasible import nothing_holds
@@ -111,6 +111,12 @@ class SloSearch:
         if self.request.objective.scope == "trace":
             return max(c.accuracy for c in self.offered)
         return self.capacities.most_accuracy()
+
+    def hoped_accuracy(self) -> float:
+        """At least `most_accuracy`, with next to no simulation; raises `Infeasible`."""
+        if self.request.objective.scope == "trace":
+            return self.most_accuracy()
+        return bounds_of(self.ranges, self.steady).most_accuracy()
 
     def confirmed(self) -> GearPlan:
         """The most accurate choice that holds on all arrival seeds, on part A and on part B; raises `Infeasible`."""

@@ -23,7 +23,7 @@ from gearshift.planner.cascade_search import evaluate_cascade
 from gearshift.processors import usable_processors
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.profiles.run_times import Exits, exits_of, run_times_ns
-from gearshift.result import percentile
+from gearshift.result import percentile_rank
 from gearshift.simulator.simulate import Simulation, simulate_tables
 from gearshift.workload import Trace, Workload, draw_workload
 
@@ -75,15 +75,22 @@ class _Measured:
     last_s: float
     utilisation: float
 
-    def judged(self, limit_s: float) -> Cell:
+    def stable(self, limit_s: float) -> bool:
         growth = STABLE_GROWTH if self.utilisation < HARDLY_EVER_IDLE else STABLE_GROWTH_UNDER_FULL_LOAD
+        return self.last_s <= growth * self.middle_s + 0.02 * min(limit_s, 1.0)
+
+    def meets(self, limit_s: float) -> bool:
+        """What `SteadyState.meets` says of the cell as `judged`."""
+        return self.latency_s <= limit_s and self.stable(limit_s)
+
+    def judged(self, limit_s: float) -> Cell:
         within = float(np.interp(limit_s, self.quantiles_s, QUANTILES)) if limit_s < math.inf else 1.0
         exactly = self.percentile  # where it decides
         within = max(within, exactly) if limit_s >= self.latency_s else min(within, exactly - 1e-9)
         return Cell(
             latency_s=self.latency_s,
             share_late=1 - within,
-            stable=self.last_s <= growth * self.middle_s + 0.02 * min(limit_s, 1.0),
+            stable=self.stable(limit_s),
             utilisation=self.utilisation,
         )
 
@@ -96,6 +103,11 @@ class _Prepared:
     run_ns: NDArray[np.int64]
     certainty: NDArray[np.float64]
     exits: Exits | None
+
+    def with_batches_of(self, largest: int) -> "_Prepared":
+        """The same with batches of up to so many, of those it was prepared for."""
+        capped = np.minimum(self.tables.largest_batch_size, largest)
+        return replace(self, tables=replace(self.tables, largest_batch_size=capped))
 
 
 _Key = tuple[Cascade, float, int]
@@ -120,7 +132,7 @@ class SteadyState:
     _records: NDArray[np.int32] = field(init=False, repr=False)
     _cells: dict[_Key, _Measured] = field(default_factory=dict, repr=False)
     _by_load: dict[tuple[Cascade, int], list[tuple[float, _Measured]]] = field(default_factory=dict, repr=False)
-    _prepared: dict[tuple[Cascade, int], _Prepared] = field(default_factory=dict, repr=False)
+    _prepared: dict[Cascade, _Prepared] = field(default_factory=dict, repr=False)
     _workloads: dict[float, Workload] = field(default_factory=dict, repr=False)
     _balances: dict[Cascade, Balance] = field(default_factory=dict, repr=False)
     _held_with: dict[Cascade, int] = field(init=False, default_factory=dict, repr=False)
@@ -202,20 +214,21 @@ class SteadyState:
         """The cell, simulated unless it is known."""
         key = (cascade, load_qps, largest_batch_size)
         if key not in self._cells:
-            gear = cascade, largest_batch_size
-            if gear not in self._prepared:
-                self._prepared[gear] = self._prepare(cascade, self.settings(cascade, largest_batch_size))
-            self._cells[key] = self._measure(self._prepared[gear], load_qps)
-            insort(self._by_load.setdefault(gear, []), (load_qps, self._cells[key]), key=itemgetter(0))
+            if cascade not in self._prepared:
+                self._prepared[cascade] = self._prepare(cascade, self.settings(cascade, self.batch_sizes()[-1]))
+            prepared = self._prepared[cascade].with_batches_of(largest_batch_size)
+            self._cells[key] = self._measure(prepared, load_qps)
+            by_load = self._by_load.setdefault((cascade, largest_batch_size), [])
+            insort(by_load, (load_qps, self._cells[key]), key=itemgetter(0))
         return self._cells[key].judged(self.limit_s)
 
     def _known(self, cascade: Cascade, load_qps: float, largest_batch_size: int) -> bool | None:
         """Whether a cell meets the objective, as cells at other loads tell: less load is never slower."""
         simulated = self._by_load.get((cascade, largest_batch_size), [])
         at = bisect_left(simulated, load_qps, key=itemgetter(0))
-        if at < len(simulated) and self.meets(simulated[at][1].judged(self.limit_s)):
+        if at < len(simulated) and simulated[at][1].meets(self.limit_s):
             return True
-        if at > 0 and not self.meets(simulated[at - 1][1].judged(self.limit_s)):
+        if at > 0 and not simulated[at - 1][1].meets(self.limit_s):
             return False
         return None
 
@@ -258,17 +271,22 @@ class SteadyState:
         open_ = [size for size in known if known[size] is None]
         if not open_:
             return False
-        size = self._climbed(cascade, load_qps, open_)
+        size = self._climbed(cascade, load_qps, open_, enough=True)
         met = self.meets(self.cell(cascade, load_qps, size))
         if met:
             self._held_with[cascade] = size
         return met
 
-    def _climbed(self, cascade: Cascade, load_qps: float, sizes: Sequence[int]) -> int:
-        """Of these sizes the best, looked for by comparing neighbours as long as one is better."""
+    def _climbed(self, cascade: Cascade, load_qps: float, sizes: Sequence[int], *, enough: bool = False) -> int:
+        """Of these sizes the best, looked for by comparing neighbours as long as one is better.
+
+        One that meets the objective is `enough` where it is only asked whether any does: better ones do, too.
+        """
         first = self._held_with.get(cascade, sizes[-1])
         place = min(range(len(sizes)), key=lambda i: abs(sizes[i] - first))
         while True:
+            if enough and self.meets(self.cell(cascade, load_qps, sizes[place])):
+                return sizes[place]
             near = range(max(0, place - 1), min(len(sizes), place + 2))
             better = min(near, key=lambda i: (_rank(self.cell(cascade, load_qps, sizes[i])), i != place))
             if better == place:
@@ -363,14 +381,14 @@ def _rank(cell: Cell) -> tuple[bool, float, float]:
 
 def _measured(run: Simulation, p: float) -> _Measured:
     latency_s = run.latency_s
-    thirds = np.array_split(latency_s, 3)
+    middle_s, last_s = (float(third.mean()) for third in np.array_split(latency_s, 3)[1:])
     settled_s = latency_s[int(len(latency_s) * WARM_UP_SHARE) :]
-    in_order = np.sort(settled_s.astype(np.float32))
+    settled_s.sort()
     return _Measured(
         percentile=p,
-        latency_s=percentile(settled_s, p),
-        quantiles_s=in_order[np.rint(QUANTILES * (len(in_order) - 1)).astype(np.int64)],
-        middle_s=float(thirds[1].mean()),
-        last_s=float(thirds[2].mean()),
+        latency_s=float(settled_s[percentile_rank(p, len(settled_s))]),
+        quantiles_s=settled_s[np.rint(QUANTILES * (len(settled_s) - 1)).astype(np.int64)].astype(np.float32),
+        middle_s=middle_s,
+        last_s=last_s,
         utilisation=float(run.busy_s.sum()) / (run.duration_s * len(run.tables.device_ids)),
     )

@@ -21,6 +21,12 @@ def test_shares_of_ranges_are_what_the_simulator_counts() -> None:
     assert shares_of_ranges(trace, ends) == pytest.approx(run.arrived_in_gear / len(trace), abs=0.02)
 
 
+def test_a_trace_is_metered_once() -> None:
+    trace = little_trace()
+    assert metered_loads(trace) is metered_loads(trace)
+    assert metered_loads(little_trace()) is not metered_loads(trace)
+
+
 def test_a_trace_of_one_request_meets_nothing_metered() -> None:
     rates, arrived = metered_loads(Trace(np.array([250_000_000]), 1.0))
     assert rates[0] == 0

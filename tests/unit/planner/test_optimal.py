@@ -14,10 +14,12 @@ from gearshift.objective import Objective
 from gearshift.plan_file import encode_plan
 from gearshift.planner import planners
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
+from gearshift.planner.capacities import Capacities, capacities_of
 from gearshift.planner.confirm import workload_of
 from gearshift.planner.metered import shares_of_ranges
 from gearshift.planner.optimal import plan, single_model_plan
 from gearshift.planner.plan_search import PlanSearch
+from gearshift.planner.ranges import Ranges
 from gearshift.planner.request import PlanRequest, silent
 from gearshift.planner.steady_state import SteadyState
 from gearshift.profiles.profile import PART_B, PredictionRecords, Profile
@@ -363,3 +365,15 @@ def test_progress_goes_from_nothing_to_all() -> None:
     assert told[0] == 0.0
     assert told[-1] == 1.0
     assert len(told) >= 4
+
+
+def test_a_device_less_is_not_simulated_where_it_would_surely_be_less_accurate(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: set[int] = set()
+
+    def noted(ranges: Ranges, steady: SteadyState, **how: Any) -> Capacities:
+        searched.add(len(ranges.request.hardware.devices))
+        return capacities_of(ranges, steady, **how)
+
+    monkeypatch.setattr("gearshift.planner.slo_search.capacities_of", noted)
+    assert plan(little_request(devices=3, ranges=2, trace=little_trace(low_qps=1120, high_qps=1400)))
+    assert searched == {3}

@@ -1,6 +1,7 @@
 """What holds of the default planner's plans in any world: drawn profiles, traffic, devices and objectives."""
 
 import dataclasses
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -16,10 +17,11 @@ from gearshift.objective import Objective
 from gearshift.plan_file import encode_plan
 from gearshift.planner import planners
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
+from gearshift.planner.capacities import bounds_of
 from gearshift.planner.cascade_search import evaluate_cascade, work_per_request_s
 from gearshift.planner.optimal import frontier, plan
-from gearshift.planner.plan_search import SAME_ACCURACY
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.plan_search import SAME_ACCURACY, PlanSearch
+from gearshift.planner.request import PlanRequest, silent
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace, draw_workload
@@ -115,6 +117,50 @@ def test_memory_shares_cost_and_bytes_are_as_promised(request: PlanRequest) -> N
 @given(requests())
 def test_memory_shares_cost_and_bytes_are_as_promised_in_many_worlds(request: PlanRequest) -> None:
     check_any_plan(request)
+
+
+def check_bounds(request: PlanRequest) -> None:
+    for search in PlanSearch(request, silent).searches(request):
+        with suppress(Infeasible):
+            found, most = search.capacities, search.hoped_accuracy()
+            assert (found.qps <= bounds_of(search.ranges, search.steady).qps * (1 + 1e-9)).all()
+            assert most >= search.most_accuracy() - 1e-9
+            if request.objective.scope == "every-range":
+                assert most >= found.steady_accuracy() / search.ranges.weights.sum() - 1e-9
+
+
+@examples(5)
+@given(requests())
+def test_steady_state_finds_no_more_than_the_bounds_leave_hope_for(request: PlanRequest) -> None:
+    check_bounds(request)
+
+
+@pytest.mark.long
+@examples(100)
+@given(requests())
+def test_steady_state_finds_no_more_than_the_bounds_leave_hope_for_in_many_worlds(request: PlanRequest) -> None:
+    check_bounds(request)
+
+
+def check_hope(request: PlanRequest) -> None:
+    made = made_for(request)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gearshift.planner.plan_search.NOISE", np.inf)
+        thorough = made_for(request)
+    assert (made and encode_plan(made)) == (thorough and encode_plan(thorough))
+
+
+@examples(3)
+@given(requests())
+def test_no_plan_is_lost_on_devices_that_bounds_leave_no_hope_for(request: PlanRequest) -> None:
+    check_hope(request)
+
+
+@pytest.mark.long
+@examples(60)
+@given(requests())
+def test_no_plan_is_lost_on_devices_that_bounds_leave_no_hope_for_in_many_worlds(request: PlanRequest) -> None:
+    check_hope(request)
 
 
 def check_frontier(request: PlanRequest) -> int:

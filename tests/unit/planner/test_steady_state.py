@@ -29,6 +29,18 @@ def test_a_cell_is_simulated_once() -> None:
     assert table.simulated == 1
 
 
+def test_that_a_cascade_holds_is_told_by_the_first_batch_with_which_it_does() -> None:
+    table = steady()
+    assert table.holds(FASTEST, 100.0)
+    assert table.simulated == 1
+
+
+@pytest.mark.parametrize("size", BATCH_SIZES)
+def test_a_cell_is_what_a_gear_with_its_batch_alone_gives(size: int) -> None:
+    table = steady()
+    assert table.cell(FASTEST, 700.0, size) == table.simulate(FASTEST, 700.0, table.settings(FASTEST, size))
+
+
 def test_a_cell_is_the_same_whatever_was_simulated_before() -> None:
     table, other = steady(), steady()
     other.cell(FASTEST, 700.0, 32)
