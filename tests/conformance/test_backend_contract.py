@@ -23,6 +23,7 @@ from gearshift.runtime.backends.ray import RayBackend
 from gearshift.runtime.ray_cluster import Cluster, RayCluster
 from tests.little_task import INPUTS, little_plan, little_profile, write_little_task
 from tests.stand_in_cluster import StandInCluster
+from tests.workers import send_signal
 
 LONGEST_S = 60.0
 
@@ -80,7 +81,7 @@ class Local:
         return {"x": np.array([[5.0, 20.0]])}
 
     def break_replica(self, replica: int) -> None:
-        os.kill(self.backend.worker_pids()[replica], signal.SIGKILL)
+        send_signal(self.backend, replica, signal.SIGKILL)
 
     def stop_early(self):
         """Have `small` stop early, before the backend is started; a sample that does."""

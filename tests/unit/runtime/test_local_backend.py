@@ -23,6 +23,7 @@ from gearshift.runtime.messages import Release
 from tests.conformance.test_backend_contract import Events
 from tests.little_task import INPUTS, TASK, little_plan, write_little_task
 from tests.unit.runtime.actuators.stand_ins import group_v2
+from tests.workers import send_signal
 
 
 def backend_of(folder: Path, task: str = TASK, **options: Any) -> LocalBackend:
@@ -133,7 +134,7 @@ def test_a_worker_sets_its_threads_between_two_batches(tmp_path):
         await events.until(lambda seen: ("batch", 1) in seen)
         assert "may use 1 cores" in (await backend.set_cores(SMALL, 64, None)).problem
         asking = backend.set_cores(SMALL, 1, None)
-        os.kill(backend.worker_pids()[SMALL], signal.SIGKILL)
+        send_signal(backend, SMALL, signal.SIGKILL)
         await events.until(lambda seen: ("lost", SMALL) in seen)
         with contextlib.suppress(WorkerDied):
             await asking
@@ -213,7 +214,7 @@ def test_a_worker_that_is_started_again_loads_on_the_processors_that_it_holds_by
 
     async def use(events: Events) -> None:
         pool.resize(SMALL, 1)
-        os.kill(backend.worker_pids()[SMALL], signal.SIGKILL)
+        send_signal(backend, SMALL, signal.SIGKILL)
         await events.until(lambda seen: seen.count(("ready", SMALL)) == 2)
         assert os.sched_getaffinity(backend.worker_pids()[SMALL]) == {first}
 
@@ -226,7 +227,7 @@ def test_a_worker_that_hangs_in_a_batch_is_replaced(tmp_path):
     backend = backend_of(tmp_path, run_ns=RUN_NS, shortest_hang_s=0.3, probe_s=1.0, say=told.append)
 
     async def use(events: Events) -> None:
-        os.kill(backend.worker_pids()[SMALL], signal.SIGSTOP)
+        send_signal(backend, SMALL, signal.SIGSTOP)
         backend.run(batch(1, (1, 2)))
         await events.until(lambda seen: seen.count(("ready", SMALL)) == 2)
         assert ("lost", SMALL) in events.seen
@@ -242,7 +243,7 @@ def test_an_idle_worker_that_is_stuck_is_replaced(tmp_path):
     backend = backend_of(tmp_path, probe_s=0.1, say=told.append)
 
     async def use(events: Events) -> None:
-        os.kill(backend.worker_pids()[SMALL], signal.SIGSTOP)
+        send_signal(backend, SMALL, signal.SIGSTOP)
         await events.until(lambda seen: seen.count(("ready", SMALL)) == 2)
 
     with_backend(backend, use)
@@ -269,9 +270,9 @@ def test_it_is_said_by_which_signal_a_worker_ended(tmp_path):
     backend = backend_of(tmp_path, say=told.append)
 
     async def use(events: Events) -> None:
-        os.kill(backend.worker_pids()[SMALL], signal.SIGKILL)
+        send_signal(backend, SMALL, signal.SIGKILL)
         await events.until(lambda seen: seen.count(("ready", SMALL)) == 2)
-        os.kill(backend.worker_pids()[SMALL], signal.SIGSEGV)
+        send_signal(backend, SMALL, signal.SIGSEGV)
         await events.until(lambda seen: seen.count(("ready", SMALL)) == 3)
 
     with_backend(backend, use)
@@ -298,7 +299,7 @@ def large():
 
     async def use(events: Events) -> None:
         weights.unlink()
-        os.kill(backend.worker_pids()[SMALL], signal.SIGKILL)
+        send_signal(backend, SMALL, signal.SIGKILL)
         await events.until(lambda seen: seen.count(("ready", SMALL)) == 2)
         backend.run(batch(1, (1, 2)))
         await events.until(lambda seen: ("batch", 1) in seen)

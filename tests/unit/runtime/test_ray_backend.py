@@ -32,6 +32,7 @@ from tests.conformance.test_backend_contract import Events
 from tests.little_task import INPUTS, TASK, little_plan, write_little_task
 from tests.stand_in_cluster import StandInCluster
 from tests.unit.cli.little import run
+from tests.workers import send_signal
 
 SMALL = 1
 
@@ -190,7 +191,7 @@ def test_a_stuck_worker_is_killed_and_started_again(tmp_path):
     backend = backend_of(tmp_path, cluster, probe_s=0.1, say=told.append)
 
     async def use(events: Events) -> None:
-        os.kill(backend.worker_pids()[SMALL], signal.SIGSTOP)
+        send_signal(backend, SMALL, signal.SIGSTOP)
         await comes_back(backend, events)
 
     with_backend(backend, use)
