@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from gearshift.errors import InvalidInput
+from gearshift.profiles.store import read_profile
 from gearshift.runtime.actuators.cgroup import own_groups
 from gearshift.runtime.actuators.own_group import make_group, remove_group
 from tests.examples.test_documented_commands import ROOT, Shell
@@ -152,12 +153,15 @@ def test_the_guide_scales_a_live_model_under_a_real_4g_log(tmp_path: Path) -> No
     shell.environment["GEARSHIFT_SERVE_PORT"] = shell.ports["8000"]
     (shell.place / "gearshift.toml").write_text(PROJECT + "[profile]\nbatch_sizes = [1, 2, 4]\n")
     (shell.place / "task.py").write_text(TASK)
-    rates = [4] * 6 + [50] * 6 + [4] * 6 + [50] * 6 + [4] * 6  # one core bears 55 at best, and seconds differ
-    counts = "".join(f"{second},{rate}\n" for second, rate in enumerate(rates))
-    (shell.place / "trace.csv").write_text("second,requests\n" + counts)
     shutil.copy(Path(str(DATA)) / "traces" / "lte_bus_0001.log", shell.place / "lte.log")
     try:
-        for line in server:
+        measure, *others = server
+        shell.run(measure.removeprefix("$ "))
+        low, high = (round(of_all * most_qps(shell.place / "profile", cores=4)) for of_all in (0.02, 0.5))
+        rates = [low] * 6 + [high] * 6 + [low] * 6 + [high] * 6 + [low] * 6  # a core bears a quarter
+        counts = "".join(f"{second},{rate}\n" for second, rate in enumerate(rates))
+        (shell.place / "trace.csv").write_text("second,requests\n" + counts)
+        for line in others:
             shell.run(line.removeprefix("$ ") + (" &" if " serve " in line else ""))
         replayed, _ = (shell.run(line.removeprefix("$ ")) for line in client)
         with urllib.request.urlopen(f"http://127.0.0.1:{shell.ports['8000']}/metrics") as answer:
@@ -174,3 +178,9 @@ def test_the_guide_scales_a_live_model_under_a_real_4g_log(tmp_path: Path) -> No
     changes = [(event["before"], event["cores"]) for event in events if event["event"] == "cores"]
     assert any(after < before for before, after in changes)
     assert any(after > before for before, after in changes)
+
+
+def most_qps(profile: Path, *, cores: int) -> float:
+    """The highest rate that the one model bears on so many cores."""
+    curves = [curve for curve in read_profile(profile).curves if curve.cores == cores]
+    return max(size / seconds for c in curves for size, seconds in zip(c.batch_sizes, c.median_s, strict=True))
