@@ -61,10 +61,9 @@ class Endpoint:
         """The replies to `requests`, all within `longest_s`; those that are not there by then have failed."""
         end_s = time.monotonic() + self._settings.longest_s
         futures = [self._threads.submit(self._exchange, request, end_s) for request in requests]
-        wait(futures, timeout=self._settings.longest_s)
+        there, _ = wait(futures, timeout=self._settings.longest_s)
         self._cut_off(futures)
-        there = [future.done() and not future.cancelled() for future in futures]
-        return [future.result() if done else self._late() for future, done in zip(futures, there, strict=True)]
+        return [future.result() if future in there else self._late() for future in futures]
 
     def close(self) -> None:
         """Close all kept connections, and end the threads when what they wait for is over."""

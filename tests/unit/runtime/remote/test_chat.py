@@ -128,9 +128,9 @@ def test_what_is_not_there_in_time_fails_and_what_is_counts(monkeypatch):
             ending.wait(30)
         return completion("a")
 
-    def time_is_up(futures: Any, timeout: float) -> None:
+    def time_is_up(futures: Any, timeout: float) -> Any:
         """When the others are there."""
-        waits([futures[0], futures[2]], timeout=timeout)
+        return waits([futures[0], futures[2]], timeout=timeout)
 
     with endpoint(answer) as server:
         model = opened(chat(server.url))
