@@ -10,7 +10,7 @@ demo: .venv/installed-demo
 
 test: .venv/installed-test
 	"$(MAKE)" -j 2 lint compiled
-	"$(BIN)/python" -m pytest -n 4 -m "not long"
+	"$(BIN)/python" -m pytest -n 3 -m "not long"
 
 test-long: .venv/installed-test-long
 	"$(MAKE)" -j 2 lint compiled

@@ -1,8 +1,11 @@
 """What holds for all tests."""
 
 import signal
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 # Started in the background by a shell, the tests and all that they start would ignore Ctrl-C, which some are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -10,3 +13,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # How long an example takes, or is being made, is the machine's affair, and a test is to fail every time or never.
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
+
+
+class NetworksTogether(LoadScopeScheduling):
+    """One process runs all tests with networks: several would each load torch, and their threads spin for a core."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "networks" if "caches" in nodeid.split("::")[0] else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> NetworksTogether:
+    """How tests are shared out among processes."""
+    return NetworksTogether(config, log)

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 from gearshift.gear import GearPlan
 from gearshift.planner.threads import replays_at_once
@@ -74,7 +74,7 @@ def share_late_bound(share_late: NDArray[np.float64]) -> float:
     if n == 1:
         return float(share_late[0])
     spread = float(share_late.std(ddof=1)) / n**0.5
-    return float(share_late.mean() + stats.t.ppf(0.95, n - 1) * spread)
+    return float(share_late.mean() + stdtrit(n - 1, 0.95) * spread)
 
 
 def holds(
