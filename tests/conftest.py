@@ -19,7 +19,7 @@ class NetworksTogether(LoadScopeScheduling):
     """One process runs all tests with networks: several would each load torch, and their threads spin for a core."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "networks" if "caches" in nodeid.split("::")[0] else nodeid
+        return "networks" if "caches" in nodeid.split("::", maxsplit=1)[0] else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)
