@@ -144,6 +144,9 @@ def later():
         "gearshift.runtime.router",
         "gearshift.runtime.worker",
         "gearshift.serving.http",
+        "gearshift.serving.serve",
+        "gearshift.cli.serve",
+        "gearshift.cli.plan",
         "gearshift.cli.main",
     ],
 )

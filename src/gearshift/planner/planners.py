@@ -4,6 +4,8 @@ Each is a module with two functions:
 
     plan(request, *, progress) -> GearPlan              for the request's objective; raises `Infeasible`
     frontier(request, *, progress) -> list[GearPlan]    by rising latency, none dominated, of the objective's percentile
+
+A planner is loaded when it is first asked, so that who only names one, or serves a plan, loads no simulator.
 """
 
 import dataclasses
@@ -16,7 +18,6 @@ import msgspec
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.objective import Asked, Objective
-from gearshift.planner.planned_load import with_planned_load
 from gearshift.planner.request import PlanRequest, Progress, silent
 
 DEFAULT = "optimal"
@@ -74,6 +75,8 @@ def _asked(
     planner: str, made: list[GearPlan], request: PlanRequest, objectives: Sequence[Objective] = ()
 ) -> list[GearPlan]:
     """Plans, with what was asked for, of a frontier by one of `objectives` each, and the load they were made for."""
+    from gearshift.planner.planned_load import with_planned_load
+
     name = request.profile.operator
     asked = Asked(
         objective=request.objective,
