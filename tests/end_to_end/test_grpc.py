@@ -303,7 +303,7 @@ def test_a_request_past_its_deadline_leaves_its_queue(tmp_path):
         slow = stub(channel).ModelInfer.future(request((4, 1)))
         until(server, BUSY)
         with pytest.raises(grpc.RpcError) as caught:
-            stub(channel).ModelInfer(request((9, 0)), timeout=0.2)  # would kill the worker
+            stub(channel).ModelInfer(request((9, 0)), timeout=1)  # would kill the worker
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         until(server, 'outcome="(cancelled|refused)"} 1.0')  # by the library, or before that by the router
         until(server, "gearshift_waiting_requests 0.0")

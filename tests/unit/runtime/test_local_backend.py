@@ -224,7 +224,7 @@ def test_a_worker_that_is_started_again_loads_on_the_processors_that_it_holds_by
 
 def test_a_worker_that_hangs_in_a_batch_is_replaced(tmp_path):
     told: list[str] = []
-    backend = backend_of(tmp_path, run_ns=RUN_NS, shortest_hang_s=0.3, probe_s=1.0, say=told.append)
+    backend = backend_of(tmp_path, run_ns=RUN_NS, shortest_hang_s=2.0, probe_s=1.0, say=told.append)
 
     async def use(events: Events) -> None:
         send_signal(backend, SMALL, signal.SIGSTOP)
@@ -235,7 +235,7 @@ def test_a_worker_that_hangs_in_a_batch_is_replaced(tmp_path):
         await events.until(lambda seen: ("batch", 2) in seen)
 
     with_backend(backend, use)
-    assert "was killed (it had held a batch for longer than 0.3 s); starting it again in 0.1 s" in told[0]
+    assert "was killed (it had held a batch for longer than 2 s); starting it again in 0.1 s" in told[0]
 
 
 def test_an_idle_worker_that_is_stuck_is_replaced(tmp_path):
@@ -252,7 +252,7 @@ def test_an_idle_worker_that_is_stuck_is_replaced(tmp_path):
 
 def test_a_batch_may_take_a_multiple_of_the_profiled_time_of_its_own_size(tmp_path):
     run_ns = [[0, 1_000_000_000, 1_000_000, *[1_000_000] * 6]] * 2  # alone 1 s, so up to 20 s; two together 20 ms
-    backend = backend_of(tmp_path, run_ns=run_ns, shortest_hang_s=0.01, probe_s=0.05)
+    backend = backend_of(tmp_path, run_ns=run_ns, shortest_hang_s=0.01, probe_s=0.5)
 
     async def use(events: Events) -> None:
         backend.run(batch(1, (5, 0.4)))

@@ -316,8 +316,8 @@ def test_each_request_is_answered_once_while_a_node_is_lost_or_silent(tmp_path, 
         inputs=INPUTS,
         cluster=cluster,
         run_ns=run_ns,
-        shortest_hang_s=0.3,
-        probe_s=0.1,
+        shortest_hang_s=2.0,
+        probe_s=1.0,
     )
     service = Service(tables, backend)
     answered: list[int] = []
