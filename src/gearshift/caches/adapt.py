@@ -59,8 +59,8 @@ def _nobody(event: str, **facts: object) -> None:
 class Adapter:
     """Audits the learned caches of `model` and adapts them; the model uses what comes of it at once.
 
-    `tell` gets every event, `changed` is called when another version is in use or a cache was switched off.
-    Made by `open_adapter`.
+    `tell` gets every event, `changed` is called when another version is in use or a cache was switched off.  Counts and
+    samples are kept in the folder while `keeps` says so, as only one process may.  Made by `open_adapter`.
     """
 
     def __init__(
@@ -74,9 +74,11 @@ class Adapter:
         seed: int = 0,
         tell: Tell = _nobody,
         changed: Callable[[], None] = lambda: None,
+        keeps: Callable[[], bool] = lambda: True,
     ) -> None:
         self.model, self.origin, self.settings = model, origin, settings
         self._validation, self._seed, self._tell, self._changed = validation, seed, tell, changed
+        self._keeps = keeps
         self.counts = Counts()
         self._generator = np.random.default_rng([seed, 53])
         self._lessons = Lessons(model.chain, settings, validation, self.counts, self._generator, logits=model.logits)
@@ -375,7 +377,7 @@ class Adapter:
         """
         self._unsaved = False
         self._save_audits()
-        if not self.settings.adapt:
+        if not self.settings.adapt or not self._keeps():
             return  # the window in the folder is for a server that adapts
         try:
             self.window.save(self.folder)
@@ -383,8 +385,8 @@ class Adapter:
             self._tell("cache_window_unwritten", why=str(error) or "no memory is left")
 
     def _save_audits(self) -> None:
-        if self._unusable:
-            return  # the folder is not of what is in use, as was told
+        if self._unusable or not self._keeps():
+            return  # the folder is not of what is in use, or another process keeps its counts there, as was told
         try:
             self._audit.save(self.folder, self._built, self.model.version)
         except (InvalidInput, OSError) as error:
@@ -392,12 +394,14 @@ class Adapter:
 
     def restore(self, now_s: float) -> None:
         """Go on with what audits have counted, the window that was saved, and what has passed of the interval."""
-        why = self._audit.load(self.folder, self._built, self.model.version, self._networks)
-        if why:
+        keeps = self._keeps()
+        if not keeps:
+            self._tell("cache_shared", why="another process keeps its counts and samples there; ours begin anew")
+        elif why := self._audit.load(self.folder, self._built, self.model.version, self._networks):
             self._tell("cache_audits_lost", why=why)
         for layer in self.model.layers_off:
             self._audit.switched_off(layer)
-        if self.settings.adapt:
+        if self.settings.adapt and keeps:
             self._restore_window(now_s)
 
     def _restore_window(self, now_s: float) -> None:
@@ -421,8 +425,11 @@ def open_adapter(
     seed: int = 0,
     tell: Tell = _nobody,
     changed: Callable[[], None] = lambda: None,
+    keeps: Callable[[], bool] = lambda: True,
 ) -> Adapter:
     """An adapter of a model that was loaded from a folder of learned caches, going on where the last one ended.
+
+    While `keeps` says no, which may change, nothing but versions and what is switched off is read or written there.
 
     Raises `InvalidInput` where it was not, where the folder holds another build by now, or where the samples that the
     caches were built from are not there.
@@ -438,7 +445,9 @@ def open_adapter(
         validation = read_validation(origin.folder)
         rows = np.random.default_rng([seed, 54]).permutation(len(validation))[: settings.most_validation]
         validation = validation.rows(np.sort(rows))
-    adapter = Adapter(model, origin, settings, validation, now_s=now_s, seed=seed, tell=tell, changed=changed)
+    adapter = Adapter(
+        model, origin, settings, validation, now_s=now_s, seed=seed, tell=tell, changed=changed, keeps=keeps
+    )
     adapter.take_version(model.version, model.layers_off)
     adapter.restore(now_s)
     return adapter

@@ -97,12 +97,15 @@ class CachedModel:
     def adapter(self, settings: Mapping[str, Any], **told: Any) -> Any:
         """What audits these caches and adapts them (`gearshift.caches.adapt.Adapter`), with `settings` by name.
 
+        Of several processes that do so for one folder, the first keeps its counts and samples there until it ends.
         Raises `InvalidInput` where the model was not loaded from a folder of learned caches.
         """
         from gearshift.caches.adapt import open_adapter
         from gearshift.caches.adaptation import adaptation_of
+        from gearshift.caches.versions import Claim
 
-        return open_adapter(self, adaptation_of(settings), **told)
+        keeps = (lambda: True) if self.origin is None else Claim(self.origin.folder).held
+        return open_adapter(self, adaptation_of(settings), keeps=keeps, **told)
 
     @property
     def not_finite(self) -> int:

@@ -5,6 +5,7 @@ own with manifest and weights.  PyTorch is not needed here.
 """
 
 import fcntl
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from gearshift.caches.manifest import MANIFEST, Manifest, read_manifest
 from gearshift.errors import InvalidInput, require
 from gearshift.files import read_bytes, write_atomically
 
-STATE, VERSIONS, LOCK = "state.json", "versions", ".lock"
+STATE, VERSIONS, LOCK, CLAIM = "state.json", "versions", ".lock", ".claim"
 MOST_NUMBER = 10**6
 
 
@@ -149,3 +150,32 @@ def locked(folder: Path) -> Iterator[None]:
     with (folder / LOCK).open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+class Claim:
+    """The right to keep in a folder what audits count and what was sampled: of one process at a time, until it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._file = folder / CLAIM, -1
+
+    def held(self) -> bool:
+        """Whether the right is this process's, which takes it where nobody has it."""
+        if self._file >= 0:
+            return True
+        try:
+            file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        except OSError:
+            return True  # nobody can write there, as is told when it is tried
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return False
+        self._file = file
+        return True
+
+    def give_up(self) -> None:
+        """Let another process have the right."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

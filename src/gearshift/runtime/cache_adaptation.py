@@ -30,7 +30,7 @@ SHORTEST_RESTART_WAIT_S, LONGEST_RESTART_WAIT_S = 1.0, 300.0
 LONGEST_STOP_S = 5.0
 WARNED = (
     "cache_off", "cache_version_unusable", "cache_state_unwritten", "cache_audits_lost", "cache_audits_unwritten",
-    "cache_window_lost", "cache_window_unwritten",
+    "cache_window_lost", "cache_window_unwritten", "cache_shared",
 )  # fmt: skip
 
 UNKNOWN = -1

@@ -14,7 +14,15 @@ from gearshift.caches.networks import make_predictor
 from gearshift.caches.retrain import Judged, Lesson, Offers, Retrained, shown, split_predictor, weak_class, worse
 from gearshift.caches.store import load_caches, save_caches
 from gearshift.caches.train import Trained
-from gearshift.caches.versions import previous_version, prune, read_state, switch_to, version_folder, version_numbers
+from gearshift.caches.versions import (
+    Claim,
+    previous_version,
+    prune,
+    read_state,
+    switch_to,
+    version_folder,
+    version_numbers,
+)
 from gearshift.errors import InvalidInput
 from tests.unit.caches.adapting import SETTINGS, adapter_in, images_of, saved_in, stream, work
 from tests.unit.caches.digit_networks import built, digits, network
@@ -488,6 +496,37 @@ def test_a_restart_goes_on_with_what_audits_have_counted(tmp_path: Path, adapt: 
     assert (again.audited(), told) == (counted, [])
     audit_rightly(again, images_of(*range(10), count=100))
     assert all(again.audited()[layer][0] == 2 * audited for layer, (audited, *_) in counted.items())
+
+
+def test_of_two_processes_for_one_folder_the_first_keeps_its_counts_there_until_it_ends(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    rights = Claim(folder), Claim(folder)
+    first, _ = adapter_in(folder, NEVER, keeps=rights[0].held)
+    audit_rightly(first, images_of(*range(10), count=100))
+    first.save()
+    second, told = adapter_in(folder, NEVER, keeps=rights[1].held)
+    assert [event["event"] for event in told] == ["cache_shared"]
+    assert second.audited() == {}
+    audit_rightly(second, images_of(*range(10), count=50))
+    second.save()
+    assert adapter_in(folder, NEVER)[0].audited() == first.audited()
+    rights[0].give_up()
+    second.save()
+    assert adapter_in(folder, NEVER)[0].audited() == second.audited()
+    rights[1].give_up()
+
+
+def test_a_folder_that_cannot_be_written_is_nobody_elses(tmp_path: Path) -> None:
+    assert Claim(tmp_path / "missing").held()
+
+
+def test_the_adapter_of_a_model_claims_its_folder(tmp_path: Path) -> None:
+    folder, told = saved_in(tmp_path), list[str]()
+    right = Claim(folder)
+    assert right.held()
+    load_caches(folder, network()).adapter({}, tell=lambda event, **facts: told.append(event))
+    assert told == ["cache_shared"]
+    right.give_up()
 
 
 def test_a_cache_that_breaches_across_a_restart_is_switched_off(tmp_path: Path) -> None:
