@@ -3,7 +3,7 @@
     python benchmarks/caches_composition.py [--quick]
 
 Instances are those of the tests: deeper layers hit more, some variants err too much, some lookups take longer than a
-layer; half of them run lookups beside the model, three quarters have a memory budget.  Takes ten minutes.
+layer; half of them run lookups beside the model, three quarters have a memory budget.  Takes two minutes.
 """
 
 import argparse
