@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gearshift.gear import GearPlan
-from gearshift.planner import planners, steady_state
+from gearshift.planner import planners
 from gearshift.planner.assemble import replay
 from gearshift.planner.hypervolume import hypervolume
 from gearshift.planner.request import PlanRequest
+from gearshift.planner.steady_state import SteadyState
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.simulator import simulate
 from gearshift.simulator.simulate import Simulation
@@ -54,28 +55,29 @@ class Simulated:
 @contextmanager
 def counting(*, keep_runs: bool = False) -> Iterator[Simulated]:
     """Count all that is simulated meanwhile: cells of steady state, replays of the trace, and tests of recovery."""
-    counted, lock = Simulated(), threading.Lock()
-    original = simulate.simulate_tables
+    counted, lock, cells = Simulated(), threading.Lock(), threading.local()
+    simulate_tables, measure = simulate.simulate_tables, SteadyState._measure
 
-    def cell(*args: Any, **named: Any) -> Simulation:
-        run = original(*args, **named)
+    def run(*args: Any, **named: Any) -> Simulation:
+        made = simulate_tables(*args, **named)
         with lock:
-            counted.requests += len(run.workload)
-        return run
+            counted.requests += len(made.workload)
+            if keep_runs and not getattr(cells, "measured", False):
+                counted.runs.append((counted.requests, made))
+        return made
 
-    def whole_run(*args: Any, **named: Any) -> Simulation:
-        run = original(*args, **named)
-        with lock:
-            counted.requests += len(run.workload)
-            if keep_runs:
-                counted.runs.append((counted.requests, run))
-        return run
+    def cell(*args: Any) -> Any:
+        cells.measured = True
+        try:
+            return measure(*args)
+        finally:
+            cells.measured = False
 
-    simulate.simulate_tables, steady_state.simulate_tables = whole_run, cell
+    simulate.simulate_tables, SteadyState._measure = run, cell  # type: ignore[method-assign]
     try:
         yield counted
     finally:
-        simulate.simulate_tables, steady_state.simulate_tables = original, original
+        simulate.simulate_tables, SteadyState._measure = simulate_tables, measure  # type: ignore[method-assign]
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -111,25 +111,27 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
     stage_models = np.full((len(gears), most_stages), -1)
     thresholds = np.zeros((len(gears), most_stages))
     stage_of = np.full((len(gears), len(models)), -1)
-    per_replica = []
     for g, gear in enumerate(gears):
         for stage, model in enumerate(gear.cascade.models):
             stage_models[g, stage] = index[model]
             stage_of[g, index[model]] = stage
         thresholds[g, : len(gear.cascade.thresholds)] = gear.cascade.thresholds
-        settings = {s.replica: s for s in gear.replicas}
-        per_replica.append([settings[replica.id] for replica in replicas])
 
     operator_plan = plan.operators[operator]
     planned = operator_plan.planned_load
     model_of_replica = np.array([index[r.model] for r in replicas], dtype=np.int64)
+    model_begin = np.searchsorted(model_of_replica, np.arange(len(models) + 1)).astype(np.int64)
+    replica_ids = tuple(replica.id for replica in replicas)
+    distinct = {id(gear.replicas): gear.replicas for gear in gears}  # many gears may share their settings
+    rows = {key: _settings_rows(settings, replica_ids, model_begin.tolist()) for key, settings in distinct.items()}
+    shares, minimum, largest, longest_wait_ns, cores = np.stack([rows[id(gear.replicas)] for gear in gears], axis=1)
     return PlanTables(
         operator=operator,
         models=models,
-        replica_ids=tuple(r.id for r in replicas),
+        replica_ids=replica_ids,
         device_ids=device_ids,
         replica_model=model_of_replica,
-        model_begin=np.searchsorted(model_of_replica, np.arange(len(models) + 1)).astype(np.int64),
+        model_begin=model_begin,
         on_device=_flat(on_device),
         on_device_begin=_begins(on_device),
         spans=_flat(spans),
@@ -139,19 +141,11 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
         stage_models=stage_models.ravel().astype(np.int64),
         thresholds=thresholds.ravel(),
         stage_of=stage_of.ravel().astype(np.int64),
-        shares=np.array([_share_row(row, model_of_replica) for row in per_replica], dtype=np.int64).ravel(),
-        minimum_queue_length=np.array(
-            [[s.minimum_queue_length if s.load_share > 0 else 1 for s in row] for row in per_replica], dtype=np.int64
-        ).ravel(),
-        largest_batch_size=np.array(
-            [[s.largest_batch_size for s in row] for row in per_replica], dtype=np.int64
-        ).ravel(),
-        longest_wait_ns=np.array(
-            [[to_ns(s.longest_wait_s) for s in row] for row in per_replica], dtype=np.int64
-        ).ravel(),
-        cores=np.array(
-            [] if plan.hardware.pool_cores is None else [[s.cores for s in row] for row in per_replica], dtype=np.int64
-        ).ravel(),
+        shares=shares.ravel(),
+        minimum_queue_length=minimum.ravel(),
+        largest_batch_size=largest.ravel(),
+        longest_wait_ns=longest_wait_ns.ravel(),
+        cores=cores.ravel() if plan.hardware.pool_cores is not None else np.zeros(0, dtype=np.int64),
         range_starts=np.array([gear.load_range.from_ for gear in gears], dtype=np.float64),
         meter=METER_ALPHA if operator_plan.meter == "alpha" else METER_BACKLOG,
         alpha=operator_plan.alpha,
@@ -188,13 +182,20 @@ def whole_shares(weights: Sequence[float]) -> list[int]:
     return shares
 
 
-def _share_row(row: Sequence[ReplicaSettings], model_of_replica: Ints) -> list[int]:
-    """Shares of one gear's replicas, which are sorted by model; a model outside the cascade has none."""
+def _settings_rows(settings: Sequence[ReplicaSettings], replica_ids: Sequence[str], model_begin: Sequence[int]) -> Ints:
+    """Shares, minimum queue lengths, largest batches, longest waits and cores (5, replicas) of one gear.
+
+    Replicas are sorted by model; those of a model outside the cascade have no share.
+    """
+    by_id = {s.replica: s for s in settings}
+    row = [by_id[replica_id] for replica_id in replica_ids]
     shares: list[int] = []
-    for model in np.unique(model_of_replica):
-        weights = [s.load_share for s, m in zip(row, model_of_replica, strict=True) if m == model]
+    for begin, end in pairwise(model_begin):
+        weights = [s.load_share for s in row[begin:end]]
         shares += whole_shares(weights) if sum(weights) > 0 else [0] * len(weights)
-    return shares
+    minimum = [s.minimum_queue_length if s.load_share > 0 else 1 for s in row]
+    largest, longest_ns = [s.largest_batch_size for s in row], [to_ns(s.longest_wait_s) for s in row]
+    return np.array([shares, minimum, largest, longest_ns, [s.cores for s in row]], dtype=np.int64)
 
 
 def rows_of(flat: list[int], begins: list[int]) -> list[list[int]]:

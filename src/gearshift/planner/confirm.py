@@ -16,7 +16,7 @@ from gearshift.gear import GearPlan
 from gearshift.planner.threads import replays_at_once
 from gearshift.profiles.profile import PredictionRecords, Profile
 from gearshift.result import LatencySummary, ServingResult, percentile_rank, wilson_interval
-from gearshift.simulator.simulate import Simulation, simulate
+from gearshift.simulator.simulate import Simulation, prepare
 from gearshift.workload import Trace, Workload, draw_workload
 
 T = TypeVar("T")
@@ -195,10 +195,11 @@ def _replayed(
     on_time: Callable[[], None],
 ) -> list[T]:
     """The `figures` of each seed's run."""
+    prepared = prepare(plan, profile)
 
     def replay(seed: int) -> T:
         on_time()
-        return figures(simulate(plan, profile, workload_of(trace, profile, part=part, seed=seed)))
+        return figures(prepared.run(workload_of(trace, profile, part=part, seed=seed)))
 
     with ThreadPoolExecutor(replays_at_once(len(trace))) as pool:
         return list(pool.map(replay, range(seeds)))

@@ -13,7 +13,7 @@ from gearshift.gear import GearPlan
 from gearshift.planner.confirm import SEEDS, least_objective_s, slowest_of, workload_of
 from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import PART_A
-from gearshift.simulator.simulate import simulate
+from gearshift.simulator.simulate import prepare
 from gearshift.workload import Trace
 
 ENOUGH_REQUESTS = 20_000
@@ -48,11 +48,10 @@ class Replays:
     def of(self, key: Hashable, make: Callable[[], GearPlan], request: PlanRequest) -> Replayed:
         """The replay of the plan that `make` makes, unless it is known."""
         if key not in self._known:
-            made, runs = make(), []
+            prepared, runs = prepare(make(), request.profile), []
             for seed in range(seeds_for(request.trace)):
                 self._on_time()
-                workload = workload_of(request.trace, request.profile, part=PART_A, seed=seed)
-                runs.append(simulate(made, request.profile, workload))
+                runs.append(prepared.run(workload_of(request.trace, request.profile, part=PART_A, seed=seed)))
             at, records = request.objective.percentile, len(request.profile.predictions.indices(PART_A))
             careful = at + math.sqrt(at * (1 - at) / records)
             slowest_s, requests = [slowest_of(run.latency_s, at) for run in runs], len(request.trace)

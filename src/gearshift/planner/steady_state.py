@@ -16,15 +16,13 @@ from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, OperatorPl
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.placement import Placement
-from gearshift.plan_tables import PlanTables, plan_tables
 from gearshift.planner.assemble import curves_of, replica_settings
 from gearshift.planner.balance import Balance, balanced
 from gearshift.planner.cascade_search import evaluate_cascade
 from gearshift.processors import usable_processors
 from gearshift.profiles.profile import PART_A, Profile
-from gearshift.profiles.run_times import Exits, exits_of, run_times_ns
 from gearshift.result import percentile_rank
-from gearshift.simulator.simulate import Simulation, simulate_tables
+from gearshift.simulator.simulate import Prepared, Simulation, prepare
 from gearshift.workload import Trace, Workload, draw_workload
 
 SAMPLES = 12_000
@@ -95,21 +93,6 @@ class _Measured:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Prepared:
-    """What the simulation of one gear needs, whatever the load."""
-
-    tables: PlanTables
-    run_ns: NDArray[np.int64]
-    certainty: NDArray[np.float64]
-    exits: Exits | None
-
-    def with_batches_of(self, largest: int) -> "_Prepared":
-        """The same with batches of up to so many, of those it was prepared for."""
-        capped = np.minimum(self.tables.largest_batch_size, largest)
-        return replace(self, tables=replace(self.tables, largest_batch_size=capped))
-
-
 _Key = tuple[Cascade, float, int]
 
 
@@ -132,9 +115,10 @@ class SteadyState:
     _records: NDArray[np.int32] = field(init=False, repr=False)
     _cells: dict[_Key, _Measured] = field(default_factory=dict, repr=False)
     _by_load: dict[tuple[Cascade, int], list[tuple[float, _Measured]]] = field(default_factory=dict, repr=False)
-    _prepared: dict[Cascade, _Prepared] = field(default_factory=dict, repr=False)
+    _prepared: dict[Cascade, Prepared] = field(default_factory=dict, repr=False)
     _workloads: dict[float, Workload] = field(default_factory=dict, repr=False)
     _balances: dict[Cascade, Balance] = field(default_factory=dict, repr=False)
+    _settings: dict[tuple[Cascade, int], tuple[ReplicaSettings, ...]] = field(default_factory=dict, repr=False)
     _held_with: dict[Cascade, int] = field(init=False, default_factory=dict, repr=False)
     _chosen: dict[tuple[Cascade, float], int] = field(init=False, default_factory=dict, repr=False)
 
@@ -201,14 +185,17 @@ class SteadyState:
 
     def settings(self, cascade: Cascade, largest_batch_size: int) -> tuple[ReplicaSettings, ...]:
         """How every replica works in a gear with this cascade."""
-        return replica_settings(
-            self.profile,
-            self.hardware,
-            self.placement,
-            cascade,
-            shares=self.balance(cascade).shares,
-            largest_batch_size=largest_batch_size,
-        )
+        key = cascade, largest_batch_size
+        if key not in self._settings:
+            self._settings[key] = replica_settings(
+                self.profile,
+                self.hardware,
+                self.placement,
+                cascade,
+                shares=self.balance(cascade).shares,
+                largest_batch_size=largest_batch_size,
+            )
+        return self._settings[key]
 
     def cell(self, cascade: Cascade, load_qps: float, largest_batch_size: int) -> Cell:
         """The cell, simulated unless it is known."""
@@ -216,8 +203,7 @@ class SteadyState:
         if key not in self._cells:
             if cascade not in self._prepared:
                 self._prepared[cascade] = self._prepare(cascade, self.settings(cascade, self.batch_sizes()[-1]))
-            prepared = self._prepared[cascade].with_batches_of(largest_batch_size)
-            self._cells[key] = self._measure(prepared, load_qps)
+            self._cells[key] = self._measure(_capped(self._prepared[cascade], largest_batch_size), load_qps)
             by_load = self._by_load.setdefault((cascade, largest_batch_size), [])
             insort(by_load, (load_qps, self._cells[key]), key=itemgetter(0))
         return self._cells[key].judged(self.limit_s)
@@ -334,7 +320,7 @@ class SteadyState:
         """The cell of a gear with this cascade and these settings, simulated anew."""
         return self._measure(self._prepare(cascade, replicas), load_qps).judged(self.limit_s)
 
-    def _prepare(self, cascade: Cascade, replicas: tuple[ReplicaSettings, ...]) -> _Prepared:
+    def _prepare(self, cascade: Cascade, replicas: tuple[ReplicaSettings, ...]) -> Prepared:
         gear = Gear(load_range=LoadRange(from_=0.0), cascade=cascade, replicas=replicas)
         plan = GearPlan(
             planner="steady-state",
@@ -344,14 +330,7 @@ class SteadyState:
             profile=SourceFile(path="", sha256=""),
             trace=SourceFile(path="", sha256=""),
         )
-        tables = plan_tables(plan, "task")
-        records = self.profile.predictions
-        return _Prepared(
-            tables=tables,
-            run_ns=run_times_ns(plan, tables, self.profile),
-            certainty=np.ascontiguousarray(records.certainty[records.rows(tables.models)]),
-            exits=exits_of(plan, tables, self.profile),
-        )
+        return prepare(plan, self.profile)
 
     def _workload(self, load_qps: float) -> Workload:
         if load_qps not in self._workloads:
@@ -362,16 +341,14 @@ class SteadyState:
             self._workloads[load_qps] = Workload(arrivals_ns=arrivals_ns, record=self._records, duration_s=duration_s)
         return self._workloads[load_qps]
 
-    def _measure(self, prepared: _Prepared, load_qps: float) -> _Measured:
-        run = simulate_tables(
-            prepared.tables,
-            prepared.run_ns,
-            prepared.certainty,
-            self._workload(load_qps),
-            exits=prepared.exits,
-            front_end_s=self.profile.front_end_s,
-        )
-        return _measured(run, self.objective.percentile)
+    def _measure(self, prepared: Prepared, load_qps: float) -> _Measured:
+        return _measured(prepared.run(self._workload(load_qps)), self.objective.percentile)
+
+
+def _capped(prepared: Prepared, largest: int) -> Prepared:
+    """The same with batches of up to so many, of those it was prepared for."""
+    capped = np.minimum(prepared.tables.largest_batch_size, largest)
+    return replace(prepared, tables=replace(prepared.tables, largest_batch_size=capped))
 
 
 def _rank(cell: Cell) -> tuple[bool, float, float]:

@@ -33,12 +33,13 @@ class Scaling(NamedTuple):
 
 def make_scaling(tables: PlanTables) -> Scaling:
     """Nothing counted yet."""
+    bins = [load_scaling.load_bin(s, LOAD_EDGES) for s in tables.range_starts] if tables.scale_minutes else []
     return Scaling(
         minutes=tables.scale_minutes,
         counts=np.zeros((tables.scale_minutes, BINS), dtype=np.int64),
         totals=np.zeros(BINS, dtype=np.int64),
         below=np.zeros(BINS + 1, dtype=np.int64),
-        range_bins=np.array([load_scaling.load_bin(s, LOAD_EDGES) for s in tables.range_starts], dtype=np.int64),
+        range_bins=np.array(bins, dtype=np.int64),
         planned_shares=tables.planned_shares,
     )
 

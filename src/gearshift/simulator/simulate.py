@@ -164,31 +164,62 @@ def simulate(
         f"{scaler_cores} cores are given to share, and no scaler",
         remedy="give `scaling` too",
     )
+    if scaling is None:
+        return prepare(plan, profile).run(workload, most_waiting=most_waiting, late=late, log_rows=log_rows)
     tables = plan_tables(plan, only_operator(plan))
-    certainty = np.ascontiguousarray(profile.predictions.certainty[profile.predictions.rows(tables.models)])
-    shared, times, due_ns = None, gear_times_ns(plan, tables, profile), None
-    if scaling is not None:
-        shared, times = shared_cores(plan, tables, profile, scaling, scaler_cores)
-        given_ns = workload.deadline_ns
-        given_ns = np.full(len(workload), UNBOUNDED) if given_ns is None else given_ns
-        objective_s = plan.operators[tables.operator].objective.latency_s
-        by_objective_ns = UNBOUNDED if objective_s is None else workload.arrivals_ns + to_ns(objective_s)
-        due_ns = np.where(given_ns < UNBOUNDED, given_ns, by_objective_ns)
-        workload = replace(workload, deadline_ns=given_ns)
-    return simulate_tables(
-        tables,
-        run_times_ns(plan, tables, profile),
-        certainty,
-        workload,
-        exits=exits_of(plan, tables, profile),
-        core_run_ns=None if times is None else side_by_side(times),
-        effect_s=CORES_EFFECT_S if scaling is None else scaling.effect_s,
+    shared, times = shared_cores(plan, tables, profile, scaling, scaler_cores)
+    given_ns = workload.deadline_ns
+    given_ns = np.full(len(workload), UNBOUNDED) if given_ns is None else given_ns
+    objective_s = plan.operators[tables.operator].objective.latency_s
+    by_objective_ns = UNBOUNDED if objective_s is None else workload.arrivals_ns + to_ns(objective_s)
+    return replace(prepare(plan, profile), core_run_ns=side_by_side(times)).run(
+        replace(workload, deadline_ns=given_ns),
+        effect_s=scaling.effect_s,
         shared=shared,
-        due_ns=due_ns,
-        front_end_s=profile.front_end_s,
+        due_ns=np.where(given_ns < UNBOUNDED, given_ns, by_objective_ns),
         most_waiting=most_waiting,
         late=late,
         log_rows=log_rows,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A plan as `simulate_tables` takes it, whatever the workload."""
+
+    tables: PlanTables
+    run_ns: NDArray[np.int64]
+    certainty: NDArray[np.float64]
+    exits: Exits | None
+    core_run_ns: NDArray[np.int64] | None
+    front_end_s: float
+
+    def run(self, workload: Workload, **how: Any) -> Simulation:
+        """`simulate_tables` of the plan, with what else that takes."""
+        return simulate_tables(
+            self.tables,
+            self.run_ns,
+            self.certainty,
+            workload,
+            exits=self.exits,
+            core_run_ns=self.core_run_ns,
+            front_end_s=self.front_end_s,
+            **how,
+        )
+
+
+def prepare(plan: GearPlan, profile: Profile) -> Prepared:
+    """Resolve a plan once for several workloads; raises as `simulate`."""
+    tables = plan_tables(plan, only_operator(plan))
+    certainty = np.ascontiguousarray(profile.predictions.certainty[profile.predictions.rows(tables.models)])
+    times = gear_times_ns(plan, tables, profile)
+    return Prepared(
+        tables=tables,
+        run_ns=run_times_ns(plan, tables, profile),
+        certainty=certainty,
+        exits=exits_of(plan, tables, profile),
+        core_run_ns=None if times is None else side_by_side(times),
+        front_end_s=profile.front_end_s,
     )
 
 

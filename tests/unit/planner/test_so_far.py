@@ -93,18 +93,18 @@ class Spent:
         monkeypatch.setattr(so_far, "time", SimpleNamespace(monotonic=self.monotonic))
         monkeypatch.setattr(walk, "WallClock", lambda: SimpleNamespace(now_ns=lambda: int(1e9 * self.monotonic())))
         for module in (confirm, replays):
-            monkeypatch.setattr(module, "simulate", self.counting(module.simulate))
+            monkeypatch.setattr(module, "workload_of", self.counting(module.workload_of))
 
     def monotonic(self) -> float:
         with self.lock:
             self.left -= 1
             return max(0.0, -1e6 * self.left)
 
-    def counting(self, simulate: Callable[..., Any]) -> Callable[..., Any]:
+    def counting(self, workload_of: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*arguments: Any, **named: Any) -> Any:
             with self.lock:
                 self.late += self.left < 0
-            return simulate(*arguments, **named)
+            return workload_of(*arguments, **named)
 
         return counted
 

@@ -33,14 +33,14 @@ def test_as_many_replays_run_at_once_as_there_are_processors_and_memory_allows(m
 
 def test_a_confirmation_replays_on_every_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     have_processors(monkeypatch, 3)
-    all_there, simulate = threading.Barrier(3, timeout=30), confirm.simulate
+    all_there, workload_of = threading.Barrier(3, timeout=30), confirm.workload_of
 
     def together(*arguments: Any, **named: Any) -> Any:
         all_there.wait()
-        return simulate(*arguments, **named)
+        return workload_of(*arguments, **named)
 
     made = single_plan("m0")
-    monkeypatch.setattr(confirm, "simulate", together)
+    monkeypatch.setattr(confirm, "workload_of", together)
     confirm.confirm(made, PROFILE, little_trace(), part=PART_A, latency_objective_s=0.03, percentile=0.95, seeds=3)
     assert not all_there.broken
 
