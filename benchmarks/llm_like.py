@@ -270,6 +270,7 @@ def main() -> None:
         worlds = {f"models of {given.profile}": request_like(llamas, read_profile(given.profile))}
     request = next(iter(worlds.values()))
     trace = request.trace
+    found_by(lambda: [planners.plan("static-cascade", request)])  # compiles
     print(describe())
     print(
         f"{len(trace)} requests in {trace.duration_s:.0f} s, up to {trace.peak_qps:.0f}/s, on {DEVICES} devices; "
