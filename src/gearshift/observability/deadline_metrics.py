@@ -36,7 +36,7 @@ class DeadlineMetrics:
 
     def started(self, samples: Sequence[Sample], now_ns: int) -> None:
         """A batch starts; told is what is left of its earliest deadline, if it has any."""
-        tightest_ns = min(sample.request.order_deadline_ns for sample in samples)
+        tightest_ns = min([sample.request.order_deadline_ns for sample in samples])
         if tightest_ns < NO_DEADLINE_NS:
             self.dispatch.observe((tightest_ns - now_ns) / NS_PER_S)
 

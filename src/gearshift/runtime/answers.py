@@ -40,31 +40,32 @@ def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:
 
 def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> Answer:
     """The answer to a request all of whose samples are finished."""
-    queue_s = max([sample.queue_ns for sample in samples]) / NS_PER_S
-    run_s = max([sample.run_ns for sample in samples]) / NS_PER_S
-    errors = tuple([sample.error for sample in samples if sample.error])
+    queue_ns = run_ns = 0
+    errors: list[str] = []
+    rows: list[RowFacts] = []
+    reason = ""
+    for s in samples:
+        queue_ns, run_ns = max(queue_ns, s.queue_ns), max(run_ns, s.run_ns)
+        if s.error:
+            errors.append(s.error)
+            continue
+        rows.append(RowFacts(model=models[s.model], stage=s.stage, certainty=s.certainty, exit_segment=s.exit_segment))
+        reason = reason or s.degraded_by
+    queue_s, run_s = queue_ns / NS_PER_S, run_ns / NS_PER_S
     if errors:
         outcome: Outcome = "refused" if all(s.refused or s.ending for s in samples if s.error) else "failed"
         ending = next((s.ending for s in samples if s.ending), None)
         reason = errors[0] if ending is None or outcome == "failed" else ending.name.lower()
-        return Answer(outcome=outcome, reason=reason, errors=errors, gear=gear, queue_s=queue_s, run_s=run_s)
+        return Answer(outcome=outcome, reason=reason, errors=tuple(errors), gear=gear, queue_s=queue_s, run_s=run_s)
     try:
         outputs = stack_results(samples)
     except (KeyError, ValueError):
         reason = "the models of this cascade answer outputs of different names or shapes"
         return Answer(outcome="failed", reason=reason, errors=(reason,), gear=gear, queue_s=queue_s, run_s=run_s)
-    rows = tuple(
-        [
-            RowFacts(model=models[s.model], stage=s.stage, certainty=s.certainty, exit_segment=s.exit_segment)
-            for s in samples
-        ]
-    )
-    reasons = [sample.degraded_by for sample in samples if sample.degraded_by]
-    reason = reasons[0] if reasons else ""
     return Answer(
         outcome="degraded" if reason else "answered",
         reason=reason,
-        rows=rows,
+        rows=tuple(rows),
         outputs=outputs,
         gear=gear,
         queue_s=queue_s,

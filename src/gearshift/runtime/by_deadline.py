@@ -112,7 +112,8 @@ class DeadlineQueues:
         """A sample has joined the replica's queue."""
         if self.told is not None:
             self.told(replica, sample)
-        self.watch(replica, now_ns)
+        if self._queues[replica].limited:
+            self.watch(replica, now_ns)
 
     def waiting(self, replica: int, now_ns: int) -> tuple[list[tuple[int, int]], int]:
         """When each that waits for the replica came there, its deadline, and when the devices should be free."""
@@ -179,6 +180,8 @@ class DeadlineQueues:
     def fill(self, replica: int, most: int, now_ns: int) -> list[Sample]:
         """Take a batch that keeps the deadlines in it, of one sample at least."""
         queue, rules, run_ns = self._queues[replica], self._rules, self.run_ns[replica]
+        if not queue.limited:
+            return queue.take(most, now_ns)
         batch: list[Sample] = []
         tightest_ns = NO_DEADLINE_NS
         while len(batch) < most and len(queue):

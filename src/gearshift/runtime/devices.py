@@ -2,6 +2,8 @@
 
 from gearshift.plan_tables import PlanTables, rows_of
 
+NEVER_NS = 1 << 62
+
 
 class Devices:
     """Busy devices, by the batches of their replicas; `spans` are a replica's devices, `on_device` the other way."""
@@ -10,14 +12,14 @@ class Devices:
         self.on_device = rows_of(tables.on_device.tolist(), tables.on_device_begin.tolist())
         self.spans = rows_of(tables.spans.tolist(), tables.spans_begin.tolist())
         self.busy = [False] * len(tables.device_ids)
-        self.wake_ns: list[int | None] = [None] * len(tables.device_ids)
+        self.wake_ns = [NEVER_NS] * len(tables.device_ids)
         self._free_ns = [0] * len(tables.device_ids)
 
     def hold(self, replica: int, until_ns: int) -> None:
         """A batch of the replica starts, to end at about `until_ns`."""
         for device in self.spans[replica]:
             self.busy[device] = True
-            self.wake_ns[device] = None
+            self.wake_ns[device] = NEVER_NS
             self._free_ns[device] = until_ns
 
     def free(self, replica: int) -> None:
@@ -27,7 +29,10 @@ class Devices:
 
     def any_busy(self, replica: int) -> bool:
         """Whether any device of the replica is busy."""
-        return any(self.busy[device] for device in self.spans[replica])
+        for device in self.spans[replica]:  # asked too often for `any` and its generator
+            if self.busy[device]:
+                return True
+        return False
 
     def free_ns(self, replica: int, now_ns: int) -> int:
         """When all devices of the replica should be free."""
@@ -35,17 +40,12 @@ class Devices:
 
     def wake_by(self, device: int, at_ns: int) -> None:
         """Look at `device` again at `at_ns`, or before."""
-        before = self.wake_ns[device]
-        self.wake_ns[device] = at_ns if before is None else min(before, at_ns)
+        self.wake_ns[device] = min(self.wake_ns[device], at_ns)
 
-    def next_wake_ns(self) -> int | None:
-        """When a device is to be looked at next."""
-        first_ns: int | None = None
-        for at in self.wake_ns:
-            if at is not None and (first_ns is None or at < first_ns):
-                first_ns = at
-        return first_ns
+    def next_wake_ns(self) -> int:
+        """When a device is to be looked at next, or `NEVER_NS`."""
+        return min(self.wake_ns)
 
     def due(self, now_ns: int) -> list[tuple[int, int]]:
         """When each device that is due now or was before was to be looked at, and which."""
-        return [(at, device) for device, at in enumerate(self.wake_ns) if at is not None and at <= now_ns]
+        return [(at, device) for device, at in enumerate(self.wake_ns) if at <= now_ns]

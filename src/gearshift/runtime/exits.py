@@ -29,6 +29,11 @@ class ProfiledExits:
         self._segment_ns = None if exits is None else exits.segment_ns.tolist()
         self._exit_segment = None if exits is None else exits.exit_segment.tolist()
 
+    @property
+    def recorded(self) -> bool:
+        """Whether any model has learned caches, so that it matters which samples a batch has."""
+        return self._segment_ns is not None
+
     def of_batch(self, replica: int, samples: Sequence[Sample], records: Sequence[int]) -> list[Leaving]:
         """Who leaves when, in order; `records` are the recorded samples that they carry, the last exit for unknown."""
         if self._segment_ns is None or self._exit_segment is None:

@@ -3,13 +3,14 @@
 import heapq
 
 from gearshift.policies.order import Urgency, is_starving, queue_key
-from gearshift.request import Sample
+from gearshift.request import NO_DEADLINE_NS, Sample
 
 
 class WaitingQueue:
     """Samples in two orders at once: most urgent first, and longest here first.
 
     Each order is a heap of entries; a sample taken by one is passed over in the other once it surfaces there.
+    `limited` says whether a client's deadline has come in since it was empty last.
     """
 
     def __init__(self, starvation_ns: int) -> None:
@@ -17,6 +18,7 @@ class WaitingQueue:
         self._by_urgency: list[tuple[Urgency, Sample]] = []
         self._by_entry: list[tuple[tuple[int, int], Sample]] = []
         self._waiting: dict[int, int] = {}
+        self.limited = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -26,7 +28,9 @@ class WaitingQueue:
         sample.entered_ns = now_ns
         self._waiting[sample.sequence] = now_ns
         request = sample.request
-        key = queue_key(request.priority, request.order_deadline_ns, now_ns, sample.sequence)
+        deadline_ns = request.order_deadline_ns
+        self.limited = self.limited or deadline_ns < NO_DEADLINE_NS
+        key = queue_key(request.priority, deadline_ns, now_ns, sample.sequence)
         heapq.heappush(self._by_urgency, (key, sample))
         heapq.heappush(self._by_entry, ((now_ns, sample.sequence), sample))
 
@@ -61,8 +65,7 @@ class WaitingQueue:
             del self._waiting[sample.sequence]
             taken.append(sample)
         if not self._waiting:
-            self._by_urgency.clear()
-            self._by_entry.clear()
+            self._forget()
         return taken
 
     def waiting(self) -> list[Sample]:
@@ -73,8 +76,7 @@ class WaitingQueue:
         """Take `sample` out; False where it is not here."""
         here = self._waiting.pop(sample.sequence, None) is not None
         if not self._waiting:
-            self._by_urgency.clear()
-            self._by_entry.clear()
+            self._forget()
         return here
 
     def clear(self) -> list[Sample]:
@@ -83,9 +85,13 @@ class WaitingQueue:
             sample for (entered, _), sample in sorted(self._by_entry, key=_by_key) if self._is_here(sample, entered)
         ]
         self._waiting.clear()
+        self._forget()
+        return gone
+
+    def _forget(self) -> None:
         self._by_urgency.clear()
         self._by_entry.clear()
-        return gone
+        self.limited = False
 
     def _is_here(self, sample: Sample, entered_ns: int) -> bool:
         return self._waiting.get(sample.sequence) == entered_ns

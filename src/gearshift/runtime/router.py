@@ -12,10 +12,10 @@ from gearshift.plan_tables import PlanTables
 from gearshift.policies.batching import DEADLINE, NOT_YET, RETRY, batch_size, start_reason
 from gearshift.policies.forwarding import ANSWER, next_model
 from gearshift.policies.gear_shift import gear_asked_for, gear_in_force, metered_load
-from gearshift.policies.order import replica_key
+from gearshift.policies.order import is_starving, replica_key
 from gearshift.request import Sample
 from gearshift.runtime.by_deadline import DeadlineQueues, DeadlineRules, end_early
-from gearshift.runtime.devices import Devices
+from gearshift.runtime.devices import NEVER_NS, Devices
 from gearshift.runtime.load_scaling import LoadScaling
 from gearshift.runtime.meter import Meter
 from gearshift.runtime.queue import WaitingQueue
@@ -75,6 +75,7 @@ class Router:
         self.scaling = LoadScaling(tables)
         self._eased_ticks = 0
         self._queued = 0
+        self._starvation_ns = tables.starvation_ns
         self._queues = [WaitingQueue(tables.starvation_ns) for _ in range(self._replicas)]
         held = self._queues, self._turns, self._devices
         self._by_deadline = None if deadlines is None else DeadlineQueues(deadlines, *held, self._drop)
@@ -195,10 +196,11 @@ class Router:
     def next_wake_ns(self) -> int | None:
         """When `wake` is due next."""
         first_ns = self._devices.next_wake_ns()
-        others = [] if self._by_deadline is None else [*self._by_deadline.gives_up_ns.values()]
+        if self._by_deadline is not None and self._by_deadline.gives_up_ns:
+            first_ns = min(first_ns, *self._by_deadline.gives_up_ns.values())
         if self._recovery.count and self._recovery.next_ns is not None:
-            others.append(self._recovery.next_ns)
-        return first_ns if not others else min(others) if first_ns is None else min(first_ns, *others)
+            first_ns = min(first_ns, self._recovery.next_ns)
+        return None if first_ns == NEVER_NS else first_ns
 
     # Faults.
 
@@ -297,7 +299,7 @@ class Router:
         self._write(now_ns, Decision.ROUTE, sample.sequence, replica, sample.stage)
 
     def _start_on_touched(self, now_ns: int) -> None:
-        for device in self._touched:
+        for device in dict.fromkeys(self._touched):  # once each, in the order of their first touch
             self._start_on(device, now_ns)
         self._touched.clear()
 
@@ -308,37 +310,41 @@ class Router:
         """
         if self._devices.busy[device]:
             return
-        self._devices.wake_ns[device] = None
+        self._devices.wake_ns[device] = NEVER_NS
         if self._recovery.count and self._start_group(device, now_ns):
             return
         chosen, chosen_key, chosen_reason = -1, (0, 0, 0, 0), NOT_YET
+        endangered: DeadlineQueues | None = None
         for replica in self._devices.on_device[device]:
             queue = self._queues[replica]
-            if self._by_deadline is not None and len(queue):
-                self._by_deadline.shed(replica, now_ns)
-            if not len(queue):
+            by_deadline = self._by_deadline if queue.limited else None
+            if by_deadline is not None:
+                endangered = by_deadline
+                by_deadline.shed(replica, now_ns)
+            waiting = len(queue)
+            if not waiting:
                 continue
             cell = self.gear * self._replicas + replica
             oldest_ns = queue.oldest().entered_ns
-            reason = start_reason(len(queue), oldest_ns, now_ns, self._minimum[cell], self._longest_wait_ns[cell])
+            reason = start_reason(waiting, oldest_ns, now_ns, self._minimum[cell], self._longest_wait_ns[cell])
             if reason == NOT_YET:
                 start_ns = oldest_ns + self._longest_wait_ns[cell]
-                if self._by_deadline is not None:
-                    start_ns = self._by_deadline.start_by_ns(replica, start_ns, self._largest[cell])
-                if self._by_deadline is None or now_ns < start_ns:
+                if by_deadline is not None:
+                    start_ns = by_deadline.start_by_ns(replica, start_ns, self._largest[cell])
+                if by_deadline is None or now_ns < start_ns:
                     self._devices.wake_by(device, start_ns)
                     continue
                 reason = DEADLINE
-            starving = queue.is_starving(now_ns)
+            starving = is_starving(oldest_ns, now_ns, self._starvation_ns)
             if not starving and self._devices.any_busy(replica):
                 continue
             head = queue.head().request
             key = replica_key(starving, head.priority, head.order_deadline_ns, oldest_ns)
             if chosen < 0 or key < chosen_key:
                 chosen, chosen_key, chosen_reason = replica, key, reason
-        if self._by_deadline is not None and chosen_key[0]:
+        if endangered is not None and chosen_key[0]:
             base = self.gear * self._replicas
-            chosen, chosen_reason = self._by_deadline.endangered_first(device, chosen, chosen_reason, base, now_ns)
+            chosen, chosen_reason = endangered.endangered_first(device, chosen, chosen_reason, base, now_ns)
         if chosen >= 0 and not self._devices.any_busy(chosen):
             self._start_batch(chosen, chosen_reason, now_ns)
 

@@ -70,6 +70,9 @@ class Service:
         journal: Journal | NoJournal | None = None,
     ) -> None:
         self._tables, self._backend, self._accuracies = tables, backend, tuple(accuracies)
+        replicas = range(len(tables.replica_ids))
+        self._model_names = [tables.model_of(replica) for replica in replicas]
+        self._device_names = [tables.devices_of(replica) for replica in replicas]
         self._default_priority = default_priority
         self._default_deadline_ns = None if default_deadline_s is None else round(default_deadline_s * NS_PER_S)
         self._clock = clock or WallClock()
@@ -196,9 +199,18 @@ class Service:
 
     # Requests --------------------------------------------------------------------------------------------------------
 
+    def require_room(self, rows: int, payload_bytes: int) -> None:
+        """Raise `NotReady` or `QueueFull` where a request of `rows` would not be accepted now."""
+        if not self._accepting:
+            self._refuse("the server is not accepting requests; try another one, or again later")
+        missing = self.router.missing_first_model()
+        if missing is not None:
+            self._refuse(f"no worker of model {missing!r} is running; try again later")
+        self.room.require(rows, payload_bytes)
+
     def reading(self, payload_bytes: int) -> Reading:
         """Hold `payload_bytes` while a request is read; raises `NotReady` or `QueueFull` before that begins."""
-        self._admit(1, payload_bytes)
+        self.require_room(1, payload_bytes)
         return Reading(self.room, payload_bytes)
 
     def submit(
@@ -225,7 +237,7 @@ class Service:
         Raises `NotReady` and `QueueFull`.
         """
         rows = len(next(iter(inputs.values())))
-        self._admit(rows, payload_bytes)
+        self.require_room(rows, payload_bytes)
         priority = priority or self._default_priority
         opened = self._accept(inputs, rows, priority, deadline_ns, sent_ns, payload_bytes, done)
         if span is not None:
@@ -254,14 +266,6 @@ class Service:
     def now_ns(self) -> int:
         """The service's time, in which deadlines are given."""
         return self._clock.now_ns()
-
-    def _admit(self, rows: int, payload_bytes: int) -> None:
-        if not self._accepting:
-            self._refuse("the server is not accepting requests; try another one, or again later")
-        missing = self.router.missing_first_model()
-        if missing is not None:
-            self._refuse(f"no worker of model {missing!r} is running; try again later")
-        self.room.require(rows, payload_bytes)
 
     def _refuse(self, why: str) -> NoReturn:
         self._count_refused(NOT_READY)
@@ -358,7 +362,7 @@ class Service:
 
     def _start_batch(self, replica: int, samples: Sequence[Sample], reason: int) -> None:
         self._started_ns[replica] = self._clock.now_ns()
-        self._metrics.batch_started(self._tables.model_of(replica), len(samples), reason)
+        self._metrics.batch_started(self._model_names[replica], len(samples), reason)
         self._metrics.deadlines.started(samples, self._started_ns[replica])
         self._backend.run(Batch(next(self._batch_ids), replica, samples))
 
@@ -408,8 +412,8 @@ class Service:
         """Start what may start on the devices that are free now."""
         now_ns = self._clock.now_ns()
         run_ns = now_ns - self._started_ns.pop(batch.replica, now_ns)
-        devices = self._tables.devices_of(batch.replica)
-        self._metrics.batch_finished(self._tables.model_of(batch.replica), devices, run_ns / NS_PER_S)
+        model, devices = self._model_names[batch.replica], self._device_names[batch.replica]
+        self._metrics.batch_finished(model, devices, run_ns / NS_PER_S)
         self.router.batch_finished(batch.replica, now_ns)
         self._vertical.batch_finished(batch.replica, len(batch.samples), run_ns, now_ns)
         self.adapting.batch_finished(self.router, batch.replica, len(batch.samples), run_ns, now_ns)

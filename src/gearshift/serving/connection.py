@@ -2,6 +2,8 @@
 
     bytes -> httptools -> HttpExchange -> handler.begun (head) -> handler.completed (body) -> respond -> bytes
 
+A request that comes in one piece is complete when it is begun.
+
 No request costs a task, a future or a timer.  Requests that arrive while one is being answered wait in order, and
 nothing more is read meanwhile.
 """
@@ -215,6 +217,9 @@ class Connection(asyncio.Protocol):
             self._pass_over_upgrade(bytes(data)[offered_at:])
             self._feeding = feeding
             return  # what was parsed anew has been counted
+        exchange = self._arriving
+        if exchange is not None and exchange is self._exchange and not exchange.begun:
+            self._begin(exchange)  # the rest of its body is still to come
         self._feeding = feeding
         self._unheard_bytes = 0 if self._progress else self._unheard_bytes + len(data)
         if self._unheard_bytes > self._all.largest_header_bytes and not self._deaf:
@@ -257,7 +262,7 @@ class Connection(asyncio.Protocol):
         self._url, self._headers, self._head_bytes = b"", {}, 0
         self._arriving = exchange
         if self._exchange is None and not self._waiting and not self._writing_paused:
-            self._begin(exchange)
+            self._exchange = exchange  # begun once all is parsed that came with its head
         else:
             self._waiting.append(exchange)
 
@@ -274,10 +279,15 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """The request is complete."""
         self._progress = True
-        exchange, self._arriving = self._arriving, None
+        exchange = self._arriving
         if exchange is None:
             return
         exchange.complete = True
+        if exchange is self._exchange and not exchange.begun:
+            self._begin(exchange)
+            self._arriving = None
+            return
+        self._arriving = None
         if exchange is not self._exchange:
             return
         self._due, self._idle = NEVER, False
@@ -301,7 +311,7 @@ class Connection(asyncio.Protocol):
     # Requests in turn ------------------------------------------------------------------------------------------------
 
     def _begin(self, exchange: HttpExchange) -> None:
-        self._exchange = exchange
+        self._exchange, exchange.begun = exchange, True
         if exchange.complete:
             self._due, self._idle = NEVER, False
         if exchange.refusal is not None:

@@ -196,6 +196,9 @@ class RemoteService:
         """Whether requests are let in at all."""
         return self._board.taking
 
+    def require_room(self, rows: int, payload_bytes: int) -> None:
+        """There is: `FrontEnd.begun` has asked, and passes on what may have to be refused."""
+
     def reading(self, payload_bytes: int) -> Reading:
         """Hold `payload_bytes` while a request is read."""
         return Reading(self._room, payload_bytes)

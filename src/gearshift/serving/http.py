@@ -205,11 +205,18 @@ class Application:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.items()}
             route = {"http.request.method": exchange.method, "http.route": exchange.path}
             exchange.span = self._tracing.begin(headers, **route)
-        length = _length_within(exchange, self._largest_body_bytes)
         slo_us = v2.timeout_us_of_slo(head[SLO_MS].decode("latin-1")) if SLO_MS in head else 0
-        start = head[REQUEST_START].decode("latin-1") if REQUEST_START in head else None
-        sent_ns = self._times.sent_ns(start, self._service.now_ns())
-        reading = self._service.reading(length or 0)
+        sent_ns = None
+        if REQUEST_START in head:
+            sent_ns = self._times.sent_ns(head[REQUEST_START].decode("latin-1"), self._service.now_ns())
+        if exchange.complete and CONTENT_ENCODING not in head:
+            body = exchange.take_body()
+            if len(body) > self._largest_body_bytes:
+                raise _too_large(len(body), self._largest_body_bytes)
+            self._service.require_room(1, len(body))  # before it is parsed
+            self._submit(exchange, body, sent_ns, slo_us)
+            return
+        reading = self._service.reading(_length_within(exchange, self._largest_body_bytes) or 0)
         exchange.release = reading.close
         if CONTENT_ENCODING in head:
             _read(

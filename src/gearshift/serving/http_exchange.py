@@ -52,8 +52,8 @@ class HttpExchange(Exchange):
     """
 
     __slots__ = (
-        "answered", "client", "complete", "gone", "headers", "keep_alive", "measure", "on_gone", "parts", "refusal",
-        "release", "then",
+        "answered", "begun", "client", "complete", "gone", "headers", "keep_alive", "measure", "on_gone", "parts",
+        "refusal", "release", "then",
     )  # fmt: skip
 
     def __init__(self, client: Client, method: str, path: str, headers: dict[bytes, bytes], keep_alive: bool) -> None:
@@ -61,7 +61,7 @@ class HttpExchange(Exchange):
         super().__init__(method, path, given.decode("latin-1") if given else "")
         self.client, self.headers, self.keep_alive = client, headers, keep_alive
         self.parts: list[bytes | bytearray] = []
-        self.complete = self.answered = self.gone = False
+        self.begun = self.complete = self.answered = self.gone = False
         self.then: Then | None = None
         self.measure: Callable[[int], None] | None = None
         self.release: Callable[[], None] | None = None

@@ -96,7 +96,10 @@ class IndexBody(msgspec.Struct):
 DEFAULT_LIMITS = Limits()
 LARGE_BYTES = 64 << 10
 NESTED = re.compile(rb"\s*\[\s*\[")
-PACKED = {"FP16": "e", "FP32": "f", "FP64": "d"}
+PACKED = {
+    "FP16": "e", "FP32": "f", "FP64": "d", "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q",
+    "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
+}  # fmt: skip
 """How `struct` writes them.  It refuses numbers that are too large, and is done before NumPy has begun."""
 
 _INDEX = msgspec.json.Decoder(IndexBody)
@@ -215,7 +218,7 @@ def _numbers(data: memoryview, shape: list[int], spec: TensorSpec, where: str) -
             require_finite(array, spec)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"data does not fit {datatype}: {error}", where=where) from None
-    except OverflowError:
+    except (OverflowError, struct.error):
         raise InvalidInput(f"data has a number out of the range of {datatype}", where=where) from None
     except ValueError:
         raise InvalidInput("data is nested unevenly", where=where, remedy="write it flat or as its shape is") from None

@@ -68,7 +68,7 @@ class EmulatedBackend:
         if self._timer is None or batch.replica in self._lost:
             return
         now_ns = self._clock.now_ns()
-        records = [_number_of(sample) for sample in batch.samples]
+        records = [_number_of(sample) for sample in batch.samples] if self._exits.recorded else ()
         for leaving in self._exits.of_batch(batch.replica, batch.samples, records):
             end_ns = now_ns + leaving.after_ns
             if not self._ends or end_ns < self._ends[0][0]:
