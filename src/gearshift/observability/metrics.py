@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from gearshift.observability.adapting_metrics import AdaptingMetrics
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.core_metrics import CoreMetrics
-from gearshift.observability.counts import Counter, Histogram
+from gearshift.observability.counts import Count, Counter, Distribution, Histogram
 from gearshift.observability.deadline_metrics import DeadlineMetrics
 from gearshift.policies.batching import AUDIT, DEADLINE, FULL, LONGEST_WAIT, RETRY
 from gearshift.request import Answer
@@ -171,6 +171,8 @@ class Metrics:
         self.deadlines = DeadlineMetrics(registry)
         self.cores = CoreMetrics(registry)
         self._last_answer_s = 0.0
+        self._of_answers: dict[tuple[str, str], tuple[Count, Distribution, Count, Distribution]] = {}
+        self._of_rows: dict[tuple[str, int, int], list[Count]] = {}
 
     def watch(self, router: Watched, serving: Serving, *, last_gear: int, accuracies: Sequence[float] = ()) -> None:
         """Read gear, load and waiting samples off `router`, readiness off `serving`, whenever metrics are asked for.
@@ -187,15 +189,36 @@ class Metrics:
 
     def answered(self, operator: str, answer: Answer, latency_s: float) -> None:
         """Count an answer."""
-        self.finished(operator, answer.outcome)
-        self._latency.labels(operator, answer.outcome).observe(latency_s)
-        self._queue.labels().observe(answer.queue_s)
-        self._rows.labels(operator).inc(len(answer.rows))
+        known = self._of_answers.get((operator, answer.outcome)) or self._know_answers(operator, answer.outcome)
+        requests, latency, rows, queue = known
+        requests.inc()
+        latency.observe(latency_s)
+        queue.observe(answer.queue_s)
+        rows.inc(len(answer.rows))
         self._last_answer_s = time.time()
         for row in answer.rows:
-            self._exits.labels(row.model, str(min(row.exit_segment, LAST_SEGMENT))).inc()
-            for stage in range(row.stage):
-                self._forwarded.labels(str(stage)).inc()
+            of_row = row.model, row.exit_segment, row.stage
+            for count in self._of_rows.get(of_row) or self._know_row(*of_row):
+                count.inc()
+
+    def _know_answers(self, operator: str, outcome: str) -> tuple[Count, Distribution, Count, Distribution]:
+        """Look up once what every such answer is counted in."""
+        known = (
+            self._requests.labels(operator, outcome),
+            self._latency.labels(operator, outcome),
+            self._rows.labels(operator),
+            self._queue.labels(),
+        )
+        self._of_answers[operator, outcome] = known
+        return known
+
+    def _know_row(self, model: str, exit_segment: int, stage: int) -> list[Count]:
+        """The same of rows; of segments that no model can have, nothing is kept."""
+        counts = [self._exits.labels(model, str(min(exit_segment, LAST_SEGMENT)))]
+        counts += [self._forwarded.labels(str(before)) for before in range(stage)]
+        if exit_segment <= LAST_SEGMENT:
+            self._of_rows[model, exit_segment, stage] = counts
+        return counts
 
     def finished(self, operator: str, outcome: str) -> None:
         """Count a request by its outcome."""
