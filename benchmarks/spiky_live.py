@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import plotly.graph_objects as go
+from front_end import with_front_end
 from imported import DEVICE_KIND, frugalml, mt_bench
 from machine import describe
 from numpy.typing import NDArray
@@ -72,7 +73,7 @@ def figures(data: Path, *, seconds: int) -> tuple[Figure, Figure]:
     return (
         Figure(
             name="8",
-            profile=frugalml(data, "yelp"),
+            profile=with_front_end(frugalml(data, "yelp")),
             objective=Objective(latency_s=LATENCY_S, scope="trace"),
             trace=spiky(400, (1_500, 4_500), seconds, seed=8),
             memory_bytes=16 << 30,
@@ -80,7 +81,7 @@ def figures(data: Path, *, seconds: int) -> tuple[Figure, Figure]:
         ),
         Figure(
             name="9",
-            profile=mt_bench(data),
+            profile=with_front_end(mt_bench(data)),
             objective=Objective(accuracy=QUALITY, scope="trace"),
             trace=spiky(1.0, (3.0, 8.0), 2 * seconds, seed=9),
             memory_bytes=32 << 30,
