@@ -76,19 +76,22 @@ class Adapting:
         self._metrics.load_factor.set(router.scaling.factor)
         for times in self._times.ticked():
             self._tell_times(times)
-        if self._audit is not None:
-            self._audit.start(router, now_ns)
+        self.audit(router, now_ns)
 
     def batch_finished(self, router: Router, replica: int, size: int, took_ns: int, now_ns: int) -> None:
         """A batch of `size` samples took so long; what may start has been started."""
         self._times.batch_finished(replica, size, took_ns)
-        if self._audit is not None:
-            self._audit.start(router, now_ns)
+        self.audit(router, now_ns)
 
     def answered(self, sample: Sample, gear: int) -> None:
         """A sample has its answer, in `gear`."""
         if self._audit is not None:
             self._audit.answered(sample, gear)
+
+    def audit(self, router: Router, now_ns: int) -> None:
+        """Ask for the second answer that waits, where devices have time for it."""
+        if self._audit is not None:
+            self._audit.start(router, now_ns)
 
     def second_answer(self, sample: Sample) -> None:
         """A sample that no request waits for has come back, perhaps from its audit."""

@@ -235,11 +235,6 @@ class Router:
 
     def cancel(self, samples: Sequence[Sample], now_ns: int) -> None:
         """Take samples that still wait out of their queues; those that run are not stopped, but go no further."""
-        self.withdraw(samples)
-        self._start_on_touched(now_ns)
-
-    def withdraw(self, samples: Sequence[Sample]) -> None:
-        """`cancel` within another event, which starts what may start."""
         for sample in samples:
             sample.error = sample.error or WITHDRAWN
             if self._recovery.remove(sample):
@@ -249,6 +244,7 @@ class Router:
                     self._queued -= 1
                     self._touched.extend(self._spans[replica])
                     break
+        self._start_on_touched(now_ns)
 
     def missing_first_model(self) -> str | None:
         """The model at which arrivals begin, where none of its replicas lives."""

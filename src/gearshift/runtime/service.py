@@ -85,7 +85,9 @@ class Service:
             self.router, most_waiting_requests, most_waiting_bytes, partial(self._count_refused, QUEUE_FULL)
         )
         self._open: dict[int, OpenRequest] = {}
+        self._ended: list[Sample] = []
         self._settled: list[tuple[Done, Answer]] = []
+        self._delivers = False
         self.adapting = adapting or Adapting(tables)
         self.adapting.tell(self._metrics.adapting)
         self._vertical = vertical or NoScaling()
@@ -321,6 +323,7 @@ class Service:
         self._arm_wake()
 
     def _fail_open(self) -> None:
+        self._answer_ended()
         for opened in list(self._open.values()):
             self.router.cancel(opened.samples, self._clock.now_ns())
             self._settle(opened, Answer(outcome="failed", reason=STOPPED, errors=(STOPPED,)))
@@ -339,15 +342,29 @@ class Service:
                 self._metrics.answered(self._tables.operator, answer, (now_ns - opened.request.arrived_ns) / NS_PER_S)
             if now_ns > opened.request.deadline_ns and answer.outcome in ("answered", "degraded", "late"):
                 self._metrics.late(self._tables.operator)
-            if not self._settled:
-                asyncio.get_running_loop().call_soon(self._deliver)
             self._settled.append((opened.done, answer))
+            self._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        if not self._delivers:
+            self._delivers = True
+            asyncio.get_running_loop().call_soon(self._deliver)
 
     def _deliver(self) -> None:
-        """Tell who waits, now that the devices have what they can do meanwhile."""
+        """Answer what has ended and tell who waits, now that the devices have what they can do meanwhile."""
+        if self._ended:
+            self._answer_ended()
+            self.adapting.audit(self.router, self._clock.now_ns())
+        self._delivers = False
         settled, self._settled = self._settled, []
         for done, answer in settled:
             done(answer)
+
+    def _answer_ended(self) -> None:
+        while self._ended:
+            ended, self._ended = self._ended, []
+            for sample in ended:
+                self._answer(sample)
 
     def _close(self, opened: OpenRequest) -> bool:
         if self._open.pop(opened.request.id, None) is None:
@@ -367,9 +384,15 @@ class Service:
         self._backend.run(Batch(next(self._batch_ids), replica, samples))
 
     def _answered(self, sample: Sample) -> None:
-        opened = self._open.get(sample.request.id)
-        if opened is None:
+        if sample.request.id in self._open:
+            self._ended.append(sample)
+            self._deliver_soon()
+        else:
             self.adapting.second_answer(sample)
+
+    def _answer(self, sample: Sample) -> None:
+        opened = self._open.get(sample.request.id)
+        if opened is None:  # withdrawn meanwhile, or another row has ended it
             return
         self.adapting.answered(sample, self.router.gear)
         opened.missing -= 1
@@ -377,9 +400,8 @@ class Service:
             self._settle(opened, answer_of(opened.samples, self._tables.models, self.router.gear))
         if sample.poisonous:
             self._journal.write("poisonous", request=sample.request.id, reason=sample.error)
-            self.router.withdraw(opened.samples)
-        elif sample.ending and opened.missing:
-            asyncio.get_running_loop().call_soon(self._withdraw, opened)
+        if sample.poisonous or (sample.ending and opened.missing):
+            self._withdraw(opened)
 
     def _shifted(self, before: int, after: int) -> None:
         self._journal.write("shift", **shift_facts(self.router, before, after))
