@@ -352,10 +352,10 @@ class Service:
 
     def _deliver(self) -> None:
         """Answer what has ended and tell who waits, now that the devices have what they can do meanwhile."""
+        self._delivers = False
         if self._ended:
             self._answer_ended()
             self.adapting.audit(self.router, self._clock.now_ns())
-        self._delivers = False
         settled, self._settled = self._settled, []
         for done, answer in settled:
             done(answer)

@@ -32,6 +32,18 @@ def test_samples_that_entered_together_leave_in_the_order_of_arrival() -> None:
     assert sequences(queue.take(3, 40)) == [1, 2, 3]
 
 
+def test_a_queue_is_limited_from_a_deadline_on_until_it_is_empty() -> None:
+    queue = a_queue((sample(1), 10))
+    assert not queue.limited
+    limited = sample(2, deadline_ns=100)
+    queue.add(limited, 20)
+    assert queue.limited
+    queue.remove(limited)
+    assert queue.limited  # until it is empty, or every sample that leaves would have to be looked at
+    queue.take(1, 30)
+    assert not queue.limited
+
+
 def test_the_most_urgent_class_leaves_first() -> None:
     queue = a_queue((sample(1, priority=5), 10), (sample(2, priority=1), 20))
     assert queue.head().sequence == 2

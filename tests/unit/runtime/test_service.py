@@ -83,6 +83,24 @@ def test_many_requests_at_once_each_get_their_own_answer():
         assert answer.outputs["label"].tolist() == [f"{model}-{i % 10}"]
 
 
+def test_a_device_has_its_next_batch_before_the_last_one_is_answered():
+    class Watched(EmulatedBackend):
+        service: Service
+        open_requests: list[int]
+
+        def run(self, batch: Batch) -> None:
+            self.open_requests.append(len(self.service._open))
+            super().run(batch)
+
+    async def use(service: Service, backend: Watched) -> list[int]:
+        backend.service, backend.open_requests = service, []
+        await asyncio.gather(*(service.infer(samples(0)) for _ in range(40)))
+        return backend.open_requests
+
+    first, second, *_ = serve(use, backend_class=Watched)
+    assert (first, second) == (1, 40)
+
+
 def test_samples_over_the_bound_are_refused_and_those_before_are_answered():
     async def use(service: Service, _: EmulatedBackend) -> list[Answer | BaseException]:
         requests = (service.infer(samples(0)) for _ in range(100))
