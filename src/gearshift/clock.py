@@ -4,6 +4,8 @@ import time
 from typing import Protocol
 
 NS_PER_S = 1_000_000_000
+NEVER_NS = 1 << 62
+"""Later than any instant of a run."""
 
 
 def to_ns(seconds: float) -> int:

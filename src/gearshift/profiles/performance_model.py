@@ -20,7 +20,7 @@ REMEDY = (
     f"which are {LEAST_POINTS} points"
 )
 
-NEVER_NS = 1 << 61
+NO_CHOICE_NS = 1 << 61
 
 Statistic = Literal["median", "p95"]
 Floats = NDArray[np.float64]
@@ -84,11 +84,11 @@ class PerformanceModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     ) -> NDArray[np.int64]:
         """Nanoseconds (cores + 1, sizes + 1) of every batch, overheads included; row and column 0 hold nothing.
 
-        Core counts below the least measured one hold `NEVER_NS`: they are no choice.  Batches below the least measured
-        size take as long as that one.  Raises `InvalidInput` past what was measured.
+        Core counts below the least measured one hold `NO_CHOICE_NS`.  Batches below the least measured size take as
+        long as that one.  Raises `InvalidInput` past what was measured.
         """
         most, largest = most_cores or self.cores[-1], largest_batch_size or self.batch_sizes[-1]
-        table = np.full((most + 1, largest + 1), NEVER_NS, dtype=np.int64)
+        table = np.full((most + 1, largest + 1), NO_CHOICE_NS, dtype=np.int64)
         sizes = np.arange(1, largest + 1, dtype=np.float64)
         padded = np.maximum(sizes, self.batch_sizes[0])
         for c in range(self.cores[0], most + 1):
@@ -101,7 +101,7 @@ class PerformanceModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 def planned_ns(table_ns: NDArray[np.int64], margin: float) -> list[int]:
     """A table of `table_ns` row by row, every run longer by the share `margin`: what scaling policies plan with."""
-    planned = np.minimum(table_ns * (1 + margin), float(NEVER_NS))
+    planned = np.minimum(table_ns * (1 + margin), float(NO_CHOICE_NS))
     flat: list[int] = np.rint(planned).astype(np.int64).ravel().tolist()
     return flat
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.clock import to_ns
+from gearshift.clock import NEVER_NS, to_ns
 from gearshift.decisions import Decision, LogRow
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.demand import SharedCores
@@ -13,8 +13,6 @@ from gearshift.policies.gear_cores import change_holds_ns, cores_in_gear
 from gearshift.policies.worker_demand import MachineDemand
 from gearshift.request import Sample
 from gearshift.runtime.by_deadline import DeadlineQueues
-
-NEVER_NS = 1 << 62
 
 
 class EmulatedCores:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from gearshift.clock import Clock
+from gearshift.clock import NEVER_NS, Clock
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.runtime.fine_timer import FineTimer
 
@@ -14,7 +14,7 @@ class Pulse:
     def __init__(self, clock: Clock, tick: Callable[[], None], wake: Callable[[], None]) -> None:
         self._clock, self._tick, self._wake = clock, tick, wake
         self._timers: tuple[FineTimer, FineTimer] | None = None
-        self._armed_ns: int | None = None
+        self._armed_ns = NEVER_NS
 
     @property
     def started(self) -> bool:
@@ -34,11 +34,9 @@ class Pulse:
         for timer in self._timers or ():
             timer.stop()
 
-    def wake_by(self, due_ns: int | None) -> None:
+    def wake_by(self, due_ns: int) -> None:
         """Wake at `due_ns`, unless that comes earlier anyway; waking too early does no harm."""
-        if due_ns is None or self._timers is None:
-            return
-        if self._armed_ns is None or due_ns < self._armed_ns:
+        if self._timers is not None and due_ns < self._armed_ns:
             self._armed_ns = due_ns
             self._timers[1].set(due_ns - self._clock.now_ns())
 
@@ -53,5 +51,5 @@ class Pulse:
             self._timers[0].set((now_ns // METER_WINDOW_NS + 1) * METER_WINDOW_NS - now_ns)
 
     def _woken(self) -> None:
-        self._armed_ns = None
+        self._armed_ns = NEVER_NS
         self._wake()

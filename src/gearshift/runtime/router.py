@@ -7,6 +7,7 @@ in the same order (`simulator/kernel.py`), and the conformance test compares the
 
 from collections.abc import Callable, Sequence
 
+from gearshift.clock import NEVER_NS
 from gearshift.decisions import Decision, Ending, LogRow
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.batching import DEADLINE, NOT_YET, RETRY, batch_size, start_reason
@@ -15,7 +16,7 @@ from gearshift.policies.gear_shift import gear_asked_for, gear_in_force, metered
 from gearshift.policies.order import is_starving, replica_key
 from gearshift.request import Sample
 from gearshift.runtime.by_deadline import DeadlineQueues, DeadlineRules, end_early
-from gearshift.runtime.devices import NEVER_NS, Devices
+from gearshift.runtime.devices import Devices
 from gearshift.runtime.load_scaling import LoadScaling
 from gearshift.runtime.meter import Meter
 from gearshift.runtime.queue import WaitingQueue
@@ -193,14 +194,14 @@ class Router:
             for sample in self._recovery.end_expired(now_ns):
                 self._end(sample, now_ns)
 
-    def next_wake_ns(self) -> int | None:
-        """When `wake` is due next."""
+    def next_wake_ns(self) -> int:
+        """When `wake` is due next, or `NEVER_NS`."""
         first_ns = self._devices.next_wake_ns()
         if self._by_deadline is not None and self._by_deadline.gives_up_ns:
             first_ns = min(first_ns, *self._by_deadline.gives_up_ns.values())
         if self._recovery.count and self._recovery.next_ns is not None:
             first_ns = min(first_ns, self._recovery.next_ns)
-        return None if first_ns == NEVER_NS else first_ns
+        return first_ns
 
     # Faults.
 

@@ -150,7 +150,7 @@ class Service:
     @property
     def ready(self) -> bool:
         """Whether requests are let in and every model has a replica."""
-        models = {self._tables.model_of(replica) for replica in self._ready_replicas}
+        models = {self._model_names[replica] for replica in self._ready_replicas}
         return self._accepting and len(models) == len(self._tables.models)
 
     # Operators -------------------------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ class Service:
         trace_batch(
             self._spans,
             samples,
-            model=self._tables.model_of(batch.replica),
+            model=self._model_names[batch.replica],
             replica=self._tables.replica_ids[batch.replica],
             gear=self.router.gear,
             size=len(batch.samples),
@@ -473,8 +473,8 @@ class Service:
     def _tell_replicas(self, replica: int) -> None:
         if not self._in_force:
             return
-        model = self._tables.model_of(replica)
-        ready = sum(self._tables.model_of(other) == model for other in self._ready_replicas)
+        model = self._model_names[replica]
+        ready = sum(self._model_names[other] == model for other in self._ready_replicas)
         self._metrics.replicas_ready(model, ready)
 
     # Time ------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.clock import NS_PER_S, ManualClock
+from gearshift.clock import NEVER_NS, NS_PER_S, ManualClock
 from gearshift.decisions import Ending, LogRow
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.demand import SharedCores
@@ -14,7 +14,7 @@ from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.run_times import Exits
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Late, Request, Sample
 from gearshift.runtime.by_deadline import DeadlineRules
-from gearshift.runtime.emulated_cores import NEVER_NS, EmulatedCores
+from gearshift.runtime.emulated_cores import EmulatedCores
 from gearshift.runtime.exits import Leaving, ProfiledExits
 from gearshift.runtime.router import Router
 from gearshift.workload import Workload
@@ -90,8 +90,7 @@ def run_virtually(
     while answered < len(samples):
         arrival_ns = samples[arrived].request.arrived_ns if arrived < len(samples) else NEVER_NS
         end_ns = ends[0][0] if ends else NEVER_NS
-        wake_ns = router.next_wake_ns()
-        others_ns = cores.next_period_ns, cores.next_ns, NEVER_NS if wake_ns is None else wake_ns
+        others_ns = cores.next_period_ns, cores.next_ns, router.next_wake_ns()
         now_ns = min(end_ns, next_tick_ns, arrival_ns, *others_ns)
         clock.move_to(now_ns)
         if end_ns == now_ns:

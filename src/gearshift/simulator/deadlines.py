@@ -3,6 +3,7 @@
 from typing import Any
 
 from gearshift import decisions
+from gearshift.clock import NEVER_NS
 from gearshift.policies import batching
 from gearshift.policies import deadlines as policies
 from gearshift.simulator import queues as queues_module
@@ -11,7 +12,6 @@ from gearshift.simulator.queues import NONE, Queues
 from gearshift.simulator.state import (
     DONE,
     GEAR,
-    NEVER_NS,
     NEXT_WAKE_NS,
     WAITING,
     Outcome,

@@ -8,9 +8,10 @@ Of a batch, the samples that are left are the chain of `state.batch`:
     segment 2   a c, for 2                the device is free
 """
 
+from gearshift.clock import NEVER_NS
 from gearshift.simulator.compiled import apart
 from gearshift.simulator.queues import NONE, Queues
-from gearshift.simulator.state import NEVER_NS, Plan, State
+from gearshift.simulator.state import Plan, State
 
 
 @apart

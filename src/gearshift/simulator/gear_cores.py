@@ -7,13 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift import decisions
+from gearshift.clock import NEVER_NS
 from gearshift.plan_tables import PlanTables
 from gearshift.policies import gear_cores
 from gearshift.policies.demand import SharedCores
 from gearshift.simulator.compiled import apart, inlined
 from gearshift.simulator.deadlines import watch
 from gearshift.simulator.queues import Queues
-from gearshift.simulator.state import GEAR, NEVER_NS, NEXT_WAKE_NS, Outcome, Plan, Settings, State, write
+from gearshift.simulator.state import GEAR, NEXT_WAKE_NS, Outcome, Plan, Settings, State, write
 
 CORES = int(decisions.Decision.CORES)
 

@@ -6,6 +6,7 @@ Read `runtime/router.py` first; each function here and in `steps.py` stands for 
 from typing import Any
 
 from gearshift import decisions
+from gearshift.clock import NEVER_NS
 from gearshift.policies import admission, forwarding, gear_shift, routing
 from gearshift.policies import load as load_module
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
@@ -25,7 +26,6 @@ from gearshift.simulator.state import (
     HALTED_NS,
     METERED,
     METERED_AT_TICK,
-    NEVER_NS,
     NEXT_END_NS,
     NEXT_TICK_NS,
     NEXT_WAKE_NS,

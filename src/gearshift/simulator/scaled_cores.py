@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.clock import to_ns
+from gearshift.clock import NEVER_NS, to_ns
 from gearshift.decisions import Decision, LogRow
 from gearshift.errors import require
 from gearshift.gear import GearPlan
@@ -17,7 +17,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import scaled_times_ns
 from gearshift.simulator.gear_cores import Cores
 from gearshift.simulator.queues import NONE, Queues
-from gearshift.simulator.state import DECIDED_NS, DONE, GEAR, HALTED_NS, LOGGED, NEVER_NS, Outcome, Plan, State
+from gearshift.simulator.state import DECIDED_NS, DONE, GEAR, HALTED_NS, LOGGED, Outcome, Plan, State
 from gearshift.workers import scaled_workers, shared_pool
 
 

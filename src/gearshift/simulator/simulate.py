@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.clock import NS_PER_S, to_ns
+from gearshift.clock import NEVER_NS, NS_PER_S, to_ns
 from gearshift.decisions import Decision, Ending, LogRow
 from gearshift.errors import require
 from gearshift.gear import GearPlan
@@ -27,7 +27,6 @@ from gearshift.simulator.state import (
     BLOCK,
     HALTED_NS,
     LOGGED,
-    NEVER_NS,
     NEXT_END_NS,
     NEXT_WAKE_NS,
     NUMBERS,

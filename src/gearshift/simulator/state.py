@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
+from gearshift.clock import NEVER_NS
 from gearshift.simulator.compiled import inlined
 
-NEVER_NS = 1 << 62
 BLOCK = 16
 """So many devices keep their earliest end together, so that the next end is found in few steps among many."""
 # Places in `State.numbers`.

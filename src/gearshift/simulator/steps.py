@@ -4,6 +4,7 @@ Each function stands for the one of the same name in `runtime/router.py`.
 """
 
 from gearshift import decisions
+from gearshift.clock import NEVER_NS
 from gearshift.policies import batching, order, routing
 from gearshift.simulator import queues as queues_module
 from gearshift.simulator.compiled import apart, inlined
@@ -12,7 +13,6 @@ from gearshift.simulator.exits import until_next_exit_ns
 from gearshift.simulator.queues import NONE, Queues
 from gearshift.simulator.state import (
     GEAR,
-    NEVER_NS,
     NEXT_WAKE_NS,
     TOUCHED,
     WAITING,

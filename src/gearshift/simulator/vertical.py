@@ -11,14 +11,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.clock import NS_PER_S
+from gearshift.clock import NEVER_NS, NS_PER_S
 from gearshift.policies.batching import batch_size
 from gearshift.policies.deadlines import NEXT_GIVES_WAY, RUN, in_time, when_limited
 from gearshift.policies.order import Urgency, queue_key
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS
 from gearshift.workload import Workload
 
-NEVER_NS = 1 << 62
 REFUSED = -1
 
 RunTimes = Sequence[Sequence[int]]

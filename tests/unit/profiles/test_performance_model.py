@@ -10,7 +10,7 @@ from imported import infadapter_capacity, sponge_latency
 from gearshift.errors import InvalidInput
 from gearshift.profiles.measure import performance_models
 from gearshift.profiles.performance_model import (
-    NEVER_NS,
+    NO_CHOICE_NS,
     PerformanceModel,
     check_capacity,
     fit_performance_model,
@@ -112,7 +112,7 @@ def test_a_table_has_every_batch_on_every_core_count_and_adds_overheads() -> Non
     table = model.table_ns(most_cores=3, largest_batch_size=5, overhead_per_batch_s=0.001, overhead_per_request_s=0.002)
     assert table.shape == (4, 6)
     assert table[2, 3] == pytest.approx(1e9 * (0.06 / 2 + 0.01 / 2 + 0.012 + 0.005 + 0.001 + 0.006), abs=2)
-    assert table[0, 1:].tolist() == [NEVER_NS] * 5
+    assert table[0, 1:].tolist() == [NO_CHOICE_NS] * 5
     with pytest.raises(InvalidInput, match="core count 1 to 4"):
         model.table_ns(most_cores=5)
 

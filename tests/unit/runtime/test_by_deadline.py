@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from gearshift.clock import NEVER_NS
 from gearshift.decisions import Ending
 from gearshift.gear import GearPlan
 from gearshift.plan_tables import plan_tables
@@ -66,7 +67,7 @@ def test_a_request_is_refused_as_soon_as_it_cannot_be_answered_in_time_while_dev
     world.router.wake(5 * MS + 1)  # the batch before takes longer than it should
     assert (world.answered, late.ending, world.router.waiting) == ([1], Ending.INFEASIBLE, 0)
     assert late.error.startswith("infeasible: ")
-    assert world.router.next_wake_ns() is None
+    assert world.router.next_wake_ns() == NEVER_NS
 
 
 def test_a_request_behind_a_more_urgent_class_is_dropped_when_it_comes_to_the_front() -> None:
@@ -118,7 +119,7 @@ def test_where_late_answers_are_wanted_only_answers_so_far_are_given_early() -> 
     late = arrive(world, 0, 1)
     assert (late.ending, world.started) == (Ending.ANSWERED, [("a0", [0])])
     waits = arrive(world, 1, 3, ms=1)
-    assert world.router.next_wake_ns() is None
+    assert world.router.next_wake_ns() == NEVER_NS
     world.finish("a0", 5, certainty=0)
     assert (late.degraded_by, world.answered) == ("deadline", [0])
     assert world.started[1:] == [("a0", [1])]

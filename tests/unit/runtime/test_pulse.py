@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gearshift.clock import ManualClock, WallClock
+from gearshift.clock import NEVER_NS, ManualClock, WallClock
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.runtime import pulse
 from gearshift.runtime.pulse import Pulse
@@ -58,7 +58,7 @@ def test_it_ticks_and_wakes_no_later_than_asked() -> None:
         due_ns = clock.now_ns() + 5_000_000
         pulse.wake_by(due_ns + METER_WINDOW_NS * 100)
         pulse.wake_by(due_ns)
-        pulse.wake_by(None)
+        pulse.wake_by(NEVER_NS)
         async with asyncio.timeout(LONGEST_S):
             await woken.wait()
             await ticked.wait()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gearshift.clock import NEVER_NS
 from gearshift.gear import GearPlan
 from gearshift.plan_tables import plan_tables
 from gearshift.request import NO_DEADLINE_NS, Sample
@@ -153,7 +154,7 @@ def test_who_waits_for_a_worker_in_vain_is_told_so_when_its_time_is_over(deadlin
     assert bench.errors() == {
         0: "the worker that held this request ended, and no other was free in time; try again later"
     }
-    assert (bench.answered, bench.router.waiting, bench.router.next_wake_ns()) == ([0], 0, None)
+    assert (bench.answered, bench.router.waiting, bench.router.next_wake_ns()) == ([0], 0, NEVER_NS)
 
 
 def test_a_sample_that_arrives_without_any_replica_waits_for_one() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gearshift.clock import NEVER_NS
 from gearshift.decisions import Decision
 from gearshift.gear import GearPlan
 from gearshift.plan_tables import plan_tables
@@ -510,7 +511,7 @@ def test_the_longest_wait_of_a_cancelled_request_is_forgotten() -> None:
     cancelled = bench.arrive(0, ms=1)
     assert bench.router.next_wake_ns() == 6 * MS
     bench.router.cancel(cancelled, 2 * MS)
-    assert (bench.started, bench.router.next_wake_ns()) == ([], None)
+    assert (bench.started, bench.router.next_wake_ns()) == ([], NEVER_NS)
 
 
 def hold_of_a_cancelled_request() -> Driven:
