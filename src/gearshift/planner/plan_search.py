@@ -82,8 +82,9 @@ class PlanSearch:
     def most_accurate(self, request: PlanRequest, *, on_fewer: bool = True) -> GearPlan:
         """The most accurate plan on part A within the latency objective.
 
-        Where nothing restricts the planner, single models alone are tried, too; and so is one device less (with
-        `on_fewer`), so that a device more never costs accuracy.
+        Where nothing restricts the planner, single models alone are tried, too.  With `on_fewer` the search starts from
+        the plan that was made for a device less, or looks for one at its end, so that a device more never costs
+        accuracy.
         """
         key = _key(request, on_fewer)
         if key not in self._made:
@@ -132,7 +133,8 @@ class PlanSearch:
         restricted = self._given_candidates is not None or self._given_placement is not None
         ways: list[Callable[[PlanRequest, float], GearPlan | None]] = [self._where_hoped_for]
         if not restricted:
-            ways += [self._of_single_models] + [self._on_one_device_less] * on_fewer + [self._of_published]
+            ways = [self._made_for_fewer] * on_fewer + ways + [self._of_single_models]
+            ways += [self._on_one_device_less] * on_fewer + [self._of_published]
         best: GearPlan | None = None
         accuracy = above
         refused: list[Infeasible] = []
@@ -142,7 +144,7 @@ class PlanSearch:
             except Infeasible as error:
                 refused.append(error)
                 continue
-            if found is not None and (reached := accuracy_on_part_a(found, request)) > accuracy:
+            if found is not None and (reached := accuracy_on_part_a(found, request)) >= accuracy:
                 best, accuracy = found, reached
                 if request is self.request:
                     self.kept = best
@@ -212,6 +214,14 @@ class PlanSearch:
                     best, above = made, accuracy
         return best
 
+    def _made_for_fewer(self, request: PlanRequest, above: float) -> GearPlan | None:
+        """The plan made before for most of the devices, the others idle: a search for the fewest comes by them."""
+        devices, (_, *asked) = set(request.hardware.devices), _key(request, True)
+        alike = [made for (_, *key), made in self._made.items() if key == asked]
+        smaller = [made for made in alike if devices > set(made.hardware.devices)]
+        made = max(smaller, key=lambda made: len(made.hardware.devices), default=None)
+        return made and self._on(request, made)
+
     def _on_one_device_less(self, request: PlanRequest, above: float) -> GearPlan | None:
         """The plan that leaves the last device idle, where that may be more accurate than `above`."""
         devices = request.hardware.devices[:-1]
@@ -219,15 +229,17 @@ class PlanSearch:
             return None
         less = dataclasses.replace(request, hardware=Hardware(devices=devices))
         try:
-            made = self._made.get(_key(less, True))
-            if made is None and self.may_reach(less, above):
-                made, _ = self._best(less, on_fewer=True, above=above)
+            if _key(less, True) in self._made or not self.may_reach(less, above):
+                return None
+            made, _ = self._best(less, on_fewer=True, above=above)
         except InvalidInput:  # no model fits without the last device
             return None
-        if made is None:
+        if made is None or accuracy_on_part_a(made, less) <= above:
             return None
-        if accuracy_on_part_a(made, less) <= above:
-            return None
+        return self._on(request, made)
+
+    def _on(self, request: PlanRequest, made: GearPlan) -> GearPlan:
+        """The plan with all of the request's devices, more than it uses."""
         return with_predictions(msgspec.structs.replace(made, hardware=request.hardware), request, on_time=self.on_time)
 
     def _of_published(self, request: PlanRequest, above: float) -> GearPlan | None:

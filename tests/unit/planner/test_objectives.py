@@ -1,5 +1,6 @@
 """The default planner's other objectives: an accuracy, both, none, a confidence, a budget."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -13,8 +14,10 @@ from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.plan_file import encode_plan
 from gearshift.planner import recovery
+from gearshift.planner.baselines.ladder import accuracy_on_part_a
 from gearshift.planner.optimal import frontier, plan
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.plan_search import PlanSearch
+from gearshift.planner.request import PlanRequest, silent
 from gearshift.planner.slo_search import SloSearch
 from gearshift.planner.so_far import OutOfTime
 from gearshift.profiles.profile import Profile, RunTimeCurve
@@ -63,6 +66,36 @@ def test_both_objectives_take_the_fewest_devices() -> None:
     assert 1 < devices < 4
     fewer = plan(request(Objective(latency_s=0.02), hardware=identical_devices(devices - 1)))
     assert result_of(fewer).accuracy < 0.84
+
+
+def test_the_search_for_n_devices_starts_from_the_plan_for_one_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: dict[int, float] = {}
+    search_on = PlanSearch._where_hoped_for
+
+    def noted(self: PlanSearch, asked: PlanRequest, above: float) -> GearPlan | None:
+        started.setdefault(len(asked.hardware.devices), above)
+        return search_on(self, asked, above)
+
+    monkeypatch.setattr(PlanSearch, "_where_hoped_for", noted)
+    last = plan(request(Objective(latency_s=0.02, accuracy=0.84), hardware=identical_devices(4)))
+    monkeypatch.undo()
+    assert sorted(started) == list(range(1, len(last.hardware.devices) + 1))
+    assert started.pop(1) == -1.0
+    for count, accuracy in started.items():
+        less = request(Objective(latency_s=0.02), hardware=identical_devices(count - 1))
+        assert accuracy == accuracy_on_part_a(plan(less), less)
+
+
+def test_a_search_that_finds_nothing_better_ends_where_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (request(Objective(latency_s=0.02), hardware=identical_devices(count)) for count in (1, 12))
+    search = PlanSearch(many, silent)
+    least = search.most_accurate(few)
+    for way in ("_where_hoped_for", "_of_single_models", "_of_published"):
+        monkeypatch.setattr(PlanSearch, way, lambda self, asked, above: None)
+    made = search.most_accurate(many)
+    assert (made.hardware, made.placement) == (many.hardware, least.placement)
+    assert accuracy_on_part_a(made, many) == accuracy_on_part_a(least, few)
+    assert search._made_for_fewer(dataclasses.replace(many, objective=Objective(latency_s=0.03)), -1.0) is None
 
 
 def test_of_several_kinds_the_least_price_is_taken() -> None:
