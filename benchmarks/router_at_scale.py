@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from front_end import with_front_end
+from as_served_here import as_served_here
 from imported import DEVICE_KIND, frugalml
 from judging import print_bar
 from machine import describe
@@ -74,7 +74,7 @@ def main() -> None:
         folder = arguments.plan or Path(temporary)
         path = folder / "plan.json"
         if not path.exists():
-            write_profile(with_front_end(frugalml(data, "yelp")), folder / "profile")
+            write_profile(as_served_here(frugalml(data, "yelp")), folder / "profile")
             hardware = identical_devices(DEVICES, kind=DEVICE_KIND, memory_bytes=MEMORY_BYTES)
             whole = spiky(data, slice(None), scale=SCALE)
             api.plan(folder / "profile", whole, devices=hardware, latency_s=arguments.p95_ms / 1e3, out=path)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import plotly.graph_objects as go
-from front_end import with_front_end
+from as_served_here import as_served_here
 from imported import DEVICE_KIND, frugalml, mt_bench
 from machine import describe
 from numpy.typing import NDArray
@@ -73,7 +73,7 @@ def figures(data: Path, *, seconds: int) -> tuple[Figure, Figure]:
     return (
         Figure(
             name="8",
-            profile=with_front_end(frugalml(data, "yelp")),
+            profile=as_served_here(frugalml(data, "yelp")),
             objective=Objective(latency_s=LATENCY_S, scope="trace"),
             trace=spiky(400, (1_500, 4_500), seconds, seed=8),
             memory_bytes=16 << 30,
@@ -81,7 +81,7 @@ def figures(data: Path, *, seconds: int) -> tuple[Figure, Figure]:
         ),
         Figure(
             name="9",
-            profile=with_front_end(mt_bench(data)),
+            profile=as_served_here(mt_bench(data)),
             objective=Objective(accuracy=QUALITY, scope="trace"),
             trace=spiky(1.0, (3.0, 8.0), 2 * seconds, seed=9),
             memory_bytes=32 << 30,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from front_end import with_front_end
+from as_served_here import as_served_here
 from imported import DEVICE_KIND, azure_conversations, frugalml, mt_bench
 from judging import print_bar
 from machine import describe
@@ -52,7 +52,7 @@ def families(data: Path, *, quick: bool) -> dict[str, Family]:
     bert_s, llama_s = (5, 10.0) if quick else (60, 150.0)
     return {
         "bert": Family(
-            profile=with_front_end(frugalml(data, "yelp")),
+            profile=as_served_here(frugalml(data, "yelp")),
             hardware=identical_devices(4, kind=DEVICE_KIND, memory_bytes=16 << 30),
             scope="every-range",
             traces={
@@ -63,7 +63,7 @@ def families(data: Path, *, quick: bool) -> dict[str, Family]:
             latencies_s=(0.05, 0.1, 0.4),
         ),
         "llama": Family(
-            profile=with_front_end(mt_bench(data)),
+            profile=as_served_here(mt_bench(data)),
             hardware=identical_devices(8, kind=DEVICE_KIND, memory_bytes=32 << 30),
             scope="trace",
             traces={

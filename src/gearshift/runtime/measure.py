@@ -35,6 +35,7 @@ from gearshift.runtime.backends.workers import assemble, settle
 from gearshift.runtime.core_pool import on_processors
 from gearshift.runtime.messages import Done, Load, ReplicaToLoad, Run
 from gearshift.runtime.remote.models import is_remote_model
+from gearshift.runtime.turnaround import Turnaround
 from gearshift.runtime.worker_process import WorkerProcess
 
 LONGEST_LOAD_S = 600.0
@@ -229,9 +230,9 @@ async def _measure(
     try:
         memory_bytes = await bench.start(project_path, samples, warm_up_rows=sizes[-1:])
         held = nullcontext() if quota is None else bounded(bench.pid, quota)
-        async with front_end(samples) as front_end_time:
+        async with front_end(samples) as front_end_time, Turnaround(sizes[-1]) as turnaround:
             with held:
-                timings = await _time_sizes(bench, sizes, project.profile, samples, progress, seed)
+                timings = await _time_sizes(bench, turnaround, sizes, project.profile, samples, progress, seed)
         answers = {}
         for done, name in enumerate(names if predict else ()):
 
@@ -277,14 +278,21 @@ Timings = list[NDArray[np.float64]]
 
 
 async def _time_sizes(
-    bench: "Bench", sizes: Sequence[int], how: ProfileSettings, samples: Samples, progress: Progress, seed: int
+    bench: "Bench",
+    turnaround: Turnaround,
+    sizes: Sequence[int],
+    how: ProfileSettings,
+    samples: Samples,
+    progress: Progress,
+    seed: int,
 ) -> dict[str, tuple[Timings, Timings]]:
     """Per model, runs and round trips for each batch size, over real samples; the first of each does not count.
 
     Runs are (repeats, segments), round trips (repeats,); no sample leaves a model with learned caches early.
     Rounds over all models and sizes in an order drawn anew, half of the batches after a pause, with a front end's
     work beside: so that each batch finds processor and caches as they are when it is served.  A model of 0.3 ms per
-    sample was seen to take twice as long after a pause of 3 ms, and half as long again beside a busy core.
+    sample was seen to take twice as long after a pause of 3 ms, and half as long again beside a busy core.  A round
+    trip ends when a service would have started the next batch, for which the device has to wait.
     """
     generator = np.random.default_rng([seed, 3])
     rows = itertools.cycle(range(len(samples)))
@@ -298,9 +306,12 @@ async def _time_sizes(
             name, size = pairs[i]
             if spent_s[name, size] > how.longest_s and len(timed[name, size]) >= LEAST_REPEATS:
                 continue
+            turnaround.hold(size)
             if generator.random() < SHARE_OF_PAUSES:
                 await asyncio.sleep(generator.random() * LONGEST_PAUSE_S)
-            _, run_s, trip_s = await bench.run(name, samples, [next(rows) for _ in range(size)], through=True)
+            _, run_s, trip_s = await bench.run(
+                name, samples, [next(rows) for _ in range(size)], through=True, then=turnaround.turn
+            )
             spent_s[name, size] += trip_s
             if done > 0:
                 timed[name, size].append((run_s, trip_s))
@@ -371,9 +382,15 @@ class Bench:
         return {self.names[one.replica]: max(least, one.memory_bytes) for one in loaded}
 
     async def run(
-        self, name: str, samples: Samples, rows: list[int], *, through: bool = False
+        self,
+        name: str,
+        samples: Samples,
+        rows: list[int],
+        *,
+        through: bool = False,
+        then: Callable[[], None] = lambda: None,
     ) -> tuple[list[Sample], tuple[float, ...], float]:
-        """The finished samples, seconds in each segment, and seconds from assembling the batch to settling it.
+        """The finished samples, seconds in each segment, and those from assembling the batch to what is done `then`.
 
         Where it does not go `through`, samples leave a model with learned caches, and its time is told as a whole.
         Raises `ModelFailed` when a sample fails or the worker dies.
@@ -389,6 +406,7 @@ class Bench:
         self._worker.run(message, buffers)
         done, body = await self._finished
         settle(batch, done, body, name)
+        then()
         trip_s = time.perf_counter() - begun
         if done.failed:
             raise ModelFailed(

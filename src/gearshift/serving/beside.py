@@ -13,20 +13,16 @@ from itertools import cycle
 import msgspec
 import numpy as np
 
-from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S, WallClock
 from gearshift.errors import InvalidInput, NoAnswer
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
-from gearshift.hardware import identical_devices
 from gearshift.loading import Samples
 from gearshift.model import spec_of
-from gearshift.objective import Objective
-from gearshift.placement import Placement, Replica
 from gearshift.plan_tables import plan_tables
 from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.runtime.fine_timer import FineSleeper
 from gearshift.runtime.measure import FrontEndTime
 from gearshift.runtime.service import Service
+from gearshift.runtime.turnaround import OPERATOR, plan_of_one_model
 from gearshift.serving.http import Application
 from gearshift.serving.http_client import HttpClient
 from gearshift.serving.http_server import HttpServer
@@ -34,7 +30,7 @@ from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import bound_socket
 from gearshift.serving.sources import inputs_body
 
-OPERATOR = "beside"
+LARGEST_BATCH_SIZE = 32
 REQUESTS_PER_S = 200
 BODIES = 64
 LONGEST_S = 5.0
@@ -54,7 +50,7 @@ async def front_end_beside(samples: Samples) -> AsyncIterator[FrontEndTime]:
         yield time
         return
     backend = _AnswersAtOnce()
-    service = Service(plan_tables(_plan(), OPERATOR), backend)
+    service = Service(plan_tables(plan_of_one_model(LARGEST_BATCH_SIZE), OPERATOR), backend)
     application = Application(
         service,
         OPERATOR,
@@ -126,21 +122,6 @@ class _AnswersAtOnce:
 
     async def stop(self) -> None:
         pass
-
-
-def _plan() -> GearPlan:
-    hardware = identical_devices(1)
-    settings = ReplicaSettings(replica="only", load_share=1.0, largest_batch_size=32)
-    gear = Gear(load_range=LoadRange(from_=0.0), cascade=Cascade(models=("only",)), replicas=(settings,))
-    nowhere = SourceFile(path="", sha256="")
-    return GearPlan(
-        planner="none",
-        hardware=hardware,
-        placement=Placement(replicas=(Replica(id="only", model="only", device_ids=(hardware.devices[0].id,)),)),
-        operators={OPERATOR: OperatorPlan(objective=Objective(), gears=(gear,))},
-        profile=nowhere,
-        trace=nowhere,
-    )
 
 
 # The client ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,107 @@
+"""From a batch's end to the start of the next one: what the service does in between, while the device has nothing."""
+
+from typing import Self
+
+import numpy as np
+
+from gearshift.cascade import Cascade
+from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.hardware import identical_devices
+from gearshift.objective import Objective
+from gearshift.observability.metrics import Metrics
+from gearshift.placement import Placement, Replica
+from gearshift.plan_tables import plan_tables
+from gearshift.request import Answer
+from gearshift.runtime.backends.base import Batch, BatchEvents
+from gearshift.runtime.service import Service
+
+OPERATOR, MODEL = "beside", "only"
+NUMBER = np.zeros(1, dtype=np.int64)
+ANSWER = {"label": NUMBER}
+
+
+class Turnaround:
+    """A service of one replica with samples in its queue, so that what the end of a batch costs it can be timed."""
+
+    def __init__(self, largest_batch_size: int) -> None:
+        plan, self._backend = plan_of_one_model(largest_batch_size), _Holds()
+        room = max(10_000, 2 * largest_batch_size)
+        self._service = Service(
+            plan_tables(plan, OPERATOR), self._backend, most_waiting_requests=room, metrics=Metrics()
+        )
+
+    async def __aenter__(self) -> Self:
+        """Be ready to serve."""
+        await self._service.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """End the service."""
+        await self._service.stop()
+
+    @property
+    def running(self) -> int:
+        """How many samples the batch has that runs."""
+        batch = self._backend.running
+        return 0 if batch is None else len(batch.samples)
+
+    def hold(self, batch_size: int) -> None:
+        """Have a batch of this size run, and as many samples wait."""
+        while self.running:
+            self.turn()
+        self._arrive(1)  # runs at once, alone
+        self._arrive(batch_size)
+        self.turn()
+        self._arrive(batch_size)
+
+    def turn(self) -> None:
+        """End the batch that runs: the service hears of its samples, and starts those that wait."""
+        self._backend.finish()
+
+    def _arrive(self, count: int) -> None:
+        for _ in range(count):
+            self._service.submit({"number": NUMBER}, _ignored)
+
+
+class _Holds:
+    """A backend that runs a batch until it is told that it has ended."""
+
+    running: Batch | None = None
+
+    async def start(self, events: BatchEvents) -> None:
+        self._events = events
+        events.replica_ready(0)
+
+    def run(self, batch: Batch) -> None:
+        self.running = batch
+
+    def finish(self) -> None:
+        batch, self.running = self.running, None
+        if batch is not None:
+            for sample in batch.samples:
+                sample.certainty, sample.result = 1.0, ANSWER
+            self._events.samples_finished(batch, batch.samples)
+            self._events.batch_finished(batch)
+
+    async def stop(self) -> None:
+        pass
+
+
+def plan_of_one_model(largest_batch_size: int) -> GearPlan:
+    """One model on one device, at any load."""
+    hardware = identical_devices(1)
+    settings = ReplicaSettings(replica=MODEL, load_share=1.0, largest_batch_size=largest_batch_size)
+    gear = Gear(load_range=LoadRange(from_=0.0), cascade=Cascade(models=(MODEL,)), replicas=(settings,))
+    nowhere = SourceFile(path="", sha256="")
+    return GearPlan(
+        planner="none",
+        hardware=hardware,
+        placement=Placement(replicas=(Replica(id=MODEL, model=MODEL, device_ids=(hardware.devices[0].id,)),)),
+        operators={OPERATOR: OperatorPlan(objective=Objective(), gears=(gear,))},
+        profile=nowhere,
+        trace=nowhere,
+    )
+
+
+def _ignored(answer: Answer) -> None:
+    pass
