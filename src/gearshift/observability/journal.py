@@ -1,5 +1,6 @@
 """The journal: what happened to the service as JSON lines, without the events of single requests."""
 
+import logging
 import os
 import time
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import BinaryIO
 import msgspec
 
 ROTATE_AT_BYTES = 64 << 20
+
+log = logging.getLogger(__name__)
 
 
 class NoJournal:
@@ -32,26 +35,48 @@ class Tagged(NoJournal):
 
 
 class Journal:
-    """Appends one line per event to `path`; a full file becomes `path.1`, in the place of an older one."""
+    """Appends one line per event to `path`; a full file becomes `path.1`, in the place of an older one.
+
+    The first event raises `OSError` where the file cannot be written.  Later ones never do: on a full disk events are
+    lost, which is logged when it begins, and requests are served on.
+    """
 
     def __init__(self, path: Path, *, rotate_at_bytes: int = ROTATE_AT_BYTES) -> None:
         self._path, self._rotate_at_bytes = path, rotate_at_bytes
         self._file: BinaryIO | None = None
+        self._written = self._losing = False
 
     def write(self, event: str, **facts: object) -> None:
-        """Append `event`, when it was and its facts; raises `OSError` where the file cannot be written."""
+        """Append `event`, when it was and its facts."""
         line = msgspec.json.encode({"at": round(time.time(), 6), "event": event, **facts}) + b"\n"
-        if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("ab", buffering=0)
-        if self._file.tell() + len(line) > self._rotate_at_bytes and self._file.tell() > 0:
-            self._file.close()
-            os.replace(self._path, self._path.with_name(self._path.name + ".1"))
-            self._file = self._path.open("ab", buffering=0)
-        self._file.write(line)
+        try:
+            self._append(line)
+        except OSError as error:
+            if not self._written:
+                self.close()
+                raise
+            if not self._losing:
+                log.error("the journal cannot be written, and its events are lost until it can: %s", error)
+            self._losing = True
+        else:
+            self._written, self._losing = True, False
 
     def close(self) -> None:
         """Close the file; may be called twice."""
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _append(self, line: bytes) -> None:
+        file = self._opened()
+        if file.tell() + len(line) > self._rotate_at_bytes and file.tell() > 0:
+            self.close()
+            os.replace(self._path, self._path.with_name(self._path.name + ".1"))
+            file = self._opened()
+        file.write(line)
+
+    def _opened(self) -> BinaryIO:
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("ab", buffering=0)
+        return self._file

@@ -13,6 +13,7 @@ RUN = 0
 HOLDERS_GIVE_WAY = 1
 NEXT_GIVES_WAY = 2
 
+_SPARE_NS = 1_000_000
 _WORTH_PERCENT = 95
 """A batch that uses its devices as well as this, against a whole one, is never given up for it."""
 
@@ -33,8 +34,11 @@ def why_dropped(deadline_ns: int, now_ns: int) -> int:
 
 
 def start_by_ns(wait_ends_ns: int, deadline_ns: int, run_ns: int) -> int:
-    """When a batch that is not full starts: its longest wait ends, or it just ends by the head's deadline."""
-    latest_ns = deadline_ns - run_ns
+    """When a batch that is not full starts: its longest wait ends, or it ends by the head's deadline.
+
+    It has a millisecond to spare, as a timer that was set for the last instant would come after it.
+    """
+    latest_ns = deadline_ns - run_ns - _SPARE_NS
     return latest_ns if latest_ns < wait_ends_ns else wait_ends_ns
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gearshift.clock import NEVER_NS
 from gearshift.policies.scaling import NO_CHOICE
 
 
@@ -20,7 +21,7 @@ def worker_misses(
     taken = [0] * len(deadlines_ns)
     at_ns, misses = ready_ns, 0
     while misses < enough:
-        chosen, tightest_ns = -1, 1 << 62
+        chosen, tightest_ns = -1, NEVER_NS
         for r, due_ns in enumerate(deadlines_ns):
             if taken[r] < len(due_ns) and (chosen < 0 or due_ns[taken[r]] < tightest_ns):
                 chosen, tightest_ns = r, due_ns[taken[r]]

@@ -244,6 +244,8 @@ class Router:
                 if queue.remove(sample):
                     self._queued -= 1
                     self._touched.extend(self._spans[replica])
+                    if self._by_deadline is not None:
+                        self._by_deadline.watch(replica, now_ns)
                     break
         self._start_on_touched(now_ns)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -85,8 +86,9 @@ class Service:
             self.router, most_waiting_requests, most_waiting_bytes, partial(self._count_refused, QUEUE_FULL)
         )
         self._open: dict[int, OpenRequest] = {}
-        self._ended: list[Sample] = []
-        self._settled: list[tuple[Done, Answer]] = []
+        self._ended: deque[tuple[Sample, int]] = deque()
+        """Samples that are to be answered, and the gears they ended in."""
+        self._settled: deque[tuple[Done, Answer]] = deque()
         self._delivers = False
         self.adapting = adapting or Adapting(tables)
         self.adapting.tell(self._metrics.adapting)
@@ -314,18 +316,18 @@ class Service:
 
     def _abandon(self, opened: OpenRequest) -> None:
         if self._close(opened):
-            self.router.cancel(opened.samples, self._clock.now_ns())
+            self._withdraw(opened)
             self._metrics.finished(self._tables.operator, "cancelled")
 
     def _withdraw(self, opened: OpenRequest) -> None:
-        """Take the other rows of a request that was refused out of their queues."""
+        """Take the rows of a request that still wait out of their queues."""
         self.router.cancel(opened.samples, self._clock.now_ns())
         self._arm_wake()
 
     def _fail_open(self) -> None:
         self._answer_ended()
         for opened in list(self._open.values()):
-            self.router.cancel(opened.samples, self._clock.now_ns())
+            self._withdraw(opened)
             self._settle(opened, Answer(outcome="failed", reason=STOPPED, errors=(STOPPED,)))
 
     def _settle(self, opened: OpenRequest, answer: Answer) -> None:
@@ -353,18 +355,20 @@ class Service:
     def _deliver(self) -> None:
         """Answer what has ended and tell who waits, now that the devices have what they can do meanwhile."""
         self._delivers = False
-        if self._ended:
-            self._answer_ended()
-            self.adapting.audit(self.router, self._clock.now_ns())
-        settled, self._settled = self._settled, []
-        for done, answer in settled:
-            done(answer)
+        try:
+            if self._ended:
+                self._answer_ended()
+                self.adapting.audit(self.router, self._clock.now_ns())
+            while self._settled:
+                done, answer = self._settled.popleft()
+                done(answer)
+        finally:
+            if self._ended or self._settled:  # a fault with one is none of the others'
+                self._deliver_soon()
 
     def _answer_ended(self) -> None:
         while self._ended:
-            ended, self._ended = self._ended, []
-            for sample in ended:
-                self._answer(sample)
+            self._answer(*self._ended.popleft())
 
     def _close(self, opened: OpenRequest) -> bool:
         if self._open.pop(opened.request.id, None) is None:
@@ -385,23 +389,23 @@ class Service:
 
     def _answered(self, sample: Sample) -> None:
         if sample.request.id in self._open:
-            self._ended.append(sample)
+            self._ended.append((sample, self.router.gear))
             self._deliver_soon()
         else:
             self.adapting.second_answer(sample)
 
-    def _answer(self, sample: Sample) -> None:
+    def _answer(self, sample: Sample, gear: int) -> None:
         opened = self._open.get(sample.request.id)
         if opened is None:  # withdrawn meanwhile, or another row has ended it
             return
-        self.adapting.answered(sample, self.router.gear)
+        self.adapting.answered(sample, gear)
         opened.missing -= 1
         if opened.missing == 0 or sample.poisonous or sample.ending:
-            self._settle(opened, answer_of(opened.samples, self._tables.models, self.router.gear))
-        if sample.poisonous:
-            self._journal.write("poisonous", request=sample.request.id, reason=sample.error)
+            self._settle(opened, answer_of(opened.samples, self._tables.models, gear))
         if sample.poisonous or (sample.ending and opened.missing):
             self._withdraw(opened)
+        if sample.poisonous:
+            self._journal.write("poisonous", request=sample.request.id, reason=sample.error)
 
     def _shifted(self, before: int, after: int) -> None:
         self._journal.write("shift", **shift_facts(self.router, before, after))

@@ -219,7 +219,10 @@ class Connection(asyncio.Protocol):
             return  # what was parsed anew has been counted
         exchange = self._arriving
         if exchange is not None and exchange is self._exchange and not exchange.begun:
-            self._begin(exchange)  # the rest of its body is still to come
+            try:
+                self._begin(exchange)  # the rest of its body is still to come
+            except Exception as fault:  # noqa: BLE001  as of one that is begun within the parser
+                self._fault(fault)
         self._feeding = feeding
         self._unheard_bytes = 0 if self._progress else self._unheard_bytes + len(data)
         if self._unheard_bytes > self._all.largest_header_bytes and not self._deaf:
@@ -285,7 +288,7 @@ class Connection(asyncio.Protocol):
         exchange.complete = True
         if exchange is self._exchange and not exchange.begun:
             self._begin(exchange)
-            self._arriving = None
+            self._arriving = None  # not before: a fault in it is this request's
             return
         self._arriving = None
         if exchange is not self._exchange:
@@ -314,6 +317,8 @@ class Connection(asyncio.Protocol):
         self._exchange, exchange.begun = exchange, True
         if exchange.complete:
             self._due, self._idle = NEVER, False
+        elif self._idle:  # its head came behind another request
+            self._due, self._idle = self._loop.time() + self._all.longest_read_s, False
         if exchange.refusal is not None:
             status, text = exchange.refusal
             exchange.respond(status, v2_json.encode_error(text))
@@ -375,8 +380,11 @@ class Connection(asyncio.Protocol):
                 log.warning("a client sent no HTTP request that is taken: %s", why or error)
                 self._refuse(400, f"this is no HTTP request that is taken: {why or error}")
             case fault:
-                log.error("fault while a head was read", exc_info=fault)
-                self._refuse(500, "an internal error; the server's log explains it")
+                self._fault(fault)
+
+    def _fault(self, fault: BaseException) -> None:
+        log.error("fault while a request was begun", exc_info=fault)
+        self._refuse(500, "an internal error; the server's log explains it")
 
     def _refuse(self, status: int, text: str) -> None:
         """Answer the request that is arriving so, when it is its turn, and close; what comes after it is not heard."""

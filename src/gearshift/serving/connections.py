@@ -12,7 +12,10 @@ class Handler(Protocol):
     """What answers requests; neither method raises."""
 
     def begun(self, exchange: HttpExchange) -> None:
-        """The head of a request has arrived: answer it, or say in `exchange.then` what is to become of its body."""
+        """The head of a request has arrived: answer it, or say in `exchange.then` what is to become of its body.
+
+        Where that has arrived with it, the exchange is complete, and its body may be taken at once.
+        """
         ...
 
     def completed(self, exchange: HttpExchange) -> None:

@@ -27,12 +27,12 @@ class Exchange:
     request's, where it is traced.
     """
 
-    __slots__ = ("_begun", "_given", "_id", "method", "path", "span")
+    __slots__ = ("_began_s", "_given", "_id", "method", "path", "span")
 
     def __init__(self, method: str, path: str = "", given: str = "") -> None:
         self.method, self.path = method, path
         self._id = self._given = given if given and PLAIN.fullmatch(given) else ""
-        self._begun = time.perf_counter()
+        self._began_s = time.perf_counter()
         self.span: RequestSpan | None = None
 
     @property
@@ -62,7 +62,7 @@ class Exchange:
         if self.span is not None:
             self.span.end(status, self.id)
         if log.isEnabledFor(logging.DEBUG):
-            took_s = time.perf_counter() - self._begun
+            took_s = time.perf_counter() - self._began_s
             path, told = self.path[:LONGEST_PATH], "no answer, the client is gone" if status is None else status
             known = facts(**self._known(), method=self.method, path=path, status=status, took_s=round(took_s, 6))
             where = f"{self.method} {path!r}" if path else self.method

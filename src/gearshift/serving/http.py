@@ -112,7 +112,7 @@ class Application:
     # What the connection tells ---------------------------------------------------------------------------------------
 
     def begun(self, exchange: HttpExchange) -> None:
-        """The head of a request is there: whatever can be refused by it alone is."""
+        """The head of a request is there, or all of it: whatever can be refused by the head alone is."""
         self._attempt(exchange, self._route)
 
     def measured(self, exchange: HttpExchange, part_bytes: int) -> None:
@@ -210,10 +210,11 @@ class Application:
         if REQUEST_START in head:
             sent_ns = self._times.sent_ns(head[REQUEST_START].decode("latin-1"), self._service.now_ns())
         if exchange.complete and CONTENT_ENCODING not in head:
+            length = _length_within(exchange, self._largest_body_bytes)
+            self._service.require_room(1, length or 0)  # before it is parsed
             body = exchange.take_body()
             if len(body) > self._largest_body_bytes:
                 raise _too_large(len(body), self._largest_body_bytes)
-            self._service.require_room(1, len(body))  # before it is parsed
             self._submit(exchange, body, sent_ns, slo_us)
             return
         reading = self._service.reading(_length_within(exchange, self._largest_body_bytes) or 0)

@@ -46,6 +46,7 @@ class Client(Protocol):
 class HttpExchange(Exchange):
     """A request of which the head has arrived, `headers` by name in lower case, and its answer.
 
+    It is `begun` once its handler has heard of it, and `complete` once all of it is there, which may be before that.
     `then` takes the whole body, and `measure` before that the size of each of its parts, where that is not known from
     the head.  `release` is called once when the body is read, or will not be; `on_gone` where the client leaves before
     it is answered.

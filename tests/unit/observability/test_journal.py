@@ -1,4 +1,9 @@
 import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
 
 from gearshift.observability.journal import Journal
 
@@ -14,3 +19,28 @@ def test_a_full_journal_makes_room_and_keeps_the_one_before(tmp_path):
     assert all(path.stat().st_size <= 200 for path in paths)
     kept = [json.loads(line)["number"] for path in paths for line in path.read_text().splitlines()]
     assert kept == list(range(20 - len(kept), 20))
+
+
+def test_a_journal_that_cannot_be_begun_says_so() -> None:
+    with pytest.raises(OSError, match="No space left"):
+        Journal(Path("/dev/full")).write("ready")
+
+
+def test_events_that_find_no_room_are_lost_and_stop_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.write("ready")
+    journal.close()
+    path.rename(tmp_path / "before.jsonl")
+    os.symlink("/dev/full", path)
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            journal.write("shift")
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "the journal cannot be written, and its events are lost until it can"
+    ]
+    journal.close()
+    path.unlink()
+    journal.write("stop")
+    journal.close()
+    assert json.loads(path.read_text())["event"] == "stop"

@@ -15,6 +15,8 @@ from gearshift.policies.deadlines import (
 )
 from gearshift.request import NO_DEADLINE_NS
 
+MS = 1_000_000
+
 TIMES = st.integers(0, 10**12)
 
 
@@ -42,8 +44,8 @@ def test_a_dropped_sample_has_expired_only_after_its_deadline() -> None:
 
 
 def test_a_batch_that_is_not_full_starts_when_it_would_just_end_by_the_deadline_or_has_waited_long_enough() -> None:
-    assert start_by_ns(50, 100, 30) == 50
-    assert start_by_ns(90, 100, 30) == 70
+    assert start_by_ns(50 * MS, 100 * MS, 30 * MS) == 50 * MS
+    assert start_by_ns(90 * MS, 100 * MS, 30 * MS) == 69 * MS
 
 
 def test_a_small_batch_starts_where_those_behind_it_can_wait() -> None:

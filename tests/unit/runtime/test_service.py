@@ -14,9 +14,11 @@ from gearshift.gear import GearPlan, LoadRange
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_tables import plan_tables
-from gearshift.request import Answer
+from gearshift.request import Answer, Sample
+from gearshift.runtime.adapting import Adapting
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EmulatedBackend
+from gearshift.runtime.exits import Leaving
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import STOPPED, Service
 from gearshift.runtime.status import ServedPlan, Status
@@ -99,6 +101,45 @@ def test_a_device_has_its_next_batch_before_the_last_one_is_answered():
 
     first, second, *_ = serve(use, backend_class=Watched)
     assert (first, second) == (1, 40)
+
+
+class ShiftsAtEnds(EmulatedBackend):
+    """Has the gear pinned to the last one as soon as a batch has ended."""
+
+    service: Service
+
+    def _finish(self, batch: Batch, leaving: Leaving) -> None:
+        super()._finish(batch, leaving)
+        self.service.pin_gear(1)
+
+
+def test_an_answer_says_the_gear_that_its_last_sample_ended_in():
+    async def use(service: Service, backend: ShiftsAtEnds) -> tuple[Answer, int]:
+        backend.service = service
+        return await service.infer(samples(0)), service.router.gear
+
+    answer, gear = serve(use, backend_class=ShiftsAtEnds, plan=two_gear_plan(""))
+    assert (answer.gear, gear) == (0, 1)
+
+
+def test_a_fault_with_one_answer_keeps_no_other_back():
+    class Faulty(Adapting):
+        def answered(self, sample: Sample, gear: int) -> None:
+            if sample.request.id == 2:
+                raise RuntimeError("a fault of ours")
+
+    async def use(service: Service, _: EmulatedBackend) -> list[str]:
+        faults: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(str(context["exception"])))
+        told: list[Answer] = []
+        for _ in range(5):
+            service.submit(samples(0), told.append)
+        while len(told) < 4:
+            await asyncio.sleep(0.001)
+        return [*(answer.outcome for answer in told), *faults]
+
+    adapting = Faulty(plan_tables(little_plan(""), "sums"))
+    assert serve(use, adapting=adapting) == ["answered"] * 4 + ["a fault of ours"]
 
 
 def test_samples_over_the_bound_are_refused_and_those_before_are_answered():

@@ -261,12 +261,13 @@ def test_a_client_that_takes_its_answer_slowly_is_not_cut_off_and_looked_at_now_
     assert run(main, LeapingLoop) < 30
 
 
-def test_a_fault_of_ours_is_500_and_tells_nothing(caplog):
+@pytest.mark.parametrize("sent", [GET, POST, POST[:-3]], ids=["no body", "whole", "head alone"])
+def test_a_fault_of_ours_is_500_and_tells_nothing(caplog, sent):
     class Faulty(Telling):
         def begun(self, exchange: HttpExchange) -> None:
             raise ValueError("a secret")
 
-    wire = say(GET, handler=Faulty())
+    wire = say(sent, handler=Faulty())
     assert statuses(wire) == [500]
     assert b"secret" not in wire.written
     assert "a secret" in caplog.text
@@ -565,11 +566,12 @@ def test_a_client_has_bounded_time_for_a_request_and_between_requests(sent, expe
     assert run(main, LeapingLoop) == expected
 
 
-def test_a_head_that_began_before_the_answer_to_the_last_has_bounded_time_too():
+@pytest.mark.parametrize("begun", [GET[:-2], POST[:-1]], ids=["head", "body"])
+def test_what_began_before_the_answer_to_the_last_has_bounded_time_too(begun):
     async def main() -> list[int]:
         handler = Telling(patient=True)
         connection, wire = connect(handler, longest_read_s=0.05, keep_alive_s=LONGEST_S / 2)
-        connection.data_received(GET + GET[:-2])
+        connection.data_received(GET + begun)
         handler.tell(handler.exchanges[0])
         while not wire.ended:
             await asyncio.sleep(0.01)

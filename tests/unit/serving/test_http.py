@@ -56,6 +56,8 @@ class Server:
         connection.connection_made(wire)
         return connection, wire
 
+    in_one_piece = False
+
     async def ask(
         self, method: str, path: str, body: bytes | list[bytes] = b"", headers: dict[str, str] | None = None
     ) -> Response:
@@ -67,9 +69,10 @@ class Server:
             *(f"{name}: {value}" for name, value in (given | (headers or {})).items()),
         ]
         connection, wire = self.connect()
-        connection.data_received("\r\n".join([*lines, "", ""]).encode())
-        for part in [b"%x\r\n%b\r\n" % (len(part), part) for part in [*body, b""]] if chunked else [body]:
-            connection.data_received(part)
+        parts = ["\r\n".join([*lines, "", ""]).encode()]
+        parts += [b"%x\r\n%b\r\n" % (len(part), part) for part in [*body, b""]] if chunked else [body]
+        for piece in [b"".join(parts)] if self.in_one_piece else parts:
+            connection.data_received(piece)
         try:
             return await answered(wire)
         finally:
@@ -89,6 +92,11 @@ async def no_door(
 
 door = no_door
 """What stands between clients and the application; `test_front_ends` puts a front end there."""
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["in-pieces", "in-one-piece"])
+def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Server, "in_one_piece", request.param)
 
 
 def serve(use: Callable[[Server], Awaitable[Any]], *, service: dict[str, Any] | None = None, **options: Any) -> Any:
