@@ -55,7 +55,7 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise not_written(path, error) from None
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -64,7 +64,7 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise _unwritable(path, error) from None
+            raise not_written(path, error) from None
         raise
 
 
@@ -74,7 +74,8 @@ def write_atomically(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def _unwritable(path: Path, error: OSError) -> InvalidInput:
+def not_written(path: Path, error: OSError) -> InvalidInput:
+    """That `path` cannot be written, for a user."""
     return InvalidInput(f"cannot be written ({error.strerror})", where=str(path), remedy="choose another place")
 
 
@@ -89,7 +90,7 @@ def replace_folder(folder: Path, content: Mapping[str, bytes]) -> None:
         finally:
             shutil.rmtree(workplace, ignore_errors=True)
     except OSError as error:
-        raise _unwritable(folder, error) from None
+        raise not_written(folder, error) from None
 
 
 def _swap(folder: Path, content: Mapping[str, bytes], *, new: Path, old: Path) -> None:

@@ -8,6 +8,8 @@ from typing import BinaryIO
 
 import msgspec
 
+from gearshift.files import not_written
+
 ROTATE_AT_BYTES = 64 << 20
 
 log = logging.getLogger(__name__)
@@ -37,8 +39,8 @@ class Tagged(NoJournal):
 class Journal:
     """Appends one line per event to `path`; a full file becomes `path.1`, in the place of an older one.
 
-    The first event raises `OSError` where the file cannot be written.  Later ones never do: on a full disk events are
-    lost, which is logged when it begins, and requests are served on.
+    The first event raises `InvalidInput` where the file cannot be written.  Later ones never do: on a full disk events
+    are lost, which is logged when it begins, and requests are served on.
     """
 
     def __init__(self, path: Path, *, rotate_at_bytes: int = ROTATE_AT_BYTES) -> None:
@@ -54,7 +56,7 @@ class Journal:
         except OSError as error:
             if not self._written:
                 self.close()
-                raise
+                raise not_written(self._path, error) from None
             if not self._losing:
                 log.error("the journal cannot be written, and its events are lost until it can: %s", error)
             self._losing = True

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gearshift.errors import InvalidInput
 from gearshift.observability.journal import Journal
 
 
@@ -22,7 +23,7 @@ def test_a_full_journal_makes_room_and_keeps_the_one_before(tmp_path):
 
 
 def test_a_journal_that_cannot_be_begun_says_so() -> None:
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(InvalidInput, match=r"/dev/full: cannot be written \(No space left on device\)"):
         Journal(Path("/dev/full")).write("ready")
 
 
