@@ -441,7 +441,7 @@ def chosen_plan(plan: PathLike, *, latency_s: float | None = None, accuracy: flo
     if path.is_dir():
         return choose_plan(path, latency_s=latency_s, accuracy=accuracy)
     require(
-        latency_s is None and accuracy is None,
+        (latency_s is None and accuracy is None) or not path.exists(),
         "is one plan, and an objective chooses from a folder of plans",
         where=str(path),
         remedy="leave --p95-ms and --accuracy out",

@@ -32,7 +32,8 @@ from gearshift.reporting.comparison import cell_text, comparison_page
 
 COLUMNS = (
     *("planner", "devices", "latency_objective_s", "percentile", "accuracy", "accuracy_low", "accuracy_high"),
-    *("latency_p50_s", "latency_p95_s", "latency_p99_s", "share_late", "goodput_qps", "planning_s", "error"),
+    *("latency_p50_s", "latency_p95_s", "latency_p99_s", "share_late", "goodput_qps", "planning_s"),
+    *("unfinished", "error"),
 )
 GRID_COLUMNS = ("planner", "accuracy", "latency_s", "devices", "saving", "saving_at_least")
 
@@ -192,7 +193,7 @@ def as_csv(found: Comparison) -> str:
             figures = [p.accuracy, *p.accuracy_interval, *latency, p.share_late, p.goodput_qps]
         why = "" if run.error is None else run.error.get("message", "")
         asked = run.planner, run.devices, run.latency_objective_s, run.percentile
-        rows.append([*asked, *figures, run.planning_s, why])
+        rows.append([*asked, *figures, run.planning_s, run.unfinished, why])
     return _csv(COLUMNS, rows)
 
 
@@ -217,5 +218,5 @@ def _cells(run: Run) -> tuple[str, ...]:
     return (
         *(run.planner, str(run.devices), milliseconds(run.latency_objective_s)),
         *figures,
-        f"{run.planning_s:.1f} s" if run.error is None else str(run.error["kind"]),
+        f"{run.planning_s:.1f} s{', unfinished' * run.unfinished}" if run.error is None else str(run.error["kind"]),
     )

@@ -57,7 +57,7 @@ class AccuracyObjective:
             if high == most:
                 break
             needed = max(needed, reached(high)) + target - kept
-        raise self._out_of_reach(min(kept, reached(most)))
+        raise self._out_of_reach(max(0.0, min(kept, reached(most))))
 
     def fewest(self) -> GearPlan:
         """The cheapest hardware, of the request's devices, on which latency and accuracy are both kept."""
@@ -97,7 +97,7 @@ class AccuracyObjective:
     def _certain(self, accuracy: float, n: int) -> float:
         """The accuracy that can be claimed: the estimate, or its lower bound where a confidence is asked for."""
         confidence = self._request.objective.confidence
-        if confidence is None:
+        if confidence is None or accuracy < 0:
             return accuracy
         return lower_confidence_bound(accuracy, n, 1 - (1 - confidence) / CERTIFICATES)
 

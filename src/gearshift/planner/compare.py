@@ -34,7 +34,7 @@ Job = tuple[str, PlanRequest]
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One planner on some devices for one latency objective: what its plan predicts, or the `error` that ended it.
 
-    The objective is kept by `percentile` of the requests.
+    The objective is kept by `percentile` of the requests.  `unfinished` is a plan that the budget cut short.
 
     `devices` of Cocktail+ are their average over the trace; 0 where it failed.
     """
@@ -44,6 +44,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     latency_objective_s: float
     percentile: float = 0.95
     planning_s: float
+    unfinished: bool = False
     predicted: ServingResult | None = None
     error: dict[str, Any] | None = None
 
@@ -127,13 +128,14 @@ def require_comparable(names: Sequence[str], profile: Profile) -> None:
 def run_planner(planner: str, request: PlanRequest) -> Run:
     """One run; whatever goes wrong in it is its `error`."""
     began = time.perf_counter()
-    devices, predicted, error = _devices_asked(planner, request), None, None
+    devices, unfinished, predicted, error = _devices_asked(planner, request), False, None, None
     try:
         if planner == COCKTAIL:
             simulated = fewest_devices_cocktail(request.profile, request.trace, request.objective, seed=request.seed)
             devices, predicted = simulated.mean_devices, simulated.result
         else:
-            predicted = planners.plan(planner, request).predictions[request.profile.operator]
+            made = planners.plan(planner, request)
+            unfinished, predicted = made.unfinished, made.predictions[request.profile.operator]
     except GearshiftError as known:
         error = known.facts()
     except Exception as bug:  # noqa: BLE001 - the boundary of a run: it must not end the others
@@ -144,6 +146,7 @@ def run_planner(planner: str, request: PlanRequest) -> Run:
         latency_objective_s=request.latency_s,
         percentile=request.objective.percentile,
         planning_s=time.perf_counter() - began,
+        unfinished=unfinished,
         predicted=predicted,
         error=error,
     )

@@ -60,13 +60,14 @@ class _Nearest:
         self.find, self.planner, self.request, self.error = find, planner, request, error
         self.ends_s, self.progress = ends_s, progress
         self.objective = request.objective
+        self.offers: dict[str, Any] = {}
 
     def offered(self) -> Infeasible:
         """The error with all that it lacked, and offers that are sure; fewer when time is over, or at Ctrl-C."""
         known = self.error
         if self.error.by_load:
             known = refusal(self.request, self.error.reason, model=self.error.bottleneck or None)
-        offers: dict[str, Any] = {}
+        offers = self.offers
         try:
             for name, look in (("accuracy", self.accuracy), ("devices", self.devices), ("latency_s", self.latency_s)):
                 self.progress(f"looking for the nearest feasible {name.removesuffix('_s')}", 0.99)
@@ -132,15 +133,24 @@ class _Nearest:
         if self.find is planners.fewest and needed <= MOST_DEVICES:
             return None  # so many were tried
         needed = max(now + 1, needed)
-        counted = enough_devices(self.request, fastest, top_qps, needed)
-        if counted is None:
-            return None
+        counted = enough_devices(self.request, fastest, top_qps, needed) or needed
+        low, count = now, None
         for step in DEVICE_STEPS:
-            count = math.ceil(step * counted)
-            request = dataclasses.replace(self.request, hardware=devices_like(self.request.hardware, count))
-            if self._found(request, planners.plan if self.find is planners.fewest else self.find) is not None:
-                return count
-        return None
+            tried = math.ceil(step * counted)
+            if self._holds_on(tried):
+                count = tried
+                break
+            low = tried
+        while count is not None and count - low > 1:
+            self.offers["nearest_devices"] = count  # should time end before a smaller one is found
+            middle = (low + count) // 2
+            low, count = (low, middle) if self._holds_on(middle) else (middle, count)
+        return count
+
+    def _holds_on(self, count: int) -> bool:
+        """Whether there is a plan on so many devices like the first."""
+        request = dataclasses.replace(self.request, hardware=devices_like(self.request.hardware, count))
+        return self._found(request, planners.plan if self.find is planners.fewest else self.find) is not None
 
     def _cheapest_fast_enough(self) -> CandidateCascade | None:
         """Of the planner's candidates the one of least work that nothing but load keeps from the objectives."""

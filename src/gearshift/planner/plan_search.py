@@ -377,8 +377,8 @@ class PlanSearch:
         return dataclasses.replace(self.request, objective=objective)
 
     def accuracy_within(self, latency_s: float) -> float:
-        """The accuracy on part A of the best unconfirmed plan; 0 where there is none."""
-        best, request = 0.0, self.within(latency_s=latency_s)
+        """The accuracy on part A of the best unconfirmed plan; below any where there is none."""
+        best, request = -math.inf, self.within(latency_s=latency_s)
         if self.sliced(request):
             request = slice_of(request, slices_of(request), request.least_margin)
         for search in self.searches(request):

@@ -135,7 +135,7 @@ def _run(run: Run) -> str:
         str(run.devices),
         milliseconds(run.latency_objective_s),
         *figures,
-        f"{run.planning_s:.1f} s",
+        f"{run.planning_s:.1f} s{', unfinished' * run.unfinished}",
     ]
     why = "" if run.error is None else str(run.error.get("message", ""))
     return f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in cells)}<td class='text'>{html.escape(why)}</td></tr>"

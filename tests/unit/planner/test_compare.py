@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gearshift.cli.compare import as_csv
 from gearshift.errors import InvalidInput
 from gearshift.objective import Objective
 from gearshift.planner import planners
@@ -23,6 +24,7 @@ from gearshift.planner.compare import (
 )
 from gearshift.planner.request import PlanRequest
 from gearshift.planner.side_by_side import interrupts_held, run_side_by_side
+from gearshift.reporting.comparison import comparison_page
 from gearshift.simulator.cocktail import fewest_devices_cocktail
 from tests.unit.planner.fake import result
 from tests.unit.planner.little import PROFILE, little_request
@@ -128,6 +130,18 @@ def test_cocktail_is_a_column_of_the_grid_but_no_planner() -> None:
     assert (grid[COCKTAIL, 0.9].devices, grid["ours", 0.9].saving) == (None, 2.0)
     assert found.device_counts == (1, 2, 4)
     assert {v.planner for v in found.hypervolumes} == {"ours", "single"}
+
+
+def test_a_plan_that_the_budget_cut_short_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = planners.plan("single", little_request())
+    for unfinished in (False, True):
+        given = msgspec.structs.replace(made, unfinished=unfinished)
+        monkeypatch.setattr(planners, "plan", lambda planner, request, given=given: given)
+        marked = run_planner("single", little_request())
+        assert (marked.error, marked.unfinished) == (None, unfinished)
+        found = compared([marked], PROFILE)
+        assert (", unfinished" in comparison_page(found, title="", note="")) == unfinished
+        assert as_csv(found).splitlines()[1].split(",")[-2] == str(unfinished)
 
 
 def test_cocktail_is_simulated_with_the_fewest_devices() -> None:

@@ -8,7 +8,7 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
-from gearshift.planner import planners
+from gearshift.planner import nearest, planners
 from gearshift.planner.baselines.ladder import plan_by_ladder
 from gearshift.planner.nearest import feasible_or_nearest
 from gearshift.planner.optimal import plan_with
@@ -123,6 +123,30 @@ def test_overload_is_met_with_devices_and_not_with_a_latency_of_ages() -> None:
     assert error.nearest_devices
     enough = little_request(trace=crowd, ranges=2, devices=error.nearest_devices)
     assert planners.plan("static-cascade", enough)
+    one_less = little_request(trace=crowd, ranges=2, devices=error.nearest_devices - 1)
+    with pytest.raises(Infeasible):
+        planners.plan("static-cascade", one_less)
+
+
+def test_fewer_devices_are_looked_for_until_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def from_seven(request: PlanRequest, **_: object) -> GearPlan:
+        tried.append(devices := len(request.hardware.devices))
+        if devices < 7:
+            raise Infeasible("no", load_range="[0, inf)", bottleneck="m0", by_load=True)
+        if len(tried) > interrupted_after:
+            raise KeyboardInterrupt
+        return single_plan("m0")
+
+    monkeypatch.setattr(fake, "plan", from_seven)
+    monkeypatch.setattr(nearest, "enough_devices", lambda *of: 10)
+    crowd, interrupted_after = little_trace(low_qps=1500, high_qps=3000), 99
+    assert refused(little_request(trace=crowd, ranges=2)).nearest_devices == 7
+    assert tried[:2] == [1, 10]
+    tried.clear()
+    interrupted_after = 2
+    assert refused(little_request(trace=crowd, ranges=2)).nearest_devices == 10
 
 
 def test_a_frontier_of_too_few_devices_says_how_many_do() -> None:

@@ -54,6 +54,11 @@ def test_an_accuracy_is_kept_at_a_latency_that_a_little_less_could_not() -> None
     assert result_of(tighter).accuracy < result_of(made).accuracy
 
 
+def test_an_accuracy_of_nothing_is_kept_by_any_plan() -> None:
+    made = plan(request(Objective(accuracy=0.0)))
+    assert result_of(made).accuracy > 0
+
+
 def test_an_accuracy_no_plan_has_is_infeasible_and_the_best_is_said() -> None:
     with pytest.raises(Infeasible, match=r"accuracy of 0\.99; the best that was found has 0\."):
         plan(request(Objective(accuracy=0.99)))
