@@ -16,15 +16,14 @@ from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.runtime.service import Service
 
 OPERATOR, MODEL = "beside", "only"
-NUMBER = np.zeros(1, dtype=np.int64)
-ANSWER = {"label": NUMBER}
+LABEL = np.zeros(1, dtype=np.int64)
 
 
 class Turnaround:
     """A service of one replica with samples in its queue, so that what the end of a batch costs it can be timed."""
 
     def __init__(self, largest_batch_size: int) -> None:
-        plan, self._backend = plan_of_one_model(largest_batch_size), _Holds()
+        plan, self._backend = plan_of_one_model(largest_batch_size), OneBatch()
         room = max(10_000, 2 * largest_batch_size)
         self._service = Service(
             plan_tables(plan, OPERATOR), self._backend, most_waiting_requests=room, metrics=Metrics()
@@ -60,31 +59,34 @@ class Turnaround:
 
     def _arrive(self, count: int) -> None:
         for _ in range(count):
-            self._service.submit({"number": NUMBER}, _ignored)
+            self._service.submit({"number": LABEL}, _ignored)
 
 
-class _Holds:
-    """A backend that runs a batch until it is told that it has ended."""
+class OneBatch:
+    """A backend of one replica that runs a batch until it is told that it has ended, and answers all alike."""
 
     running: Batch | None = None
 
     async def start(self, events: BatchEvents) -> None:
+        """Be ready at once."""
         self._events = events
         events.replica_ready(0)
 
     def run(self, batch: Batch) -> None:
+        """Hold it."""
         self.running = batch
 
     def finish(self) -> None:
+        """End it, if there is one."""
         batch, self.running = self.running, None
         if batch is not None:
             for sample in batch.samples:
-                sample.certainty, sample.result = 1.0, ANSWER
+                sample.certainty, sample.result = 1.0, {"label": LABEL}
             self._events.samples_finished(batch, batch.samples)
             self._events.batch_finished(batch)
 
     async def stop(self) -> None:
-        pass
+        """Nothing runs."""
 
 
 def plan_of_one_model(largest_batch_size: int) -> GearPlan:

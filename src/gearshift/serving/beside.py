@@ -18,11 +18,11 @@ from gearshift.errors import InvalidInput, NoAnswer
 from gearshift.loading import Samples
 from gearshift.model import spec_of
 from gearshift.plan_tables import plan_tables
-from gearshift.runtime.backends.base import Batch, BatchEvents
+from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.fine_timer import FineSleeper
 from gearshift.runtime.measure import FrontEndTime
 from gearshift.runtime.service import Service
-from gearshift.runtime.turnaround import OPERATOR, plan_of_one_model
+from gearshift.runtime.turnaround import LABEL, OPERATOR, OneBatch, plan_of_one_model
 from gearshift.serving.http import Application
 from gearshift.serving.http_client import HttpClient
 from gearshift.serving.http_server import HttpServer
@@ -49,13 +49,12 @@ async def front_end_beside(samples: Samples) -> AsyncIterator[FrontEndTime]:
     if not bodies:
         yield time
         return
-    backend = _AnswersAtOnce()
-    service = Service(plan_tables(plan_of_one_model(LARGEST_BATCH_SIZE), OPERATOR), backend)
+    service = Service(plan_tables(plan_of_one_model(LARGEST_BATCH_SIZE), OPERATOR), _AnswersAtOnce())
     application = Application(
         service,
         OPERATOR,
         inputs=[spec_of(name, array) for name, array in samples.arrays.items()],
-        outputs=[spec_of("label", backend.label)],
+        outputs=[spec_of("label", LABEL)],
         largest_body_bytes=max(len(body) for body in bodies),
     )
     with bound_socket("127.0.0.1", 0) as sock:
@@ -101,27 +100,12 @@ async def _client(url: str, bodies: Sequence[bytes], time: FrontEndTime) -> Asyn
         await process.wait()
 
 
-class _AnswersAtOnce:
+class _AnswersAtOnce(OneBatch):
     """A backend of one model that takes no time."""
 
-    label = np.zeros(1, dtype=np.int64)
-
-    async def start(self, events: BatchEvents) -> None:
-        self._events = events
-        self._loop = asyncio.get_running_loop()
-        events.replica_ready(0)
-
     def run(self, batch: Batch) -> None:
-        self._loop.call_soon(self._finish, batch)
-
-    def _finish(self, batch: Batch) -> None:
-        for sample in batch.samples:
-            sample.certainty, sample.result = 1.0, {"label": self.label}
-        self._events.samples_finished(batch, batch.samples)
-        self._events.batch_finished(batch)
-
-    async def stop(self) -> None:
-        pass
+        super().run(batch)
+        asyncio.get_running_loop().call_soon(self.finish)
 
 
 # The client ----------------------------------------------------------------------------------------------------------
