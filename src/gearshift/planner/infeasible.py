@@ -21,7 +21,8 @@ from gearshift.planner.ways import narrowest_ways
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 
 DEVICES_TRIED = (1.0, 1.1, 1.25, 1.5, 2.0)
-MOST_DEVICES = 1024
+MOST_OFFERED = 1024
+"""Devices; no offer is looked for beyond."""
 
 
 def nothing_holds(
@@ -85,7 +86,7 @@ def enough_devices(request: PlanRequest, candidate: CandidateCascade, load_qps: 
         return None
     for factor in DEVICES_TRIED:
         count = math.ceil(factor * needed)
-        if count > MOST_DEVICES:
+        if count > MOST_OFFERED:
             break
         hardware = identical_devices(count, kind=first.kind, cores=first.cores, memory_bytes=first.memory_bytes)
         placement = place_everywhere(request.profile, hardware, models=candidate.cascade.models)

@@ -17,7 +17,7 @@ from gearshift.planner.baselines.ladder import accuracy_on_part_a
 from gearshift.planner.bottleneck import refusal
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.fewest import MOST_DEVICES, devices_like
-from gearshift.planner.infeasible import enough_devices
+from gearshift.planner.infeasible import MOST_OFFERED, enough_devices
 from gearshift.planner.request import PlanRequest, Progress, silent
 
 LATENCY_STEPS = (1.0, 1.1, 1.3, 1.6, 2.0)
@@ -137,6 +137,8 @@ class _Nearest:
         low, count = now, None
         for step in DEVICE_STEPS:
             tried = math.ceil(step * counted)
+            if tried > MOST_OFFERED:
+                break
             if self._holds_on(tried):
                 count = tried
                 break

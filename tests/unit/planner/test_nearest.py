@@ -149,6 +149,20 @@ def test_fewer_devices_are_looked_for_until_time_is_over(monkeypatch: pytest.Mon
     assert refused(little_request(trace=crowd, ranges=2)).nearest_devices == 10
 
 
+def test_no_plan_is_made_for_devices_beyond_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def never(request: PlanRequest, **_: object) -> GearPlan:
+        tried.append(len(request.hardware.devices))
+        raise Infeasible("no", load_range="[0, inf)", bottleneck="m0", by_load=True)
+
+    monkeypatch.setattr(fake, "plan", never)
+    monkeypatch.setattr(nearest, "enough_devices", lambda *of: 700)
+    crowd = little_trace(low_qps=1500, high_qps=3000)
+    assert refused(little_request(trace=crowd, ranges=2)).nearest_devices is None
+    assert max(tried) == 700
+
+
 def test_a_frontier_of_too_few_devices_says_how_many_do() -> None:
     crowd = little_trace(low_qps=1500, high_qps=3000)
     request = little_request(trace=crowd, ranges=2, objective=Objective())
