@@ -123,13 +123,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", help="the folder of the data, else $GEARSHIFT_DATA")
     parser.add_argument("--quick", action="store_true", help="a plan for each trace of a few seconds: no measurement")
+    parser.add_argument("--families", nargs="*", choices=("bert", "llama"), default=("bert", "llama"))
     parser.add_argument("--processes", type=int, default=1, help="of the load generator")
     arguments = parser.parse_args()
     print(describe())
     print(f"| {' | '.join(COLUMNS)} |")
     print(f"|{'---|' * len(COLUMNS)}")
     runs: list[Validation] = []
-    for name, family in families(data_folder(), quick=arguments.quick).items():
+    known = families(data_folder(), quick=arguments.quick)
+    for name in arguments.families:
+        family = known[name]
         most_plans = 1 if arguments.quick else len(family.latencies_s)
         for trace, latency_s, run in validated(family, most_plans=most_plans, processes=arguments.processes):
             runs.append(run)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.clock import NS_PER_S
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.placement import Replica
@@ -48,6 +49,25 @@ def run_times_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArra
     """
     whole_ns: NDArray[np.int64] = _segment_times_ns(plan, tables, profile, profile.segments).sum(axis=1)
     return whole_ns
+
+
+def overheads_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArray[np.int64]:
+    """Nanoseconds (replicas, 2) of `run_times_ns` that pass around the model: of a batch, and of each sample in it."""
+    replicas = {replica.id: replica for replica in plan.placement.replicas}
+    kinds = {device.id: device.kind for device in plan.hardware.devices}
+
+    def overheads_s(replica: Replica) -> tuple[float, float]:
+        curve = profile.curve(
+            replica.model,
+            device_kind=kinds[replica.device_ids[0]],
+            tensor_parallel=replica.tensor_parallel,
+            cores=replica.cores,
+        )
+        return curve.overhead_per_batch_s, curve.overhead_per_request_s
+
+    seconds = np.array([overheads_s(replicas[replica_id]) for replica_id in tables.replica_ids])
+    nanoseconds: NDArray[np.int64] = np.rint(seconds * NS_PER_S).astype(np.int64)
+    return nanoseconds
 
 
 def expected_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
 from gearshift.plan_tables import PlanTables
 from gearshift.profiles.profile import PredictionRecords, Profile
-from gearshift.profiles.run_times import exits_of, run_times_ns
+from gearshift.profiles.run_times import exits_of, overheads_ns, run_times_ns
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.runtime.exits import Leaving, ProfiledExits
@@ -27,12 +27,15 @@ End = tuple[int, int, Batch, Leaving]
 
 
 class EmulatedBackend:
-    """Holds a batch for the profiled time, overheads included, then answers each sample from the records.
+    """Holds a batch for the profiled time of its model, then answers each sample from the records.
 
-    Of a model with learned caches each sample is answered at its recorded exit, and the rest of the batch goes on.
+    The profile's overheads are not held, since router and timer add theirs to a batch here, too.  Of a model with
+    learned caches each sample is answered at its recorded exit, and the rest of the batch goes on.
+
     A sample's payload is `{"sample": (1,)}`, the number of a recorded one.  Its result holds `quality` and, where the
     profile has it, `label`.  A batch ends late by the timer's error (`FineTimer`: 66 us at the median, 223 us at p99),
-    plus whatever else the event loop is doing then.  `run_ns` (replicas, sizes), where given, is the time of batches.
+    plus whatever else the event loop is doing then.  `run_ns` (replicas, sizes), where given, is the time of batches
+    with overheads.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class EmulatedBackend:
         self._clock = clock or WallClock()
         run_ns = run_times_ns(plan, tables, profile).tolist() if run_ns is None else run_ns
         self._exits = ProfiledExits(run_ns, exits_of(plan, tables, profile), tables.replica_model.tolist())
+        self._overheads_ns: list[list[int]] = overheads_ns(plan, tables, profile).tolist()
         self._answers = RecordedAnswers(tables.models, profile.predictions)
         self._events: BatchEvents | None = None
         self._timer: FineTimer | None = None
@@ -68,9 +72,11 @@ class EmulatedBackend:
         if self._timer is None or batch.replica in self._lost:
             return
         now_ns = self._clock.now_ns()
+        per_batch_ns, per_sample_ns = self._overheads_ns[batch.replica]
+        began_ns = now_ns - per_batch_ns - per_sample_ns * len(batch.samples)
         records = [_number_of(sample) for sample in batch.samples] if self._exits.recorded else ()
         for leaving in self._exits.of_batch(batch.replica, batch.samples, records):
-            end_ns = now_ns + leaving.after_ns
+            end_ns = began_ns + leaving.after_ns
             if not self._ends or end_ns < self._ends[0][0]:
                 self._timer.set(end_ns - now_ns)
             heapq.heappush(self._ends, (end_ns, next(self._order), batch, leaving))

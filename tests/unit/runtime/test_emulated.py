@@ -1,0 +1,71 @@
+import asyncio
+import dataclasses
+
+import msgspec
+import numpy as np
+import pytest
+import uvloop
+
+from gearshift.plan_tables import plan_tables
+from gearshift.profiles.profile import Profile
+from gearshift.profiles.run_times import overheads_ns, run_times_ns
+from gearshift.request import Answer
+from gearshift.runtime.backends.emulated import SAMPLE, EmulatedBackend
+from gearshift.runtime.service import Service
+from tests.little_task import little_plan, little_profile
+
+LONGEST_S = 20.0
+
+
+def with_overheads(profile: Profile, per_batch_s: float, per_request_s: float) -> Profile:
+    curves = tuple(
+        msgspec.structs.replace(curve, overhead_per_batch_s=per_batch_s, overhead_per_request_s=per_request_s)
+        if curve.segment == 0
+        else curve
+        for curve in profile.curves
+    )
+    return dataclasses.replace(profile, curves=curves)
+
+
+def with_caches(profile: Profile) -> Profile:
+    second = msgspec.structs.replace(profile.curves[0], segment=1)
+    exits = np.zeros((2, 10), dtype=np.int64)
+    exits[0, ::3] = 1
+    records = dataclasses.replace(profile.predictions, exit_segment=exits)
+    return dataclasses.replace(profile, curves=(*profile.curves, second), predictions=records)
+
+
+def answered(backend: EmulatedBackend) -> Answer:
+    """What two samples are answered, the second one by both models."""
+
+    async def main() -> Answer:
+        service = Service(plan_tables(little_plan(""), "sums"), backend)
+        await service.start()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                return await service.infer({SAMPLE: np.array([0, 3])})
+        finally:
+            await service.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
+@pytest.mark.parametrize("profile", [little_profile(), with_caches(little_profile())], ids=["whole", "caches"])
+@pytest.mark.parametrize("told", [False, True], ids=["own run times", "told run times"])
+def test_an_emulated_device_does_not_hold_what_the_service_takes_itself(profile: Profile, told: bool) -> None:
+    plan, profile = little_plan(""), with_overheads(profile, per_batch_s=600.0, per_request_s=600.0)
+    tables = plan_tables(plan, "sums")
+    run_ns = run_times_ns(plan, tables, profile).tolist() if told else None
+    answer = answered(EmulatedBackend(tables, plan, profile, run_ns=run_ns))
+    assert (answer.outcome, len(answer.rows)) == ("answered", 2)
+
+
+def test_overheads_are_what_run_times_have_beyond_the_models() -> None:
+    plan, bare = little_plan(""), little_profile()
+    profile, tables = with_overheads(bare, 0.002, 0.0001), plan_tables(plan, "sums")
+    added_ns = run_times_ns(plan, tables, profile) - run_times_ns(plan, tables, bare)
+    per_batch_ns, per_request_ns = overheads_ns(plan, tables, profile).T
+    assert (per_batch_ns == 2_000_000).all()
+    for size in range(1, added_ns.shape[1]):
+        assert (added_ns[:, size] == per_batch_ns + size * per_request_ns).all()
