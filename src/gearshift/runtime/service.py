@@ -139,10 +139,12 @@ class Service:
     async def stop(self) -> None:
         """End at once: what is not answered yet fails; nothing is left running."""
         self.stop_accepting()
-        self._fail_open()
-        self._pulse.stop()
-        await asyncio.gather(self._vertical.stop(), self._backend.stop())  # a change under way ends with its worker
-        self._journal.write("stop")
+        try:
+            self._fail_open()
+        finally:
+            self._pulse.stop()
+            await asyncio.gather(self._vertical.stop(), self._backend.stop())  # a change under way ends with its worker
+            self._journal.write("stop")
 
     @property
     def accepting(self) -> bool:
@@ -325,10 +327,12 @@ class Service:
         self._arm_wake()
 
     def _fail_open(self) -> None:
-        self._answer_ended()
-        for opened in list(self._open.values()):
-            self._withdraw(opened)
-            self._settle(opened, Answer(outcome="failed", reason=STOPPED, errors=(STOPPED,)))
+        try:
+            self._answer_ended()
+        finally:
+            for opened in list(self._open.values()):
+                self._withdraw(opened)
+                self._settle(opened, Answer(outcome="failed", reason=STOPPED, errors=(STOPPED,)))
 
     def _settle(self, opened: OpenRequest, answer: Answer) -> None:
         span = self._spans.get(opened.request.id)

@@ -142,6 +142,32 @@ def test_a_fault_with_one_answer_keeps_no_other_back():
     assert serve(use, adapting=adapting) == ["answered"] * 4 + ["a fault of ours"]
 
 
+def test_a_fault_while_it_stops_leaves_nothing_running_and_no_request_without_an_answer():
+    class Faulty(Adapting):
+        def answered(self, sample: Sample, gear: int) -> None:
+            raise RuntimeError("a fault of ours")
+
+    async def main() -> list[Answer]:
+        tables = plan_tables(little_plan(""), "sums")
+        backend = EmulatedBackend(tables, little_plan(""), little_profile())
+        service = Service(tables, backend, adapting=Faulty(tables))
+        await service.start()
+        told: list[Answer] = []
+        for _ in range(2):
+            service.submit(samples(0), told.append)
+        while not service._ended:  # a batch's end is not told of before the next turn of the loop
+            await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="a fault of ours"):
+            await service.stop()
+        assert backend._timer is None
+        while len(told) < 2:
+            await asyncio.sleep(0.001)
+        return told
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert [answer.reason for answer in runner.run(main())] == [STOPPED] * 2
+
+
 def test_samples_over_the_bound_are_refused_and_those_before_are_answered():
     async def use(service: Service, _: EmulatedBackend) -> list[Answer | BaseException]:
         requests = (service.infer(samples(0)) for _ in range(100))
