@@ -1,16 +1,21 @@
 """What is really served: a trace replayed against a server, and the simulation of the same beside it."""
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from gearshift.api import PathLike, plan_and_profile, workload_of
+from gearshift.clock import NS_PER_S, to_ns
 from gearshift.config import project_file, read_project
 from gearshift.errors import InvalidInput, require
 from gearshift.plan_tables import only_operator
+from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.measure import strongest_model
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import NAME_IT, read_profile
@@ -24,6 +29,9 @@ if TYPE_CHECKING:
     from gearshift.serving.sources import SampleSource
     from gearshift.simulator.simulate import Simulation
     from gearshift.traces.network import Uplink
+
+
+ASKED_FOR_CLOCK = 5
 
 
 def replay(
@@ -151,7 +159,10 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """The same arrivals of the same samples, simulated and served."""
+    """The same samples, simulated and served at the instants at which they were sent.
+
+    Latencies of both count from when a request was due; what the generator sent late is part of both.
+    """
 
     predicted: ServingResult
     measured: ServingResult
@@ -202,31 +213,27 @@ def validate(
 ) -> Validation:
     """Serve a plan file in a process of its own, replay the trace against it, and simulate the same arrivals.
 
-    Both serve the same samples at the same instants, with the same bound on waiting requests, and call late what the
-    plan's latency objective does.  While load is generated this process keeps to `generator_cores`, by default those
-    that the devices leave; `options` are those of `replay`.
+    Both serve the same samples at the instants at which they were sent, within the same windows of the meter, with the
+    same bound on waiting requests, and call late what the plan's latency objective does.  While load is generated this
+    process keeps to `generator_cores`, by default those that the devices leave; `options` are those of `replay`.
     """
     from gearshift.runtime.backends.local import router_cores
     from gearshift.serving.child_server import ChildServer
     from gearshift.serving.serve import pinned
     from gearshift.serving.settings import ServerSettings
-    from gearshift.simulator.simulate import simulate
+    from gearshift.simulator.simulate import prepare
 
     path = Path(plan)
     made, measured = plan_and_profile(path, profile)
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
-    simulation = simulate(
-        made,
-        measured,
-        workload_of(measured, arrivals, seed=seed),
-        most_waiting=ServerSettings().most_waiting_requests,
-    )
+    workload, prepared = workload_of(measured, arrivals, seed=seed), prepare(made, measured)
     slo_s = made.operators[only_operator(made)].objective.latency_s
     flags = [f"--backend={backend}"]
     flags += [f"--{name}={place}" for name, place in (("profile", profile), ("project", project)) if place is not None]
     if generator_cores is None and backend == "local":
         generator_cores = router_cores(made.hardware)
     with ChildServer(path, *flags, cores=server_cores) as server, pinned(generator_cores):
+        server_began_ns = _began_ns(server.url)
         run = replay(
             server.url,
             arrivals,
@@ -239,6 +246,9 @@ def validate(
             progress=progress,
             **options,
         )
+    sent, lateness_s = _as_sent(workload, run, server_began_ns)
+    simulation = prepared.run(sent, most_waiting=ServerSettings().most_waiting_requests)
+    simulation = replace(simulation, communication_s=lateness_s)
     predicted = simulation.result(measured, latency_objective_s=slo_s)
     return Validation(
         predicted=predicted,
@@ -247,6 +257,32 @@ def validate(
         simulation=simulation,
         replay=run,
     )
+
+
+def _began_ns(url: str) -> int:
+    """When the clock of the server at `url` began, on this machine's, by the quickest of a few answers."""
+    from gearshift.serving.control_client import Operator
+
+    operator, known = Operator(url), list[tuple[int, int]]()
+    for _ in range(ASKED_FOR_CLOCK):
+        before_ns = time.monotonic_ns()
+        uptime_s = operator.status().uptime_s
+        took_ns = time.monotonic_ns() - before_ns
+        known.append((took_ns, before_ns + took_ns // 2 - to_ns(uptime_s)))
+    return min(known)[1]
+
+
+def _as_sent(workload: Workload, run: "Replay", server_began_ns: int) -> tuple[Workload, NDArray[np.float64]]:
+    """The workload as it was sent, within the windows of the server's meter, and how late each request was (n,)."""
+    order = np.argsort(run.log.sent_s, kind="stable")
+    into_window_ns = (run.effort.began_ns - server_began_ns) % METER_WINDOW_NS
+    sent = replace(
+        workload,
+        arrivals_ns=into_window_ns + np.rint(run.log.sent_s[order] * NS_PER_S).astype(np.int64),
+        record=workload.record[order],
+        duration_s=workload.duration_s + into_window_ns / NS_PER_S,
+    )
+    return sent, run.log.lateness_s[order]
 
 
 def _samples_and_batches(simulation: "Simulation") -> dict[str, tuple[int, int]]:

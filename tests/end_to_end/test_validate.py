@@ -1,14 +1,19 @@
 """A plan served and simulated at once, and what is said of the two."""
 
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from gearshift.clock import WallClock
 from gearshift.errors import InvalidInput
+from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.profile import Profile
-from gearshift.served import Errors, Validation, source_of, validate
+from gearshift.served import Errors, Validation, _began_ns, source_of, validate
+from gearshift.serving.control_client import Operator
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
 from tests.little_task import PROJECT, little_profile, write_little_task
@@ -31,11 +36,36 @@ def validation(made: Path) -> Validation:
     return validate(made / "plan.json", made / "t.csv", backend="emulated", largest_lateness_s=1000.0)
 
 
-def test_the_same_arrivals_of_the_same_samples_are_served_and_simulated(validation: Validation) -> None:
-    log, workload = validation.replay.log, validation.simulation.workload
-    assert log.record.tolist() == workload.record.tolist()
-    assert np.array_equal(log.due_s, workload.arrivals_ns / 1e9)
-    assert validation.predicted.requests == validation.measured.requests == len(log)
+def test_what_was_sent_is_simulated_within_the_windows_of_the_servers_meter(validation: Validation) -> None:
+    run, workload = validation.replay, validation.simulation.workload
+    order = np.argsort(run.log.sent_s, kind="stable")
+    assert workload.record.tolist() == run.log.record[order].tolist()
+    into_window_ns = workload.arrivals_ns - np.rint(1e9 * run.log.sent_s[order]).astype(np.int64)
+    assert 0 <= into_window_ns[0] < METER_WINDOW_NS
+    assert (into_window_ns == into_window_ns[0]).all()
+    assert validation.predicted.requests == validation.measured.requests == len(run.log)
+
+
+def test_what_the_generator_is_late_is_part_of_both_latencies(validation: Validation) -> None:
+    log, simulation = validation.replay.log, validation.simulation
+    order = np.argsort(log.sent_s, kind="stable")
+    waited_s = (simulation.finished_ns - simulation.workload.arrivals_ns) / 1e9
+    assert simulation.latency_s == pytest.approx(waited_s + log.lateness_s[order])
+    assert validation.measured.latency_s.mean == pytest.approx((log.answered_s - log.due_s).mean())
+    assert log.lateness_s.min() > 0
+
+
+def test_when_a_servers_clock_began_is_told_by_its_quickest_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = WallClock(origin_ns=time.monotonic_ns() - 5_000_000_000)
+    waits_s = iter((0.3, 0.0, 0.3, 0.3, 0.3))
+
+    def status(_: Operator) -> SimpleNamespace:
+        uptime_s = clock.now_ns() / 1e9
+        time.sleep(next(waits_s))
+        return SimpleNamespace(uptime_s=uptime_s)
+
+    monkeypatch.setattr(Operator, "status", status)
+    assert abs(_began_ns("http://127.0.0.1:9") - clock.origin_ns) < 100_000_000
 
 
 def test_errors_are_positive_where_too_much_was_predicted(validation: Validation) -> None:

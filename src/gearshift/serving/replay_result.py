@@ -95,11 +95,15 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """What it took the generator: processes, seconds of processor, and requests that found all connections busy."""
+    """What it took the generator: processes, seconds of processor, and requests that found all connections busy.
+
+    `began_ns` is the instant 0 of the workload on this machine's monotonic clock.
+    """
 
     processes: int = 1
     processor_s: float = 0.0
     waited: int = 0
+    began_ns: int = 0
 
 
 def limit_s(latency_s: float, largest_s: float | None = None) -> float:

@@ -52,7 +52,11 @@ async def send(
         raise first_of(errors) from None
     if progress:
         progress(len(load.log), len(load.log))
-    return Effort(processor_s=time.process_time() - began_s, waited=run.waited)
+    return Effort(
+        processor_s=time.process_time() - began_s,
+        waited=run.waited,
+        began_ns=time.monotonic_ns() - clock.now_ns() + begin_ns,
+    )
 
 
 class _Run:

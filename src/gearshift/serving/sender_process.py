@@ -161,6 +161,7 @@ async def send_apart(
         processes=processes,
         processor_s=sum(result.processor_s for result in finished),
         waited=sum(result.waited for result in finished),
+        began_ns=go.result(),
     )
 
 
