@@ -52,20 +52,21 @@ def run_times_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArra
 
 
 def overheads_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArray[np.int64]:
-    """Nanoseconds (replicas, 2) of `run_times_ns` that pass around the model: of a batch, and of each sample in it."""
+    """What of `run_times_ns` (replicas, sizes) passes around the models, as the profile measured it."""
     replicas = {replica.id: replica for replica in plan.placement.replicas}
     kinds = {device.id: device.kind for device in plan.hardware.devices}
+    sizes = np.arange(int(tables.largest_batch_size.max()) + 1)
 
-    def overheads_s(replica: Replica) -> tuple[float, float]:
+    def of_sizes_s(replica: Replica) -> NDArray[np.float64]:
         curve = profile.curve(
             replica.model,
             device_kind=kinds[replica.device_ids[0]],
             tensor_parallel=replica.tensor_parallel,
             cores=replica.cores,
         )
-        return curve.overhead_per_batch_s, curve.overhead_per_request_s
+        return (sizes > 0) * (curve.overhead_per_batch_s + sizes * curve.overhead_per_request_s)
 
-    seconds = np.array([overheads_s(replicas[replica_id]) for replica_id in tables.replica_ids])
+    seconds = np.array([of_sizes_s(replicas[replica_id]) for replica_id in tables.replica_ids])
     nanoseconds: NDArray[np.int64] = np.rint(seconds * NS_PER_S).astype(np.int64)
     return nanoseconds
 

@@ -20,7 +20,7 @@ from gearshift.observability.metrics import Metrics
 from gearshift.plan_file import read_plan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.run_times import expected_ns, run_times_ns
+from gearshift.profiles.run_times import expected_ns, overheads_ns, run_times_ns
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.runtime.adapting import Adapting
 from gearshift.runtime.audit import make_audit
@@ -109,10 +109,13 @@ class ServingTask:
         planned = self.plan.operators[self.tables.operator].planned_load
         share, seed = settings.audit_share, settings.audit_seed
         audit = make_audit(self.tables, self.plan, self.profile, share=share, seed=seed, run_ns=run_ns)
+        as_profiled_ns = expected_ns(self.plan, self.tables, self.profile)
+        if self.backend == "emulated":  # which do not hold the profile's overheads
+            as_profiled_ns -= overheads_ns(self.plan, self.tables, self.profile)
         return Adapting(
             self.tables,
             window_s=settings.load_window_s or window_of(0.0 if planned is None else planned.over_s),
-            run_ns=expected_ns(self.plan, self.tables, self.profile).tolist(),
+            run_ns=as_profiled_ns.tolist(),
             audit=audit if share > 0 else None,
             journal=journal,
             drifts=drifts,

@@ -1,18 +1,26 @@
 import asyncio
 import dataclasses
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 import uvloop
 
+from gearshift.observability.journal import NoJournal
+from gearshift.plan_file import write_plan
 from gearshift.plan_tables import plan_tables
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import overheads_ns, run_times_ns
+from gearshift.profiles.store import write_profile
 from gearshift.request import Answer
 from gearshift.runtime.backends.emulated import SAMPLE, EmulatedBackend
+from gearshift.runtime.profile_drift import SPAN_TICKS
 from gearshift.runtime.service import Service
-from tests.little_task import little_plan, little_profile
+from gearshift.serving.settings import ServerSettings
+from gearshift.serving.task import read_task
+from tests.little_task import little_plan, little_profile, write_little_task
 
 LONGEST_S = 20.0
 
@@ -61,11 +69,23 @@ def test_an_emulated_device_does_not_hold_what_the_service_takes_itself(profile:
     assert (answer.outcome, len(answer.rows)) == ("answered", 2)
 
 
-def test_overheads_are_what_run_times_have_beyond_the_models() -> None:
-    plan, bare = little_plan(""), little_profile()
-    profile, tables = with_overheads(bare, 0.002, 0.0001), plan_tables(plan, "sums")
-    added_ns = run_times_ns(plan, tables, profile) - run_times_ns(plan, tables, bare)
-    per_batch_ns, per_request_ns = overheads_ns(plan, tables, profile).T
-    assert (per_batch_ns == 2_000_000).all()
-    for size in range(1, added_ns.shape[1]):
-        assert (added_ns[:, size] == per_batch_ns + size * per_request_ns).all()
+@pytest.mark.parametrize("bare", [little_profile(), with_caches(little_profile())], ids=["whole", "caches"])
+def test_overheads_are_what_run_times_have_beyond_the_models(bare: Profile) -> None:
+    plan, profile = little_plan(""), with_overheads(bare, 0.002, 0.0001)
+    tables = plan_tables(plan, "sums")
+    overheads = overheads_ns(plan, tables, profile)
+    assert (overheads == run_times_ns(plan, tables, profile) - run_times_ns(plan, tables, bare)).all()
+    assert overheads[0, :3].tolist() == [0, 2_100_000, 2_200_000]
+
+
+@pytest.mark.parametrize(("backend", "ratio"), [("emulated", 1.0), ("local", 0.001 / 0.0031)])
+def test_drift_is_judged_by_what_devices_of_the_backend_hold(tmp_path: Path, backend: Any, ratio: float) -> None:
+    write_little_task(tmp_path)
+    profile = write_profile(with_overheads(little_profile(), 0.002, 0.0001), tmp_path / "profile")
+    write_plan(little_plan(profile.sha256), tmp_path / "plan.json")
+    task = read_task(tmp_path / "plan.json", backend)
+    adapting = task.make_adapting(ServerSettings(), NoJournal(), lambda: None, task.run_ns)
+    small = task.tables.replica_ids.index("small-0")
+    adapting._times.batch_finished(small, 1, 1_000_000)
+    (told,) = [times for _ in range(SPAN_TICKS) for times in adapting._times.ticked()]
+    assert told.ratio == pytest.approx(ratio)

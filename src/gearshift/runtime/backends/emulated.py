@@ -72,8 +72,7 @@ class EmulatedBackend:
         if self._timer is None or batch.replica in self._lost:
             return
         now_ns = self._clock.now_ns()
-        per_batch_ns, per_sample_ns = self._overheads_ns[batch.replica]
-        began_ns = now_ns - per_batch_ns - per_sample_ns * len(batch.samples)
+        began_ns = now_ns - self._overheads_ns[batch.replica][len(batch.samples)]
         records = [_number_of(sample) for sample in batch.samples] if self._exits.recorded else ()
         for leaving in self._exits.of_batch(batch.replica, batch.samples, records):
             end_ns = began_ns + leaving.after_ns
