@@ -3,8 +3,8 @@
 The claim: p95 within 5 %, the share late within 1 point, over at least 15 plans.  BERTs answer FrugalML's yelp with
 certainties as recorded, in batches, within tens of milliseconds; Llamas answer mt_bench's turns one at a time, within
 seconds, the largest on two devices; as few as six requests a second do not keep a server busy, so the Llamas' plans
-are served all at once.  Servers have one core, load generators another.  Every plan is printed, and so is whether the
-generator kept its time.
+are served all at once.  Servers have one core, load generators another.  A plan is served again, twice at most, where
+the generator did not keep its time; every run is printed.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from gearshift.workload import Trace
 from worlds import data_folder, twitter
 
 WITHIN, WITHIN_POINTS = 0.05, 0.01
-LEAST_PLANS = 15
+LEAST_PLANS, MOST_TRIES = 15, 3
 COLUMNS = (
     *("family", "trace", "objective", "requests", "p95 predicted", "served", "error", "late predicted", "served"),
     *("error", "p50", "p99", "accuracy", "generator p99", "valid", "within"),
@@ -116,18 +116,22 @@ def planned(family: Family, folder: Path, *, most_plans: int) -> Iterator[Job]:
                 yield Job(name, trace, latency_s, path)
 
 
-def served(job: Job, processes: int) -> Validation:
-    """The plan on cores of its own, the generator on another."""
-    cores = sorted(os.sched_getaffinity(0))
-    return validate(
-        job.plan,
-        job.trace,
-        backend="emulated",
-        server_cores=frozenset(cores[:1]),
-        generator_cores=frozenset(cores[-1:]),
-        processes=processes,
-        longest_s=60.0,
-    )
+def served(job: Job, processes: int) -> list[Validation]:
+    """The plan on cores of its own, the generator on another; again where the generator did not keep its time."""
+    cores, runs = sorted(os.sched_getaffinity(0)), list[Validation]()
+    while len(runs) < MOST_TRIES and not (runs and runs[-1].replay.valid):
+        runs.append(
+            validate(
+                job.plan,
+                job.trace,
+                backend="emulated",
+                server_cores=frozenset(cores[:1]),
+                generator_cores=frozenset(cores[-1:]),
+                processes=processes,
+                longest_s=60.0,
+            )
+        )
+    return runs
 
 
 def row(family: str, trace: str, latency_s: float, run: Validation) -> str:
@@ -162,13 +166,14 @@ def main() -> None:
         most_plans = 1 if arguments.quick else len(family.latencies_s)
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(family.at_once) as pool:
             jobs = list(planned(family, Path(folder), most_plans=most_plans))
-            for job, run in zip(jobs, pool.map(partial(served, processes=arguments.processes), jobs), strict=True):
-                runs.append(run)
-                print(row(name, job.name, job.latency_s, run), flush=True)
+            for job, tries in zip(jobs, pool.map(partial(served, processes=arguments.processes), jobs), strict=True):
+                for run in tries:
+                    runs.append(run)
+                    print(row(name, job.name, job.latency_s, run), flush=True)
     valid = [run for run in runs if run.replay.valid]
     p95 = sum(abs(run.errors.p95) <= WITHIN for run in valid)
     late = sum(abs(run.errors.share_late) <= WITHIN_POINTS for run in valid)
-    print(f"the generator kept its time with {len(valid)} of {len(runs)} plans; the others count for nothing:")
+    print(f"the generator kept its time in {len(valid)} of {len(runs)} runs; the others count for nothing:")
     for run in runs:
         if not run.replay.valid:
             print(f"- {run.replay.why_invalid}")
