@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gearshift.simulator.simulate import Simulation
     from gearshift.traces.network import Uplink
 
-
 ASKED_FOR_CLOCK = 5
 
 
@@ -211,7 +210,7 @@ def validate(
     progress: "Progress | None" = None,
     **options: Any,
 ) -> Validation:
-    """Serve a plan file in a process of its own, replay the trace against it, and simulate the same arrivals.
+    """Serve a plan file in a process of its own, replay the trace against it, and simulate what was sent.
 
     Both serve the same samples at the instants at which they were sent, within the same windows of the meter, with the
     same bound on waiting requests, and call late what the plan's latency objective does.  While load is generated this

@@ -15,6 +15,9 @@ from gearshift.profiles.performance_model import Statistic, planned_ns
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.workers import Worker
 
+Place = tuple[str, str, int, int]
+"""Model, device kind, tensor-parallel degree and cores."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exits:
@@ -53,20 +56,14 @@ def run_times_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArra
 
 def overheads_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArray[np.int64]:
     """What of `run_times_ns` (replicas, sizes) passes around the models, as the profile measured it."""
-    replicas = {replica.id: replica for replica in plan.placement.replicas}
-    kinds = {device.id: device.kind for device in plan.hardware.devices}
     sizes = np.arange(int(tables.largest_batch_size.max()) + 1)
-
-    def of_sizes_s(replica: Replica) -> NDArray[np.float64]:
-        curve = profile.curve(
-            replica.model,
-            device_kind=kinds[replica.device_ids[0]],
-            tensor_parallel=replica.tensor_parallel,
-            cores=replica.cores,
-        )
-        return (sizes > 0) * (curve.overhead_per_batch_s + sizes * curve.overhead_per_request_s)
-
-    seconds = np.array([of_sizes_s(replicas[replica_id]) for replica_id in tables.replica_ids])
+    curves = [
+        profile.curve(model, device_kind=kind, tensor_parallel=tensor_parallel, cores=cores)
+        for model, kind, tensor_parallel, cores in _places(plan, tables)
+    ]
+    per_batch_s = np.array([curve.overhead_per_batch_s for curve in curves])
+    per_request_s = np.array([curve.overhead_per_request_s for curve in curves])
+    seconds = (sizes > 0) * (per_batch_s[:, None] + per_request_s[:, None] * sizes)
     nanoseconds: NDArray[np.int64] = np.rint(seconds * NS_PER_S).astype(np.int64)
     return nanoseconds
 
@@ -80,32 +77,37 @@ def _segment_times_ns(
     plan: GearPlan, tables: PlanTables, profile: Profile, curves_of: Callable[..., tuple[RunTimeCurve, ...]]
 ) -> NDArray[np.int64]:
     """Nanoseconds (replicas, segments, sizes), 0 past a model's last segment."""
-    replicas = {replica.id: replica for replica in plan.placement.replicas}
-    kinds = {device.id: device.kind for device in plan.hardware.devices}
-    largest = tables.largest_batch_size.reshape(-1, len(tables.replica_ids)).max(axis=0)
-    known: dict[tuple[str, str, int, int], list[NDArray[np.int64]]] = {}
+    places, largest = _places(plan, tables), tables.largest_batch_size.reshape(-1, len(tables.replica_ids)).max(axis=0)
+    known: dict[Place, list[NDArray[np.int64]]] = {}
 
-    def tables_of(replica: Replica) -> list[NDArray[np.int64]]:
-        key = replica.model, kinds[replica.device_ids[0]], replica.tensor_parallel, replica.cores
-        if key not in known:
-            model, kind, tensor_parallel, cores = key
+    def tables_of(place: Place) -> list[NDArray[np.int64]]:
+        if place not in known:
+            model, kind, tensor_parallel, cores = place
             curves = curves_of(model, device_kind=kind, tensor_parallel=tensor_parallel, cores=cores)
-            known[key] = [curve.table_ns() for curve in curves]
-        return known[key]
+            known[place] = [curve.table_ns() for curve in curves]
+        return known[place]
 
-    rows = [tables_of(replicas[replica_id]) for replica_id in tables.replica_ids]
+    rows = [tables_of(place) for place in places]
     table = np.zeros((len(rows), max(map(len, rows)), int(largest.max()) + 1), dtype=np.int64)
     for r, (replica_id, segments) in enumerate(zip(tables.replica_ids, rows, strict=True)):
         measured = min(map(len, segments)) - 1
         require(
             largest[r] <= measured,
             f"a gear lets replica {replica_id!r} run batches of {largest[r]}, "
-            f"but model {replicas[replica_id].model!r} was profiled to {measured}",
+            f"but model {places[r][0]!r} was profiled to {measured}",
             remedy="profile larger batches, or make the plan anew",
         )
         for segment, row in enumerate(segments):
             table[r, segment, : largest[r] + 1] = row[: largest[r] + 1]
     return table
+
+
+def _places(plan: GearPlan, tables: PlanTables) -> list[Place]:
+    """Where each replica of the tables runs what."""
+    replicas = {replica.id: replica for replica in plan.placement.replicas}
+    kinds = {device.id: device.kind for device in plan.hardware.devices}
+    ordered = [replicas[replica_id] for replica_id in tables.replica_ids]
+    return [(r.model, kinds[r.device_ids[0]], r.tensor_parallel, r.cores) for r in ordered]
 
 
 def core_table_ns(
