@@ -153,6 +153,7 @@ def compare_goodput(arguments: argparse.Namespace, folder: Path, cores: Cores) -
             timed = "" if setting.bound_s is None else f", {1e3 * setting.bound_s:.0f} ms"
             told = f"batch {setting.batch}, {setting.waiting} waiting{timed}"
             compared[name, model] = told, rivals.server(name, model, setting)
+            print(f"{name} with {model} does best with {told}", flush=True)
     runs: dict[tuple[str, str], list[Good]] = {who: [] for who in compared}
     for number in range(arguments.rounds):
         asked = question(digits, load_qps, arguments.seconds, deadline_s, seed=3 + number)
