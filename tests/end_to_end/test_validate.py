@@ -52,7 +52,7 @@ def test_what_the_generator_is_late_is_part_of_both_latencies(validation: Valida
     waited_s = (simulation.finished_ns - simulation.workload.arrivals_ns) / 1e9
     assert simulation.latency_s == pytest.approx(waited_s + log.lateness_s[order])
     assert validation.measured.latency_s.mean == pytest.approx((log.answered_s - log.due_s).mean())
-    assert log.lateness_s.min() > 0
+    assert log.lateness_s.min() >= 0
 
 
 def test_when_a_servers_clock_began_is_told_by_its_quickest_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_a_bound_that_is_broken_has_an_exit_code_of_its_own(made: Path) -> None:
     plan = str(made / "plan.json")
     code, _, told = verb(made, "validate", plan, "--backend", "emulated", "--within", "0.0001%")
     assert code == 5
-    assert "not within: p95 is off by -" in told
+    assert "not within: p95 is off by " in told
     assert verb(made, "validate", plan, "--backend", "emulated", "--within", "100%", "--within-points", "100")[0] == 0
 
 
