@@ -89,15 +89,14 @@ class Demand:
         )
 
     def _exact(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int) -> int:
-        arrivals_ns, deadlines_ns = zip(*self.came, strict=True)
         return cores_ahead(
             now_ns,
             max(free_ns, now_ns + to_ns(self._scaling.effect_s)),
             self._period_ns,
             self.remembered_ns(now_ns),
             [deadline_ns for _, deadline_ns in waiting],
-            arrivals_ns,
-            deadlines_ns,
+            [arrived_ns for arrived_ns, _ in self.came],  # `zip(*came)` is an iterator each, and garbage is collected
+            [deadline_ns for _, deadline_ns in self.came],
             self.run_ns,
             self._most,
             self.largest,

@@ -7,6 +7,7 @@ the one with the smallest batch: `c + penalty * b` with a penalty below `1 / lar
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from operator import floordiv
 
 NO_CHOICE = 0
 """Cores and batch size where no choice meets every deadline."""
@@ -38,17 +39,14 @@ def fewest_cores(
     """
     sizes = largest_batch + 1
     cores, batch = most_cores + 1, NO_CHOICE
+    left_ns = [due_ns - ready_ns for due_ns in deadlines_ns[:waiting]]
     for b in range(1, largest_batch + 1):
-        longest_ns = longest_run_ns
-        full = waiting // b
-        for i in range(full):
-            bound_ns = (deadlines_ns[i * b] - ready_ns) // (i + 1)
-            longest_ns = bound_ns if bound_ns < longest_ns else longest_ns
-        rest = waiting - full * b
-        left_ns = deadlines_ns[full * b] - ready_ns if rest > 0 else 0
+        full, rest = divmod(waiting, b)
+        bounds_ns = map(floordiv, left_ns[: full * b : b], range(1, full + 1))
+        longest_ns = min(longest_run_ns, min(bounds_ns, default=longest_run_ns))
         for c in range(1, cores):
             ns = run_ns[c * sizes + b]
-            in_time = ns <= longest_ns and (rest == 0 or full * ns + run_ns[c * sizes + rest] <= left_ns)
+            in_time = ns <= longest_ns and (rest == 0 or full * ns + run_ns[c * sizes + rest] <= left_ns[full * b])
             if in_time and b * 1e9 >= rate_qps * ns:
                 cores, batch = c, b
                 break
@@ -65,8 +63,11 @@ def fewest_misses(
     """
     sizes = largest_batch + 1
     fewest = waiting
+    longest_ns = deadlines_ns[waiting - 1] - ready_ns if waiting else 0
     for b in range(largest_batch, 0, -1):  # large ones first: where there is much to do they miss the fewest
         ns = run_ns[cores * sizes + b]
+        if waiting - b * (longest_ns // ns) >= fewest:  # even if every batch by the last deadline is full and in time
+            continue
         done_ns, at, misses = ready_ns + ns, 0, 0
         while at < waiting and misses < fewest:
             first = bisect_left(deadlines_ns, done_ns, at, waiting)
