@@ -19,8 +19,8 @@ share of what the largest model bears on 16 cores.
 
 With --live, real models are served on one processor of this machine, quotas standing for four core counts, and the
 exact scaler gives all three their cores out of the same four, the cascade's two models theirs together; (b), which
-tells no deadlines, is scaled for the plan's objective of a second.  That needs a control group that may be made.  What
-is simulated is the same on every machine.
+tells no deadlines, is scaled for the plan's objective of a second.  The three take turns, round by round.  That needs
+a control group that may be made.  What is simulated is the same on every machine.
 """
 
 import argparse
@@ -312,6 +312,7 @@ def main() -> None:
     parser.add_argument("--within-points", type=float, default=0.2, help="of the largest model's accuracy")
     parser.add_argument("--live", action="store_true", help="serve real models on this machine too")
     parser.add_argument("--live-seconds", type=float, default=30.0, help="of each trace")
+    parser.add_argument("--live-rounds", type=int, default=5, help="all three in turn, so often")
     given = parser.parse_args()
     data = None if given.data is None else Path(given.data)
     world = made_up(given.within_points / 100) if data is None else recorded(data, given.within_points / 100)
@@ -345,7 +346,7 @@ def main() -> None:
     if given.live:
         own = world.part == PART_B
         quality, certainty = world.quality[:, own], world.certainty[:, own]
-        live(quality, certainty, threshold, traces(data), LIVE_LOAD, given.live_seconds)
+        live(quality, certainty, threshold, traces(data), LIVE_LOAD, given.live_seconds, given.live_rounds)
 
 
 if __name__ == "__main__":

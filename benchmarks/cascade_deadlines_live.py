@@ -4,11 +4,12 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from judging import spread
 from numpy.typing import NDArray
 from sponge_live import core_seconds
 
@@ -151,6 +152,13 @@ def plan_of(profile: Profile, models: tuple[str, ...], thresholds: tuple[float, 
     )
 
 
+WHO = (
+    ("(a) largest, Sponge", "large", True),
+    ("(b) cascade", "cascade", False),
+    ("(c) cascade, deadlines", "cascade", True),
+)
+
+
 def live(
     quality: NDArray[np.float64],
     certainty: NDArray[np.float64],
@@ -158,25 +166,35 @@ def live(
     traces: Mapping[str, tuple[Send, Uplink]],
     load: float,
     seconds: float,
+    rounds: int,
 ) -> None:
-    """Serve the traces, each given by when its requests are sent and over what, and print a table."""
+    """Serve the traces, each given by when its requests are sent and over what, and print a table.
+
+    A round of a trace has everyone once, so that all meet the same spells of the host.
+    """
     with tempfile.TemporaryDirectory() as name:
         task = LiveTask(Path(name), quality, certainty, threshold)
         print(f"\nlive: the large model bears {task.most_qps:.1f} requests/s on a whole processor")
-        print("| trace | load | who | mean cores | in time | right | degraded |\n|---|---|---|---|---|---|---|")
+        print(
+            "| trace | load | who | mean cores | in time, % | right, % | degraded, % |\n|---|---|---|---|---|---|---|"
+        )
         for trace_name, (send, uplink) in traces.items():
-            sent_ns = send(load * task.most_qps, seconds)
-            trace = Trace(arrivals_ns=sent_ns, duration_s=seconds)
-            head = f"{trace_name} | {load:g}"
-            for who, plan, aware in (
-                ("(a) largest, Sponge", "large", True),
-                ("(b) cascade", "cascade", False),
-                ("(c) cascade, deadlines", "cascade", True),
-            ):
-                one = task.serve(plan, trace, uplink, aware=aware)
-                print(
-                    f"| {head} | {who} | {one.core_seconds / seconds:.2f} | {one.in_time:.2%} | {one.right:.2%} |"
-                    f" {one.degraded:.2%} |",
-                    flush=True,
-                )
-                head = " | "
+            trace = Trace(arrivals_ns=send(load * task.most_qps, seconds), duration_s=seconds)
+            runs: dict[str, list[Measured]] = {who: [] for who, _, _ in WHO}
+            for _ in range(rounds):
+                for who, plan, aware in WHO:
+                    runs[who].append(task.serve(plan, trace, uplink, aware=aware))
+            for who, found in runs.items():
+                print(f"| {trace_name} | {load:g} | {who} | {row(found, seconds)} |", flush=True)
+
+
+def row(found: Sequence[Measured], seconds: float) -> str:
+    """Its columns: median, least and most of the rounds."""
+    columns = (
+        spread([one.core_seconds / seconds for one in found], ".2f"),
+        *(
+            spread([100 * share for share in shares], ".2f")
+            for shares in zip(*((one.in_time, one.right, one.degraded) for one in found), strict=True)
+        ),
+    )
+    return " | ".join(columns)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import psutil
@@ -35,7 +34,7 @@ PYTHON_FRONT_ENDS = ("litserve", "bentoml", "mlserver", "ray")
 PATHS = {"mosec": "/inference", "mlserver": "/v2/models/model/infer"}
 OURS, BARE = "gearshift", "bare uvicorn"
 LARGEST_BATCH = 32
-START_S, END_S = 120.0, 30.0
+START_S, END_S = 120.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +257,3 @@ def cpu_s(root: psutil.Process) -> float:
     """Processor time of a process and its descendants so far."""
     times = [each.cpu_times() for each in (root, *root.children(recursive=True))]
     return sum(t.user + t.system for t in times)
-
-
-def spread(values: Sequence[float], form: str = ".0f") -> str:
-    """Median, least and most."""
-    return f"{median(values):{form}} ({min(values):{form}}..{max(values):{form}})" if values else "-"

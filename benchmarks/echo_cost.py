@@ -18,9 +18,8 @@ from compared import (
     ours,
     peer,
     running,
-    spread,
 )
-from judging import print_bar, print_table
+from judging import print_bar, print_table, spread
 from open_loop import Answers, request_bytes, send
 
 from gearshift import api

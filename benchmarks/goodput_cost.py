@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from compared import OURS, Cores, Server, Setting, installed, ours, peer, running, spread
+from compared import OURS, Cores, Server, Setting, installed, ours, peer, running
 from digit_models import OPERATOR, Digits, accuracies, capacities, profiled, trained
-from judging import print_bar, print_table
+from judging import print_bar, print_table, spread
 from numpy.typing import NDArray
 from open_loop import request_bytes, send
 

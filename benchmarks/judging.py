@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from gearshift.gear import GearPlan
@@ -93,3 +94,8 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 def print_bar(met: bool, bar: str) -> None:
     """Say whether a bar was met."""
     print(f"bar: {bar}: {'met' if met else 'NOT met'}")
+
+
+def spread(values: Sequence[float], form: str = ".0f") -> str:
+    """Median, least and most."""
+    return f"{median(values):{form}} ({min(values):{form}}..{max(values):{form}})" if values else "-"

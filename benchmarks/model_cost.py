@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import median
 
 from closed_loop import Load, loaded
-from compared import HERE, OURS, Cores, Served, Server, Setting, environment, installed, ours, peer, running, spread
+from compared import HERE, OURS, Cores, Served, Server, Setting, environment, installed, ours, peer, running
 from digit_models import OPERATOR, Digits, capacities, profiled, trained
-from judging import print_bar, print_table
+from judging import print_bar, print_table, spread
 
 from gearshift import api
 from gearshift.serving.serve import pinned
