@@ -42,8 +42,8 @@ from gearshift import caches
 from gearshift.caches import compose
 from gearshift.caches.building import Exploration
 from gearshift.caches.chain import Chain
-from gearshift.caches.choosing import choose, measure_lookups, problem_of
-from gearshift.caches.explore import Explored, measure_segments
+from gearshift.caches.choosing import choose, problem_of
+from gearshift.caches.explore import Explored, measure_lookups, measure_segments
 from gearshift.caches.lookup_process import start_beside
 from gearshift.caches.manifest import Variant
 from gearshift.caches.networks import SELECTOR_WIDTH, LearnedCache
@@ -410,8 +410,9 @@ def main() -> int:
     print(describe(), f"PyTorch {torch.__version__}, one thread", sep=", ")
     network, (inputs, labels), (unseen, _) = task.network("large"), task.images("build"), task.images("test")
     made = task.explored(network, (inputs, labels), task.caches_folder("large"))
-    segment_s = measure_segments(made.chain, inputs[made.split.check][:64])
-    lookup_s = measure_lookups(made.chain, made.explored, None)
+    timed = inputs[made.split.check][:64]
+    segment_s = measure_segments(made.chain, timed)
+    lookup_s = measure_lookups(made.chain, made.explored, timed)
     candidates = candidates_of(made, made.explored, unseen, (segment_s, lookup_s), options.accuracy)
     print(
         f"\n\n{task.name}: {len(made.explored)} variants explored after {len(made.chain) - 1} blocks, "
@@ -424,8 +425,8 @@ def main() -> int:
     composition_table(candidates, "in line", bars)
     thread = start_beside(made.chain.device, 1, [one.trained.cache for one in made.explored])
     if thread is not None:
-        beside_s = measure_lookups(made.chain, made.explored, thread)
-        apart_s = measure_segments(made.chain, inputs[made.split.check][:64], apart=True)
+        beside_s = measure_lookups(made.chain, made.explored, timed, thread)
+        apart_s = measure_segments(made.chain, timed, apart=True)
         beside = candidates_of(made, made.explored, unseen, (apart_s, beside_s), options.accuracy, beside=True)
         composition_table(beside, "beside", bars)
     ablations_table(task, made, candidates, (inputs, labels, unseen))

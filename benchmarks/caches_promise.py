@@ -22,10 +22,10 @@ from machine import describe
 
 from gearshift import caches
 from gearshift.caches.building import explore_module
-from gearshift.caches.choosing import careful_choice, choose, measure_lookups, problem_of
+from gearshift.caches.choosing import careful_choice, choose, problem_of
 from gearshift.caches.collect import as_tensor
 from gearshift.caches.compose import exact, joint
-from gearshift.caches.explore import measure_segments
+from gearshift.caches.explore import measure_lookups, measure_segments
 from gearshift.caches.problem import Problem, joint_outcome
 
 sys.path.append(str(Path(__file__).parent.parent / "examples" / "learned_caches"))
@@ -57,7 +57,8 @@ def cases_of(builds: int, epochs: int) -> list[tuple[Problem, Problem]]:
             network, images[rows], labels[rows], variants=("FC(16)", "Pool(32,16)"), training=how, seed=seed
         )
         if seconds is None:  # the same for all, so that seeds differ in samples alone
-            seconds = measure_segments(made.chain, images[rows]), measure_lookups(made.chain, made.explored, None)
+            timed = made.chain, made.explored, images[rows]
+            seconds = measure_segments(made.chain, images[rows]), measure_lookups(*timed)
         _, problem, _ = problem_of(made.chain, made.explored, *seconds, how=how, target=0.9)
         cases.append((problem, on_new(made, problem, images[new])))
         print(f"\rbuilt {seed + 1} of {builds}", end="", flush=True)

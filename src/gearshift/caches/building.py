@@ -22,7 +22,6 @@ from gearshift.caches.choosing import (
     choose,
     explained,
     leaves_after,
-    measure_lookups,
     problem_of,
     with_spares,
 )
@@ -32,6 +31,7 @@ from gearshift.caches.explore import (
     Progress,
     Split,
     explore,
+    measure_lookups,
     measure_segments,
     split_rows,
 )
@@ -231,7 +231,7 @@ def timed(
     """
     beside = start_beside(chain.device, 1, [one.trained.cache for one in explored]) if lookups == "beside" else None
     segment_s = measure_segments(chain, rows, apart=beside is not None)
-    lookup_s = measure_lookups(chain, explored, beside)
+    lookup_s = measure_lookups(chain, explored, rows, beside)
     if beside is None:
         return "inline", segment_s, lookup_s
     beside.close()

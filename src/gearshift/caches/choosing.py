@@ -8,10 +8,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.caches.beside import Beside
 from gearshift.caches.chain import Chain
 from gearshift.caches.compose import Composition, compose_all, exact, joint
-from gearshift.caches.explore import Explored, measure_lookup
+from gearshift.caches.explore import Explored
 from gearshift.caches.manifest import Choice, Variant
 from gearshift.caches.problem import ROUNDING, Problem, joint_outcome, wrong_of
 from gearshift.caches.train import Training
@@ -130,12 +129,6 @@ def _shown(problem: Problem, confidence: float, seed: int) -> Chosen:
         where=WHERE,
         remedy="give more samples, or ask for less",
     )
-
-
-def measure_lookups(chain: Chain, explored: Sequence[Explored], beside: Beside | None) -> list[float]:
-    """Seconds of a lookup of each, for one row, on the model's device, or `beside` the model."""
-    caches = [one.trained.cache.to(chain.device) for one in explored]
-    return [measure_lookup(cache, one.shape, chain.device, beside) for cache, one in zip(caches, explored, strict=True)]
 
 
 def problem_of(

@@ -1,6 +1,7 @@
 """Exploration: every variant after every block, trained and judged, side by side in processes and resumable."""
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -223,26 +224,50 @@ def measure_segments(chain: Chain, rows: NDArray[Any], *, apart: bool = False) -
     return medians if apart else medians * min(1.0, float(np.median(whole_s[WARM_UP:])) / float(medians.sum()))
 
 
-def measure_lookup(
-    cache: LearnedCache, shape: tuple[int, ...], device: torch.device, beside: Beside | None = None
-) -> float:
-    """Median seconds of a lookup for one row, decision included, where it will run: here, or `beside` the model."""
-    hidden = torch.randn((1, *shape), generator=torch.Generator().manual_seed(0)).to(device)
+def measure_lookups(
+    chain: Chain, explored: Sequence[Explored], rows: NDArray[Any], beside: Beside | None = None
+) -> list[float]:
+    """Median seconds of a lookup of each for one row, decision included, where it will run: in line, or `beside`.
+
+    In line they are timed between segments that run `rows` (n, ...), one after each layer, until all have had their
+    turns: a lookup that meets the processor's caches full of the model takes up to five times as long as one after
+    another.
+    """
+    caches = [one.trained.cache.to(chain.device) for one in explored]
     if beside is not None:
-        beside.use({0: cache})
-    times, look = [], row_lookup(cache)
+        return [_measure_beside(cache, one.shape, chain, beside) for cache, one in zip(caches, explored, strict=True)]
+    of_layer: dict[int, list[int]] = {}
+    for i, one in enumerate(explored):
+        of_layer.setdefault(one.layer, []).append(i)
+    looks, times = [row_lookup(cache) for cache in caches], [list[float]() for _ in explored]
+    with torch.inference_mode():
+        for k in range(WARM_UP + REPEATS):
+            for turn in range(max(map(len, of_layer.values()), default=0)):
+                hidden = torch.from_numpy(np.array(rows[k % len(rows)][None])).to(chain.device)
+                for layer, segment in enumerate(chain.segments):
+                    hidden = segment.forward(hidden)
+                    for i in of_layer.get(layer, [])[turn : turn + 1]:
+                        _finish(chain.device)
+                        began = perf_counter()
+                        looks[i](hidden)
+                        times[i].append(perf_counter() - began)
+    return [float(np.median(each[WARM_UP:])) for each in times]
+
+
+def _measure_beside(cache: LearnedCache, shape: tuple[int, ...], chain: Chain, beside: Beside) -> float:
+    hidden = torch.randn((1, *shape), generator=torch.Generator().manual_seed(0)).to(chain.device)
+    beside.use({0: cache})
+    times = []
     with torch.inference_mode():
         for _ in range(WARM_UP + REPEATS):
-            lookups = None if beside is None else beside.begin()
+            lookups = beside.begin()
+            if lookups is None:  # it has ended, which whoever asked for it finds out
+                return math.inf
             began = perf_counter()
-            if lookups is None:
-                look(hidden)
-            else:
-                lookups.ask(0, hidden, np.arange(1))
-                lookups.found(wait=True)
+            lookups.ask(0, hidden, np.arange(1))
+            lookups.found(wait=True)
             times.append(perf_counter() - began)
-            if lookups is not None:
-                lookups.end()
+            lookups.end()
     return float(np.median(times[WARM_UP:]))
 
 

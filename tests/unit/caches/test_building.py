@@ -9,11 +9,12 @@ import psutil
 import pytest
 import torch
 
+from gearshift.caches import explore
 from gearshift.caches.building import build, class_numbers, explore_module, timed
 from gearshift.caches.choosing import choose
 from gearshift.caches.compose import joint
 from gearshift.caches.evaluation import evaluate
-from gearshift.caches.explore import groups_of, split_rows
+from gearshift.caches.explore import groups_of, measure_lookups, split_rows
 from gearshift.caches.problem import wrong_of
 from gearshift.errors import InvalidInput
 from tests.unit.caches.digit_networks import BLOCKS, QUICK, VARIANTS, built, digits, network
@@ -249,3 +250,21 @@ def test_an_evaluation_compares_with_the_base_model_on_new_samples() -> None:
     assert sum(found.exits.values()) == pytest.approx(1)
     assert found.timed == 10
     assert found.gain == pytest.approx(found.base_latency_s.mean / found.latency_s.mean)
+
+
+def test_lookups_in_line_are_timed_each_behind_its_layer_of_one_row_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    images, labels = few()
+    made = explore_module(network(), images, labels, blocks=BLOCKS, variants=VARIANTS, training=QUICK)
+    looked: list[Any] = []
+    monkeypatch.setattr(explore, "row_lookup", lambda cache: lambda hidden: looked.append((cache, hidden.shape[1:])))
+    found = measure_lookups(made.chain, made.explored, images)
+    assert len(found) == len(made.explored)
+    assert all(0 < seconds < 1 for seconds in found)
+    by_cache = {id(one.trained.cache): one for one in made.explored}
+    order = [by_cache[id(cache)] for cache, _ in looked]
+    assert all(one.shape == tuple(shape) for one, (_, shape) in zip(order, looked, strict=True))
+    a_round = order[: len(made.explored)]
+    assert [one.layer for one in a_round] == [*range(len(BLOCKS))] * len(VARIANTS)
+    assert len(order) == len(a_round) * (explore.WARM_UP + explore.REPEATS)
