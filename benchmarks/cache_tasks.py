@@ -283,11 +283,6 @@ def in_turn(timed: Mapping[str, Timed], images: np.ndarray, *, rounds: int, size
     return seconds
 
 
-def spread(values: np.ndarray, form: str = ".2f") -> str:
-    """The median and the range of what rounds came to."""
-    return f"{np.median(values):{form}} ({values.min():{form}} to {values.max():{form}})"
-
-
 def agreement(run: Run, base: np.ndarray, images: np.ndarray) -> str:
     """The share of images for which the answer is that of `base` (n,), with its interval."""
     share = float((classes_of(run, images) == base).mean())

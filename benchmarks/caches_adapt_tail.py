@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from cache_tasks import QUICK_TRAINING, digit_networks, spread
+from cache_tasks import QUICK_TRAINING, digit_networks
+from judging import spread
 from machine import describe
 
 import gearshift

@@ -21,8 +21,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from bars import Bars
-from cache_tasks import Timed, add_exploring, copies_of, in_turn, spread
+from cache_tasks import Timed, add_exploring, copies_of, in_turn
 from cifar_networks import DEPTHS, fine_tuned, home_of, images_of
+from judging import spread
 from machine import describe
 
 from gearshift import caches

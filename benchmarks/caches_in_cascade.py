@@ -30,9 +30,9 @@ from cache_tasks import (
     in_turn,
     options_of,
     softened,
-    spread,
     task_of,
 )
+from judging import spread
 from machine import describe
 
 from gearshift import api, caches

@@ -1,8 +1,11 @@
 """A lookup of one row in line, as a batch would do it and as a row alone does, in turn, for hidden outputs of ResNets.
 
+The last column is the row's clock between segments of a ResNet-20, where `gearshift caches build` times it: there the
+processor's caches are full of the model, not of the predictor.
+
     python benchmarks/caches_lookup.py [--rounds 300]
 
-Under a minute on one core.  Shapes are those of a ResNet-20's second and third stage; weights do not matter.
+Under a minute on one core.  Hidden outputs are those of the ResNet's second and third stage; weights do not matter.
 """
 
 import argparse
@@ -10,13 +13,31 @@ import time
 
 import numpy as np
 import torch
+from cifar_networks import DEPTHS, ResNet
 from machine import describe
 
+from gearshift.caches.chain import chain_of
+from gearshift.caches.explore import Explored, measure_lookups
 from gearshift.caches.networks import LearnedCache, make_predictor
 from gearshift.caches.single import row_lookup
+from gearshift.caches.train import Trained
 
 SHAPES = (32, 16, 16), (64, 8, 8)
 VARIANTS = ("FC(128)", "FC(64)", "Pool(1024,128)", "Pool(512,128)", "Conv(3,1)", "Conv(5,2)")
+
+
+def timed(cache: LearnedCache, hidden: torch.Tensor, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Microseconds as a batch and as a row alone: the median of processor time, and the least of the clock."""
+    look = row_lookup(cache)
+    ways = (lambda: bool(cache(hidden)[1]), lambda: look(hidden))
+    cpu, wall = np.zeros((rounds, 2)), np.zeros((rounds, 2))
+    with torch.inference_mode():
+        for i in range(-20, rounds):
+            for k, way in enumerate(ways):
+                began, began_cpu = time.perf_counter(), time.thread_time()
+                way()
+                cpu[i, k], wall[i, k] = time.thread_time() - began_cpu, time.perf_counter() - began
+    return 1e6 * np.median(cpu, axis=0), 1e6 * wall.min(axis=0)
 
 
 def main() -> int:
@@ -25,24 +46,23 @@ def main() -> int:
     rounds = parser.parse_args().rounds
     print(describe(), f"PyTorch {torch.__version__}", sep=", ")
     torch.set_num_threads(1)
-    print(
-        "hidden output, variant: microseconds as a batch, as a row, share; median of processor time, least of the clock"
-    )
+    print("hidden output, variant: microseconds as a batch, as a row, share; least of the clock; between segments")
+    chain = chain_of(ResNet(DEPTHS["resnet20"]).eval().requires_grad_(False))
+    image = np.random.default_rng(0).standard_normal((1, 3, 32, 32), dtype=np.float32)
+    shapes = [tuple(hidden.shape[1:]) for hidden in chain.hidden(torch.from_numpy(image))]
     for shape in SHAPES:
-        for variant in VARIANTS:
-            cache = LearnedCache(make_predictor(variant, shape, 10), 10).eval().requires_grad_(False)
-            cache.threshold.fill_(np.inf)
-            hidden, look = torch.randn((1, *shape)), row_lookup(cache)
-            ways = (lambda: bool(cache(hidden)[1]), lambda: look(hidden))  # noqa: B023 - called within the round
-            cpu, wall = np.zeros((rounds, 2)), np.zeros((rounds, 2))
-            with torch.inference_mode():
-                for i in range(-20, rounds):
-                    for k, way in enumerate(ways):
-                        began, began_cpu = time.perf_counter(), time.thread_time()
-                        way()
-                        cpu[i, k], wall[i, k] = time.thread_time() - began_cpu, time.perf_counter() - began
-            (batch, row), least = 1e6 * np.median(cpu, axis=0), 1e6 * wall.min(axis=0)
-            told = f"{batch:5.0f} {row:5.0f}   {row / batch:.2f}; {least[0]:5.0f} {least[1]:5.0f}"
+        caches = [LearnedCache(make_predictor(variant, shape, 10), 10).eval() for variant in VARIANTS]
+        for cache in caches:
+            cache.requires_grad_(False).threshold.fill_(np.inf)
+        nothing = np.empty(0, dtype=bool)
+        explored = [
+            Explored(shapes.index(shape), variant, shape, Trained(cache, (), (), nothing, nothing))
+            for variant, cache in zip(VARIANTS, caches, strict=True)
+        ]
+        between = measure_lookups(chain, explored, image)
+        for variant, cache, placed in zip(VARIANTS, caches, between, strict=True):
+            (batch, row), least = timed(cache, torch.randn((1, *shape)), rounds)
+            told = f"{batch:5.0f} {row:5.0f}   {row / batch:.2f}; {least[0]:5.0f} {least[1]:5.0f}; {1e6 * placed:5.0f}"
             print(f"{shape!s:>12} {variant:15} {told}")
     return 0
 

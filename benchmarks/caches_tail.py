@@ -11,7 +11,8 @@ after it, with the same `--work`.  The bar: p99 within 3 % of the base model's.
 
 import numpy as np
 from bars import Bars
-from cache_tasks import Timed, agreement, base_run, cached_run, classes_of, in_turn, options_of, spread, task_of
+from cache_tasks import Timed, agreement, base_run, cached_run, classes_of, in_turn, options_of, task_of
+from judging import spread
 from machine import describe
 
 from gearshift import caches

@@ -191,9 +191,9 @@ def live(
 def row(found: Sequence[Measured], seconds: float) -> str:
     """Its columns: median, least and most of the rounds."""
     columns = (
-        spread([one.core_seconds / seconds for one in found], ".2f"),
+        spread([one.core_seconds / seconds for one in found]),
         *(
-            spread([100 * share for share in shares], ".2f")
+            spread([100 * share for share in shares])
             for shares in zip(*((one.in_time, one.right, one.degraded) for one in found), strict=True)
         ),
     )

@@ -113,12 +113,12 @@ def print_closed(measured: Measured, connections: int) -> None:
         rows.append(
             (
                 name,
-                spread([load.qps for load in loads]),
-                spread([load.p50_ms for load in loads], ".2f"),
-                spread([load.p99_ms for load in loads], ".2f"),
-                spread([load.cpu_us for load in loads]),
+                spread([load.qps for load in loads], ".0f"),
+                spread([load.p50_ms for load in loads]),
+                spread([load.p99_ms for load in loads]),
+                spread([load.cpu_us for load in loads], ".0f"),
                 f"{median(load.refused for load in loads):.0%}",
-                spread([us.qps / load.qps for us, load in zip(best, loads, strict=False)], ".2f"),
+                spread([us.qps / load.qps for us, load in zip(best, loads, strict=False)]),
             )
         )
     print_table(
@@ -143,10 +143,10 @@ def print_open(measured: Measured) -> None:
     rows = [
         (
             name,
-            spread(rates),
-            *(spread([p99 for p99, _ in measured.open[name, connections]], ".2f") for connections in (FEW, MANY)),
-            spread(ratios(measured, name), ".2f"),
-            spread([late for connections in (FEW, MANY) for _, late in measured.open[name, connections]], ".2f"),
+            spread(rates, ".0f"),
+            *(spread([p99 for p99, _ in measured.open[name, connections]]) for connections in (FEW, MANY)),
+            spread(ratios(measured, name)),
+            spread([late for connections in (FEW, MANY) for _, late in measured.open[name, connections]]),
             kept_time(measured, name),
         )
         for name, rates in measured.rates.items()

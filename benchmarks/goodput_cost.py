@@ -171,13 +171,11 @@ def show(
             name,
             model,
             settings[name, model],
-            spread([good.qps for good in goods]),
+            spread([good.qps for good in goods], ".0f"),
             f"{median(good.share for good in goods):.1%}",
             f"{median(good.accuracy for good in goods):.2%}",
-            spread(
-                [us.qps / good.qps if good.qps else float("inf") for us, good in zip(best, goods, strict=True)], ".2f"
-            ),
-            spread([good.lateness_ms for good in goods], ".2f"),
+            spread([us.qps / good.qps if good.qps else float("inf") for us, good in zip(best, goods, strict=True)]),
+            spread([good.lateness_ms for good in goods]),
         )
         for (name, model), goods in runs.items()
     ]

@@ -4,8 +4,9 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
+
+import numpy as np
 
 from gearshift.gear import GearPlan
 from gearshift.planner import planners
@@ -96,6 +97,6 @@ def print_bar(met: bool, bar: str) -> None:
     print(f"bar: {bar}: {'met' if met else 'NOT met'}")
 
 
-def spread(values: Sequence[float], form: str = ".0f") -> str:
+def spread(values: Sequence[float] | np.ndarray, form: str = ".2f") -> str:
     """Median, least and most."""
-    return f"{median(values):{form}} ({min(values):{form}}..{max(values):{form}})" if values else "-"
+    return f"{np.median(values):{form}} ({np.min(values):{form}} to {np.max(values):{form}})" if len(values) else "-"

@@ -66,14 +66,15 @@ def show(model: str, alone: list[tuple[int, float]], loads: dict[str, list[Load]
         name: [load.qps / qps for load, (_, qps) in zip(each, alone, strict=True)] for name, each in loads.items()
     }
     sizes = sorted({batch for batch, _ in alone})
+    in_loop = f"in a loop, batches of {' or '.join(map(str, sizes))}"
     print_table(
         (f"{model}, {CONNECTIONS} connections", "samples/s", "of the loop's", "p50, ms", "refused"),
         [
-            (f"in a loop, batches of {' or '.join(map(str, sizes))}", spread([qps for _, qps in alone]), "1", "-", "-"),
+            (in_loop, spread([qps for _, qps in alone], ".0f"), "1", "-", "-"),
             *(
                 (
                     name,
-                    spread([load.qps for load in each]),
+                    spread([load.qps for load in each], ".0f"),
                     spread(of_alone[name], ".3f"),
                     spread([load.p50_ms for load in each], ".1f"),
                     f"{median(load.refused for load in each):.0%}",
