@@ -98,5 +98,5 @@ def print_bar(met: bool, bar: str) -> None:
 
 
 def spread(values: Sequence[float] | np.ndarray, form: str = ".2f") -> str:
-    """Median, least and most."""
+    """The median and the range."""
     return f"{np.median(values):{form}} ({np.min(values):{form}} to {np.max(values):{form}})" if len(values) else "-"

@@ -320,6 +320,13 @@ def test_a_deadline_that_cannot_be_kept_is_exceeded_at_once_and_counts_from_send
     assert 0 < answer.parameters["remaining_s"].double_param < 30
 
 
+def test_two_deadlines_in_one_call_are_none(server):
+    with grpc.insecure_channel(server.grpc) as channel, pytest.raises(grpc.RpcError) as caught:
+        stub(channel).ModelInfer(request((1, 2)), metadata=[("x-slo-ms", "30000"), ("x-slo-ms", "70000")])
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "header x-slo-ms: is '30000, 70000'" in caught.value.details()
+
+
 @pytest.mark.parametrize("start", ["", "soon", "nan", "-5", "1" * 16, "t="])
 def test_where_a_call_says_nothing_that_counts_of_when_it_was_sent_it_counts_from_its_arrival(client, start):
     headers = {"x-slo-ms": "30000", "x-request-start": start}

@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.profiles.store import read_profile
 from gearshift.runtime.actuators.cgroup import own_groups
 from gearshift.runtime.actuators.own_group import make_group, remove_group
 from tests.examples.test_documented_commands import ROOT, Shell
-from tests.scaled_task import PROJECT, TASK, write_geared_task, write_scaled_task
+from tests.scaled_task import write_geared_task, write_scaled_task
 
 DATA = os.environ.get("GEARSHIFT_DATA")
 LONGEST_S = 60.0
@@ -139,31 +138,32 @@ def test_a_worker_whose_group_vanished_is_scaled_again_after_its_end(tmp_path: P
     assert not [event["problem"] for event in events("cores") if event["problem"]]
 
 
+LIVE = re.compile(r"^<!-- live(?:: (\S+))? -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LATE_AT_MOST = 10.0
+"""Percent: the machine's other work delays some, and a worker that was not scaled would have half of them late."""
+
+
 @pytest.mark.long
-@pytest.mark.skipif(DATA is None, reason="GEARSHIFT_DATA names no folder of real data")
 @pytest.mark.skipif(not groups_can_be_made(), reason="no control group can be made here")
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the worker and the client need a processor each")
-def test_the_guide_scales_a_live_model_under_a_real_4g_log(tmp_path: Path) -> None:
-    guide = (ROOT / "docs" / "guides" / "cores.md").read_text()
-    section = guide.partition("### On a machine of two cores\n")[2].partition("\n### ")[0]
-    server, client = (
-        block.splitlines() for block in re.findall(r"^```console\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    )
+@pytest.mark.parametrize("log", ["shown", "real"])
+def test_the_guide_scales_a_live_model_under_a_network_log(log: str, tmp_path: Path) -> None:
+    if log == "real" and DATA is None:
+        pytest.skip("GEARSHIFT_DATA names no folder of real data")
+    blocks = LIVE.findall((ROOT / "docs" / "guides" / "cores.md").read_text())
     shell = Shell(tmp_path)
     shell.environment["GEARSHIFT_SERVE_PORT"] = shell.ports["8000"]
-    (shell.place / "gearshift.toml").write_text(PROJECT + "[profile]\nbatch_sizes = [1, 2, 4]\n")
-    (shell.place / "task.py").write_text(TASK)
-    shutil.copy(Path(str(DATA)) / "traces" / "lte_bus_0001.log", shell.place / "lte.log")
+    for name, text in blocks:
+        if name:
+            (shell.place / name).write_text(text)
+    server, client = ([line.removeprefix("$ ") for line in text.splitlines()] for name, text in blocks if not name)
     try:
-        measure, *others = server
-        shell.run(measure.removeprefix("$ "))
-        low, high = (round(of_all * most_qps(shell.place / "profile", cores=4)) for of_all in (0.02, 0.5))
-        rates = [low] * 6 + [high] * 6 + [low] * 6 + [high] * 6 + [low] * 6  # a core bears a quarter
-        counts = "".join(f"{second},{rate}\n" for second, rate in enumerate(rates))
-        (shell.place / "trace.csv").write_text("second,requests\n" + counts)
-        for line in others:
-            shell.run(line.removeprefix("$ ") + (" &" if " serve " in line else ""))
-        replayed, _ = (shell.run(line.removeprefix("$ ")) for line in client)
+        for line in server:
+            if log == "real" and line.endswith("> lte.log"):
+                shutil.copy(Path(str(DATA)) / "traces" / "lte_bus_0001.log", shell.place / "lte.log")
+            else:
+                shell.run(line + (" &" if " serve " in line else ""))
+        replayed, _ = (shell.run(line) for line in client)
         with urllib.request.urlopen(f"http://127.0.0.1:{shell.ports['8000']}/metrics") as answer:
             metrics = answer.read().decode()
     finally:
@@ -173,14 +173,9 @@ def test_the_guide_scales_a_live_model_under_a_real_4g_log(tmp_path: Path) -> No
     outcomes = re.findall(r"^gearshift_requests_total{.*} (\S+)$", metrics, re.MULTILINE)
     assert sum(map(float, outcomes)) == int(measured[1]) > 0
     names, figures = (re.split("  +", line.strip()) for line in measured.groups()[1:])
-    assert re.fullmatch(r"\d+(\.\d+)? %", dict(zip(names, figures[1:], strict=True))["late"])
+    late = dict(zip(names, figures[1:], strict=True))["late"]
+    assert float(late.removesuffix(" %")) <= LATE_AT_MOST, replayed
     events = [json.loads(line) for line in (shell.place / "journal.jsonl").read_text().splitlines()]
     changes = [(event["before"], event["cores"]) for event in events if event["event"] == "cores"]
     assert any(after < before for before, after in changes)
     assert any(after > before for before, after in changes)
-
-
-def most_qps(profile: Path, *, cores: int) -> float:
-    """The highest rate that the one model bears on so many cores."""
-    curves = [curve for curve in read_profile(profile).curves if curve.cores == cores]
-    return max(size / seconds for c in curves for size, seconds in zip(c.batch_sizes, c.median_s, strict=True))

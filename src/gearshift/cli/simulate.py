@@ -30,10 +30,11 @@ from gearshift.result import latency_summary
 @click.option("--slo-ms", type=float, help="Requests answered later than this after sending are late: their deadline.")
 @click.option(
     "--scaler",
-    type=click.Choice(["exact", "paper", "static"]),
+    type=click.Choice(["exact", "paper", "static", "fa2", "vpa"]),
     default="static",
     show_default=True,
-    help="As for `serve`: who gives workers their cores; no fewer than the gear in force, where gears have some.",
+    help="As for `serve`: who gives workers their cores; no fewer than the gear in force, where gears have some. "
+    "`fa2` (horizontal, with cold starts) and `vpa` (by utilisation) are for plans of one model.",
 )
 @click.option("--scaler-period-s", type=float, default=1.0, show_default=True, help="How often the scaler chooses.")
 @click.option(
@@ -48,7 +49,7 @@ def command(
     network: Path | None,
     request_kb: float | None,
     slo_ms: float | None,
-    scaler: Literal["exact", "paper", "static"],
+    scaler: Literal["exact", "paper", "static", "fa2", "vpa"],
     scaler_period_s: float,
     scaler_cores: int | None,
     **trace_arguments: Any,

@@ -31,6 +31,8 @@ VERSIONS = "1.1", "1.0"
 ENCODED_SLASH = "%252F"
 """A slash that is encoded divides no path, or a proxy that filters by prefix would be passed by."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LONGEST_LIST_BYTES = 8 << 10
+"""Of the values of one header that is given several times."""
 HEAD_TOO_LARGE = "the head of the request is larger than is taken"
 TOO_SLOW = "the request was not complete in time"
 
@@ -238,9 +240,11 @@ class Connection(asyncio.Protocol):
         """A header; after a body, a trailer, which nobody needs."""
         if self._arriving is None:
             self._head_bytes += len(name) + len(value) + 4
-            name = name.lower()
-            if name == TRANSFER_ENCODING and name in self._headers:
-                value = self._headers[name] + b", " + value  # a second coding is no chunked body
+            name, value = name.lower(), value.strip(b" \t")
+            if name in self._headers:  # one list: a second coding is no chunked body, two deadlines are none
+                value = self._headers[name] + b", " + value
+                if len(value) > LONGEST_LIST_BYTES:
+                    raise HeadTooLarge
             self._headers[name] = value
 
     def on_headers_complete(self) -> None:

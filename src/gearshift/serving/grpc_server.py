@@ -163,7 +163,7 @@ class GrpcServer:
             self._check_model(message.model_name, message.model_version)
             exchange.offer(message.id)
             request = parse_request(message, self._specs, self._output_names, self._limits)
-        metadata = dict(context.invocation_metadata())
+        metadata = _metadata_of(context)
         sent_ns = self._times.sent_ns(metadata.get(REQUEST_START), self._service.now_ns())
         answer = await self._control.infer(
             request.inputs,
@@ -270,7 +270,7 @@ def _guarded(method: str, call: Call[Sent], may: May | None) -> Callable[[Any, A
     """`call` for those who `may`, with every error as a status, and the request's id in the trailing metadata."""
 
     async def guarded(asked: Any, context: Any) -> Sent:
-        metadata = dict(context.invocation_metadata())
+        metadata = _metadata_of(context)
         exchange, status = Exchange(method, given=metadata.get(REQUEST_ID, "")), None
         try:
             if may is not None:
@@ -290,6 +290,14 @@ def _guarded(method: str, call: Call[Sent], may: May | None) -> Callable[[Any, A
             exchange.end(None if status is None else status.name)
 
     return guarded
+
+
+def _metadata_of(context: Any) -> dict[str, Any]:
+    """What the call says of itself by name; what is given several times is one list, as in HTTP."""
+    metadata: dict[str, Any] = {}
+    for name, value in context.invocation_metadata():
+        metadata[name] = f"{metadata[name]}, {value}" if name in metadata and isinstance(value, str) else value
+    return metadata
 
 
 def _as_bytes(value: str | bytes) -> bytes:

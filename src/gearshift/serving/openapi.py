@@ -311,7 +311,7 @@ def _infer() -> Schema:
         "post": {
             "summary": "Inference",
             "parameters": [
-                _header("x-slo-ms", "A deadline in milliseconds, where the body has no timeout.", SLO),
+                _header("x-slo-ms", "A deadline in ms, up to 4503599627370, where the body has no timeout.", SLO),
                 _header("x-request-start", "When it was sent: `t=` and Unix time in s, ms or us.", {"type": "string"}),
                 _header("inference-header-content-length", "How much of the body is JSON.", BYTES),
                 _header("content-encoding", "How the body is compressed.", ENCODINGS),

@@ -166,6 +166,11 @@ def read_task(
     )
     emulated = backend == "emulated"
     pooled = scaled or plan.hardware.pool_cores is not None
+    require(
+        pooled or core_share == 1.0,
+        f"a core is to be {core_share:g} of a processor, and nothing changes cores",
+        remedy="serve with --scaler exact, which holds shares by quotas",
+    )
     device_cores, pool, router = _processors(plan, backend, available, core_share if pooled else None)
     return ServingTask(
         served=served,

@@ -168,7 +168,9 @@ def timeout_us_of_slo(slo_ms: str) -> int:
     milliseconds = float(slo_ms) if _PLAIN_NUMBER.fullmatch(slo_ms) else 0.0
     if not 0 < milliseconds <= LONGEST_TIMEOUT_US / 1000:
         raise InvalidInput(
-            f"is {slo_ms[:40]!r}", where="header x-slo-ms", remedy="give milliseconds as a plain positive number"
+            f"is {slo_ms[:40]!r}",
+            where="header x-slo-ms",
+            remedy=f"give milliseconds as a plain number above 0 and up to {LONGEST_TIMEOUT_US // 1000}",
         )
     return max(1, round(milliseconds * 1000))
 

@@ -115,11 +115,20 @@ class Fa2Scaler(_Bounded):
     """Horizontal scaling as Sponge section 2.1 describes FA2: as many workers of one core as the rate needs.
 
     Their batch size is the one with the highest throughput whose wait and run fit into what the slowest request of
-    the last period has left; 1 where none does.  A worker that is added takes `cold_start_s` before it serves.
+    the last period has left; 1 where none does.  A worker that is added takes `cold_start_s` before it serves.  There
+    are up to `most_workers`, by default as many as the table has cores.
     """
 
-    def __init__(self, table_ns: Table, *, cold_start_s: float = COLD_START_S, period_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        table_ns: Table,
+        *,
+        most_workers: int | None = None,
+        cold_start_s: float = COLD_START_S,
+        period_s: float = 1.0,
+    ) -> None:
         super().__init__(table_ns, 0.0, period_s)
+        self._most = self._most if most_workers is None else most_workers
         self.start_up_ns = round(cold_start_s * NS_PER_S)
         self._one_core_ns: list[int] = table_ns[1].tolist()
 

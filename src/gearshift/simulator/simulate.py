@@ -19,6 +19,7 @@ from gearshift.profiles.run_times import Exits, exits_of, fastest_ns, gear_times
 from gearshift.request import Late
 from gearshift.result import ServingResult, summarise
 from gearshift.simulator import kernel
+from gearshift.simulator.compared import COMPARED, simulate_compared
 from gearshift.simulator.gear_cores import make_cores, side_by_side
 from gearshift.simulator.load_scaling import make_scaling
 from gearshift.simulator.queues import NONE, make_queues
@@ -156,7 +157,8 @@ def simulate(
     `most_waiting` bounds queued samples as the server's admission does.  `late` says whether samples without an answer
     that would miss their deadlines are refused, or answered late; `log_rows` is how many decisions to keep.  With
     `scaling` a scaler gives workers the cores that deadlines, or the plan's latency objective, ask for, no fewer than
-    the gear in force where it has some, out of `scaler_cores`, by default the plan's.
+    the gear in force where it has some, out of `scaler_cores`, by default the plan's.  Where that is `fa2` or `vpa`,
+    the latency objective is each request's deadline that has none, and who would miss it is refused.
     """
     require(
         scaler_cores is None or scaling is not None,
@@ -166,19 +168,49 @@ def simulate(
     if scaling is None:
         return prepare(plan, profile).run(workload, most_waiting=most_waiting, late=late, log_rows=log_rows)
     tables = plan_tables(plan, only_operator(plan))
-    shared, times = shared_cores(plan, tables, profile, scaling, scaler_cores)
     given_ns = workload.deadline_ns
     given_ns = np.full(len(workload), UNBOUNDED) if given_ns is None else given_ns
     objective_s = plan.operators[tables.operator].objective.latency_s
     by_objective_ns = UNBOUNDED if objective_s is None else workload.arrivals_ns + to_ns(objective_s)
+    due_ns = np.where(given_ns < UNBOUNDED, given_ns, by_objective_ns)
+    if scaling.scaler in COMPARED:
+        require(
+            late == "refuse" and most_waiting == UNBOUNDED and not log_rows,
+            f"{scaling.scaler} refuses what would be late, has a queue without bound and keeps no log",
+        )
+        require(bool((due_ns < UNBOUNDED).all()), f"{scaling.scaler} needs a deadline", remedy="give --slo-ms")
+        return _compared(plan, profile, tables, replace(workload, deadline_ns=due_ns), scaling, scaler_cores)
+    shared, times = shared_cores(plan, tables, profile, scaling, scaler_cores)
     return replace(prepare(plan, profile), core_run_ns=side_by_side(times)).run(
         replace(workload, deadline_ns=given_ns),
         effect_s=scaling.effect_s,
         shared=shared,
-        due_ns=np.where(given_ns < UNBOUNDED, given_ns, by_objective_ns),
+        due_ns=due_ns,
         most_waiting=most_waiting,
         late=late,
         log_rows=log_rows,
+    )
+
+
+def _compared(
+    plan: GearPlan, profile: Profile, tables: PlanTables, workload: Workload, scaling: Scaling, cores: int | None
+) -> Simulation:
+    """The run of a scaler that is there to be compared with, as of a plan that stays in its first gear."""
+    run, n = simulate_compared(plan, tables, profile, workload, scaling, cores), len(workload)
+    return Simulation(
+        tables=tables,
+        workload=workload,
+        finished_ns=run.finished_ns,
+        model=np.zeros(n, dtype=np.int8),
+        gear=np.zeros(n, dtype=np.int16),
+        ended=np.where(run.finished_ns < 0, Ending.INFEASIBLE, Ending.ANSWERED).astype(np.int8),
+        busy_s=np.full(len(tables.device_ids), run.duration_s * run.busy_core_s / run.core_seconds),
+        batches=run.batches[None],
+        arrived_in_gear=np.bincount([0], weights=[n], minlength=tables.gears).astype(np.int64),
+        shifts=np.empty((0, 2), dtype=np.int64),
+        log=[],
+        held=run.cores,
+        front_end_s=profile.front_end_s,
     )
 
 

@@ -69,13 +69,15 @@ class Scaler(Protocol):
 class VerticalRun:
     """What became of each request (n,): `finished_ns`, `REFUSED` where it could no longer make it.
 
-    `cores` (k, 2) are nanoseconds and the cores held from then on; `batches` (sizes,) how often each ran.
+    `cores` (k, 2) are nanoseconds and the cores held from then on, of which `busy_core_s` core-seconds were at work;
+    `batches` (sizes,) how often each ran.
     """
 
     workload: Workload
     finished_ns: NDArray[np.int64]
     cores: NDArray[np.int64]
     batches: NDArray[np.int64]
+    busy_core_s: float
     duration_s: float
 
     @property
@@ -151,7 +153,7 @@ class _Run:
         self._finished = np.full(len(workload), REFUSED, dtype=np.int64)
         self._batches = np.zeros(len(run_ns[0]), dtype=np.int64)
         self._arrived = 0
-        self._busy_core_ns = 0
+        self._busy_core_ns = self._all_busy_core_ns = 0
 
     def serve(self) -> VerticalRun:
         arrivals: list[int] = self._workload.arrivals_ns.tolist()
@@ -177,7 +179,12 @@ class _Run:
                     self._start(worker, now_ns)
         end_ns = max(now_ns, round(self._workload.duration_s * NS_PER_S))
         return VerticalRun(
-            self._workload, self._finished, np.array(self._held, dtype=np.int64), self._batches, end_ns / NS_PER_S
+            self._workload,
+            self._finished,
+            np.array(self._held, dtype=np.int64),
+            self._batches,
+            self._all_busy_core_ns / NS_PER_S,
+            end_ns / NS_PER_S,
         )
 
     def _next_ns(self, worker: _Worker, now_ns: int) -> int:
@@ -193,6 +200,7 @@ class _Run:
         if size:
             worker.done_ns = now_ns + run_ns[size]
             self._busy_core_ns += worker.cores * run_ns[size]
+            self._all_busy_core_ns += worker.cores * run_ns[size]
             self._batches[size] += 1
 
     def _fill(self, run_ns: Sequence[int], now_ns: int) -> list[int]:

@@ -9,6 +9,7 @@ import pytest
 from gearshift.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.traces.read import write_trace
+from tests.scaled_task import write_scaled_task
 from tests.unit.cli.little import run
 from tests.unit.planner.little import little_trace
 from tests.worlds import on_core_counts, synthetic_profile
@@ -76,11 +77,26 @@ def test_a_scaler_is_simulated_of_a_plan_whose_gears_have_no_cores(place: Path) 
     assert scaled["latency_s"]["p99"] < plain["latency_s"]["p99"]
 
 
+def test_scalers_to_be_compared_with_are_simulated_of_one_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_scaled_task(tmp_path)
+    (tmp_path / "t.csv").write_text("second,requests\n" + "".join(f"{second},20\n" for second in range(5)))
+    monkeypatch.chdir(tmp_path)
+    for scaler in ("fa2", "vpa"):
+        done = run("simulate", "plan.json", "--trace", "t.csv", "--scaler", scaler, "--slo-ms", 500, "--json", "-")
+        assert done.exit_code == 0, done.output
+        found = json.loads(done.stdout)
+        assert 0 < found["core_s"] < 4 * 5  # the four that it begins with are too many
+        assert found["share_late"] == 0
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         (("--scaler-cores", 8), "--scaler-cores is given without a scaler; say which scaler shares them"),
         (("--scaler", "exact", "--scaler-cores", 1), "cores, and replicas share 1; give more --scaler-cores"),
+        (("--scaler", "fa2"), "fa2 knows one model on one worker, the plan has more"),
     ],
 )
 def test_a_scaler_that_cannot_be_simulated_is_one_sentence(place: Path, options: tuple[str, ...], says: str) -> None:

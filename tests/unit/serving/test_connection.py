@@ -153,6 +153,16 @@ def test_a_chunked_body_is_joined_and_extensions_and_trailers_are_passed_over():
     assert b"x-api-key" not in handler.exchanges[0].headers | handler.exchanges[1].headers
 
 
+def test_a_header_given_several_times_is_one_list_without_the_blanks_around_its_values():
+    handler = Telling()
+    say(b"GET /a HTTP/1.1\r\nhost: x\r\nX-Slo-Ms: \t50 \t\r\nx-slo-ms:70\r\n\r\n", handler=handler)
+    assert handler.exchanges[0].headers[b"x-slo-ms"] == b"50, 70"
+
+
+def test_a_header_given_more_often_than_a_list_is_long_is_431():
+    assert statuses(say(b"GET /a HTTP/1.1\r\nhost: x\r\n" + b"x: yyyyyy\r\n" * 2000 + b"\r\n")) == [431]
+
+
 # One after another ---------------------------------------------------------------------------------------------------
 
 

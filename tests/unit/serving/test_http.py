@@ -209,11 +209,18 @@ def test_priority_0_or_none_is_the_operators_default(given, carries):
     assert carried(fields, default_priority=7).priority == carries
 
 
-@pytest.mark.parametrize("slo", ["", "0", "-5", "0.0", "nan", "inf", "1e3", "5 ms", "\u0665", "1" * 16, "0x5"])
+@pytest.mark.parametrize(
+    "slo", ["", "0", "-5", "0.0", "nan", "inf", "1e3", "5 ms", "\u0665", "1" * 16, "0x5", "4503599627371"]
+)
 def test_an_slo_that_makes_no_sense_is_400(slo):
     response = serve(lambda server: server.infer(samples(0), {"x-slo-ms": slo}))
     assert response.status == 400
     assert "header x-slo-ms" in response.json()["error"]
+    assert "above 0 and up to 4503599627370" in response.json()["error"]
+
+
+def test_blanks_around_a_header_are_no_part_of_it():
+    assert 8 < within_s(carried({}, {"x-slo-ms": " 9000\t "})) <= 9
 
 
 @pytest.mark.parametrize(

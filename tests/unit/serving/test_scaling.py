@@ -493,6 +493,12 @@ def test_on_processors_the_router_keeps_its_own_and_shares_are_for_one_worker(tm
         local(tmp_path, core_share=0.5)
 
 
+def test_a_share_of_a_core_without_anything_that_changes_cores_is_refused(tmp_path: Path) -> None:
+    write_scaled_task(tmp_path, cores=4, replicas=1)
+    with pytest.raises(InvalidInput, match=r"0\.25 of a processor, and nothing changes cores; serve with --scaler"):
+        read_task(tmp_path / "plan.json", "local", available=range(2), core_share=0.25)
+
+
 def test_a_worker_is_started_again_on_what_it_holds_of_the_pool(tmp_path: Path) -> None:
     write_scaled_task(tmp_path, cores=1, replicas=2)
     task = read_task(tmp_path / "plan.json", "local", available=range(4), scaled=True)

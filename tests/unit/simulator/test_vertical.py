@@ -116,6 +116,18 @@ def test_horizontal_scaling_takes_as_many_workers_as_the_rate_needs_and_utilisat
     assert int(run.cores[-1, 1]) == 2
     run = served(steady(4, 900, 5), VpaScaler(TABLE), Setting(MOST, LARGEST))
     assert int(run.cores[-1, 1]) == 1
+    run = served(steady(40, 900, 5), VpaScaler(TABLE), ONE)
+    assert run.cores[:3, 1].tolist() == [1, 2, 3]  # all of one is busy, and then of two
+
+
+def test_the_core_seconds_that_were_at_work_are_those_of_its_batches() -> None:
+    run = served(steady(4, 900, 5), StaticScaler(), ONE)
+    assert run.batches[1] == 20
+    assert run.busy_core_s == pytest.approx(20 * TABLE[1, 1] / S)
+
+
+def test_a_horizontal_scaler_may_have_more_workers_than_a_model_was_measured_cores() -> None:
+    assert Fa2Scaler(TABLE, most_workers=MOST + 5).most == Setting(1, LARGEST, MOST + 5)
 
 
 def test_giving_up_a_few_saves_many_under_overload() -> None:
