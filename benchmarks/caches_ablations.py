@@ -43,11 +43,12 @@ from gearshift.caches import compose
 from gearshift.caches.building import Exploration
 from gearshift.caches.chain import Chain
 from gearshift.caches.choosing import choose, problem_of
-from gearshift.caches.explore import Explored, measure_lookups, measure_segments
+from gearshift.caches.explore import Explored
 from gearshift.caches.lookup_process import start_beside
 from gearshift.caches.manifest import Variant
 from gearshift.caches.networks import SELECTOR_WIDTH, LearnedCache
 from gearshift.caches.problem import Problem, exits_of, joint_outcome, latencies_of
+from gearshift.caches.timing import measure_beside, measure_in_line
 from gearshift.caches.train import Trained, fit_selector, thresholds_of
 from gearshift.result import wilson_interval
 
@@ -411,9 +412,8 @@ def main() -> int:
     network, (inputs, labels), (unseen, _) = task.network("large"), task.images("build"), task.images("test")
     made = task.explored(network, (inputs, labels), task.caches_folder("large"))
     timed = inputs[made.split.check][:64]
-    segment_s = measure_segments(made.chain, timed)
-    lookup_s = measure_lookups(made.chain, made.explored, timed)
-    candidates = candidates_of(made, made.explored, unseen, (segment_s, lookup_s), options.accuracy)
+    in_line = measure_in_line(made.chain, made.explored, timed)
+    candidates = candidates_of(made, made.explored, unseen, in_line, options.accuracy)
     print(
         f"\n\n{task.name}: {len(made.explored)} variants explored after {len(made.chain) - 1} blocks, "
         f"{candidates.problem.samples} validation samples, {len(unseen)} unseen images; "
@@ -425,9 +425,8 @@ def main() -> int:
     composition_table(candidates, "in line", bars)
     thread = start_beside(made.chain.device, 1, [one.trained.cache for one in made.explored])
     if thread is not None:
-        beside_s = measure_lookups(made.chain, made.explored, timed, thread)
-        apart_s = measure_segments(made.chain, timed, apart=True)
-        beside = candidates_of(made, made.explored, unseen, (apart_s, beside_s), options.accuracy, beside=True)
+        apart = measure_beside(made.chain, made.explored, timed, thread)
+        beside = candidates_of(made, made.explored, unseen, apart, options.accuracy, beside=True)
         composition_table(beside, "beside", bars)
     ablations_table(task, made, candidates, (inputs, labels, unseen))
     kept = joint_outcome(candidates.unseen, candidates.chosen()[-1].chosen).accuracy

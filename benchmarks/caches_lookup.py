@@ -17,9 +17,10 @@ from cifar_networks import DEPTHS, ResNet
 from machine import describe
 
 from gearshift.caches.chain import chain_of
-from gearshift.caches.explore import Explored, measure_lookups
+from gearshift.caches.explore import Explored
 from gearshift.caches.networks import LearnedCache, make_predictor
 from gearshift.caches.single import row_lookup
+from gearshift.caches.timing import measure_in_line
 from gearshift.caches.train import Trained
 
 SHAPES = (32, 16, 16), (64, 8, 8)
@@ -59,7 +60,7 @@ def main() -> int:
             Explored(shapes.index(shape), variant, shape, Trained(cache, (), (), nothing, nothing))
             for variant, cache in zip(VARIANTS, caches, strict=True)
         ]
-        between = measure_lookups(chain, explored, image)
+        _, between = measure_in_line(chain, explored, image)
         for variant, cache, placed in zip(VARIANTS, caches, between, strict=True):
             (batch, row), least = timed(cache, torch.randn((1, *shape)), rounds)
             told = f"{batch:5.0f} {row:5.0f}   {row / batch:.2f}; {least[0]:5.0f} {least[1]:5.0f}; {1e6 * placed:5.0f}"

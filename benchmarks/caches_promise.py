@@ -25,8 +25,8 @@ from gearshift.caches.building import explore_module
 from gearshift.caches.choosing import careful_choice, choose, problem_of
 from gearshift.caches.collect import as_tensor
 from gearshift.caches.compose import exact, joint
-from gearshift.caches.explore import measure_lookups, measure_segments
 from gearshift.caches.problem import Problem, joint_outcome
+from gearshift.caches.timing import measure_in_line
 
 sys.path.append(str(Path(__file__).parent.parent / "examples" / "learned_caches"))
 import networks as digit_networks
@@ -57,8 +57,7 @@ def cases_of(builds: int, epochs: int) -> list[tuple[Problem, Problem]]:
             network, images[rows], labels[rows], variants=("FC(16)", "Pool(32,16)"), training=how, seed=seed
         )
         if seconds is None:  # the same for all, so that seeds differ in samples alone
-            timed = made.chain, made.explored, images[rows]
-            seconds = measure_segments(made.chain, images[rows]), measure_lookups(*timed)
+            seconds = measure_in_line(made.chain, made.explored, images[rows])
         _, problem, _ = problem_of(made.chain, made.explored, *seconds, how=how, target=0.9)
         cases.append((problem, on_new(made, problem, images[new])))
         print(f"\rbuilt {seed + 1} of {builds}", end="", flush=True)

@@ -1,7 +1,6 @@
 """From a PyTorch module and samples to a model with learned caches: explore, compose, wrap."""
 
 import hashlib
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -31,15 +30,13 @@ from gearshift.caches.explore import (
     Progress,
     Split,
     explore,
-    measure_lookups,
-    measure_segments,
     split_rows,
 )
-from gearshift.caches.lookup_process import start_beside
 from gearshift.caches.manifest import CHECKED_SHARE, Manifest
 from gearshift.caches.networks import Factory, LearnedCache
 from gearshift.caches.problem import exits_of, joint_outcome
 from gearshift.caches.store import save_caches
+from gearshift.caches.timing import timed
 from gearshift.caches.train import Training
 from gearshift.caches.validation import CHECK, JUDGE, Validation
 from gearshift.errors import require
@@ -50,8 +47,6 @@ CHECKED_ROWS = 8
 MOST_BYTES = 8 << 30
 COPIES = 4
 """Of each sample that predictors learn from, where there is something to alter them."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,25 +215,6 @@ def build(
         CachedModel(chain, caches, logits=answers.logits, lookups=manifest.lookups), manifest, spares, validation
     )
     return built if out is None else replace(built, manifest=built.save(out))
-
-
-def timed(
-    chain: Chain, explored: Sequence[Explored], rows: NDArray[Any], lookups: Lookups
-) -> tuple[Lookups, NDArray[np.float64], list[float]]:
-    """How lookups run, seconds of segments on `rows` (n, ...), and of lookups.
-
-    They run in line where nobody can look up beside the model, or he who does ends while he is timed; that is said.
-    """
-    beside = start_beside(chain.device, 1, [one.trained.cache for one in explored]) if lookups == "beside" else None
-    segment_s = measure_segments(chain, rows, apart=beside is not None)
-    lookup_s = measure_lookups(chain, explored, rows, beside)
-    if beside is None:
-        return "inline", segment_s, lookup_s
-    beside.close()
-    if beside.why_ended:
-        log.warning("learned caches are to be looked up in line, as their process %s", beside.why_ended)
-        return timed(chain, explored, rows, "inline")
-    return "beside", segment_s, lookup_s
 
 
 def class_numbers(module: nn.Module, labels: NDArray[Any], n: int, classes: int) -> NDArray[np.int64]:

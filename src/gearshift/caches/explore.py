@@ -1,7 +1,6 @@
 """Exploration: every variant after every block, trained and judged, side by side in processes and resumable."""
 
 import hashlib
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -9,7 +8,6 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -17,12 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gearshift.caches.beside import Beside
 from gearshift.caches.chain import Chain
 from gearshift.caches.collect import BaseAnswers, collect_hidden, hidden_bytes, hidden_path, write_array
 from gearshift.caches.manifest import CHECKED_SHARE, SCHEMA_VERSION
-from gearshift.caches.networks import Factory, LearnedCache, default_variants, learned_cache, make_predictor
-from gearshift.caches.single import row_lookup
+from gearshift.caches.networks import Factory, default_variants, learned_cache, make_predictor
 from gearshift.caches.train import Material, Trained, Training, parameters_of, train_cache
 from gearshift.errors import GearshiftError, require
 from gearshift.extras import load_extra
@@ -31,8 +27,6 @@ from gearshift.files import write_atomically
 TRAINED_SHARE = 1 - CHECKED_SHARE
 FITTED_SHARE = 0.75
 """Of what is trained on; the rest is for selectors."""
-WARM_UP = 5
-REPEATS = 40
 Progress = Callable[[str, float], None]
 
 
@@ -200,77 +194,6 @@ def read_trained(job: Job, own: Mapping[str, Factory] | None = None) -> Trained:
     return Trained(cache.eval(), levels, thresholds, tensors["hits"].numpy(), tensors["right"].numpy())
 
 
-def measure_segments(chain: Chain, rows: NDArray[Any], *, apart: bool = False) -> NDArray[np.float64]:
-    """Median seconds of each segment (segments,) on one row of `rows` (n, ...) at a time, on the model's device.
-
-    Unless they are to run `apart`, each is taken for its share of all of them run as one, which is faster.
-    """
-    timed, whole_s = np.zeros((WARM_UP + REPEATS, len(chain))), np.zeros(WARM_UP + REPEATS)
-    whole = chain.span(0, len(chain) - 1)
-    with torch.inference_mode():
-        for i in range(len(timed)):
-            hidden = torch.from_numpy(np.array(rows[i % len(rows)][None])).to(chain.device)
-            for k, segment in enumerate(chain.segments):
-                began = perf_counter()
-                hidden = segment.forward(hidden)
-                _finish(chain.device)
-                timed[i, k] = perf_counter() - began
-            given = torch.from_numpy(np.array(rows[i % len(rows)][None])).to(chain.device)
-            began = perf_counter()
-            whole.forward(given)
-            _finish(chain.device)
-            whole_s[i] = perf_counter() - began
-    medians = np.asarray(np.median(timed[WARM_UP:], axis=0))
-    return medians if apart else medians * min(1.0, float(np.median(whole_s[WARM_UP:])) / float(medians.sum()))
-
-
-def measure_lookups(
-    chain: Chain, explored: Sequence[Explored], rows: NDArray[Any], beside: Beside | None = None
-) -> list[float]:
-    """Median seconds of a lookup of each for one row, decision included, where it will run: in line, or `beside`.
-
-    In line they are timed between segments that run `rows` (n, ...), one after each layer, until all have had their
-    turns: a lookup that meets the processor's caches full of the model takes up to five times as long as one after
-    another.
-    """
-    caches = [one.trained.cache.to(chain.device) for one in explored]
-    if beside is not None:
-        return [_measure_beside(cache, one.shape, chain, beside) for cache, one in zip(caches, explored, strict=True)]
-    of_layer: dict[int, list[int]] = {}
-    for i, one in enumerate(explored):
-        of_layer.setdefault(one.layer, []).append(i)
-    looks, times = [row_lookup(cache) for cache in caches], [list[float]() for _ in explored]
-    with torch.inference_mode():
-        for k in range(WARM_UP + REPEATS):
-            for turn in range(max(map(len, of_layer.values()), default=0)):
-                hidden = torch.from_numpy(np.array(rows[k % len(rows)][None])).to(chain.device)
-                for layer, segment in enumerate(chain.segments):
-                    hidden = segment.forward(hidden)
-                    for i in of_layer.get(layer, [])[turn : turn + 1]:
-                        _finish(chain.device)
-                        began = perf_counter()
-                        looks[i](hidden)
-                        times[i].append(perf_counter() - began)
-    return [float(np.median(each[WARM_UP:])) for each in times]
-
-
-def _measure_beside(cache: LearnedCache, shape: tuple[int, ...], chain: Chain, beside: Beside) -> float:
-    hidden = torch.randn((1, *shape), generator=torch.Generator().manual_seed(0)).to(chain.device)
-    beside.use({0: cache})
-    times = []
-    with torch.inference_mode():
-        for _ in range(WARM_UP + REPEATS):
-            lookups = beside.begin()
-            if lookups is None:  # it has ended, which whoever asked for it finds out
-                return math.inf
-            began = perf_counter()
-            lookups.ask(0, hidden, np.arange(1))
-            lookups.found(wait=True)
-            times.append(perf_counter() - began)
-            lookups.end()
-    return float(np.median(times[WARM_UP:]))
-
-
 def _train_all(jobs: Sequence[Job], own: Mapping[str, Factory], processes: int) -> Iterator[Job]:
     """Train `jobs`, at most `processes` at a time; each is answered when it is done."""
     if processes <= 1:
@@ -323,8 +246,3 @@ def _key(job: Job) -> str:
 
 def _seed(seed: int, layer: int, variant: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed} {layer} {variant}".encode()).digest()[:6])
-
-
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

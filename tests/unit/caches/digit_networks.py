@@ -38,6 +38,12 @@ def digits() -> tuple[Any, Any]:
     return images, labels
 
 
+def few() -> tuple[Any, Any]:
+    """Samples that the network has not seen."""
+    images, labels = digits()
+    return images[700:900], labels[700:900]
+
+
 @cache
 def network() -> Any:
     """Six thin blocks; not to be changed."""

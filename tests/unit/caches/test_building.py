@@ -1,29 +1,20 @@
-import logging
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import torch
 
-from gearshift.caches import explore
-from gearshift.caches.building import build, class_numbers, explore_module, timed
+from gearshift.caches.building import build, class_numbers, explore_module
 from gearshift.caches.choosing import choose
 from gearshift.caches.compose import joint
 from gearshift.caches.evaluation import evaluate
-from gearshift.caches.explore import groups_of, measure_lookups, split_rows
+from gearshift.caches.explore import groups_of, split_rows
 from gearshift.caches.problem import wrong_of
 from gearshift.errors import InvalidInput
-from tests.unit.caches.digit_networks import BLOCKS, QUICK, VARIANTS, built, digits, network
+from tests.unit.caches.digit_networks import BLOCKS, QUICK, VARIANTS, built, digits, few, network
 from tests.unit.caches.instances import instance
-
-
-def few() -> tuple[Any, Any]:
-    images, labels = digits()
-    return images[700:900], labels[700:900]
 
 
 def test_every_variant_after_every_block_is_judged_and_the_choice_meets_the_target() -> None:
@@ -104,27 +95,6 @@ def test_what_answers_rows_of_another_form_alters_nothing() -> None:
     images, labels = few()
     with pytest.raises(InvalidInput, match=r"augment: answers rows of shape \(64, 1, 8, 7\) and type float32 for"):
         explore_module(network(), images, labels, augment=lambda rows, generator: rows[..., 1:])
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_where_the_process_of_lookups_ends_while_it_is_timed_all_is_timed_in_line(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    images, labels = few()
-    made = explore_module(network(), images, labels, variants=("FC(16)",), training=QUICK, blocks=BLOCKS[:1])
-
-    def kill(*_: object) -> None:
-        killing.remove()
-        for child in psutil.Process().children():
-            if child.status() != psutil.STATUS_ZOMBIE and "gearshift.caches.looking" in child.cmdline():
-                child.kill()
-
-    killing = made.chain.module.get_submodule(BLOCKS[0]).register_forward_pre_hook(kill)
-    with caplog.at_level(logging.WARNING):
-        how, segment_s, lookup_s = timed(made.chain, made.explored, images[:4], "beside")
-    assert how == "inline"
-    assert "to be looked up in line, as their process has ended" in caplog.text
-    assert min(*segment_s, *lookup_s) > 0
 
 
 @pytest.mark.long
@@ -250,21 +220,3 @@ def test_an_evaluation_compares_with_the_base_model_on_new_samples() -> None:
     assert sum(found.exits.values()) == pytest.approx(1)
     assert found.timed == 10
     assert found.gain == pytest.approx(found.base_latency_s.mean / found.latency_s.mean)
-
-
-def test_lookups_in_line_are_timed_each_behind_its_layer_of_one_row_after_the_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    images, labels = few()
-    made = explore_module(network(), images, labels, blocks=BLOCKS, variants=VARIANTS, training=QUICK)
-    looked: list[Any] = []
-    monkeypatch.setattr(explore, "row_lookup", lambda cache: lambda hidden: looked.append((cache, hidden.shape[1:])))
-    found = measure_lookups(made.chain, made.explored, images)
-    assert len(found) == len(made.explored)
-    assert all(0 < seconds < 1 for seconds in found)
-    by_cache = {id(one.trained.cache): one for one in made.explored}
-    order = [by_cache[id(cache)] for cache, _ in looked]
-    assert all(one.shape == tuple(shape) for one, (_, shape) in zip(order, looked, strict=True))
-    a_round = order[: len(made.explored)]
-    assert [one.layer for one in a_round] == [*range(len(BLOCKS))] * len(VARIANTS)
-    assert len(order) == len(a_round) * (explore.WARM_UP + explore.REPEATS)
