@@ -26,9 +26,10 @@ def simulate_compared(
     """Serve `workload`, whose requests all have deadlines, within `cores`, by default those that the plan begins with.
 
     Batches are the largest that the plan has and deadlines allow, and wait for nobody; who would make them small gives
-    way, as in the router.  Raises `InvalidInput` for a
-    plan of several models or workers, one whose cores change with its gears, a model that stops early, and requests of
-    several rows.
+    way, as in the router.
+
+    Raises `InvalidInput` for a plan of several models or workers, one whose cores change with its gears, a model that
+    stops early, and requests of several rows.
     """
     one = len(tables.models) == len(tables.replica_ids) == 1
     require(one, f"{scaling.scaler} knows one model on one worker, the plan has more", remedy=PLAN_ONE)
