@@ -40,6 +40,7 @@ from gearshift.caches.adapt import Adapter, open_adapter
 from gearshift.caches.adaptation import Adaptation
 from gearshift.caches.cached_model import CachedModel
 from gearshift.caches.streams import class_local_stream, corrupted, halves
+from gearshift.runtime.priority import give_way_to_all
 
 TARGET = 0.97
 EXPONENTS = (1.5, 3.0)
@@ -47,7 +48,6 @@ BARS = {1.5: 3.2, 3.0: 3.6}
 LEAST_OVER_STATIC, LEAST_OVER_STATIC_CORRUPTED = 1.5, 3.0
 LONGEST_RETRAINING_S = 10.0
 """At the lowest priority, on one core."""
-LOWEST_PRIORITY = 19
 BASE_EVERY = 5
 WARM_UP = 20
 UNSEEN = (5, 6, 7, 8, 9)
@@ -201,7 +201,7 @@ def at_lowest_priority(adapter: Adapter, now_s: float) -> float:
 
 
 def _give_way() -> None:
-    os.setpriority(os.PRIO_PROCESS, 0, LOWEST_PRIORITY)
+    give_way_to_all()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 

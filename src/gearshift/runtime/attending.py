@@ -18,9 +18,9 @@ from gearshift.config import read_project
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.loading import RunnableModel, load_model
 from gearshift.runtime.messages import Attended, AuditOfLayer, Drawn, Event, InUse, Load, Loaded, LoadFailed, Stop
+from gearshift.runtime.priority import give_way_to_all
 from gearshift.runtime.transport import BlockingConnection, unpack_tensors
 
-LOWEST_PRIORITY = 19
 TICK_S = 1.0
 """How long it waits for something to do."""
 TELL_S = 2.0
@@ -99,7 +99,7 @@ def attend(message: Load, connection: BlockingConnection) -> int:
 
 def give_way() -> None:
     """Let all others go first, be the first to go when memory runs out, and leave CUDA devices alone."""
-    os.nice(LOWEST_PRIORITY)
+    give_way_to_all()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     try:
         Path("/proc/self/oom_score_adj").write_text("1000")

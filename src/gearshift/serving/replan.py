@@ -211,7 +211,7 @@ async def _simulated(plan: Path, trace: Path, profile: str) -> ServingResult:
 async def _gearshift(*arguments: str) -> bytes:
     """The standard output of a command, in a session of its own; raises `Failed` with its last line."""
     pipe = asyncio.subprocess.PIPE
-    command = with_parent.command(*arguments, niceness=with_parent.LOW_PRIORITY)
+    command = with_parent.command(*arguments, gives_way=True)
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True

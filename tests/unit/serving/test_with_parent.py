@@ -1,7 +1,8 @@
 import os
 import subprocess
 
-from gearshift.serving.with_parent import LOW_PRIORITY, command
+from gearshift.runtime.priority import LOWEST_PRIORITY
+from gearshift.serving.with_parent import command
 
 
 def test_a_command_whose_parent_is_gone_does_nothing() -> None:
@@ -11,8 +12,8 @@ def test_a_command_whose_parent_is_gone_does_nothing() -> None:
 
 
 def test_a_command_may_give_way_to_all_others() -> None:
-    asked = command("simulate", "--help", niceness=LOW_PRIORITY)
+    asked = command("simulate", "--help", gives_way=True)
     with subprocess.Popen(asked, stdout=subprocess.DEVNULL) as process:
-        while os.getpriority(os.PRIO_PROCESS, process.pid) != LOW_PRIORITY:
+        while os.getpriority(os.PRIO_PROCESS, process.pid) != LOWEST_PRIORITY:
             assert process.poll() is None
         process.kill()
