@@ -19,8 +19,6 @@ from gearshift.caches.window import CHECK, FIT, HOLD, JUDGE, Recent, Window, wei
 from gearshift.errors import require
 
 BATCH = 16
-LEAST_BESIDE = 20
-"""Samples of the build beside however few recent ones."""
 PART_OF = {FIT: built_from.FIT, JUDGE: built_from.JUDGE, CHECK: built_from.CHECK}
 
 
@@ -146,17 +144,17 @@ class Lessons:
     def _part(self, role: int, now_s: float) -> Lesson:
         """Recent samples for that purpose, recent ones more often, mixed with samples of the build.
 
-        Predictors see as many of them, again and again, as it takes; for judging each counts once at most.
+        Predictors see as many of them, again and again, as it takes; for judging each counts once at most, beside all
+        of the build's: few samples show no agreement, and then no cache would be chosen.
         """
         assert self._validation is not None
         recent, own = self.window.ready(role), np.flatnonzero(self._validation.part == PART_OF[role])
         weights = weights_of(recent, now_s, self._settings.half_life_s)
-        per_recent = (1 - self._settings.recent_share) / self._settings.recent_share
         if role == FIT:
+            per_recent = (1 - self._settings.recent_share) / self._settings.recent_share
             picks = self._generator.choice(len(recent), max(1, round(len(own) / per_recent)), p=weights / weights.sum())
         else:
             picks = np.flatnonzero(self._generator.random(len(recent)) < weights)
-            own = self._generator.permutation(own)[: max(LEAST_BESIDE, round(len(picks) * per_recent))]
         built = self._built(own)
         return _joined(_lesson_of([recent[i] for i in picks]), built) if len(picks) else built
 
