@@ -32,6 +32,7 @@ from gearshift.policies.audit import AUDITED, LEARNT, drawn
 
 BATCH = 16
 MOST_TO_AUDIT = 1000
+MOST_TO_LEARN = 1000
 WATCHED = 200
 """Latest samples whose hit rate is watched."""
 SOONEST = 0.25
@@ -89,6 +90,7 @@ class Adapter:
         self.window.retrained_s = self._saved_s = now_s
         self._fresh, self._unsaved, self._answers = 0, False, 0
         self._sooner = ""
+        self._due_since_s: float | None = None
         self._networks: dict[int, LearnedCache] = {}
         self.folder, self._built, self._unusable, self._weights = origin.folder, origin.built, "", b""
         self._manifest: Manifest
@@ -113,6 +115,9 @@ class Adapter:
         """A sample to learn from; `probabilities` (classes,) are the base model's where it ran to the end."""
         self._watch(exit_segment)
         if not self._networks:
+            return
+        if self.window.waiting >= MOST_TO_LEARN:
+            self.counts.dropped += 1
             return
         self.counts.learnt += 1
         self._fresh += 1
@@ -146,20 +151,24 @@ class Adapter:
     # Work ------------------------------------------------------------------------------------------------------------
 
     def step(self, now_s: float) -> bool:
-        """Do one slice of what is to be done, such as one batch of the base model; False where there is nothing."""
+        """Do a slice of what is to be done, such as a batch to audit and one to learn from; False where there is none.
+
+        However many samples come, retraining waits for those alone that were there when it became due.
+        """
         if self._unsaved and now_s - self._saved_s >= SAVED_EVERY * self.settings.interval_s:
             self._saved_s = now_s
             self.save()
-        if self._to_audit:
+        audited = bool(self._to_audit)
+        if audited:
             self._audit_some(now_s)
-            return True
         self.window.trim(now_s)
-        if self.settings.adapt and self._lessons.look():
-            return True
         reason = self.due(now_s)
+        self._due_since_s = (now_s if self._due_since_s is None else self._due_since_s) if reason else None
+        if self.settings.adapt and self._lessons.look(until_s=self._due_since_s):
+            return True
         if reason:
             self.retrain(reason, now_s)
-        return bool(reason)
+        return audited or bool(reason)
 
     def due(self, now_s: float) -> str:
         """Why to retrain now; nothing where there is no reason, or too little to learn from."""
@@ -189,7 +198,7 @@ class Adapter:
         except (GearshiftError, OSError) as error:
             outcome, facts = "failed", {"why": str(error)}
         self.window.retrained_s, self._saved_s = now_s, now_s
-        self._fresh, self._sooner = 0, ""
+        self._fresh, self._sooner, self._due_since_s = 0, "", None
         self._left_early.clear()
         self._usual_hit_rate = None
         took_s = perf_counter() - began

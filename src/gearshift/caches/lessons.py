@@ -48,9 +48,9 @@ class Lessons:
 
     # Looking ---------------------------------------------------------------------------------------------------------
 
-    def look(self) -> bool:
-        """Run one batch of what has not run yet, recent samples first; False where all has."""
-        batch = self.window.pending(BATCH)
+    def look(self, *, until_s: float | None = None) -> bool:
+        """Run one batch of what has not run yet, recent samples until then first; False where all has."""
+        batch = self.window.pending(BATCH, until_s=until_s)
         if batch:
             self._run(batch)
             return True

@@ -49,7 +49,7 @@ class Window:
     def __init__(self, *, window_s: float, most_samples: int, most_bytes: int) -> None:
         self._window_s, self._most_samples, self._most_bytes = window_s, most_samples, most_bytes
         self._samples: deque[Recent] = deque()
-        self.size_bytes = 0
+        self.size_bytes = self.waiting = 0
         self.retrained_s = 0.0
 
     def __len__(self) -> int:
@@ -62,18 +62,20 @@ class Window:
         """Take one more; what is too old or too much goes."""
         self._samples.append(sample)
         self.size_bytes += sample.size_bytes
+        self.waiting += not sample.features
         self.trim(now_s)
 
     def learnt(self, sample: Recent, probabilities: NDArray[np.float32], features: dict[int, Any]) -> None:
         """The sample has run."""
         before = sample.size_bytes
+        self.waiting -= not sample.features
         sample.probabilities, sample.features = probabilities, features
         self.size_bytes += sample.size_bytes - before
 
     def drop(self, sample: Recent) -> None:
         """Forget one that cannot be used."""
         self._samples.remove(sample)
-        self.size_bytes -= sample.size_bytes
+        self._gone(sample)
 
     def trim(self, now_s: float) -> None:
         """Let go of what is too old or too much."""
@@ -82,11 +84,21 @@ class Window:
             or len(self._samples) > self._most_samples
             or self.size_bytes > self._most_bytes
         ):
-            self.size_bytes -= self._samples.popleft().size_bytes
+            self._gone(self._samples.popleft())
 
-    def pending(self, most: int) -> list[Recent]:
-        """The oldest that have not run yet, at most so many, all with known probabilities or all without."""
-        waiting = [sample for sample in self._samples if not sample.features]
+    def _gone(self, sample: Recent) -> None:
+        self.size_bytes -= sample.size_bytes
+        self.waiting -= not sample.features
+
+    def pending(self, most: int, *, until_s: float | None = None) -> list[Recent]:
+        """The oldest that have not run yet, at most so many, all with known probabilities or all without.
+
+        With `until_s` those alone that came by then.
+        """
+        if not self.waiting:
+            return []
+        came = self._samples if until_s is None else [sample for sample in self._samples if sample.at_s <= until_s]
+        waiting = [sample for sample in came if not sample.features]
         known = bool(waiting) and waiting[0].probabilities is not None
         return [sample for sample in waiting if (sample.probabilities is not None) == known][:most]
 

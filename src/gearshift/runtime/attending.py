@@ -23,6 +23,8 @@ from gearshift.runtime.transport import BlockingConnection, unpack_tensors
 
 TICK_S = 1.0
 """How long it waits for something to do."""
+MOST_AT_ONCE = 64
+"""Samples taken between two slices of work, so that work goes on however many come."""
 TELL_S = 2.0
 """How often it says what has been done, and looks whether another version is to be used."""
 IN_LINE = "inline"
@@ -126,7 +128,8 @@ class Attendant:
         self._send_in_use()
         busy = True
         while True:
-            if self._connection.waits(0.0 if busy else TICK_S):
+            taken = 0
+            while taken < MOST_AT_ONCE and self._connection.waits(0.0 if busy or taken else TICK_S):
                 message, body = self._connection.receive()
                 match message:
                     case Drawn():
@@ -134,9 +137,8 @@ class Attendant:
                     case Stop():
                         self._adapter.save()
                         return 0
-                busy = True
-            else:
-                busy = self._adapter.step(time.time())
+                taken += 1
+            busy = self._adapter.step(time.time()) or taken > 0
             self._report(time.time())
 
     def _take(self, message: Drawn, body: memoryview) -> None:

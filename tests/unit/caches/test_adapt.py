@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gearshift.caches.adapt import SAVED_EVERY, Adapter, open_adapter
+from gearshift.caches.adapt import MOST_TO_LEARN, SAVED_EVERY, Adapter, open_adapter
 from gearshift.caches.adaptation import adaptation_of
 from gearshift.caches.manifest import MANIFEST, read_manifest
 from gearshift.caches.networks import make_predictor
@@ -626,3 +626,26 @@ def test_a_model_from_no_folder_and_a_folder_without_samples_are_refused(tmp_pat
 def test_settings_that_cannot_be_are_refused_by_name() -> None:
     with pytest.raises(InvalidInput, match=r"\$\.learn_share.*mend that setting"):
         adaptation_of({"learn_share": 2})
+
+
+def test_retraining_comes_in_time_where_more_samples_come_than_can_be_run(tmp_path: Path) -> None:
+    adapter, told = adapter_in(saved_in(tmp_path))
+    stream(adapter, images_of(1, 2))
+    rows = images_of(1, 2, count=32)  # with each slice of work, which runs half of them
+    for slice_of_work in range(10):
+        now_s = SETTINGS.interval_s + slice_of_work
+        for row in rows:
+            adapter.learn(row, 0, now_s)
+        adapter.step(now_s)
+    assert adapter.window.waiting > 0
+    assert [one["event"] for one in told].count("cache_retrained") == 1
+
+
+def test_samples_to_learn_from_are_dropped_and_counted_where_too_many_wait(tmp_path: Path) -> None:
+    adapter, _ = adapter_in(saved_in(tmp_path))
+    for row in images_of(1, 2, count=MOST_TO_LEARN + 7):
+        adapter.learn(row, 0, 0.0)
+    assert adapter.window.waiting == len(adapter.window) == adapter.counts.learnt == MOST_TO_LEARN
+    assert adapter.counts.dropped == 7
+    work(adapter, 0.0)
+    assert adapter.window.waiting == 0
