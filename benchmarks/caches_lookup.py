@@ -19,7 +19,7 @@ from machine import describe
 from gearshift.caches.chain import chain_of
 from gearshift.caches.explore import Explored
 from gearshift.caches.networks import LearnedCache, make_predictor
-from gearshift.caches.single import row_lookup
+from gearshift.caches.single import lookup_of
 from gearshift.caches.timing import measure_in_line
 from gearshift.caches.train import Trained
 
@@ -29,7 +29,7 @@ VARIANTS = ("FC(128)", "FC(64)", "Pool(1024,128)", "Pool(512,128)", "Conv(3,1)",
 
 def timed(cache: LearnedCache, hidden: torch.Tensor, rounds: int) -> tuple[np.ndarray, np.ndarray]:
     """Microseconds as a batch and as a row alone: the median of processor time, and the least of the clock."""
-    look = row_lookup(cache)
+    look = lookup_of(cache).row
     ways = (lambda: bool(cache(hidden)[1]), lambda: look(hidden))
     cpu, wall = np.zeros((rounds, 2)), np.zeros((rounds, 2))
     with torch.inference_mode():

@@ -29,7 +29,17 @@ NOUNS = {
         "result",
     ),
     *("request", "plan_file", "plan_folder", "plan_diff", "plan_tables", "hardware_file", "decisions"),
-    *("certainty", "config", "loading", "extras", "onnx_file", "torch_module", "remote_settings", "segmented_model"),
+    *(
+        "certainty",
+        "compiled",
+        "config",
+        "loading",
+        "extras",
+        "onnx_file",
+        "torch_module",
+        "remote_settings",
+        "segmented_model",
+    ),
 }
 JOINING = {"reporting", "demo", "cli", "api", "served", "client", "init", "doctor", "__init__", "__main__"}
 MAY_IMPORT = {

@@ -17,7 +17,7 @@ from gearshift.caches.chain import Chain
 from gearshift.caches.collect import as_probabilities, as_tensor
 from gearshift.caches.lookup_process import fits, start_beside
 from gearshift.caches.networks import Factory, LearnedCache
-from gearshift.caches.single import Look, row_lookup
+from gearshift.caches.single import Lookup, lookup_of
 from gearshift.caches.steps import Steps
 from gearshift.errors import ModelFailed
 
@@ -81,7 +81,7 @@ class CachedModel:
         elif self._beside is not None:
             self._beside.close()
             self._beside = None
-        self._looks: dict[int, Look] = {}
+        self._looks: dict[int, Lookup] = {}
 
     def adopt(self, manifest: bytes, weights: bytes, off: Iterable[int]) -> int:
         """Use another version, given as the content of its files; its number.
@@ -184,30 +184,26 @@ class CachedModel:
             leaving = exits_beside(self._steps, lookups, hidden, logits=self.logits)
             yield from ((rows, _answer(scores, segment)) for rows, scores, segment in leaving)
             return
-        if len(hidden) == 1:
-            yield self._exit_of_row(hidden)
-            return
         rows, segment, last = np.arange(len(hidden)), -1, len(self.chain) - 1
-        while len(rows):
+        while len(rows) > 1:
             segment, run = self._steps.after(segment)
             with torch.inference_mode():
                 hidden = run(hidden)
                 if segment == last:
-                    probabilities = as_probabilities(hidden, logits=self.logits)
-                    hits = torch.ones(len(hidden), dtype=torch.bool)
-                else:
-                    probabilities, hits = self.caches[segment](hidden)
-                hit = hits.cpu().numpy()
-                if not hit.any():
+                    yield rows, _answer(as_probabilities(hidden, logits=self.logits).cpu().numpy(), segment)
+                    return
+                probabilities, hit = self._look(segment).rows(hidden)
+                if not len(probabilities):
                     continue
-                if not hit.all():
-                    probabilities, hidden = probabilities[hits], hidden[~hits]
-            yield rows[hit], _answer(probabilities.cpu().numpy(), segment)
+                hidden = _only(hidden, ~hit)
+            yield rows[hit], _answer(probabilities, segment)
             rows = rows[~hit]
+        if len(rows):
+            yield rows, self._exit_of_row(hidden, segment)
 
-    def _exit_of_row(self, hidden: torch.Tensor) -> tuple[NDArray[np.int64], Answer]:
-        """As `exits`: a batch of one has nothing to compact, and no row that waits for another."""
-        segment, last, found = -1, len(self.chain) - 1, None
+    def _exit_of_row(self, hidden: torch.Tensor, segment: int) -> Answer:
+        """As `exits` behind a segment: a batch of one has nothing to compact, and no row that waits for another."""
+        last, found = len(self.chain) - 1, None
         with torch.inference_mode():
             while found is None:
                 segment, run = self._steps.after(segment)
@@ -215,12 +211,12 @@ class CachedModel:
                 if segment == last:
                     found = as_probabilities(hidden, logits=self.logits).cpu().numpy()
                 else:
-                    found = self._look(segment)(hidden)
-        return np.arange(1), _answer(found, segment)
+                    found = self._look(segment).row(hidden)
+        return _answer(found, segment)
 
-    def _look(self, segment: int) -> Look:
+    def _look(self, segment: int) -> Lookup:
         if segment not in self._looks:
-            self._looks[segment] = row_lookup(self.caches[segment])
+            self._looks[segment] = lookup_of(self.caches[segment])
         return self._looks[segment]
 
     def through(self, batch: Any) -> tuple[Answer, list[float]]:
@@ -242,14 +238,14 @@ class CachedModel:
                     if segment == last:
                         answer = _answer(as_probabilities(hidden, logits=self.logits).cpu().numpy(), segment)
                     elif segment in self.caches:
-                        if lookups is None and len(hidden) == 1:
-                            self._look(segment)(hidden)
-                        elif lookups is None:
-                            self.caches[segment](hidden)[1].cpu()
+                        every = np.ones(len(hidden), dtype=np.bool_)
+                        if lookups is not None:
+                            lookups.ask(segment, hidden, np.flatnonzero(every))
+                        elif len(hidden) == 1:
+                            self._look(segment).row(hidden)
                         else:
-                            lookups.ask(segment, hidden, np.arange(len(hidden)))
-                        every = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device)
-                        hidden = hidden[every] if len(hidden) > 1 else hidden
+                            self._look(segment).rows(hidden)
+                        hidden = _only(hidden, every) if len(hidden) > 1 else hidden
                     if hidden.is_cuda:
                         torch.cuda.current_stream(hidden.device).synchronize()
                     together = segment + 1 - first
@@ -266,6 +262,14 @@ class CachedModel:
             raise ModelFailed("a model with learned caches takes one input; give the module a method `decode`")
         given = batch if isinstance(batch, torch.Tensor) else as_tensor(np.asarray(batch))
         return given.to(self.chain.device)
+
+
+def _only(hidden: torch.Tensor, stay: NDArray[np.bool_]) -> torch.Tensor:
+    """The rows (n, ...) that stay, one after another."""
+    rows = np.flatnonzero(stay)
+    if len(rows) == 1:
+        return hidden[rows[0] : rows[0] + 1]
+    return hidden.index_select(0, torch.from_numpy(rows).to(hidden.device))
 
 
 def _answer(scores: NDArray[np.float32], segment: int) -> Answer:

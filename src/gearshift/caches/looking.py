@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load
 
 from gearshift.caches.networks import LearnedCache, filled
+from gearshift.caches.single import Lookup, lookup_of
 
 MOST_BYTES = 1 << 28
 """Of either memory; only what is written takes room."""
@@ -124,7 +125,7 @@ def main_loop(sock: socket.socket, hidden: mmap, answers: mmap) -> None:
     """Do what is asked, in that order, but for lookups that are given up; return when nobody is left to ask."""
     decoder, first_wanted = msgspec.msgpack.Decoder(Asked), np.frombuffer(hidden, np.int64, 1)
     last_answered = np.frombuffer(answers, np.int64, 1)
-    caches: Mapping[int, LearnedCache] = {}
+    caches: Mapping[int, tuple[LearnedCache, Lookup]] = {}
     while True:
         data, descriptors, _, _ = socket.recv_fds(sock, MOST_MESSAGE_BYTES, 1)
         if not data:
@@ -137,31 +138,32 @@ def main_loop(sock: socket.socket, hidden: mmap, answers: mmap) -> None:
                     sock.send(msgspec.msgpack.encode(Ended(why=_told(error))))
                     return
             case Ask() as ask if ask.number >= first_wanted[0]:
-                found = _look(caches[ask.layer], ask, hidden, answers)
+                found = _look(*caches[ask.layer], ask, hidden, answers)
                 last_answered[0] = ask.number
                 sock.send(msgspec.msgpack.encode(found))
             case Ask() as ask:
                 last_answered[0] = ask.number
 
 
-def _look(cache: LearnedCache, ask: Ask, hidden: mmap, answers: mmap) -> Found | Failed:
+def _look(cache: LearnedCache, lookup: Lookup, ask: Ask, hidden: mmap, answers: mmap) -> Found | Failed:
     """A hidden output may be written over meanwhile if the lookup has been given up; nobody reads the answer then."""
     count = int(torch.Size(ask.shape).numel())
     try:
         before = cache.not_finite
         given = torch.frombuffer(hidden, dtype=torch.float32, count=count, offset=ask.begins).view(ask.shape)
-        probabilities, hits = cache(given)
-        to_probabilities, to_hits = answer_in(answers, ask.answer_begins, *probabilities.shape)
-        to_probabilities[:], to_hits[:] = probabilities.numpy(), hits.numpy()
+        probabilities, hits = lookup.rows(given)
+        to_probabilities, to_hits = answer_in(answers, ask.answer_begins, len(hits), cache.classes)
+        to_probabilities[hits], to_hits[:] = probabilities, hits
         return Found(number=ask.number, not_finite=cache.not_finite - before)
     except Exception as error:  # noqa: BLE001 - fails the batch in the model's process
         return Failed(number=ask.number, why=_told(error))
 
 
-def _caches_of(use: Use, descriptor: int) -> dict[int, LearnedCache]:
+def _caches_of(use: Use, descriptor: int) -> dict[int, tuple[LearnedCache, Lookup]]:
     with open(descriptor, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as weights:
         entries = [(one.layer, one.variant, one.shape) for one in use.caches]
-        return filled(entries, use.classes, load(bytes(weights)))
+        caches = filled(entries, use.classes, load(bytes(weights)))
+    return {layer: (cache, lookup_of(cache)) for layer, cache in caches.items()}
 
 
 def _told(error: Exception) -> str:

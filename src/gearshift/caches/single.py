@@ -1,8 +1,10 @@
-"""The lookup of one row on a processor in few operations, as each costs more than what it computes."""
+"""The lookup of a row on a processor in one compiled call, as each of PyTorch's costs more than what it computes."""
 
+import ctypes
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,76 +13,136 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gearshift.caches.networks import LearnedCache, Predictor
+from gearshift.errors import ModelFailed
 
-Look = Callable[[Tensor], NDArray[np.float32] | None]
-"""Class probabilities (1, classes) where a hidden output (1, ...) hits, else None."""
+FEW_ROWS = 8
+"""Up to so many rows are looked up one by one; beyond, PyTorch's operations on all of them are worth their cost."""
 
-
-def row_lookup(cache: nn.Module) -> Look:
-    """What `cache` answers for one row, to rounding; its weights as they are now, its threshold as it is then.
-
-    What follows the logits is done by NumPy, whose operations on a few numbers cost a third of PyTorch's.
-    """
-    if type(cache) is not LearnedCache or cache.scale.device.type != "cpu":
-        return partial(_whole, cache)
-    steps, state = (
-        _steps(cache),
-        {name: tensor.detach().numpy() for name, tensor in cache.selector.state_dict().items()},
-    )
-    inner, inner_bias, outer, outer_bias = (state[name] for name in ("0.weight", "0.bias", "2.weight", "2.bias"))
-    top_classes, threshold = cache.top, cache.threshold.numpy()  # which shares its memory
-
-    def look(hidden: Tensor) -> NDArray[np.float32] | None:
-        x = hidden if hidden.dtype == torch.float32 else hidden.float()
-        for step in steps:
-            x = step(x)
-        logits = x.numpy()
-        top = logits.max()
-        if not math.isfinite(top):
-            cache.not_finite += 1
-            return None
-        odds = np.exp(logits - top)
-        probabilities: NDArray[np.float32] = odds / odds.sum()
-        highest = np.sort(probabilities)[: -top_classes - 1 : -1]
-        sure = outer @ np.maximum(inner @ highest + inner_bias, 0) + outer_bias
-        return probabilities[None] if sure[0] >= threshold else None
-
-    return look
+Found = tuple[NDArray[np.float32], NDArray[np.bool_]]
+"""Class probabilities of the rows that hit (hits, classes), and which rows of a batch these are (n,)."""
 
 
-def _whole(cache: nn.Module, hidden: Tensor) -> NDArray[np.float32] | None:
-    probabilities, hits = cache(hidden)
-    found: NDArray[np.float32] = probabilities.cpu().numpy()
-    return found if bool(hits) else None
+class Lookup(Protocol):
+    """What a cache answers, to rounding; its weights and its threshold as they are then."""
+
+    def row(self, hidden: Tensor) -> NDArray[np.float32] | None:
+        """Class probabilities (1, classes) where a hidden output (1, ...) hits, else None."""
+        ...
+
+    def rows(self, hidden: Tensor) -> Found:
+        """The same for hidden outputs (n, ...)."""
+        ...
 
 
-def _steps(cache: LearnedCache) -> list[Callable[[Tensor], Tensor]]:
-    """Hidden output (1, ...) to logits (classes,); a user's own predictor whole.
-
-    The first linear layer divides by the scale as well, since weights of another size would be a second copy; what
-    stands before it answers half as much for half as much, a convolution once its few biases are scaled.
-    """
-    if not isinstance(cache.predictor, Predictor):
-        return [lambda hidden: cache.predicted(hidden)[0]]
-    steps: list[Callable[[Tensor], Tensor]] = []
-    factor = 1 / float(cache.scale)
-    for module in cache.predictor:
-        if isinstance(module, nn.Linear):
-            steps.append(partial(_linear, module.weight.detach(), module.bias.detach(), factor))
-            factor = 1.0
-        elif isinstance(module, nn.Conv2d):
-            bias = None if module.bias is None else module.bias.detach() / factor
-            steps.append(partial(_conv, module, module.weight.detach(), bias))
-        elif isinstance(module, nn.ReLU):
-            steps.append(torch.relu)
-        elif not isinstance(module, nn.Flatten):
-            steps.append(module)
-    return steps
+def lookup_of(cache: nn.Module) -> Lookup:
+    """How to look into `cache`: compiled where it is one of ours, and on a processor."""
+    if type(cache) is LearnedCache and isinstance(cache.predictor, Predictor) and cache.scale.device.type == "cpu":
+        return Compiled(cache, cache.predictor)
+    return Whole(cache)
 
 
-def _linear(weight: Tensor, bias: Tensor, factor: float, x: Tensor) -> Tensor:
-    return torch.addmv(bias, weight, x.reshape(-1), alpha=factor)
+class Whole:
+    """A cache as the module that it is."""
+
+    def __init__(self, cache: nn.Module) -> None:
+        self._cache = cache
+
+    def row(self, hidden: Tensor) -> NDArray[np.float32] | None:
+        """Class probabilities (1, classes) where a hidden output (1, ...) hits, else None."""
+        probabilities, hits = self.rows(hidden)
+        return probabilities if hits[0] else None
+
+    def rows(self, hidden: Tensor) -> Found:
+        """The same for hidden outputs (n, ...)."""
+        probabilities, hits = self._cache(hidden)
+        which: NDArray[np.bool_] = hits.cpu().numpy()
+        if not which.any():
+            return np.empty((0, probabilities.shape[1]), dtype=np.float32), which
+        return (probabilities if which.all() else probabilities[hits]).cpu().numpy(), which
 
 
-def _conv(module: nn.Conv2d, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
-    return functional.conv2d(x, weight, bias, module.stride, module.padding)
+class Compiled:
+    """A cache of ours: convolutions are PyTorch's, all that follows is one compiled call by row (`kernel.look_up`)."""
+
+    def __init__(self, cache: LearnedCache, predictor: Predictor) -> None:
+        from gearshift.caches import kernel
+
+        threshold: Any = cache.threshold.numpy()
+        self._cache, self._threshold = cache, memoryview(threshold)  # where it is
+        self._look_up: Callable[..., float] = kernel.look_up
+        self._classes, self._answer = cache.classes, ctypes.c_float * cache.classes
+        linear = [layer for layer in predictor if isinstance(layer, nn.Linear)]
+        inner, outer = (layer for layer in cache.selector if isinstance(layer, nn.Linear))
+        before, pool, rectified = _before(list(predictor)[: list(predictor).index(linear[0])])
+        factor = 1 / float(cache.scale)
+        self._steps = [_scaled(module, factor) for module in before]
+        layers = linear[0], linear[-1], inner, outer
+        self._held = [part.detach().contiguous() for layer in layers for part in (layer.weight, layer.bias)]
+        self._side = 0 if pool is None else int(pool.output_size)  # type: ignore[arg-type]
+        self._features = linear[0].in_features
+        hidden_width = linear[0].out_features if len(linear) > 1 else 0
+        widths = hidden_width, cache.classes, inner.out_features, inner.in_features
+        self._sizes = np.array([0, 0, 0, self._side, rectified, *widths], dtype=np.int64)
+        self._behind = (self._sizes.ctypes.data, factor, *(part.data_ptr() for part in self._held))
+        self._shape: torch.Size | None = None
+
+    def row(self, hidden: Tensor) -> NDArray[np.float32] | None:
+        """Class probabilities (1, classes) where a hidden output (1, ...) hits, else None."""
+        given, found = self._given(hidden), self._answer()
+        sure = self._look_up(given.data_ptr(), found, *self._behind)
+        if sure >= self._threshold[()]:
+            return np.array(found, dtype=np.float32)[None]
+        if math.isnan(sure):
+            self._cache.not_finite += 1
+        return None
+
+    def rows(self, hidden: Tensor) -> Found:
+        """The same for hidden outputs (n, ...)."""
+        if len(hidden) > FEW_ROWS:
+            return Whole(self._cache).rows(hidden)
+        given, found = self._given(hidden), np.empty((len(hidden), self._classes), dtype=np.float32)
+        begin, answer = given.data_ptr(), found.ctypes.data
+        size, width = given[0].nbytes, found[0].nbytes
+        sure = [self._look_up(begin + i * size, answer + i * width, *self._behind) for i in range(len(given))]
+        self._cache.not_finite += sum(map(math.isnan, sure))
+        hits = np.array(sure) >= self._threshold[()]
+        return found[hits], hits
+
+    def _given(self, hidden: Tensor) -> Tensor:
+        """What the compiled call reads, n rows one after another."""
+        given = hidden if hidden.dtype is torch.float32 else hidden.float()
+        for step in self._steps:
+            given = step(given)
+        if given.shape[1:] != self._shape:
+            self._take(given.shape[1:])
+        return given if given.is_contiguous() else given.contiguous()
+
+    def _take(self, shape: torch.Size) -> None:
+        """Rows of another shape from now on; raises `ModelFailed` for one that the predictor does not take."""
+        image = self._side > 0
+        features = shape[0] * self._side**2 if image and len(shape) == 3 else shape.numel()
+        if features != self._features or (image and len(shape) != 3):
+            raise ModelFailed(f"a learned cache is not made for hidden outputs of shape {list(shape)}")
+        self._sizes[:3] = shape if image else (features, 1, 1)
+        self._shape = shape
+
+
+def _before(layers: list[nn.Module]) -> tuple[list[nn.Module], nn.AdaptiveAvgPool2d | None, bool]:
+    """Layers that stand before those of the compiled call, the pool that it begins with, and whether a ReLU does."""
+    layers = [layer for layer in layers if not isinstance(layer, nn.Flatten)]
+    pool = layers[-1] if layers and isinstance(layers[-1], nn.AdaptiveAvgPool2d) else None
+    layers = layers if pool is None else layers[:-1]
+    rectified = bool(layers) and isinstance(layers[-1], nn.ReLU)
+    return layers[:-1] if rectified else layers, pool, rectified
+
+
+def _scaled(module: nn.Module, factor: float) -> Callable[[Tensor], Tensor]:
+    """A layer whose input was not divided by the scale: it answers so much more, once a convolution's biases are."""
+    if not isinstance(module, nn.Conv2d):
+        return module
+    bias = None if module.bias is None else module.bias.detach() / factor
+    return partial(_convolved, module, module.weight.detach(), bias)
+
+
+def _convolved(module: nn.Conv2d, weight: Tensor, bias: Tensor | None, hidden: Tensor) -> Tensor:
+    return functional.conv2d(hidden, weight, bias, module.stride, module.padding)

@@ -16,7 +16,7 @@ from gearshift.caches.chain import Chain
 from gearshift.caches.explore import Explored
 from gearshift.caches.lookup_process import start_beside
 from gearshift.caches.networks import LearnedCache
-from gearshift.caches.single import row_lookup
+from gearshift.caches.single import lookup_of
 
 WARM_UP = 5
 REPEATS = 40
@@ -52,7 +52,7 @@ def measure_in_line(
     caches full of the model takes up to five times as long as one after another.  Both are timed in turn, so that what
     slows the machine for a while slows both.
     """
-    looks = [row_lookup(one.trained.cache.to(chain.device)) for one in explored]
+    looks = [lookup_of(one.trained.cache.to(chain.device)) for one in explored]
     times = [list[float]() for _ in explored]
     of_layer: dict[int, list[int]] = {}
     for i, one in enumerate(explored):
@@ -74,7 +74,7 @@ def measure_in_line(
                     for i in of_layer.get(layer, [])[turn : turn + 1]:
                         _finish(chain.device)
                         began = perf_counter()
-                        looks[i](hidden)
+                        looks[i].row(hidden)
                         times[i].append(perf_counter() - began)
     medians = np.asarray(np.median(segments_s[WARM_UP:], axis=0))
     share = min(1.0, float(np.median(whole_s[WARM_UP:])) / float(medians.sum()))

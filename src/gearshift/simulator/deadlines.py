@@ -4,10 +4,10 @@ from typing import Any
 
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
+from gearshift.compiled import apart, inlined
 from gearshift.policies import batching
 from gearshift.policies import deadlines as policies
 from gearshift.simulator import queues as queues_module
-from gearshift.simulator.compiled import apart, inlined
 from gearshift.simulator.queues import NONE, Queues
 from gearshift.simulator.state import (
     DONE,

@@ -9,7 +9,7 @@ Of a batch, the samples that are left are the chain of `state.batch`:
 """
 
 from gearshift.clock import NEVER_NS
-from gearshift.simulator.compiled import apart
+from gearshift.compiled import apart
 from gearshift.simulator.queues import NONE, Queues
 from gearshift.simulator.state import Plan, State
 

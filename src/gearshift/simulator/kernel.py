@@ -7,10 +7,10 @@ from typing import Any
 
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
+from gearshift.compiled import compiled, inlined
 from gearshift.policies import admission, forwarding, gear_shift, routing
 from gearshift.policies import load as load_module
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
-from gearshift.simulator.compiled import compiled, inlined
 from gearshift.simulator.deadlines import degrade, in_time, misses_anyway, shed, watch
 from gearshift.simulator.exits import take_leaving
 from gearshift.simulator.gear_cores import Cores, ask, take_effect, want_of_gear

@@ -5,9 +5,9 @@ Each function stands for the one of the same name in `runtime/router.py`.
 
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
+from gearshift.compiled import apart, inlined
 from gearshift.policies import batching, order, routing
 from gearshift.simulator import queues as queues_module
-from gearshift.simulator.compiled import apart, inlined
 from gearshift.simulator.deadlines import endangered, fill, shed, spans_busy_device, start_by_ns, watch
 from gearshift.simulator.exits import until_next_exit_ns
 from gearshift.simulator.queues import NONE, Queues

@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from gearshift.caches.networks import LearnedCache, make_predictor
-from gearshift.caches.single import row_lookup
+from gearshift.caches.single import FEW_ROWS, Compiled, Whole, lookup_of
+from gearshift.errors import ModelFailed
 
 IMAGE, TOKENS, FEATURES = (6, 8, 8), (5, 6), (12,)
 
@@ -27,7 +28,7 @@ def test_a_row_is_looked_up_as_it_would_be_in_a_batch(variant: str, shape: tuple
     hidden = 4 * torch.randn((40, *shape))
     with torch.inference_mode():
         sure = cache.judged(cache(hidden)[0])
-        look = row_lookup(cache)
+        look = lookup_of(cache).row
         cache.threshold.copy_((sure.sort().values[19] + sure.sort().values[20]) / 2)  # seen by what was made before
         probabilities, hits = cache(hidden)
         alone = [look(row[None]) for row in hidden]
@@ -42,7 +43,7 @@ def test_a_row_is_looked_up_as_it_would_be_in_a_batch(variant: str, shape: tuple
 def test_weights_are_looked_up_where_they_are_and_not_in_a_copy(variant: str) -> None:
     cache = cache_of(variant, IMAGE)
     cache.threshold.fill_(-np.inf)
-    row, look = torch.randn((1, *IMAGE)), row_lookup(cache)
+    row, look = torch.randn((1, *IMAGE)), lookup_of(cache).row
     before = look(row)
     for weight in cache.predictor.parameters():
         if weight.ndim > 1:
@@ -58,7 +59,7 @@ def test_weights_are_looked_up_where_they_are_and_not_in_a_copy(variant: str) ->
 def test_a_row_that_is_no_number_is_a_miss_and_counted(value: float) -> None:
     cache = cache_of("FC(16)", FEATURES)
     cache.threshold.fill_(-np.inf)
-    look = row_lookup(cache)
+    look = lookup_of(cache).row
     assert look(torch.ones((1, *FEATURES))) is not None
     assert look(torch.full((1, *FEATURES), value)) is None
     assert cache.not_finite == 1
@@ -73,7 +74,7 @@ def test_a_users_own_predictor_runs_as_it_is() -> None:
     cache = LearnedCache(Own(), 4).eval().requires_grad_(False)
     cache.threshold.fill_(-np.inf)
     row = torch.randn((1, *FEATURES)).double()
-    found = row_lookup(cache)(row)
+    found = lookup_of(cache).row(row)
     assert found is not None
     assert np.allclose(found, cache(row)[0], atol=1e-6)
 
@@ -86,6 +87,63 @@ def test_a_cache_that_judges_in_its_own_way_is_asked_as_a_whole() -> None:
     cache = Sure(make_predictor("FC(16)", FEATURES, 4), 4).eval().requires_grad_(False)
     row = torch.randn((1, *FEATURES))
     cache.threshold.fill_(0.2)
-    assert row_lookup(cache)(row) is not None
+    assert lookup_of(cache).row(row) is not None
     cache.threshold.fill_(1.1)
-    assert row_lookup(cache)(row) is None
+    assert lookup_of(cache).row(row) is None
+
+
+@pytest.mark.parametrize("rows", [2, FEW_ROWS, FEW_ROWS + 1])
+@pytest.mark.parametrize("variant", ["FC(16)", "Pool(32,16)", "Conv(3,1)"])
+def test_some_rows_are_looked_up_as_the_cache_does(variant: str, rows: int) -> None:
+    cache = cache_of(variant, IMAGE)
+    hidden = 4 * torch.randn((rows, *IMAGE))
+    with torch.inference_mode():
+        cache.threshold.copy_(cache.judged(cache(hidden)[0]).mean())
+        probabilities, hits = cache(hidden)
+        for look in (lookup_of(cache), Whole(cache)):
+            found, which = look.rows(hidden)
+            assert which.tolist() == hits.tolist()
+            assert np.allclose(found, probabilities[hits], atol=1e-6)
+    assert 0 < len(found) < rows
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("size", [(8, 8), (7, 5), (3, 3), (1, 9)])
+def test_pixels_are_averaged_as_pytorch_does_whatever_the_size_of_the_image(
+    size: tuple[int, int], memory_format: torch.memory_format
+) -> None:
+    cache = cache_of("Pool(54,16)", (6, 8, 8))  # 3 x 3 cells
+    cache.threshold.fill_(-np.inf)
+    look = lookup_of(cache)
+    with torch.inference_mode():
+        for _ in range(2):  # and again, another shape between
+            row = torch.randn((1, 6, *size)).to(memory_format=memory_format)
+            found = look.row(row)
+            assert found is not None
+            assert np.allclose(found, cache(row)[0], atol=1e-6)
+            look.row(torch.randn((1, *IMAGE)))
+
+
+@pytest.mark.parametrize(
+    ("variant", "shape"), [("FC(16)", (6, 8, 7)), ("Pool(32,16)", (5, 8, 8)), ("Pool(32,16)", (384,))]
+)
+def test_a_hidden_output_of_another_shape_is_refused_and_not_read_beyond_its_end(
+    variant: str, shape: tuple[int, ...]
+) -> None:
+    look = lookup_of(cache_of(variant, IMAGE))
+    assert isinstance(look, Compiled)
+    with pytest.raises(ModelFailed, match="not made for hidden outputs of shape"):
+        look.row(torch.ones((1, *shape)))
+    with pytest.raises(ModelFailed, match="not made for hidden outputs of shape"):
+        look.rows(torch.ones((2, *shape)))
+
+
+def test_rows_that_are_no_numbers_are_misses_among_others_and_counted() -> None:
+    cache = cache_of("FC(16)", FEATURES)
+    cache.threshold.fill_(-np.inf)
+    hidden = torch.ones((3, *FEATURES))
+    hidden[1, 4] = np.nan
+    found, hits = lookup_of(cache).rows(hidden)
+    assert hits.tolist() == [True, False, True]
+    assert found.shape == (2, 4)
+    assert cache.not_finite == 1

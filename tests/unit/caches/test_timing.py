@@ -4,9 +4,11 @@ from typing import Any
 
 import psutil
 import pytest
+from torch import Tensor
 
 from gearshift.caches import timing
 from gearshift.caches.building import explore_module
+from gearshift.caches.single import Whole
 from gearshift.caches.timing import measure_in_line, timed
 from tests.unit.caches.digit_networks import BLOCKS, QUICK, VARIANTS, few, network
 
@@ -38,7 +40,12 @@ def test_lookups_in_line_are_timed_each_behind_its_layer_of_one_row_after_the_ot
     images, labels = few()
     made = explore_module(network(), images, labels, blocks=BLOCKS, variants=VARIANTS, training=QUICK)
     looked: list[Any] = []
-    monkeypatch.setattr(timing, "row_lookup", lambda cache: lambda hidden: looked.append((cache, hidden.shape[1:])))
+
+    class Noting(Whole):
+        def row(self, hidden: Tensor) -> None:
+            looked.append((self._cache, hidden.shape[1:]))
+
+    monkeypatch.setattr(timing, "lookup_of", Noting)
     _, found = measure_in_line(made.chain, made.explored, images)
     assert len(found) == len(made.explored)
     assert all(0 < seconds < 1 for seconds in found)

@@ -4,22 +4,27 @@ Numba's cache on disk looks only at the file of the compiled function itself: a 
 would silently keep its old form.  So the cache lies in a folder named after a hash of every source compiled in.
 """
 
+import ctypes
 import hashlib
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
 import platformdirs
+from numba.core.typing.ctypes_utils import to_ctypes
 
 import gearshift
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = Path(gearshift.__file__).parent
-_COMPILED_SOURCES = ("policies", "simulator", "gear.py", "decisions.py")
+_COMPILED_SOURCES = ("policies", "simulator", "gear.py", "decisions.py", "caches/kernel.py")
 _KEPT_CACHES = 3
+_TO_CTYPES: Callable[[Any], Any] = to_ctypes
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 """No reference counts: counting the arrays of every named tuple passed to an inlined function cost a factor of 12."""
 _CALLED_BY_COMPILED: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -38,13 +43,38 @@ def apart(function: F) -> F:
 
 def compiled(function: F) -> F:
     """`function` compiled at its first call, or loaded from the cache."""
+    with _caching() as cached:
+        return numba.njit(cache=cached, nogil=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
+
+
+def called_by_address(signature: Any, **options: Any) -> Callable[[F], F]:
+    """Compiles a function here and now, or loads it; it takes arrays as addresses, which costs next to nothing."""
+
+    def compile_(function: F) -> F:
+        with _caching() as cached:
+            made: Any = numba.cfunc(signature, cache=cached, error_model="numpy", **options)(function)
+        kinds = (signature.return_type, *signature.args)
+        named = [ctypes.c_void_p if isinstance(kind, numba.types.CPointer) else _TO_CTYPES(kind) for kind in kinds]
+        call: Any = ctypes.CFUNCTYPE(*named)(made.address)
+        call.made = made  # what stands at that address
+        return call  # type: ignore[no-any-return]
+
+    return compile_
+
+
+@contextmanager
+def _caching() -> Iterator[bool]:
+    """Has Numba keep in our folder what is compiled meanwhile; whether anything can be written there."""
     settings: Any = numba.config
-    before = settings.CACHE_DIR
-    settings.CACHE_DIR = str(cache_folder())
+    before, folder = settings.CACHE_DIR, cache_folder()
     try:
-        return numba.njit(cache=True, nogil=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
-    except RuntimeError:  # nowhere to write: compile anew in each process
-        return numba.njit(nogil=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False  # compiled anew in each process
+    settings.CACHE_DIR = str(folder)
+    try:
+        yield writable
     finally:
         settings.CACHE_DIR = before
 

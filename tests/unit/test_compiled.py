@@ -9,16 +9,19 @@ from pathlib import Path
 import pytest
 
 import gearshift
-from gearshift.simulator.compiled import sources_hash
+from gearshift.compiled import sources_hash
 
 PACKAGE = Path(gearshift.__file__).parent
 POLICIES_AND_SIMULATOR = [file for folder in ("policies", "simulator") for file in (PACKAGE / folder).glob("*.py")]
-COMPILED_IN = [*sorted(str(file.relative_to(PACKAGE)) for file in POLICIES_AND_SIMULATOR), "gear.py", "decisions.py"]
+COMPILED_IN = [
+    *sorted(str(file.relative_to(PACKAGE)) for file in POLICIES_AND_SIMULATOR),
+    *("gear.py", "decisions.py", "caches/kernel.py"),
+]
 OLD = "return queue_length if queue_length < largest_batch_size else largest_batch_size"
 
 LITTLE_KERNEL = """
 from gearshift.policies import batching
-from gearshift.simulator.compiled import compiled, inlined
+from gearshift.compiled import compiled, inlined
 
 batch_size = inlined(batching.batch_size)
 
@@ -64,7 +67,7 @@ def change_a_policy(package: Path) -> None:
 def run_in_a_new_process(package: Path, script: Path) -> tuple[int, int]:
     """What the script prints: a batch's size, and how often its kernel was loaded from the cache."""
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(package.parent), str(Path(__file__).parents[3])]),
+        "PYTHONPATH": os.pathsep.join([str(package.parent), str(Path(__file__).parents[2])]),
         "XDG_CACHE_HOME": str(package.parent.parent / "cache"),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
