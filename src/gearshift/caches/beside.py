@@ -24,7 +24,7 @@ Lookups = Literal["inline", "beside"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Looked:
-    """A lookup that is done for `rows` (n,) of a batch, in ascending order: probabilities (n, classes), hits (n,)."""
+    """A lookup that is done for `rows` (n,) of a batch, ascending: hits (n,), and probabilities (n, classes) of these."""
 
     rows: NDArray[np.int64]
     probabilities: NDArray[np.float32]

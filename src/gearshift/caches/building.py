@@ -131,6 +131,7 @@ def build(
     variants: Sequence[str] | None = None,
     own: Mapping[str, Factory] | None = None,
     memory_budget_bytes: float = math.inf,
+    most_delay: float = math.inf,
     training: Training | None = None,
     augment: Augment | None = None,
     copies: int = COPIES,
@@ -148,7 +149,8 @@ def build(
     they are found; `variants` the predictors to try, of which `own` makes the user's; `training` how they are trained.
     `augment` alters rows of inputs, drawing from the generator that it is given: predictors then learn from so many
     `copies` of each sample as well, and from what the module says of them; everything else is of the samples as given.
-    With `lookups` beside the module, one at a time costs nothing but its own delay; else they delay whatever misses.
+    With `lookups` beside the module, one at a time costs nothing but its own delay; else they delay whatever misses,
+    by `most_delay` of the module's time at most: that is how much the slowest answers may lose.
     With `out`, everything is written there, and a run that was broken off goes on where it ended.  With several
     `processes`, call it under `if __name__ == "__main__":`.
 
@@ -160,6 +162,7 @@ def build(
     _require_samples(len(inputs), accuracy, confidence)
     few = f"memory_budget_bytes is {memory_budget_bytes:g}"
     require(memory_budget_bytes >= 0, few, where=WHERE, remedy="give 0 or more")
+    require(most_delay >= 0, f"most_delay is {most_delay:g}", where=WHERE, remedy="give a share, 0 or more")
     made = explore_module(
         module, inputs, labels,
         blocks=blocks, variants=variants, own=own, training=how, augment=augment, copies=copies, out=out,
@@ -171,7 +174,7 @@ def build(
     timed_as, segment_s, lookup_s = timed(chain, explored, inputs[split.check][:64], lookups)
     entries, problem, origins = problem_of(
         chain, explored, segment_s, lookup_s,
-        how=how, target=accuracy, memory=memory_budget_bytes, beside=timed_as == "beside",
+        how=how, target=accuracy, memory=memory_budget_bytes, most_delay=most_delay, beside=timed_as == "beside",
     )  # fmt: skip
     progress("composing", 0.96)
     found = choose(problem, confidence, seed)
@@ -203,6 +206,7 @@ def build(
         lower_bound=found.lower_bound,
         samples=judged.samples,
         memory_budget_bytes=None if math.isinf(memory_budget_bytes) else memory_budget_bytes,
+        most_delay=None if math.isinf(most_delay) else most_delay,
         lookups=timed_as,
         segment_s=tuple(segment_s.tolist()),
         latency_s=joint_outcome(judged, chosen).latency_s,

@@ -2,12 +2,11 @@
 
 import heapq
 from collections.abc import Iterable
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.caches.problem import ROUNDING, Problem, joint_outcome, wrong_of
+from gearshift.caches.problem import Problem, joint_outcome, wrong_of
 
 MOST_NODES = 4000
 SAME = 1e-12
@@ -69,13 +68,7 @@ class _Search:
         return np.asarray(np.maximum(np.vstack([down[1:], np.zeros((1, p.samples))]), 0.0))
 
     def allows(self, choice: tuple[int, ...]) -> bool:
-        memory = self.problem.memory_bytes[list(choice)].sum()
-        return bool(
-            memory <= self.problem.memory_budget_bytes * (1 + ROUNDING)
-            and all(self.follow[a, b] for a, b in pairwise(choice))
-            and (not choice or self.end[choice[-1]])
-            and wrong_of(self.problem, choice) <= self.most_wrong
-        )
+        return self.problem.fits(choice) and wrong_of(self.problem, choice) <= self.most_wrong
 
     def latency_s(self, choice: tuple[int, ...]) -> float:
         return joint_outcome(self.problem, choice).latency_s
@@ -107,8 +100,7 @@ class _Search:
         """Each choice with one more cache behind the last: the least latency it may lead to, and its own."""
         p = self.problem
         allowed = self.follow[choice[-1]] if choice else np.ones(len(p), dtype=np.bool_)
-        memory = p.memory_bytes[list(choice)].sum() + p.memory_bytes
-        next_ = np.flatnonzero(allowed & (memory <= p.memory_budget_bytes * (1 + ROUNDING)))
+        next_ = np.flatnonzero(allowed & p.within_budgets(choice, np.arange(len(p))))
         if len(next_) == 0:
             return []
         alive = ~self.hits[list(choice)].any(axis=0)

@@ -90,7 +90,7 @@ Told = Ready | Found | Failed | Ended
 
 
 def answer_bytes(rows: int, classes: int) -> int:
-    """What an answer takes: class probabilities (n, classes) of single precision, then which rows are hits (n,)."""
+    """What an answer takes: probabilities (n, classes) of single precision, known of hits alone, and which hit (n,)."""
     return rows * (4 * classes + 1)
 
 

@@ -80,7 +80,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `blocks` names the segments, `segment_s` is how long each takes for one row.  `lookups` are in line or beside the
     model, as caches were timed and chosen for.  `latency_s` and `exits` (share of
     samples that leave after each segment) are of `samples` validation samples, `accuracy` (relative to the base model)
-    of those that did not make the choice.  Without a `memory_budget_bytes` caches may take any memory.
+    of those that did not make the choice.  Without a `memory_budget_bytes` caches may take any memory, without
+    a `most_delay` (a share of the model's time) their lookups in line any time of a sample that none of them answers.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -101,6 +102,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     variants: tuple[Variant, ...]
     choices: tuple[Choice, ...]
     memory_budget_bytes: float | None = None
+    most_delay: Annotated[float, msgspec.Meta(ge=0)] | None = None
     file: str = ""
     file_sha256: str = ""
     adapted: Adapted | None = None

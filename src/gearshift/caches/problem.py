@@ -18,7 +18,8 @@ class Problem:
 
     `layer_s` (layers,) is how long each layer takes.  Per variant, sorted by layer: `layer` after which it looks,
     counted from 0, `hit_rate`, `accuracy` of its hits relative to the base model, `lookup_s`, `memory_bytes`.
-    With `beside` one lookup at a time runs beside the base model, else every lookup delays those that miss.
+    With `beside` one lookup at a time runs beside the base model, else every lookup delays those that miss; all of
+    them together by no more than `delay_budget_s`, which is ours and bounds no lookups beside.
     `hits` and `right` (variants, samples) tell which validation samples each variant hits, and answers as the base.
     """
 
@@ -30,6 +31,7 @@ class Problem:
     memory_bytes: NDArray[np.float64]
     target: float = 0.97
     memory_budget_bytes: float = np.inf
+    delay_budget_s: float = np.inf
     beside: bool = False
     hits: NDArray[np.bool_] | None = None
     right: NDArray[np.bool_] | None = None
@@ -83,9 +85,18 @@ class Problem:
             return np.ones(len(self), dtype=np.bool_)
         return np.asarray(self.reached_s + self.lookup_s <= self.base_s * (1 + ROUNDING))
 
+    def within_budgets(self, chosen: Sequence[int], more: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether memory suffices (Eq. 8), and lookups delay no longer, with each of `more` beside `chosen` (more,)."""
+        memory = self.memory_bytes[list(chosen)].sum() + self.memory_bytes[more]
+        within = memory <= self.memory_budget_bytes * (1 + ROUNDING)
+        if self.beside:
+            return np.asarray(within)
+        delay_s = self.lookup_s[list(chosen)].sum() + self.lookup_s[more]
+        return np.asarray(within & (delay_s <= self.delay_budget_s * (1 + ROUNDING)))
+
     def fits(self, chosen: Sequence[int]) -> bool:
-        """Whether memory suffices and no two lookups meet (Eq. 8 and 9); `chosen` is in the order of layers."""
-        if self.memory_bytes[list(chosen)].sum() > self.memory_budget_bytes * (1 + ROUNDING):
+        """Whether `chosen`, in the order of layers, is within budgets, and no two lookups meet (Eq. 8 and 9)."""
+        if chosen and not self.within_budgets(chosen[:-1], np.array(chosen[-1:]))[0]:
             return False
         follow = self.may_follow()
         pairs = pairwise(chosen)

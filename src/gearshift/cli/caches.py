@@ -53,6 +53,7 @@ def command() -> None:
 @click.option("--blocks", type=listed, metavar="NAMES", help="Blocks to look after, between commas [default: found].")
 @click.option("--variants", type=str.split, metavar="NAMES", help="Predictors to try, between spaces, as 'FC(64)'.")
 @click.option("--memory-mib", type=float, help="Memory of all learned caches together, at most.")
+@click.option("--most-delay", type=float, help="Share of the model's time that lookups in line may add, at most.")
 @click.option("--epochs", type=click.IntRange(1, 1000), default=20, show_default=True, help="Training, at most.")
 @click.option("--jobs", type=click.IntRange(min=1), help="How many train at a time [default: one per core].")
 @THREADS
@@ -76,6 +77,7 @@ def build(
     blocks: list[str] | None,
     variants: list[str] | None,
     memory_mib: float | None,
+    most_delay: float | None,
     epochs: int,
     jobs: int | None,
     threads: int,
@@ -102,6 +104,7 @@ def build(
             blocks=blocks,
             variants=variants,
             memory_budget_bytes=np.inf if memory_mib is None else memory_mib * 2**20,
+            most_delay=np.inf if most_delay is None else most_delay,
             training=caches.Training(epochs=epochs),
             lookups=lookups,
             out=out,

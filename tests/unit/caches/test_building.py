@@ -37,6 +37,15 @@ def test_every_variant_after_every_block_is_judged_and_the_choice_meets_the_targ
     assert all(entry.why for entry in manifest.variants)
 
 
+def test_lookups_that_may_delay_nothing_leave_no_caches_and_the_bound_is_kept_for_later_versions() -> None:
+    images, labels = few()
+    options: dict[str, Any] = {"variants": ("FC(16)",), "training": QUICK, "blocks": BLOCKS, "accuracy": 0.8}
+    manifest = build(network(), images, labels, most_delay=0.0, **options).manifest
+    assert manifest.chosen == ()
+    assert manifest.most_delay == 0
+    assert any(entry.why == "does not fit beside the chosen ones" for entry in manifest.variants)
+
+
 def test_rows_for_predictors_selectors_and_judging_are_disjoint_and_complete() -> None:
     split = split_rows(1000, seed=3)
     assert (len(split.fit), len(split.judge), len(split.check)) == (600, 200, 200)

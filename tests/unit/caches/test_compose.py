@@ -128,6 +128,21 @@ def test_memory_bounds_every_method() -> None:
         assert found.memory_bytes <= 30
 
 
+def test_what_lookups_in_line_may_delay_bounds_joint_choices_and_greedy_ones() -> None:
+    chosen = set()
+    for seed in range(6):
+        problem = replace(instance(seed, 5, 2, samples=60), delay_budget_s=0.3e-3, memory_budget_bytes=np.inf)
+        *_, latency_gain, hit_rate, _, joint = compose.compose_all(problem)
+        for found in (latency_gain, hit_rate, joint):
+            assert problem.lookup_s[list(found.chosen)].sum() <= 0.3e-3
+        assert joint.measured is not None
+        assert joint.measured.latency_s == pytest.approx(least_latency_s(problem, joint=True), rel=1e-12)
+        chosen.update(joint.chosen)
+        beside = replace(problem, beside=True)
+        assert beside.fits((0,)) == replace(beside, delay_budget_s=np.inf).fits((0,))
+    assert chosen
+
+
 def test_variants_below_the_target_are_left_out_of_the_relaxation_but_not_of_the_exact_choice() -> None:
     problem = two_layers(target=0.95)
     assert 1 not in compose.relaxation(problem).chosen

@@ -233,6 +233,10 @@ def test_caches_for_lookups_beside_the_model_are_chosen_from_what_was_explored_a
         (("build", "model.py:load", "--data", "single.npz"), "a single value is no input of a module"),
         (("build", "model.py:load", "--data", "data.npz", "--memory-mib", "-1"), "memory_budget_bytes is"),
         (
+            ("build", "model.py:load", "--data", "data.npz", "--most-delay", "-1"),
+            "most_delay is -1; give a share, 0 or",
+        ),
+        (
             ("build", "model.py:load", "--data", "data.npz", "--accuracy", "1"),
             "accuracy is 1; no samples show that a learned cache is never mistaken; give a share above 0 and below 1",
         ),
