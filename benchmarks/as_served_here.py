@@ -21,6 +21,7 @@ from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.request import Answer
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import SAMPLE, EmulatedBackend
+from gearshift.runtime.measure import FrontEndTime
 from gearshift.runtime.service import Service
 from gearshift.runtime.turnaround import MODEL, OPERATOR, plan_of_one_model
 from gearshift.serving.beside import front_end_beside
@@ -31,23 +32,23 @@ RUN_S = 0.004
 
 
 def as_served_here(profile: Profile, seconds: float = SECONDS) -> Profile:
-    """The profile with the mean time of this machine's front end, and overheads of its emulated devices."""
+    """The profile with the mean time of this machine's front end, its router's, and overheads of emulated devices."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        front_end_s, per_batch_s, per_request_s = runner.run(_measured_s(seconds))
+        front_end, per_batch_s, per_request_s = runner.run(_measured_s(seconds))
     curves = tuple(
         msgspec.structs.replace(curve, overhead_per_batch_s=per_batch_s, overhead_per_request_s=per_request_s)
         if curve.segment == 0
         else curve
         for curve in profile.curves
     )
-    return replace(profile, curves=curves, front_end_s=front_end_s)
+    return replace(profile, curves=curves, front_end_s=front_end.mean_s, router_s=front_end.router_s)
 
 
-async def _measured_s(seconds: float) -> tuple[float, float, float]:
+async def _measured_s(seconds: float) -> tuple[FrontEndTime, float, float]:
     """The front end's time, and overheads per batch and per request."""
     async with front_end_beside(Samples(inputs={SAMPLE: np.arange(64)})) as time:
         trips = [await _from_start_to_start_s(size, seconds / len(BATCH_SIZES)) for size in BATCH_SIZES]
-    return time.mean_s, *fit_overheads(BATCH_SIZES, trips, [np.array([RUN_S])] * len(BATCH_SIZES))
+    return time, *fit_overheads(BATCH_SIZES, trips, [np.array([RUN_S])] * len(BATCH_SIZES))
 
 
 async def _from_start_to_start_s(batch_size: int, seconds: float) -> NDArray[np.float64]:
@@ -59,7 +60,7 @@ async def _from_start_to_start_s(batch_size: int, seconds: float) -> NDArray[np.
     ends_ns = service.now_ns() + to_ns(seconds)
 
     def ask(answer: Answer | None = None) -> None:
-        if service.now_ns() < ends_ns:
+        if service.now_ns() < ends_ns and service.accepting:
             service.submit({SAMPLE: np.zeros(1, dtype=np.int64)}, ask)
 
     await service.start()

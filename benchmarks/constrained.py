@@ -26,7 +26,7 @@ from gearshift.planner.pareto import undominated
 from gearshift.planner.request import PlanRequest, equal_ranges, load_ranges
 from gearshift.planner.steady_state import SteadyState
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.run_times import run_times_ns
+from gearshift.profiles.run_times import front_end_of, run_times_ns
 from gearshift.result import percentile
 from gearshift.simulator.simulate import Simulation, simulate_tables
 
@@ -159,7 +159,7 @@ class Replays:
             self._run_ns,
             self._certainty,
             self.workload,
-            front_end_s=self.profile.front_end_s,
+            front_end=front_end_of(self.profile),
         )
         return point_of(run, self.profile, self.percentile), {0, *run.shifts[:, 1].tolist()}
 

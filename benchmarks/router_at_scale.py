@@ -18,7 +18,7 @@ from machine import describe
 from gearshift import api
 from gearshift.hardware import identical_devices
 from gearshift.plan_file import read_plan
-from gearshift.profiles.store import write_profile
+from gearshift.profiles.store import read_profile, write_profile
 from gearshift.served import Validation, validate
 from gearshift.traces.generate import poisson_arrivals, steady
 from gearshift.workload import Trace
@@ -80,6 +80,9 @@ def main() -> None:
             api.plan(folder / "profile", whole, devices=hardware, latency_s=arguments.p95_ms / 1e3, out=path)
         accuracy = next(iter(read_plan(path).predictions.values())).accuracy
         print(f"the plan: accuracy {accuracy:.4f}, p95 within {arguments.p95_ms:g} ms")
+        profile = read_profile(folder / "profile")
+        router_us, lone_us = 1e6 * profile.router_s, 1e6 * profile.front_end_s
+        print(f"a request takes the router {router_us:.0f} us while many come, and a lone client {lone_us:.0f} us")
         print(
             "| trace | requests | p95 predicted | served | error | late, points | refused "
             "| generator p50, p99 | generator per request | valid |"

@@ -15,7 +15,7 @@ from gearshift.gear import Gear, PlannedLoad
 from gearshift.objective import Objective
 from gearshift.plan_tables import plan_tables
 from gearshift.policies.batching import DEADLINE
-from gearshift.profiles.run_times import Exits
+from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import Late
 from gearshift.runtime.virtual import run_virtually
 from gearshift.simulator.simulate import simulate_tables
@@ -38,10 +38,14 @@ def with_cores(gear: Gear, cores: Mapping[str, int]) -> Gear:
     )
 
 
-def assert_same_decisions(case: Case, late: Late = "refuse") -> list[tuple[int, int, int, int, int]]:
+def assert_same_decisions(
+    case: Case, late: Late = "refuse", front_end: FrontEnd = NO_FRONT_END
+) -> list[tuple[int, int, int, int, int]]:
     tables = plan_tables(case.plan, "task")
     run_ns = np.stack(case.run_ns)
     cores: Any = {"core_run_ns": case.core_run_ns, "effect_s": case.effect_ms / 1e3, "shared": case.shared}
+    if case.shared is None:
+        cores["front_end"] = front_end
     live = run_virtually(tables, case.run_ns, case.certainty, case.workload, late, case.exits, **cores)
     simulated = simulate_tables(
         tables,
@@ -120,6 +124,39 @@ def test_router_and_simulator_let_samples_without_an_answer_go_first() -> None:
         elif kind == Decision.START and a == first and waits[then]:
             passed_over += min(due_ns[[*waits[then]]]) < min(due_ns[[*waits[first]]])
     assert passed_over > 20
+
+
+BUSY = st.builds(FrontEnd, arrival_ns=st.integers(0, 3 * MS), answer_ns=st.integers(0, 3 * MS))
+
+
+@given(st.one_of(cases(), cases_with_exits(), cases_with_cores()), BUSY)
+@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_decide_alike_where_what_falls_due_waits_for_a_busy_router(
+    case: Case, front_end: FrontEnd
+) -> None:
+    assert_same_decisions(case, front_end=front_end)
+
+
+def test_arrivals_wait_for_a_busy_router_and_answers_are_written_one_after_another() -> None:
+    placed = {"a0": "d0"}
+    case = Case(
+        plan=small_plan(placed, small_gear(placed, "a", largest=2, minimum={"a0": 2}, wait_ms=50)),
+        run_ns=[np.array([0, 10, 10]) * MS],
+        certainty=np.ones((1, 3)),
+        workload=small_workload([0, 0, 1]),
+    )
+    log = assert_same_decisions(case, front_end=FrontEnd(arrival_ns=3 * MS, answer_ns=4 * MS))
+    told = [(at_ns // MS, Decision(kind), a) for at_ns, kind, a, _, _ in log if kind != Decision.TAKE]
+    assert told == [
+        (3, Decision.ROUTE, 0),
+        (6, Decision.ROUTE, 1),
+        (6, Decision.START, 0),
+        (9, Decision.ROUTE, 2),
+        (16, Decision.ANSWER, 0),
+        (16, Decision.ANSWER, 1),
+        (59, Decision.START, 0),
+        (69, Decision.ANSWER, 2),
+    ]
 
 
 @given(cases_with_exits())

@@ -24,7 +24,7 @@ Lookups = Literal["inline", "beside"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Looked:
-    """A lookup that is done for `rows` (n,) of a batch, ascending: hits (n,), and probabilities (n, classes) of these."""
+    """A lookup that is done for `rows` (n,) of a batch, ascending: hits (n,), probabilities (n, classes) of those."""
 
     rows: NDArray[np.int64]
     probabilities: NDArray[np.float32]

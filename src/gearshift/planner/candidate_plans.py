@@ -21,7 +21,7 @@ from gearshift.planner.request import PlanRequest, load_ranges
 from gearshift.planner.search_trace import search_trace
 from gearshift.planner.steady_state import Cell, SteadyState
 from gearshift.profiles.profile import PART_A
-from gearshift.profiles.run_times import Exits, exits_of, run_times_ns
+from gearshift.profiles.run_times import Exits, exits_of, front_end_of, run_times_ns
 from gearshift.result import percentile
 from gearshift.simulator.simulate import simulate_tables
 from gearshift.workload import Workload, draw_workload
@@ -181,7 +181,7 @@ class CandidatePlans:
             self._certainty[tables.models],
             self.workload,
             exits=exits,
-            front_end_s=profile.front_end_s,
+            front_end=front_end_of(profile),
         )
         return Tried(
             candidate=candidate,

@@ -169,9 +169,10 @@ class Profile:
     """Measured cost and predictions of an operator's models.
 
     `sha256` is a hash over the content.  `project` is the path of the `gearshift.toml` whose models were measured,
-    relative to the profile's folder; None for imported records.  `front_end_s` is what a request
-    spends outside the router: on its way, being parsed and being answered.  `inputs` and `outputs` describe the
-    operator.  `performance` are the models by batch size and cores, of those measured on several core counts.
+    relative to the profile's folder; None for imported records.  `front_end_s` is what a lone
+    request spends on its way, being parsed and being answered; for `router_s` of that the router's process can do
+    nothing else.  `inputs` and `outputs` describe the operator.  `performance` are the models by batch size and cores,
+    of those measured on several core counts.
     """
 
     operator: str
@@ -182,6 +183,7 @@ class Profile:
     outputs: tuple[TensorSpec, ...] = ()
     certainty: str = "top_two_difference"
     front_end_s: float = 0.0
+    router_s: float = 0.0
     project: str | None = None
     sha256: str = ""
     notes: dict[str, str] = field(default_factory=dict)
@@ -189,6 +191,7 @@ class Profile:
     def __post_init__(self) -> None:
         require_operator_name(self.operator)
         require(0 <= self.front_end_s < math.inf, "front_end_s is negative or not finite")
+        require(0 <= self.router_s < math.inf, "router_s is negative or not finite")
         keys = [(c.model, c.device_kind, c.tensor_parallel, c.cores, c.segment) for c in self.curves]
         require(len(set(keys)) == len(keys), "the profile has run times for one model and device kind twice")
         fitted = [(m.model, m.device_kind, m.tensor_parallel, m.segment, m.statistic) for m in self.performance]

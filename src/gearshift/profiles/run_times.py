@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,32 @@ from gearshift.plan_tables import PlanTables
 from gearshift.profiles.performance_model import Statistic, planned_ns
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.workers import Worker
+
+ARRIVAL_SHARE = 0.5
+"""Of what the router's process spends on a request: until it is queued.  The rest writes its answer."""
+
+
+class FrontEnd(NamedTuple):
+    """What a request costs beside queues and batches.
+
+    The router, which does one thing at a time, is busy with it for `arrival_ns` before it is queued and for
+    `answer_ns` when it is answered; `elsewhere_s` passes on its way.
+    """
+
+    elsewhere_s: float = 0.0
+    arrival_ns: int = 0
+    answer_ns: int = 0
+
+
+NO_FRONT_END = FrontEnd()
+
+
+def front_end_of(profile: Profile) -> FrontEnd:
+    """As the profile measured it; what was measured of a lone request holds the router's time, too."""
+    arrival_ns = round(ARRIVAL_SHARE * profile.router_s * NS_PER_S)
+    answer_ns = round(profile.router_s * NS_PER_S) - arrival_ns
+    return FrontEnd(max(0.0, profile.front_end_s - profile.router_s), arrival_ns, answer_ns)
+
 
 Place = tuple[str, str, int, int]
 """Model, device kind, tensor-parallel degree and cores."""

@@ -71,6 +71,7 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     arrays: tuple[str, ...]
     curves: tuple[RunTimeCurve, ...]
     performance: tuple[PerformanceModel, ...] = ()
+    router_s: float = 0.0
 
 
 class _Versioned(msgspec.Struct):
@@ -121,6 +122,7 @@ def read_profile(folder: Path, *, remedy: str = REMEDY) -> Profile:
             outputs=metadata.outputs,
             certainty=metadata.certainty,
             front_end_s=metadata.front_end_s,
+            router_s=metadata.router_s,
             project=metadata.project,
             sha256=metadata.sha256,
             notes=metadata.notes,
@@ -154,6 +156,7 @@ def _metadata_of(profile: Profile, arrays: Arrays) -> _Metadata:
         project=profile.project,
         certainty=profile.certainty,
         front_end_s=profile.front_end_s,
+        router_s=profile.router_s,
         notes=profile.notes,
         inputs=profile.inputs,
         outputs=profile.outputs,

@@ -51,9 +51,13 @@ Progress = Callable[[str, float], None]
 
 @dataclass(slots=True)
 class FrontEndTime:
-    """How long the front end took for a request, in the mean; 0 where it was not measured."""
+    """How long the front end took for a request, in the mean; 0 where it was not measured.
+
+    `router_s` is what a request takes of the router's processor while many come at once.
+    """
 
     mean_s: float = 0.0
+    router_s: float = 0.0
 
 
 FrontEnd = Callable[[Samples], AbstractAsyncContextManager[FrontEndTime]]
@@ -102,7 +106,8 @@ def profile_project(
         outputs=common_outputs(list(answers.values())),
         certainty=project.certainty,
         performance=performance_models(curves),
-        front_end_s=float(np.mean([one.front_end_s for one in measured])),
+        front_end_s=float(np.mean([one.front_end.mean_s for one in measured])),
+        router_s=float(np.mean([one.front_end.router_s for one in measured])),
         project=str(project_path) if folder is None else os.path.relpath(project_path, folder.resolve()),
     )
 
@@ -113,7 +118,7 @@ class MeasuredModel:
 
     curves: tuple[RunTimeCurve, ...]
     answers: Predicted | None
-    front_end_s: float
+    front_end: FrontEndTime
 
     @property
     def model(self) -> str:
@@ -270,7 +275,7 @@ async def _measure(
             )
             for segment in range(runs[0].shape[1])
         )
-        measured.append(MeasuredModel(curves, answers.get(name), front_end_time.mean_s))
+        measured.append(MeasuredModel(curves, answers.get(name), front_end_time))
     return measured
 
 

@@ -11,7 +11,7 @@ from gearshift.decisions import Ending, LogRow
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.demand import SharedCores
 from gearshift.policies.load import METER_WINDOW_NS
-from gearshift.profiles.run_times import Exits
+from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Late, Request, Sample
 from gearshift.runtime.by_deadline import DeadlineRules
 from gearshift.runtime.emulated_cores import EmulatedCores
@@ -40,6 +40,7 @@ def run_virtually(
     core_run_ns: NDArray[np.int64] | None = None,
     effect_s: float = 0.0,
     shared: SharedCores | None = None,
+    front_end: FrontEnd = NO_FRONT_END,
 ) -> VirtualRun:
     """Serve `workload` with the real router; replica r holds its devices `run_ns[r][size]` for a batch.
 
@@ -48,7 +49,7 @@ def run_virtually(
     them from `effect_s` after they are asked for; with `shared`, which needs deadlines, as many as a scaler chooses.
     `certainty` is (models, records) in the order of `tables.models`.  At one instant batches finish first (by their
     first device), then the meter ticks, then a scaler chooses, then samples arrive, then cores take effect, then
-    longest waits end.
+    longest waits end.  What falls due while the router is busy, as `front_end` says, waits until it is free again.
     """
     clock = ManualClock()
     log: list[LogRow] = []
@@ -61,7 +62,7 @@ def run_virtually(
     cores = EmulatedCores(tables, core_run_ns, times, effect_ns, shared, log=log.append, now=clock.now_ns)
     rules = None if workload.deadline_ns is None else DeadlineRules(tables, times, late)
     profiled = ProfiledExits(times, exits, tables.replica_model.tolist())
-    answered = 0
+    answered, free_ns = 0, 0
 
     def start(replica: int, samples: list[Sample], reason: int) -> None:
         first_device = int(tables.spans[tables.spans_begin[replica]])
@@ -70,13 +71,18 @@ def run_virtually(
             heapq.heappush(ends, (clock.now_ns() + leaving.after_ns, first_device, replica, leaving))
 
     def take_answer(sample: Sample) -> None:
-        nonlocal answered
+        nonlocal answered, free_ns
         answered += 1
         if sample.error:
             ended[sample.sequence] = sample.ending
             return
         ended[sample.sequence] = Ending.DEGRADED if sample.degraded_by else Ending.ANSWERED
-        finished_ns[sample.sequence] = clock.now_ns()
+        if sample.degraded_by:
+            finished_ns[sample.sequence] = clock.now_ns()
+        else:
+            first = workload.continues is None or not workload.continues[sample.sequence]
+            free_ns += front_end.answer_ns if first else 0
+            finished_ns[sample.sequence] = free_ns
         model[sample.sequence] = sample.model
 
     def shifted(before: int, gear: int) -> None:
@@ -91,9 +97,11 @@ def run_virtually(
         arrival_ns = samples[arrived].request.arrived_ns if arrived < len(samples) else NEVER_NS
         end_ns = ends[0][0] if ends else NEVER_NS
         others_ns = cores.next_period_ns, cores.next_ns, router.next_wake_ns()
-        now_ns = min(end_ns, next_tick_ns, arrival_ns, *others_ns)
+        due_ns = min(end_ns, next_tick_ns, arrival_ns, *others_ns)
+        arrives = due_ns == arrival_ns and due_ns not in (end_ns, next_tick_ns, cores.next_period_ns)
+        now_ns = free_ns = max(due_ns, free_ns) + (front_end.arrival_ns if arrives else 0)
         clock.move_to(now_ns)
-        if end_ns == now_ns:
+        if end_ns == due_ns:
             _, _, replica, leaving = heapq.heappop(ends)
             for sample in leaving.samples:
                 record = workload.record[sample.sequence]
@@ -101,12 +109,12 @@ def run_virtually(
             router.samples_finished(replica, leaving.samples, now_ns)
             if leaving.last:
                 router.batch_finished(replica, now_ns)
-        elif next_tick_ns == now_ns:
+        elif next_tick_ns == due_ns:
             router.tick(now_ns)
             next_tick_ns += METER_WINDOW_NS
-        elif cores.next_period_ns == now_ns:
+        elif cores.next_period_ns == due_ns:
             cores.period(router.gear, router.by_deadline)
-        elif arrival_ns == now_ns:
+        elif arrives:
             rows = _rows_of_request(workload, arrived)
             router.arrive(samples[arrived : arrived + rows], now_ns)
             arrived += rows

@@ -1,7 +1,8 @@
 """The front end at work while models are timed: what it costs a request, and what it costs the batches beside it.
 
 The real HTTP front end runs in the event loop that times the models, over a model that answers at once.  A client in
-a process of its own (`python -m gearshift.serving.beside URL`) asks it some hundred times a second and measures.
+a process of its own (`python -m gearshift.serving.beside URL`) first asks as fast as it can, for what a request takes
+of this process's time, and then some hundred times a second, and measures how long it waits.
 """
 
 import asyncio
@@ -9,11 +10,12 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import cycle
+from time import process_time
 
 import msgspec
 import numpy as np
 
-from gearshift.clock import NS_PER_S, WallClock
+from gearshift.clock import NS_PER_S, WallClock, to_ns
 from gearshift.errors import InvalidInput, NoAnswer
 from gearshift.loading import Samples
 from gearshift.model import spec_of
@@ -34,6 +36,7 @@ LARGEST_BATCH_SIZE = 32
 REQUESTS_PER_S = 200
 BODIES = 64
 LONGEST_S = 5.0
+AT_ONCE, BURST_S = 32, 0.5
 
 _encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(list[str])
 
@@ -41,6 +44,8 @@ _encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(list[str])
 @asynccontextmanager
 async def front_end_beside(samples: Samples) -> AsyncIterator[FrontEndTime]:
     """Have the front end answer requests for `samples` as long as the block lasts; after it, `mean_s` is set.
+
+    `router_s` is set before it begins.
 
     Where the samples cannot be sent as JSON nothing is asked, and `mean_s` stays 0.
     """
@@ -91,6 +96,10 @@ async def _client(url: str, bodies: Sequence[bytes], time: FrontEndTime) -> Asyn
         process.stdin.write(_encoder.encode([body.decode() for body in bodies]) + b"\n")
         await process.stdin.drain()
         await process.stdout.readline()  # the first answer is there
+        begun_s = process_time()
+        answered = int(await process.stdout.readline() or 0)
+        if answered:
+            time.router_s = (process_time() - begun_s) / answered
         yield
         process.stdin.close()
         time.mean_s = float(await process.stdout.readline() or 0.0)
@@ -128,8 +137,16 @@ async def ask(url: str, bodies: Sequence[bytes]) -> float:
 
         requests = cycle([client.request_bytes("POST", f"/v2/models/{OPERATOR}/infer", body) for body in bodies])
         await exchange(next(requests))
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
+        _tell("ready")
+        until_ns = clock.now_ns() + to_ns(BURST_S)
+
+        async def ask_on() -> None:
+            while clock.now_ns() < until_ns:
+                await exchange(next(requests))
+
+        await asyncio.gather(*(ask_on() for _ in range(AT_ONCE)))
+        _tell(str(len(took_s) - 1))
+        took_s.clear()
         sleeper = FineSleeper()
         try:
             while not ended.is_set():
@@ -137,7 +154,12 @@ async def ask(url: str, bodies: Sequence[bytes]) -> float:
                 group.create_task(exchange(next(requests)))
         finally:
             sleeper.stop()
-    return float(np.mean(took_s[1:])) if len(took_s) > 1 else 0.0
+    return float(np.mean(took_s)) if took_s else 0.0
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
@@ -146,8 +168,7 @@ def main() -> None:
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        sys.stdout.write(f"{runner.run(ask(sys.argv[1], bodies))}\n")
-    sys.stdout.flush()
+        _tell(str(runner.run(ask(sys.argv[1], bodies))))
 
 
 if __name__ == "__main__":

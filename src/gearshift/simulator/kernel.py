@@ -22,6 +22,7 @@ from gearshift.simulator.state import (
     DECIDED_NS,
     DONE,
     EASED_TICKS,
+    FREE_NS,
     GEAR,
     HALTED_NS,
     METERED,
@@ -63,14 +64,17 @@ def finish_batch(
     state: State,
     q: Queues,
     out: Outcome,
+    continues: Any,
     record: Any,
     certainty: Any,
     lead: int,
+    ended_ns: int,
     now_ns: int,
 ) -> None:
     """The router's `samples_finished`, then its `batch_finished`, for the batch whose first device is `lead`.
 
-    Where batches shrink, `samples_finished` alone for those that leave while others go on.
+    Where batches shrink, `samples_finished` alone for those that leave while others have gone on since `ended_ns`.
+    Answers are written one after another when all is decided.
     """
     replica = state.ending[lead]
     model = plan.replica_model[replica]
@@ -95,7 +99,9 @@ def finish_batch(
         sure = certainty[model, record[sample]]
         following = next_model(stage, sure, visited, stages, plan.stage_models, plan.thresholds, base)
         if following == ANSWER:
-            out.finished_ns[sample] = now_ns
+            if continues.shape[0] == 0 or not continues[sample]:
+                state.numbers[FREE_NS] += settings.answer_ns
+            out.finished_ns[sample] = state.numbers[FREE_NS]
             out.model[sample] = model
             out.gear[sample] = gear
             state.numbers[DONE] += 1
@@ -112,7 +118,7 @@ def finish_batch(
         sample = following_sample
     forget_end(state, lead)
     if left != 0:
-        run_to_next_exit(plan, state, q, out, replica, state.exit[replica] + 1, now_ns)
+        run_to_next_exit(plan, state, q, out, replica, state.exit[replica] + 1, ended_ns)
 
 
 @inlined
@@ -159,6 +165,31 @@ def _is_over(now_ns: int, until_ns: int, end_ns: int, next_tick_ns: int) -> bool
     return now_ns > until_ns or (now_ns == until_ns and now_ns < min(end_ns, next_tick_ns))
 
 
+@inlined
+def wakes(settings: Settings, state: State, cores: Cores, due_ns: int) -> bool:
+    """Whether anything is to be done by then."""
+    for device in range(settings.devices):
+        if state.wakes_ns[device] <= due_ns:
+            return True
+    if settings.by_deadline is not None:
+        for replica in range(settings.replicas):
+            if state.gives_up_ns[replica] <= due_ns:
+                return True
+            if cores.in_force.shape[0] > 0 and cores.holds_ns[replica] <= due_ns:
+                return True
+    return False
+
+
+@inlined
+def touch_due(state: State, device: int, now_ns: int) -> None:
+    """List an idle device to start on after this event, behind those that were due before."""
+    touch_device(state, device)
+    i = state.numbers[TOUCHED] - 1
+    while i > 0 and min(state.wakes_ns[state.touched[i]], now_ns) < min(state.wakes_ns[state.touched[i - 1]], now_ns):
+        state.touched[i], state.touched[i - 1] = state.touched[i - 1], state.touched[i]
+        i -= 1
+
+
 @compiled
 def run(
     plan: Plan,
@@ -178,7 +209,8 @@ def run(
 
     Halted before what comes after batches and the tick of `until_ns`; where cores are scaled, also in every shift.
     Called again, it asks for the cores that are wanted by then, and goes on.
-    At one instant: batches finish, the meter ticks, samples arrive, waits end.
+    At one instant: batches finish, the meter ticks, samples arrive, waits end.  The router does one thing at a time:
+    what falls due while it is busy is taken up when it is free again, in that order.
     """
     samples = arrivals_ns.shape[0]
     arrived = state.numbers[ARRIVED]
@@ -198,14 +230,16 @@ def run(
         arrival_ns = arrivals_ns[arrived] if arrived < samples else NEVER_NS
         end_ns = state.numbers[NEXT_END_NS]
         wake_ns = state.numbers[NEXT_WAKE_NS]
-        now_ns = min(end_ns, next_tick_ns, arrival_ns, wake_ns)
+        due_ns = min(end_ns, next_tick_ns, arrival_ns, wake_ns)
+        now_ns = max(due_ns, state.numbers[FREE_NS])
         if settings.by_deadline is not None and halted_ns != NEVER_NS:
             now_ns, halted_ns = halted_ns, NEVER_NS
-        elif settings.by_deadline is not None and _is_over(now_ns, until_ns, end_ns, next_tick_ns):
+        elif settings.by_deadline is not None and _is_over(due_ns, until_ns, end_ns, next_tick_ns):
             break
-        elif end_ns == now_ns:
-            finish_batch(plan, settings, state, q, out, record, certainty, next_lead(state), now_ns)
-        elif next_tick_ns == now_ns:
+        elif end_ns == due_ns:
+            state.numbers[FREE_NS] = now_ns
+            finish_batch(plan, settings, state, q, out, continues, record, certainty, next_lead(state), due_ns, now_ns)
+        elif next_tick_ns == due_ns:
             kept = min(metered, METER_KEEPS_ARRIVALS)
             oldest_ns = kept_ns[metered % METER_KEEPS_ARRIVALS] if kept == METER_KEEPS_ARRIVALS else 0
             rate_qps = arrival_rate_qps(metered - metered_at_tick, METER_WINDOW_NS, kept, oldest_ns, now_ns)
@@ -235,11 +269,13 @@ def run(
                 shift(plan, settings, state, q, cores, out, gear, now_ns)
                 if settings.by_deadline is not None and cores.scaled:
                     halted_ns = now_ns
-            factor = ticked(scaling, now_ns // METER_WINDOW_NS, rate_qps, factor)
+            factor = ticked(scaling, next_tick_ns // METER_WINDOW_NS, rate_qps, factor)
             next_tick_ns += METER_WINDOW_NS
             if settings.by_deadline is not None and halted_ns != NEVER_NS:
                 break
-        elif arrival_ns == now_ns:
+        elif arrival_ns == due_ns:
+            now_ns += settings.arrival_ns
+            state.numbers[FREE_NS] = now_ns
             end = arrived + 1
             if continues.shape[0] > 0:
                 while end < samples and continues[end]:
@@ -263,6 +299,8 @@ def run(
                 write(state, out, now_ns, REFUSE, sample, ending, 0)
             arrived = end
         else:
+            if now_ns > due_ns and not wakes(settings, state, cores, due_ns):
+                now_ns = due_ns  # what was to wake it is gone, and else what falls due meanwhile would be taken up now
             state.numbers[NEXT_WAKE_NS] = NEVER_NS
             if settings.by_deadline is not None and cores.in_force.shape[0] > 0:
                 take_effect(plan, settings, state, q, cores, now_ns)
@@ -277,7 +315,7 @@ def run(
             for device in range(settings.devices):
                 if state.wakes_ns[device] <= now_ns or state.is_touched[device] != 0:
                     state.is_touched[device] = 0
-                    touch_device(state, device)
+                    touch_due(state, device, now_ns)
                 else:
                     state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], state.wakes_ns[device])
         start_on_touched(plan, settings, state, q, out, now_ns)

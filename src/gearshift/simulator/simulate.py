@@ -15,7 +15,16 @@ from gearshift.plan_tables import PlanTables, only_operator, plan_tables
 from gearshift.policies.demand import CORES_EFFECT_S, Scaling, SharedCores
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.run_times import Exits, exits_of, fastest_ns, gear_times_ns, run_times_ns
+from gearshift.profiles.run_times import (
+    NO_FRONT_END,
+    Exits,
+    FrontEnd,
+    exits_of,
+    fastest_ns,
+    front_end_of,
+    gear_times_ns,
+    run_times_ns,
+)
 from gearshift.request import Late
 from gearshift.result import ServingResult, summarise
 from gearshift.simulator import kernel
@@ -49,7 +58,7 @@ class Simulation:
     How a sample `ended` is an `Ending`.  `busy_s` (devices,); `batches` (replicas, sizes) how often each ran;
     `arrived_in_gear` (gears,) samples; `shifts` (k, 2) of nanoseconds and the gear from then on; `log` of decisions,
     when asked for.  Where cores change, `held` (k, 2) of nanoseconds and the cores in all that replicas are asked to
-    have from then on.  `front_end_s` is part of every latency, and so is
+    have from then on.  `front_end_s` is part of every latency beside what the router takes, and so is
     `communication_s` (n,), where samples came over a network.
     """
 
@@ -223,7 +232,7 @@ class Prepared:
     certainty: NDArray[np.float64]
     exits: Exits | None
     core_run_ns: NDArray[np.int64] | None
-    front_end_s: float
+    front_end: FrontEnd
 
     def run(self, workload: Workload, **how: Any) -> Simulation:
         """`simulate_tables` of the plan, with what else that takes."""
@@ -234,7 +243,7 @@ class Prepared:
             workload,
             exits=self.exits,
             core_run_ns=self.core_run_ns,
-            front_end_s=self.front_end_s,
+            front_end=self.front_end,
             **how,
         )
 
@@ -250,7 +259,7 @@ def prepare(plan: GearPlan, profile: Profile) -> Prepared:
         certainty=certainty,
         exits=exits_of(plan, tables, profile),
         core_run_ns=None if times is None else side_by_side(times),
-        front_end_s=profile.front_end_s,
+        front_end=front_end_of(profile),
     )
 
 
@@ -265,7 +274,7 @@ def simulate_tables(
     effect_s: float = CORES_EFFECT_S,
     shared: SharedCores | None = None,
     due_ns: NDArray[np.int64] | None = None,
-    front_end_s: float = 0.0,
+    front_end: FrontEnd = NO_FRONT_END,
     most_waiting: int = UNBOUNDED,
     late: Late = "refuse",
     by_arrival: bool = False,
@@ -277,7 +286,10 @@ def simulate_tables(
     cores are there `effect_s` after they are asked for; with `shared`, as many as a scaler chooses, no fewer than the
     gear's, by when samples are due (n,): `due_ns`, or their deadlines.
     With `by_arrival` queues are in order of arrival, whatever the deadlines, which else decide as they do.
+    `front_end` is what a request costs beside; where cores are shared the router's part of it delays nothing else.
     """
+    if shared is not None:
+        front_end = FrontEnd(front_end.elsewhere_s + (front_end.arrival_ns + front_end.answer_ns) / NS_PER_S)
     records = certainty.shape[1]
     require(
         int(workload.record.max()) < records,
@@ -327,6 +339,8 @@ def simulate_tables(
         by_deadline=True if by_deadline else None,
         refuses=late == "refuse",
         by_exit=exits is not None,
+        arrival_ns=front_end.arrival_ns,
+        answer_ns=front_end.answer_ns,
     )
     blocks = -(-devices // BLOCK)
     numbers = np.zeros(NUMBERS, dtype=np.int64)
@@ -396,7 +410,7 @@ def simulate_tables(
         shifts=out.shifts[: numbers[SHIFTS]],
         log=log,
         held=held,
-        front_end_s=front_end_s,
+        front_end_s=front_end.elsewhere_s,
     )
 
 

@@ -8,11 +8,13 @@ from gearshift.compiled import inlined
 BLOCK = 16
 """So many devices keep their earliest end together, so that the next end is found in few steps among many."""
 # Places in `State.numbers`.
-NUMBERS = 16
+NUMBERS = 17
 GEAR, WAITING, LOGGED, SHIFTS, NEXT_END_NS, NEXT_WAKE_NS, TOUCHED, DONE, EASED_TICKS = range(9)
-NEXT_TICK_NS, ARRIVED, ARRIVED_AT_TICK, METERED, METERED_AT_TICK, HALTED_NS, DECIDED_NS = range(9, NUMBERS)
+NEXT_TICK_NS, ARRIVED, ARRIVED_AT_TICK, METERED, METERED_AT_TICK, HALTED_NS, DECIDED_NS = range(9, 16)
 """Where a run that was halted goes on.  `HALTED_NS` is the instant of a shift that it was halted in, else `NEVER_NS`;
 `DECIDED_NS` when cores were decided since."""
+FREE_NS = 16
+"""When the router is done with all that it has taken up."""
 
 
 class Plan(NamedTuple):
@@ -48,7 +50,7 @@ class Settings(NamedTuple):
 
     `by_deadline` is True where deadlines limit batches and drop samples, where batches shrink (`by_exit`) or where
     cores change, else None: None has a type of its own, so that the loop that is compiled for it holds nothing of
-    these.  `refuses`: also samples without any answer yet.
+    these.  `refuses`: also samples without any answer yet.  `arrival_ns` and `answer_ns` are the `RouterTime`.
     """
 
     replicas: int
@@ -63,6 +65,8 @@ class Settings(NamedTuple):
     by_deadline: Any
     refuses: bool
     by_exit: bool
+    arrival_ns: int
+    answer_ns: int
 
 
 class State(NamedTuple):
