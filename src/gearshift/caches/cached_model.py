@@ -190,12 +190,13 @@ class CachedModel:
             with torch.inference_mode():
                 hidden = run(hidden)
                 if segment == last:
-                    yield rows, _answer(as_probabilities(hidden, logits=self.logits).cpu().numpy(), segment)
-                    return
-                probabilities, hit = self._look(segment).rows(hidden)
-                if not len(probabilities):
-                    continue
-                hidden = _only(hidden, ~hit)
+                    probabilities = as_probabilities(hidden, logits=self.logits).cpu().numpy()
+                    hit = np.ones(len(rows), dtype=np.bool_)
+                else:
+                    probabilities, hit = self._look(segment).rows(hidden)
+                    if not len(probabilities):
+                        continue
+                    hidden = _only(hidden, ~hit)
             yield rows[hit], _answer(probabilities, segment)
             rows = rows[~hit]
         if len(rows):

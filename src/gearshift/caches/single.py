@@ -15,6 +15,8 @@ from torch.nn import functional
 from gearshift.caches.networks import LearnedCache, Predictor
 from gearshift.errors import ModelFailed
 
+MOST_SHAPES = 64
+"""Of hidden outputs, whose arguments are kept: images may differ in size."""
 FEW_ROWS = 8
 """Up to so many rows are looked up one by one; beyond, PyTorch's operations on all of them are worth their cost."""
 
@@ -74,22 +76,21 @@ class Compiled:
         linear = [layer for layer in predictor if isinstance(layer, nn.Linear)]
         inner, outer = (layer for layer in cache.selector if isinstance(layer, nn.Linear))
         before, pool, rectified = _before(list(predictor)[: list(predictor).index(linear[0])])
-        factor = 1 / float(cache.scale)
-        self._steps = [_scaled(module, factor) for module in before]
+        self._factor = 1 / float(cache.scale)
+        self._steps = [_scaled(module, self._factor) for module in before]
         layers = linear[0], linear[-1], inner, outer
         self._held = [part.detach().contiguous() for layer in layers for part in (layer.weight, layer.bias)]
         self._side = 0 if pool is None else int(pool.output_size)  # type: ignore[arg-type]
         self._features = linear[0].in_features
         hidden_width = linear[0].out_features if len(linear) > 1 else 0
         widths = hidden_width, cache.classes, inner.out_features, inner.in_features
-        self._sizes = np.array([0, 0, 0, self._side, rectified, *widths], dtype=np.int64)
-        self._behind = (self._sizes.ctypes.data, factor, *(part.data_ptr() for part in self._held))
-        self._shape: torch.Size | None = None
+        self._settings = self._side, int(rectified), *widths
+        self._behind: dict[torch.Size, tuple[Any, ...]] = {}
 
     def row(self, hidden: Tensor) -> NDArray[np.float32] | None:
         """Class probabilities (1, classes) where a hidden output (1, ...) hits, else None."""
         given, found = self._given(hidden), self._answer()
-        sure = self._look_up(given.data_ptr(), found, *self._behind)
+        sure = self._look_up(given.data_ptr(), found, *self._arguments(given.shape[1:]))
         if sure >= self._threshold[()]:
             return np.array(found, dtype=np.float32)[None]
         if math.isnan(sure):
@@ -102,8 +103,8 @@ class Compiled:
             return Whole(self._cache).rows(hidden)
         given, found = self._given(hidden), np.empty((len(hidden), self._classes), dtype=np.float32)
         begin, answer = given.data_ptr(), found.ctypes.data
-        size, width = given[0].nbytes, found[0].nbytes
-        sure = [self._look_up(begin + i * size, answer + i * width, *self._behind) for i in range(len(given))]
+        size, width, behind = given[0].nbytes, found[0].nbytes, self._arguments(given.shape[1:])
+        sure = [self._look_up(begin + i * size, answer + i * width, *behind) for i in range(len(given))]
         self._cache.not_finite += sum(map(math.isnan, sure))
         hits = np.array(sure) >= self._threshold[()]
         return found[hits], hits
@@ -113,18 +114,24 @@ class Compiled:
         given = hidden if hidden.dtype is torch.float32 else hidden.float()
         for step in self._steps:
             given = step(given)
-        if given.shape[1:] != self._shape:
-            self._take(given.shape[1:])
         return given if given.is_contiguous() else given.contiguous()
 
-    def _take(self, shape: torch.Size) -> None:
-        """Rows of another shape from now on; raises `ModelFailed` for one that the predictor does not take."""
+    def _arguments(self, shape: torch.Size) -> tuple[Any, ...]:
+        """What the compiled call takes beside a row of this shape; raises `ModelFailed` for one that is not its."""
+        behind = self._behind.get(shape)
+        return self._arguments_of(shape) if behind is None else behind
+
+    def _arguments_of(self, shape: torch.Size) -> tuple[Any, ...]:
         image = self._side > 0
         features = shape[0] * self._side**2 if image and len(shape) == 3 else shape.numel()
         if features != self._features or (image and len(shape) != 3):
             raise ModelFailed(f"a learned cache is not made for hidden outputs of shape {list(shape)}")
-        self._sizes[:3] = shape if image else (features, 1, 1)
-        self._shape = shape
+        sizes = (*(shape if image else (features, 1, 1)), *self._settings)
+        behind = (ctypes.c_int64 * len(sizes))(*sizes), self._factor, *(part.data_ptr() for part in self._held)
+        if len(self._behind) >= MOST_SHAPES:
+            self._behind = {}
+        self._behind[shape] = behind
+        return behind
 
 
 def _before(layers: list[nn.Module]) -> tuple[list[nn.Module], nn.AdaptiveAvgPool2d | None, bool]:

@@ -75,6 +75,22 @@ def test_rows_are_given_exit_by_exit() -> None:
     assert left == [([1, 3], [0, 0]), ([2, 4], [1, 1]), ([0], [2])]
 
 
+@pytest.mark.parametrize("first", [(0, 5, 1), (0, 1), (0,), (7, 8)])
+def test_whoever_takes_exits_one_by_one_is_left_as_he_was(first: tuple[float, ...]) -> None:
+    for _ in counting()[0].exits(rows(*first)):
+        assert not torch.is_inference_mode_enabled()
+
+
+def test_rows_of_a_batch_leave_in_any_order_and_keep_their_own_answers() -> None:
+    images = digits()[0][1300:1360]
+    model = built().model
+    alone = [model.predict(image[None]) for image in images]
+    for size in (2, 3, 7, 8, 9, 30):
+        said = model.predict(images[:size])
+        assert said["exit_segment"].tolist() == [int(one["exit_segment"][0]) for one in alone[:size]]
+        assert np.allclose(said["scores"], np.concatenate([one["scores"] for one in alone[:size]]), atol=1e-4)
+
+
 def test_a_batch_that_goes_through_answers_as_the_base_model_and_times_each_segment() -> None:
     model, ran = counting()
     answer, seconds = model.through(rows(0, 5, 9))
