@@ -6,10 +6,8 @@ would silently keep its old form.  So the cache lies in a folder named after a h
 
 import ctypes
 import hashlib
-import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +20,7 @@ import gearshift
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = Path(gearshift.__file__).parent
-_COMPILED_SOURCES = ("policies", "simulator", "gear.py", "decisions.py", "caches/kernel.py")
+_COMPILED_SOURCES = ("policies", "simulator", "gear.py", "decisions.py", "compiled.py", "caches/kernel.py")
 _KEPT_CACHES = 3
 _TO_CTYPES: Callable[[Any], Any] = to_ctypes
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
@@ -43,16 +41,14 @@ def apart(function: F) -> F:
 
 def compiled(function: F) -> F:
     """`function` compiled at its first call, or loaded from the cache."""
-    with _caching() as cached:
-        return numba.njit(cache=cached, nogil=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
+    return _kept(lambda cache: numba.njit(cache=cache, nogil=True, **_OPTIONS)(function))  # type: ignore[no-any-return]
 
 
 def called_by_address(signature: Any, **options: Any) -> Callable[[F], F]:
     """Compiles a function here and now, or loads it; it takes arrays as addresses, which costs next to nothing."""
 
     def compile_(function: F) -> F:
-        with _caching() as cached:
-            made: Any = numba.cfunc(signature, cache=cached, error_model="numpy", **options)(function)
+        made = _kept(lambda cache: numba.cfunc(signature, cache=cache, error_model="numpy", **options)(function))
         kinds = (signature.return_type, *signature.args)
         named = [ctypes.c_void_p if isinstance(kind, numba.types.CPointer) else _TO_CTYPES(kind) for kind in kinds]
         call: Any = ctypes.CFUNCTYPE(*named)(made.address)
@@ -62,19 +58,15 @@ def called_by_address(signature: Any, **options: Any) -> Callable[[F], F]:
     return compile_
 
 
-@contextmanager
-def _caching() -> Iterator[bool]:
-    """Has Numba keep in our folder what is compiled meanwhile; whether anything can be written there."""
+def _kept(compile_: Callable[[bool], Any]) -> Any:
+    """What `compile_` makes, kept in our folder; made anew in each process where nothing can be written there."""
     settings: Any = numba.config
-    before, folder = settings.CACHE_DIR, cache_folder()
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = str(cache_folder())
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        writable = os.access(folder, os.W_OK)
-    except OSError:
-        writable = False  # compiled anew in each process
-    settings.CACHE_DIR = str(folder)
-    try:
-        yield writable
+        return compile_(True)
+    except RuntimeError:
+        return compile_(False)
     finally:
         settings.CACHE_DIR = before
 

@@ -62,6 +62,7 @@ def assert_same_decisions(
     assert len(simulated.log) == len(live.log)
     assert simulated.ended.tolist() == live.ended.tolist()
     assert simulated.finished_ns.tolist() == live.finished_ns.tolist()
+    assert simulated.written_ns.tolist() == live.written_ns.tolist()
     assert simulated.model.tolist() == live.model.tolist()
     return live.log
 
@@ -135,6 +136,42 @@ def test_router_and_simulator_decide_alike_where_what_falls_due_waits_for_a_busy
     case: Case, front_end: FrontEnd
 ) -> None:
     assert_same_decisions(case, front_end=front_end)
+
+
+def test_a_tick_that_is_taken_up_late_meters_all_the_time_since_the_last() -> None:
+    placed = {"a0": "d0"}
+    loads = (0.0, 20.0), (20.0, 390.0), (390.0, None)
+    gears = [small_gear(placed, "a", largest=1, load=load) for load in loads]
+    arrivals_ms = np.arange(40) // 4
+    case = Case(
+        plan=small_plan(placed, *gears),
+        run_ns=[np.full(5, MS)],
+        certainty=np.ones((1, 40)),
+        workload=small_workload(arrivals_ms),
+    )
+    log = assert_same_decisions(case, front_end=FrontEnd(answer_ns=3 * MS))
+    at_ns, gear = next((at_ns, b) for at_ns, kind, _, b, _ in log if kind == Decision.SHIFT)
+    assert (at_ns / MS > 100, gear) == (True, 1), "40 in 100 ms and a little more are less than 400 a second"
+
+
+def test_a_request_of_several_rows_is_written_with_its_last_and_degraded_answers_take_their_time_too() -> None:
+    placed = {"a0": "d0", "b0": "d1"}
+    case = Case(
+        plan=small_plan(placed, small_gear(placed, "a b", (0.5,))),
+        run_ns=[np.full(5, 5 * MS), np.full(5, 5 * MS)],
+        certainty=np.array([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0]]),
+        workload=small_workload([0, 0, 2], deadline_ns=[50 * MS, 50 * MS, 12 * MS], continues=[False, True, False]),
+    )
+    tables, busy = plan_tables(case.plan, "task"), FrontEnd(arrival_ns=MS, answer_ns=2 * MS)
+    assert_same_decisions(case, front_end=busy)
+    run = simulate_tables(tables, np.stack(case.run_ns), case.certainty, case.workload, front_end=busy)
+    assert (run.finished_ns // MS).tolist() == [6, 13, 11]
+    assert (run.written_ns // MS).tolist() == [6, 15, 13]
+    assert run.ended.tolist() == [Ending.ANSWERED, Ending.ANSWERED, Ending.DEGRADED]
+    assert (1e3 * run.latency_s).tolist() == pytest.approx([15, 11])
+    limit_s = run.limit_s(None)
+    assert isinstance(limit_s, np.ndarray)
+    assert (1e3 * limit_s).tolist() == pytest.approx([52, 12]), "in time is what was decided in time"
 
 
 def test_arrivals_wait_for_a_busy_router_and_answers_are_written_one_after_another() -> None:

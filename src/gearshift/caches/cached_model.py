@@ -81,7 +81,7 @@ class CachedModel:
         elif self._beside is not None:
             self._beside.close()
             self._beside = None
-        self._looks: dict[int, Lookup] = {}
+        self._looks = self._made_looks()
 
     def adopt(self, manifest: bytes, weights: bytes, off: Iterable[int]) -> int:
         """Use another version, given as the content of its files; its number.
@@ -136,7 +136,7 @@ class CachedModel:
         for part in (self.chain.module, *self.chain.segments, *self.caches.values()):
             part.to(device)
         self._steps = Steps.of(self.chain, self.caches)  # with buffers of its own
-        self._looks = {}
+        self._looks = self._made_looks()
 
     def beside(self) -> Beside | None:
         """Who looks up beside the module, started when first asked for; None where lookups run in line."""
@@ -219,6 +219,12 @@ class CachedModel:
         if segment not in self._looks:
             self._looks[segment] = lookup_of(self.caches[segment])
         return self._looks[segment]
+
+    def _made_looks(self) -> dict[int, Lookup]:
+        """Lookups in line are made before the first is needed: what they compile takes seconds, once on a machine."""
+        if self.lookups == "beside":
+            return {}
+        return {segment: lookup_of(cache) for segment, cache in self.caches.items()}
 
     def through(self, batch: Any) -> tuple[Answer, list[float]]:
         """What the model answers when every row goes through, and the seconds of each segment with its lookup.

@@ -65,7 +65,7 @@ def look_up(  # type: ignore[no-untyped-def]
         hidden --pool--> features --linear, ReLU--> --linear--> logits --softmax--> found --top--> selector --> sure
 
     The first linear layer multiplies what it sums up by `factor` before it adds its bias.  Logits that are NaN or
-    infinite make the answer NaN.
+    positively infinite make the answer NaN.
     """
     sizes = carray(sizes_at, SIZES)
     width, classes, judges, top = sizes[HIDDEN], sizes[CLASSES], sizes[SELECTOR], sizes[TOP]

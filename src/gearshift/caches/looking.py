@@ -111,6 +111,8 @@ def main() -> int:
     cores = {int(core) for core in arguments.cores.split(",")}
     os.sched_setaffinity(0, cores)
     torch.set_num_threads(len(cores))
+    import gearshift.caches.kernel  # noqa: F401  # compiled, or loaded, before anybody waits for a lookup
+
     hidden, answers = mmap(arguments.hidden, MOST_BYTES), mmap(arguments.answers, MOST_BYTES)
     with socket.socket(fileno=arguments.fd) as sock, torch.inference_mode():
         try:

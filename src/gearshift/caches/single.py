@@ -37,9 +37,11 @@ class Lookup(Protocol):
 
 
 def lookup_of(cache: nn.Module) -> Lookup:
-    """How to look into `cache`: compiled where it is one of ours, and on a processor."""
-    if type(cache) is LearnedCache and isinstance(cache.predictor, Predictor) and cache.scale.device.type == "cpu":
-        return Compiled(cache, cache.predictor)
+    """How to look into `cache`: compiled where it is one of ours, of single precision and on a processor."""
+    if type(cache) is LearnedCache and isinstance(cache.predictor, Predictor):
+        state = cache.state_dict().values()
+        if all(tensor.device.type == "cpu" and tensor.dtype is torch.float32 for tensor in state) and cache.scale > 0:
+            return Compiled(cache, cache.predictor)
     return Whole(cache)
 
 
@@ -103,7 +105,8 @@ class Compiled:
             return Whole(self._cache).rows(hidden)
         given, found = self._given(hidden), np.empty((len(hidden), self._classes), dtype=np.float32)
         begin, answer = given.data_ptr(), found.ctypes.data
-        size, width, behind = given[0].nbytes, found[0].nbytes, self._arguments(given.shape[1:])
+        behind = self._arguments(given.shape[1:])
+        size, width = given.stride(0) * given.itemsize, found.strides[0]
         sure = [self._look_up(begin + i * size, answer + i * width, *behind) for i in range(len(given))]
         self._cache.not_finite += sum(map(math.isnan, sure))
         hits = np.array(sure) >= self._threshold[()]

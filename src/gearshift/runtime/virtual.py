@@ -1,6 +1,7 @@
 """The runtime on a manual clock: the real router, with emulated devices, as fast as it goes."""
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,10 +23,14 @@ from gearshift.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class VirtualRun:
-    """The decision log, and of each sample (n,) when it was answered, by which model, and how it ended."""
+    """The decision log, and of each sample (n,) when it was answered, by which model, and how it ended.
+
+    `written_ns` is when the router had written what was decided at `finished_ns`.
+    """
 
     log: list[LogRow]
     finished_ns: NDArray[np.int64]
+    written_ns: NDArray[np.int64]
     model: NDArray[np.int64]
     ended: NDArray[np.int64]
 
@@ -54,6 +59,11 @@ def run_virtually(
     clock = ManualClock()
     log: list[LogRow] = []
     finished_ns = np.full(len(workload), -1, dtype=np.int64)
+    written_ns = finished_ns.copy()
+    first_row = np.arange(len(workload)).tolist()
+    if workload.continues is not None:
+        first_row = np.maximum.accumulate(np.where(workload.continues, 0, first_row)).tolist()
+    open_rows = Counter(first_row)
     model = np.full(len(workload), -1, dtype=np.int64)
     ended = np.zeros(len(workload), dtype=np.int64)
     ends: list[tuple[int, int, int, Leaving]] = []
@@ -73,16 +83,15 @@ def run_virtually(
     def take_answer(sample: Sample) -> None:
         nonlocal answered, free_ns
         answered += 1
+        first = first_row[sample.sequence]
+        open_rows[first] -= 1
         if sample.error:
             ended[sample.sequence] = sample.ending
             return
         ended[sample.sequence] = Ending.DEGRADED if sample.degraded_by else Ending.ANSWERED
-        if sample.degraded_by:
-            finished_ns[sample.sequence] = clock.now_ns()
-        else:
-            first = workload.continues is None or not workload.continues[sample.sequence]
-            free_ns += front_end.answer_ns if first else 0
-            finished_ns[sample.sequence] = free_ns
+        if not open_rows[first]:
+            free_ns += front_end.answer_ns
+        finished_ns[sample.sequence], written_ns[sample.sequence] = clock.now_ns(), free_ns
         model[sample.sequence] = sample.model
 
     def shifted(before: int, gear: int) -> None:
@@ -115,20 +124,13 @@ def run_virtually(
         elif cores.next_period_ns == due_ns:
             cores.period(router.gear, router.by_deadline)
         elif arrives:
-            rows = _rows_of_request(workload, arrived)
+            rows = open_rows[arrived]
             router.arrive(samples[arrived : arrived + rows], now_ns)
             arrived += rows
         else:
             cores.take_effect(now_ns, router.by_deadline)
             router.wake(now_ns)
-    return VirtualRun(log=log, finished_ns=finished_ns, model=model, ended=ended)
-
-
-def _rows_of_request(workload: Workload, first: int) -> int:
-    end = first + 1
-    while workload.continues is not None and end < len(workload) and workload.continues[end]:
-        end += 1
-    return end - first
+    return VirtualRun(log=log, finished_ns=finished_ns, written_ns=written_ns, model=model, ended=ended)
 
 
 def _samples(workload: Workload, operator: str) -> list[Sample]:

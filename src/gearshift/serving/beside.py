@@ -98,7 +98,7 @@ async def _client(url: str, bodies: Sequence[bytes], time: FrontEndTime) -> Asyn
         await process.stdout.readline()  # the first answer is there
         begun_s = process_time()
         answered = int(await process.stdout.readline() or 0)
-        if answered:
+        if answered > 0:
             time.router_s = (process_time() - begun_s) / answered
         yield
         process.stdin.close()
@@ -137,6 +137,7 @@ async def ask(url: str, bodies: Sequence[bytes]) -> float:
 
         requests = cycle([client.request_bytes("POST", f"/v2/models/{OPERATOR}/infer", body) for body in bodies])
         await exchange(next(requests))
+        took_s.clear()
         _tell("ready")
         until_ns = clock.now_ns() + to_ns(BURST_S)
 
@@ -145,7 +146,7 @@ async def ask(url: str, bodies: Sequence[bytes]) -> float:
                 await exchange(next(requests))
 
         await asyncio.gather(*(ask_on() for _ in range(AT_ONCE)))
-        _tell(str(len(took_s) - 1))
+        _tell(str(len(took_s)))
         took_s.clear()
         sleeper = FineSleeper()
         try:

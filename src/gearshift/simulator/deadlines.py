@@ -18,6 +18,8 @@ from gearshift.simulator.state import (
     Plan,
     Settings,
     State,
+    finish,
+    leave_request,
     write,
 )
 
@@ -51,9 +53,9 @@ def may_drop(settings: Settings, state: State, sample: int) -> bool:
 
 
 @inlined
-def degrade(state: State, out: Outcome, sample: int, now_ns: int) -> None:
+def degrade(settings: Settings, state: State, out: Outcome, sample: int, now_ns: int) -> None:
     """Answer a sample with what it has; `out.model` is the last that ran it."""
-    out.finished_ns[sample] = now_ns
+    finish(settings, state, out, sample, now_ns)
     out.gear[sample] = state.numbers[GEAR]
     out.ended[sample] = DEGRADED
     state.numbers[DONE] += 1
@@ -61,23 +63,24 @@ def degrade(state: State, out: Outcome, sample: int, now_ns: int) -> None:
 
 
 @apart
-def end_early(state: State, out: Outcome, replica: int, sample: int, now_ns: int) -> None:
+def end_early(settings: Settings, state: State, out: Outcome, replica: int, sample: int, now_ns: int) -> None:
     """Answer a sample that was queued at `replica` with what it has, or refuse it."""
     if state.visited[sample] != 0:
-        degrade(state, out, sample, now_ns)
+        degrade(settings, state, out, sample, now_ns)
         return
     ending = why_dropped(state.deadline_ns[sample], now_ns)
     out.ended[sample] = ending
+    leave_request(state, sample)
     state.numbers[DONE] += 1
     write(state, out, now_ns, DROP, sample, replica, ending)
 
 
 @apart
-def drop(state: State, q: Queues, out: Outcome, replica: int, sample: int, now_ns: int) -> None:
+def drop(settings: Settings, state: State, q: Queues, out: Outcome, replica: int, sample: int, now_ns: int) -> None:
     """Take a sample out of its queue, and end it."""
     remove(q, replica, sample)
     state.numbers[WAITING] -= 1
-    end_early(state, out, replica, sample, now_ns)
+    end_early(settings, state, out, replica, sample, now_ns)
 
 
 @apart
@@ -103,7 +106,7 @@ def shed(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, 
         first = head(q, replica)
         if in_time(state.deadline_ns[first], now_ns, plan.run_ns[replica, 1]) or not may_drop(settings, state, first):
             break
-        drop(state, q, out, replica, first, now_ns)
+        drop(settings, state, q, out, replica, first, now_ns)
         dropped = True
     if dropped:
         watch(plan, settings, state, q, replica, now_ns)
@@ -153,7 +156,7 @@ def fill(
         deadline_ns = state.deadline_ns[sample]
         if not in_time(deadline_ns, now_ns, plan.run_ns[replica, 1]):
             if may_drop(settings, state, sample):
-                drop(state, q, out, replica, sample, now_ns)
+                drop(settings, state, q, out, replica, sample, now_ns)
                 continue
             deadline_ns = NEVER_NS
         if not in_time(min(tightest_ns, deadline_ns), now_ns, plan.run_ns[replica, size + 1]):
@@ -177,7 +180,7 @@ def fill(
             if verdict == RUN:
                 break
             if verdict == NEXT_GIVES_WAY:
-                drop(state, q, out, replica, sample, now_ns)
+                drop(settings, state, q, out, replica, sample, now_ns)
                 continue
             held, count = first, size
             first = last = NONE
@@ -191,7 +194,7 @@ def fill(
                     size += 1
                     tightest_ns = min(tightest_ns, state.deadline_ns[held])
                 else:
-                    end_early(state, out, replica, held, now_ns)
+                    end_early(settings, state, out, replica, held, now_ns)
                 held = after
             continue
         remove(q, replica, sample)

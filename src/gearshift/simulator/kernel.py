@@ -31,12 +31,14 @@ from gearshift.simulator.state import (
     NEXT_TICK_NS,
     NEXT_WAKE_NS,
     SHIFTS,
+    TICKED_NS,
     TOUCHED,
     WAITING,
     Outcome,
     Plan,
     Settings,
     State,
+    finish,
     forget_end,
     next_lead,
     write,
@@ -64,7 +66,6 @@ def finish_batch(
     state: State,
     q: Queues,
     out: Outcome,
-    continues: Any,
     record: Any,
     certainty: Any,
     lead: int,
@@ -99,9 +100,7 @@ def finish_batch(
         sure = certainty[model, record[sample]]
         following = next_model(stage, sure, visited, stages, plan.stage_models, plan.thresholds, base)
         if following == ANSWER:
-            if continues.shape[0] == 0 or not continues[sample]:
-                state.numbers[FREE_NS] += settings.answer_ns
-            out.finished_ns[sample] = state.numbers[FREE_NS]
+            finish(settings, state, out, sample, now_ns)
             out.model[sample] = model
             out.gear[sample] = gear
             state.numbers[DONE] += 1
@@ -112,7 +111,7 @@ def finish_batch(
                 out.model[sample] = model
                 late = not in_time(state.deadline_ns[sample], now_ns, plan.fastest_ns[following])
             if late:
-                degrade(state, out, sample, now_ns)
+                degrade(settings, state, out, sample, now_ns)
             else:
                 route(plan, settings, state, q, out, sample, following, now_ns)
         sample = following_sample
@@ -238,12 +237,14 @@ def run(
             break
         elif end_ns == due_ns:
             state.numbers[FREE_NS] = now_ns
-            finish_batch(plan, settings, state, q, out, continues, record, certainty, next_lead(state), due_ns, now_ns)
+            finish_batch(plan, settings, state, q, out, record, certainty, next_lead(state), due_ns, now_ns)
         elif next_tick_ns == due_ns:
+            state.numbers[FREE_NS] = now_ns
             kept = min(metered, METER_KEEPS_ARRIVALS)
             oldest_ns = kept_ns[metered % METER_KEEPS_ARRIVALS] if kept == METER_KEEPS_ARRIVALS else 0
-            rate_qps = arrival_rate_qps(metered - metered_at_tick, METER_WINDOW_NS, kept, oldest_ns, now_ns)
-            metered_at_tick = metered
+            window_ns = max(METER_WINDOW_NS, now_ns - state.numbers[TICKED_NS])
+            rate_qps = arrival_rate_qps(metered - metered_at_tick, window_ns, kept, oldest_ns, now_ns)
+            metered_at_tick, state.numbers[TICKED_NS] = metered, now_ns
             longest = longest_first_stage_queue(plan, settings, state, q)
             load = metered_load(settings.meter, rate_qps, factor, state.numbers[WAITING], settings.alpha)
             asked = gear_asked_for(
@@ -301,6 +302,7 @@ def run(
         else:
             if now_ns > due_ns and not wakes(settings, state, cores, due_ns):
                 now_ns = due_ns  # what was to wake it is gone, and else what falls due meanwhile would be taken up now
+            state.numbers[FREE_NS] = max(now_ns, state.numbers[FREE_NS])
             state.numbers[NEXT_WAKE_NS] = NEVER_NS
             if settings.by_deadline is not None and cores.in_force.shape[0] > 0:
                 take_effect(plan, settings, state, q, cores, now_ns)

@@ -55,6 +55,8 @@ UNBOUNDED = 1 << 62
 class Simulation:
     """What became of each sample (n,): `finished_ns` (-1: refused), the `model` that answered, the `gear` in force.
 
+    `written_ns` is when the router had written what was decided at `finished_ns`.
+
     How a sample `ended` is an `Ending`.  `busy_s` (devices,); `batches` (replicas, sizes) how often each ran;
     `arrived_in_gear` (gears,) samples; `shifts` (k, 2) of nanoseconds and the gear from then on; `log` of decisions,
     when asked for.  Where cores change, `held` (k, 2) of nanoseconds and the cores in all that replicas are asked to
@@ -65,6 +67,7 @@ class Simulation:
     tables: PlanTables
     workload: Workload
     finished_ns: NDArray[np.int64]
+    written_ns: NDArray[np.int64]
     model: NDArray[np.int8]
     gear: NDArray[np.int16]
     ended: NDArray[np.int8]
@@ -80,7 +83,7 @@ class Simulation:
     @property
     def latency_s(self) -> NDArray[np.float64]:
         """Seconds per request from sending to its last row's answer, front end included; NaN for refused ones."""
-        seconds = (self.finished_ns - self.workload.arrivals_ns) / NS_PER_S + self.front_end_s
+        seconds = (self.written_ns - self.workload.arrivals_ns) / NS_PER_S + self.front_end_s
         if self.communication_s is not None:
             seconds += self.communication_s
         seconds[self.finished_ns < 0] = np.nan
@@ -95,7 +98,8 @@ class Simulation:
         deadline_ns = self.workload.deadline_ns
         if deadline_ns is None:
             return latency_objective_s
-        given_s = (deadline_ns - self.workload.arrivals_ns) / NS_PER_S + self.front_end_s
+        writing_ns = self.written_ns - self.finished_ns
+        given_s = (deadline_ns + writing_ns - self.workload.arrivals_ns) / NS_PER_S + self.front_end_s
         if self.communication_s is not None:
             given_s += self.communication_s
         objective_s = np.inf if latency_objective_s is None else latency_objective_s
@@ -110,7 +114,7 @@ class Simulation:
     @property
     def duration_s(self) -> float:
         """Until the trace has ended and the last answer is out."""
-        return max(self.workload.duration_s, float(self.finished_ns.max()) / NS_PER_S)
+        return max(self.workload.duration_s, float(self.written_ns.max()) / NS_PER_S)
 
     @property
     def core_s(self) -> float | None:
@@ -210,6 +214,7 @@ def _compared(
         tables=tables,
         workload=workload,
         finished_ns=run.finished_ns,
+        written_ns=run.finished_ns,
         model=np.zeros(n, dtype=np.int8),
         gear=np.zeros(n, dtype=np.int16),
         ended=np.where(run.finished_ns < 0, Ending.INFEASIBLE, Ending.ANSWERED).astype(np.int8),
@@ -342,6 +347,8 @@ def simulate_tables(
         arrival_ns=front_end.arrival_ns,
         answer_ns=front_end.answer_ns,
     )
+    continues = np.zeros(0, dtype=np.bool_) if workload.continues is None else workload.continues
+    first_row = np.maximum.accumulate(np.where(continues, 0, np.arange(len(continues))))
     blocks = -(-devices // BLOCK)
     numbers = np.zeros(NUMBERS, dtype=np.int64)
     numbers[NEXT_END_NS] = numbers[NEXT_WAKE_NS] = numbers[HALTED_NS] = NEVER_NS
@@ -368,10 +375,13 @@ def simulate_tables(
         record=workload.record,
         exit=np.zeros(replicas, dtype=np.int64),
         factor=np.ones(1),
+        first_row=first_row,
+        open_rows=np.bincount(first_row, minlength=n if len(first_row) else 0),
     )
     most_shifts = int(workload.duration_s * 10) * 2 + 1000
     out = Outcome(
         finished_ns=np.full(n, -1, dtype=np.int64),
+        written_ns=np.full(n, -1, dtype=np.int64),
         model=np.full(n, -1, dtype=np.int8),
         gear=np.full(n, -1, dtype=np.int16),
         ended=np.zeros(n, dtype=np.int8),
@@ -381,7 +391,6 @@ def simulate_tables(
         shifts=np.zeros((most_shifts, 2), dtype=np.int64),
         log=np.zeros((log_rows if shared is None else _most_rows(n, tables), 5), dtype=np.int64),
     )
-    continues = np.zeros(0, dtype=np.bool_) if workload.continues is None else workload.continues
     scaling, arrivals_ns = make_scaling(tables), workload.arrivals_ns
     samples = arrivals_ns, continues, workload.record, np.asarray(certainty)
 
@@ -401,6 +410,7 @@ def simulate_tables(
         tables=tables,
         workload=workload,
         finished_ns=out.finished_ns,
+        written_ns=out.written_ns,
         model=out.model,
         gear=out.gear,
         ended=out.ended,

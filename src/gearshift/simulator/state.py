@@ -8,13 +8,13 @@ from gearshift.compiled import inlined
 BLOCK = 16
 """So many devices keep their earliest end together, so that the next end is found in few steps among many."""
 # Places in `State.numbers`.
-NUMBERS = 17
+NUMBERS = 18
 GEAR, WAITING, LOGGED, SHIFTS, NEXT_END_NS, NEXT_WAKE_NS, TOUCHED, DONE, EASED_TICKS = range(9)
 NEXT_TICK_NS, ARRIVED, ARRIVED_AT_TICK, METERED, METERED_AT_TICK, HALTED_NS, DECIDED_NS = range(9, 16)
 """Where a run that was halted goes on.  `HALTED_NS` is the instant of a shift that it was halted in, else `NEVER_NS`;
 `DECIDED_NS` when cores were decided since."""
-FREE_NS = 16
-"""When the router is done with all that it has taken up."""
+FREE_NS, TICKED_NS = range(16, NUMBERS)
+"""When the router is done with all that it has taken up, and when it took up the last tick."""
 
 
 class Plan(NamedTuple):
@@ -50,7 +50,7 @@ class Settings(NamedTuple):
 
     `by_deadline` is True where deadlines limit batches and drop samples, where batches shrink (`by_exit`) or where
     cores change, else None: None has a type of its own, so that the loop that is compiled for it holds nothing of
-    these.  `refuses`: also samples without any answer yet.  `arrival_ns` and `answer_ns` are the `RouterTime`.
+    these.  `refuses`: also samples without any answer yet.  `arrival_ns` and `answer_ns` are of the `FrontEnd`.
     """
 
     replicas: int
@@ -80,6 +80,7 @@ class State(NamedTuple):
     dropped) and `free_ns` per device (when its batch ends).
     Only where batches shrink: `record` per sample, `exit` per replica (after which segment samples leave next).
     `factor` (1,) is that on metered load.
+    Only where requests have several rows: `first_row` per sample, and `open_rows` of the request of a first row.
     `touched` lists idle devices to start on after an event; `is_touched` says which are in it.
     """
 
@@ -105,16 +106,20 @@ class State(NamedTuple):
     record: Any
     exit: Any
     factor: Any
+    first_row: Any
+    open_rows: Any
 
 
 class Outcome(NamedTuple):
     """What a run leaves: per sample `finished_ns` (-1: refused), `model`, `gear` and `ended`; the rest as named.
 
+    `written_ns` (n,) is when the router has written the answer that was decided at `finished_ns`.
     `busy_ns` (devices,); `batches` (replicas, sizes); `arrived_in_gear` (gears,); `shifts` (capacity, 2) of time and
     gear; `log` (capacity, 5) of decisions, empty when none is wanted.
     """
 
     finished_ns: Any
+    written_ns: Any
     model: Any
     gear: Any
     ended: Any
@@ -137,6 +142,25 @@ def write(state: State, out: Outcome, now_ns: int, kind: int, a: int, b: int, c:
             out.log[row, 3] = b
             out.log[row, 4] = c
         state.numbers[LOGGED] = row + 1
+
+
+@inlined
+def leave_request(state: State, sample: int) -> bool:
+    """One row fewer of its request is open; whether it was the last."""
+    if state.first_row.shape[0] == 0:
+        return True
+    first = state.first_row[sample]
+    state.open_rows[first] -= 1
+    return bool(state.open_rows[first] == 0)
+
+
+@inlined
+def finish(settings: Settings, state: State, out: Outcome, sample: int, now_ns: int) -> None:
+    """The sample has its answer, which the router writes behind all that it has to do, with a request's last row."""
+    out.finished_ns[sample] = now_ns
+    if leave_request(state, sample):
+        state.numbers[FREE_NS] += settings.answer_ns
+    out.written_ns[sample] = state.numbers[FREE_NS]
 
 
 @inlined

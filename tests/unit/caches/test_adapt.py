@@ -201,6 +201,17 @@ def test_a_choice_for_a_higher_target_loses_less(tmp_path: Path) -> None:
         assert float(found.in_use[0].threshold) == pytest.approx(threshold)
 
 
+def test_later_versions_keep_the_bound_on_what_lookups_delay(tmp_path: Path) -> None:
+    adapter, _ = adapter_in(saved_in(tmp_path), NEVER)
+    manifest = msgspec.structs.replace(built().manifest, segment_s=(1.0,) * 6)
+    rows, lookup_s = np.arange(400), next(entry.lookup_s for entry in manifest.trained if entry.layer == 0)
+    trained = Trained(adapter.model.caches[0], (0.9,), (0.1,), np.array([rows >= 0]), rows % 20 != 0)
+    for most_delay, layers in ((1.01 * lookup_s / 6, [0]), (0.99 * lookup_s / 6, [])):
+        bounded = msgspec.structs.replace(manifest, most_delay=most_delay)
+        found = Offers(dict(adapter.model.caches), {0: trained}, bounded, seed=0).chosen(0.9)
+        assert sorted(found.in_use) == layers
+
+
 def test_what_one_choice_has_set_does_not_stay_for_the_next(tmp_path: Path) -> None:
     adapter, _ = adapter_in(saved_in(tmp_path), NEVER)
     manifest = msgspec.structs.replace(built().manifest, segment_s=(1.0,) * 6)

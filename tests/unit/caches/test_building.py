@@ -37,7 +37,7 @@ def test_every_variant_after_every_block_is_judged_and_the_choice_meets_the_targ
     assert all(entry.why for entry in manifest.variants)
 
 
-def test_lookups_that_may_delay_nothing_leave_no_caches_and_the_bound_is_kept_for_later_versions() -> None:
+def test_lookups_that_may_delay_nothing_leave_no_caches_and_the_manifest_holds_the_bound() -> None:
     images, labels = few()
     options: dict[str, Any] = {"variants": ("FC(16)",), "training": QUICK, "blocks": BLOCKS, "accuracy": 0.8}
     manifest = build(network(), images, labels, most_delay=0.0, **options).manifest

@@ -12,7 +12,7 @@ from gearshift.plan_tables import plan_tables
 from gearshift.profiles.measure import performance_models
 from gearshift.profiles.performance_model import Statistic
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.run_times import core_table_ns, scaled_times_ns
+from gearshift.profiles.run_times import NO_FRONT_END, FrontEnd, core_table_ns, front_end_of, scaled_times_ns
 from gearshift.profiles.store import read_profile
 from gearshift.workers import scaled_workers
 from tests.scaled_task import PER_BATCH_S, PER_SAMPLE_S, SHARE, scaled_profile, write_scaled_cascade
@@ -59,3 +59,19 @@ def test_who_share_a_worker_are_planned_on_cores_that_all_were_measured_on_by_th
 def test_one_core_has_to_be_among_the_measured() -> None:
     with pytest.raises(InvalidInput, match="profile it on 1 core too"):
         table(scaled_profile((2, 3, 4)))
+
+
+@pytest.mark.parametrize(
+    ("front_end_s", "router_s", "expected"),
+    [
+        (0.0, 0.0, NO_FRONT_END),
+        (0.002, 0.0, FrontEnd(0.002, 0, 0)),
+        (0.002, 0.0005, FrontEnd(0.0015, 250_000, 250_000)),
+        (0.0001, 0.0005, FrontEnd(0.0, 250_000, 250_000)),
+    ],
+)
+def test_the_routers_time_is_a_part_of_the_front_ends_and_counted_once(
+    front_end_s: float, router_s: float, expected: FrontEnd
+) -> None:
+    profile = replace(scaled_profile(), front_end_s=front_end_s, router_s=router_s)
+    assert front_end_of(profile) == pytest.approx(expected)

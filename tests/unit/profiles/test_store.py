@@ -68,6 +68,8 @@ def profiles(draw: st.DrawFn) -> Profile:
         predictions=predictions,
         inputs=(TensorSpec(name="input", datatype="FP32", shape=(-1, 3)),),
         outputs=(TensorSpec(name="label", datatype="BYTES", shape=(-1,)),),
+        front_end_s=draw(st.floats(0, 1)),
+        router_s=draw(st.floats(0, 1)),
         project=draw(st.none() | texts),
         notes=draw(st.dictionaries(texts, texts, max_size=3)),
     )
