@@ -1,5 +1,6 @@
 """Scalers that are there to be compared with, for a plan of one model."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -66,6 +67,22 @@ def test_the_plans_objective_is_the_deadline_of_requests_without_one(one_core: t
     by_objective = simulate(*one_core, workload(100, left_ms=None), scaling=VPA)
     by_deadline = simulate(*one_core, workload(100, left_ms=1000), scaling=VPA)
     assert by_objective.finished_ns.tolist() == by_deadline.finished_ns.tolist()
+
+
+def test_requests_wait_for_the_router_that_the_profile_has_measured_but_not_where_cores_are_shared(
+    one_core: tuple[GearPlan, Profile],
+) -> None:
+    plan, profile = one_core
+    busy, load = replace(profile, front_end_s=0.05, router_s=0.04), workload(6)
+    alone_s, served_s = simulate(plan, profile, load).latency_s, simulate(plan, busy, load).latency_s
+    assert served_s == pytest.approx(alone_s + 0.05), "six a second, at 40 ms each, never meet at the router"
+    crowd = workload(30, seconds=2, left_ms=None)
+    assert simulate(plan, busy, crowd).latency_s.mean() > simulate(plan, profile, crowd).latency_s.mean() + 0.15, (
+        "25 at most"
+    )
+    ours = Scaling()
+    shared = [simulate(plan, one, load, scaling=ours, scaler_cores=1).latency_s for one in (profile, busy)]
+    assert shared[1] == pytest.approx(shared[0] + 0.05)
 
 
 def test_the_kernel_agrees_where_nothing_is_scaled(one_core: tuple[GearPlan, Profile]) -> None:
