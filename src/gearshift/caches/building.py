@@ -184,7 +184,7 @@ def build(
         cache = explored[origins[v]].trained.cache.requires_grad_(False)
         caches[entries[v].layer] = _at_threshold(cache, _threshold_of(explored[origins[v]], entries[v].level))
     right_rate = [float(explored[origin].trained.right.mean()) for origin in origins]
-    told = with_spares(explained(entries, found.problem, chosen), right_rate, segment_s.tolist())
+    told = with_spares(explained(entries, judged, chosen, found.price), right_rate, segment_s.tolist())
     spares = {
         entry.layer: _at_threshold(explored[origins[v]].trained.cache.requires_grad_(False), math.inf)
         for v, entry in enumerate(told)

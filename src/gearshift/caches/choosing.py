@@ -3,13 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.caches.chain import Chain
-from gearshift.caches.compose import Composition, compose_all, exact, joint
+from gearshift.caches.compose import Composition, compose_all, composed, exact, joint
 from gearshift.caches.explore import Explored
 from gearshift.caches.manifest import Choice, Variant
 from gearshift.caches.problem import ROUNDING, Problem, joint_outcome, wrong_of
@@ -20,7 +21,11 @@ from gearshift.result import share_bound
 WHERE = "learned caches"
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Of the loss allowed."""
-RISING = tuple(k / 8 for k in range(9))
+PRICES = (
+    *(0.0025, 0.005, 0.0075, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05, 0.06, 0.07, 0.08),
+    *(0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0),
+)
+"""How many hits may be wrong, as a share, where all of the model's time is saved: the less saved, the fewer."""
 LIKELY = 0.9
 """How sure `build` is of the target where no confidence is asked for."""
 QUARTERS = 4
@@ -31,13 +36,13 @@ MOST_SPARES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chosen:
-    """Every method's choice, the last to be used, and for which problem it was made: samples, and what may be lost.
+    """Every method's choice, the last to be used, which is the fastest at a `price` (`set_for`).
 
-    `accuracy` is of samples that did not make the choice, `judged` holds those that `lower_bound` is of, if asked for.
+    `accuracy` is of the samples `judged`, whose answers did not make the choice, and so is `lower_bound`, if asked for.
     """
 
     choices: tuple[Composition, ...]
-    problem: Problem
+    price: float
     judged: Problem
     accuracy: float
     lower_bound: float | None = None
@@ -51,26 +56,74 @@ class Chosen:
 def choose(problem: Problem, confidence: float | None, seed: int) -> Chosen:
     """Which variants to use, such that new samples keep the target too.
 
-    The best of many choices looks better than it is.  So choices are made on three quarters of the validation samples
-    and tried on the others, each quarter in turn, for rising shares of the loss allowed; the last share before their
-    mistakes are too many to be `LIKELY` of the target is what all samples choose for.  A fixed sequence needs no
-    correction.  There are no caches where the first fails.  With a confidence, see `_shown`.
+    The best of many choices looks better than it is, where it is chosen by what it answers rightly.  So it is not:
+    each selector was set for some accuracy of its hits on samples of its own, and a choice takes the fastest of those
+    set well enough (`set_for`).  How well that is falls, step by step, until the mistakes on all validation samples are
+    too many to be `LIKELY` of the target; the step before counts.  A fixed sequence needs no correction.  There are no
+    caches where the first step fails.  With a confidence, see `_shown`.
     """
     if confidence is not None:
         return _shown(problem, confidence, seed)
-    found: tuple[float, int] | None = None
-    for share in RISING:
-        wrong = _wrong_apart(problem, share, seed)
-        if share_bound(wrong, problem.samples, LIKELY) < problem.target:
-            break
-        found = share, wrong
-    if found is not None:
-        share, wrong = found
-        allowing, accuracy = _allowing(problem, share), 1 - wrong / problem.samples
-        return Chosen(choices=compose_all(allowing), problem=allowing, judged=problem, accuracy=accuracy)
+    found = _by_price(problem, problem, LIKELY)
+    return _chosen(found, problem, problem)
+
+
+def set_for(problem: Problem, price: float) -> NDArray[np.int64]:
+    """The variants of whose hits no more than `price` are wrong by their selectors' own samples, times what hits save.
+
+    A hit that saves half of the model's time may so cost half as many mistakes as one that saves all of it.
+    """
+    assert problem.level is not None
+    return np.flatnonzero(1 - problem.level <= price * problem.saved + ROUNDING)
+
+
+class _Priced(NamedTuple):
+    """A choice at the highest price that holds, its mistakes, and those of the next one, which does not hold."""
+
+    price: float
+    chosen: tuple[int, ...]
+    wrong: int
+    failed: int | None
+
+
+def _by_price(choosing: Problem, testing: Problem, likely: float) -> _Priced:
+    """The fastest choice, by the samples `choosing`, at the highest price that keeps the target on those `testing`."""
+    found, tried = _Priced(0.0, (), 0, None), 0
+    for price in PRICES:
+        allowed = set_for(choosing, price)
+        if len(allowed) > tried:
+            tried = len(allowed)
+            chosen = tuple(allowed[list(joint(_some(choosing, allowed), most_nodes=FEW_NODES).chosen)].tolist())
+            wrong = wrong_of(testing, chosen)
+            if share_bound(wrong, testing.samples, likely) < testing.target:
+                return found._replace(failed=wrong)
+            found = _Priced(price, chosen, wrong, None)
+    return found
+
+
+def _chosen(found: _Priced, choosing: Problem, judged: Problem, lower_bound: float | None = None) -> Chosen:
+    by_price = composed("by price", choosing, found.chosen)
+    return Chosen(
+        choices=(*compose_all(choosing, most_nodes=FEW_NODES), by_price),
+        price=found.price,
+        judged=judged,
+        accuracy=1 - found.wrong / judged.samples,
+        lower_bound=lower_bound,
+    )
+
+
+def _some(problem: Problem, variants: NDArray[np.int64]) -> Problem:
+    """Some variants alone, any of whose answers will do."""
     assert problem.hits is not None
-    nothing = _judged_on(problem, np.zeros_like(problem.hits), np.zeros_like(problem.hits))
-    return Chosen(choices=compose_all(nothing), problem=_allowing(problem, 0.0), judged=problem, accuracy=1.0)
+    return replace(
+        problem,
+        **{
+            name: getattr(problem, name)[variants] for name in ("layer", "hit_rate", "lookup_s", "memory_bytes", "hits")
+        },
+        accuracy=np.ones(len(variants)),
+        right=np.ones_like(problem.hits[variants]),
+        level=None,
+    )
 
 
 def samples_to_judge(target: float) -> int:
@@ -104,28 +157,19 @@ def _quick(problem: Problem) -> tuple[int, ...]:
 
 
 def _shown(problem: Problem, confidence: float, seed: int) -> Chosen:
-    """Choices made on half of the validation samples, for rising shares of the loss allowed, tested on the other half.
+    """Choices made by one half of the validation samples, and tested on the other, price by price.
 
     They are tested in that order until one fails, so that each test may use the whole level (fixed sequence).  Raises
     `InvalidInput` where the first one fails.
     """
     order = np.random.default_rng([seed, 2]).permutation(problem.samples)
     choosing, testing = (_of_samples(problem, half) for half in np.array_split(order, 2))
-    kept: Chosen | None = None
-    right = 0.0
-    for share in reversed(SHARES[:-1]):
-        allowing = _allowing(choosing, share)
-        choices = compose_all(allowing)
-        wrong = wrong_of(testing, choices[-1].chosen)
-        right, bound = 1 - wrong / testing.samples, share_bound(wrong, testing.samples, confidence)
-        if bound < problem.target:
-            break
-        kept = Chosen(choices=choices, problem=allowing, judged=testing, accuracy=right, lower_bound=bound)
-    if kept is not None:
-        return kept
+    found = _by_price(choosing, testing, confidence)
+    if found.chosen or found.failed is None:
+        return _chosen(found, choosing, testing, share_bound(found.wrong, testing.samples, confidence))
     raise InvalidInput(
         f"accuracy {problem.target:g} cannot be shown with confidence {confidence:g}: the most careful choice "
-        f"agrees on {right:.2%} of {testing.samples} samples",
+        f"agrees on {1 - found.failed / testing.samples:.2%} of {testing.samples} samples",
         where=WHERE,
         remedy="give more samples, or ask for less",
     )
@@ -181,6 +225,7 @@ def problem_of(
         delay_budget_s=delay_budget_s(most_delay, segment_s),
         hits=np.array(hits, dtype=np.bool_).reshape(-1, samples),
         right=np.array(right, dtype=np.bool_).reshape(-1, samples),
+        level=np.array([entry.level for entry in entries]),
     )
     return entries, at_ends(problem) if beside else problem, origins
 
@@ -242,9 +287,11 @@ def _judged_on(problem: Problem, hits: NDArray[np.bool_], right: NDArray[np.bool
     return replace(problem, hits=hits, right=right, hit_rate=hits.mean(axis=1), accuracy=accuracy)
 
 
-def explained(entries: Sequence[Variant], problem: Problem, chosen: tuple[int, ...]) -> tuple[Variant, ...]:
+def explained(
+    entries: Sequence[Variant], problem: Problem, chosen: tuple[int, ...], price: float
+) -> tuple[Variant, ...]:
     """The variants with why each was chosen or not: what adding it, or leaving it out, would come to."""
-    now = joint_outcome(problem, chosen)
+    now, allowed = joint_outcome(problem, chosen), 1 - price * problem.saved
     told = []
     for v, entry in enumerate(entries):
         others = tuple(u for u in chosen if problem.layer[u] != problem.layer[v])
@@ -260,6 +307,8 @@ def explained(entries: Sequence[Variant], problem: Problem, chosen: tuple[int, .
                 why = "does not fit beside the chosen ones"
             elif wrong_of(problem, changed) > problem.most_wrong:
                 why = f"with it accuracy {then.accuracy:.2%}, below {problem.target:.2%}"
+            elif entry.level < allowed[v] - ROUNDING:
+                why = f"set for {entry.level:.1%} of its hits, and {allowed[v]:.1%} are wanted there"
             else:
                 why = f"with it {1e3 * (then.latency_s - now.latency_s):+.3f} ms"
         told.append(msgspec.structs.replace(entry, chosen=v in chosen, why=why))

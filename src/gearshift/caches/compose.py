@@ -38,7 +38,7 @@ def relaxation(problem: Problem) -> Composition:
     for alpha in ALPHAS:
         score = alpha * problem.hit_rate + (1 - alpha) * gain
         graph = _graph(problem, np.tile(np.where(allowed, score, -np.inf), (len(problem) + 1, 1)), lost=None)
-        found.append(_composed("relaxation", problem, longest_path(graph), alpha=alpha))
+        found.append(composed("relaxation", problem, longest_path(graph), alpha=alpha))
     return min(found, key=lambda one: one.expected.latency_s)
 
 
@@ -52,7 +52,7 @@ def greedy(problem: Problem, by: str) -> Composition:
         once = len(set(problem.layer[list(more)].tolist())) == len(more)
         if allowed[v] and once and problem.fits(more):
             chosen = more
-    return _composed(f"greedy by {by}", problem, chosen)
+    return composed(f"greedy by {by}", problem, chosen)
 
 
 def exact(problem: Problem, known: Sequence[int] = ()) -> Composition:
@@ -67,13 +67,13 @@ def exact(problem: Problem, known: Sequence[int] = ()) -> Composition:
     gain = more * (left_s - problem.lookup_s) if problem.beside else more * left_s - (1 - before) * problem.lookup_s
     graph = _graph(problem, np.where(more > 0, gain, -np.inf), lost=np.maximum(more, 0.0) * (1 - problem.accuracy))
     rising = [v for i, v in enumerate(known) if problem.hit_rate[v] > problem.hit_rate[list(known[:i])].max(initial=0)]
-    return _composed("exact", problem, longest_path(graph, tuple(rising)))
+    return composed("exact", problem, longest_path(graph, tuple(rising)))
 
 
 def joint(problem: Problem, known: Sequence[tuple[int, ...]] = (), *, most_nodes: int = MOST_NODES) -> Composition:
     """The least mean latency on the validation samples by their joint hits; better than all that are `known`."""
     chosen, gap_s = compose_jointly(problem, known, most_nodes=most_nodes)
-    return _composed("joint", problem, chosen, gap_s=gap_s)
+    return composed("joint", problem, chosen, gap_s=gap_s)
 
 
 def compose_all(problem: Problem, *, most_nodes: int = MOST_NODES) -> tuple[Composition, ...]:
@@ -104,9 +104,10 @@ def _graph(problem: Problem, gain: NDArray[np.float64], *, lost: NDArray[np.floa
     )
 
 
-def _composed(
+def composed(
     method: str, problem: Problem, chosen: tuple[int, ...], *, gap_s: float = 0.0, alpha: float | None = None
 ) -> Composition:
+    """A choice by `method`, and what it comes to."""
     measure: Callable[[Problem, Sequence[int]], Outcome] | None = None if problem.hits is None else joint_outcome
     return Composition(
         method=method,

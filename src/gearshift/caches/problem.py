@@ -20,7 +20,8 @@ class Problem:
     counted from 0, `hit_rate`, `accuracy` of its hits relative to the base model, `lookup_s`, `memory_bytes`.
     With `beside` one lookup at a time runs beside the base model, else every lookup delays those that miss; all of
     them together by no more than `delay_budget_s`, which is ours and bounds no lookups beside.
-    `hits` and `right` (variants, samples) tell which validation samples each variant hits, and answers as the base.
+    `hits` and `right` (variants, samples) tell which validation samples each variant hits, and answers as the base;
+    `level` (variants,) is the accuracy of hits that each was set for, on samples of its selector's own.
     """
 
     layer_s: NDArray[np.float64]
@@ -35,6 +36,7 @@ class Problem:
     beside: bool = False
     hits: NDArray[np.bool_] | None = None
     right: NDArray[np.bool_] | None = None
+    level: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         require(0 < self.target <= 1, f"the accuracy target is {self.target:g}", remedy="give a share above 0, up to 1")
@@ -55,6 +57,11 @@ class Problem:
     def reached_s(self) -> NDArray[np.float64]:
         """When each variant's hidden output is there (variants,)."""
         return np.asarray(np.cumsum(self.layer_s)[self.layer], dtype=np.float64)
+
+    @property
+    def saved(self) -> NDArray[np.float64]:
+        """What of the model's time is still to come when each variant's hidden output is there (variants,)."""
+        return np.asarray(1 - self.reached_s / self.base_s)
 
     @property
     def largest_loss(self) -> float:

@@ -40,7 +40,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     distillation: float = 0.7
     temperature: float = 2.0
     false_hit_weight: float = 4.0
-    levels: tuple[float, ...] = (0.95, 0.98, 0.995)
+    levels: tuple[float, ...] = (0.93, 0.96, 0.98, 0.99, 0.995, 0.998)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

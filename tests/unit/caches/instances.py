@@ -17,6 +17,7 @@ def instance(
     share = (layer + 1) / layers * generator.uniform(0.3, 1.0, n)
     hit_rate = np.clip(share + generator.normal(0, 0.05, n), 0, 1)
     accuracy = np.clip(1 - generator.exponential(0.025, n), 0, 1)
+    level = accuracy
     hits = right = None
     if samples:
         hardness = generator.random(samples)
@@ -35,6 +36,7 @@ def instance(
         beside=beside,
         hits=hits,
         right=right,
+        level=level,
     )
 
 

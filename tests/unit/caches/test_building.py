@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gearshift.caches.building import build, class_numbers, explore_module
-from gearshift.caches.choosing import choose
+from gearshift.caches.choosing import choose, set_for
 from gearshift.caches.compose import joint
 from gearshift.caches.evaluation import evaluate
 from gearshift.caches.explore import groups_of, split_rows
@@ -24,7 +24,7 @@ def test_every_variant_after_every_block_is_judged_and_the_choice_meets_the_targ
         (block, name) for block in BLOCKS for name in VARIANTS
     }
     assert [choice.method for choice in manifest.choices] == [
-        *("relaxation", "greedy by latency gain", "greedy by hit rate", "exact", "joint"),
+        *("relaxation", "greedy by latency gain", "greedy by hit rate", "exact", "joint", "by price"),
     ]
     assert manifest.chosen
     assert manifest.accuracy >= 0.8
@@ -167,13 +167,13 @@ def test_with_a_confidence_the_choice_is_shown_on_samples_that_did_not_make_it()
         choose(replace(problem, hits=problem.hits[:, :20], right=problem.right[:, :20]), 0.95, seed=0)  # type: ignore[index]
 
 
-def test_less_is_lost_where_choices_do_not_keep_the_target_on_samples_left_out() -> None:
-    """Variants that are right by luck alone: on few samples the best-looking of many is not what it seems."""
+def test_what_is_right_by_luck_alone_is_not_chosen_for_that() -> None:
+    """All variants were set for nine in ten, and some look better on few samples."""
     generator = np.random.default_rng(1)
     hits, right = np.ones((60, 100), dtype=np.bool_), generator.random((60, 100)) < 0.9
     lucky = replace(
         instance(0, 10, 6, samples=100, memory=False),
-        hits=hits, right=right, hit_rate=np.ones(60), accuracy=right.mean(axis=1), target=0.95,
+        hits=hits, right=right, hit_rate=np.ones(60), accuracy=right.mean(axis=1), target=0.95, level=np.full(60, 0.9),
     )  # fmt: skip
     assert right.mean(axis=1).max() >= 0.95
     found = choose(lucky, None, seed=0)
@@ -181,7 +181,17 @@ def test_less_is_lost_where_choices_do_not_keep_the_target_on_samples_left_out()
     assert found.accuracy == 1
     assert joint(lucky).chosen != ()
     honest = replace(lucky, target=0.8)
-    assert choose(honest, None, seed=0).accuracy == pytest.approx(0.9, abs=0.05)
+    assert choose(honest, None, seed=0).accuracy == pytest.approx(0.9, abs=0.07)
+
+
+def test_hits_may_be_wrong_in_proportion_to_the_time_that_they_save() -> None:
+    problem = replace(
+        instance(0, 4, 2, memory=False),
+        layer_s=np.ones(4), level=np.array([0.96, 0.97, 0.97, 0.98, 0.985, 0.99, 0.99, 1.0]),
+    )  # fmt: skip
+    assert problem.saved.tolist() == pytest.approx([0.75, 0.75, 0.5, 0.5, 0.25, 0.25, 0, 0])
+    assert set_for(problem, 0.04).tolist() == [1, 3, 5, 7]
+    assert set_for(problem, 0.06).tolist() == [0, 1, 2, 3, 4, 5, 7]
 
 
 def test_nine_choices_in_ten_keep_the_target_on_new_samples() -> None:
@@ -194,7 +204,7 @@ def test_nine_choices_in_ten_keep_the_target_on_new_samples() -> None:
         problem = replace(
             instance(0, 8, 1, samples=300, memory=False),
             hits=np.ones((8, 300), dtype=np.bool_), right=right, hit_rate=np.ones(8), accuracy=right.mean(axis=1),
-            target=0.95,
+            target=0.95, level=generator.binomial(300, truth) / 300, lookup_s=np.zeros(8),
         )  # fmt: skip
         chosen = choose(problem, None, seed).variants
         kept.append(not chosen or truth[chosen[0]] >= 0.95)
