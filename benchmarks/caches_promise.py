@@ -1,7 +1,7 @@
 """Whether learned caches keep the agreement that was asked for on new samples: builds from few digits, over seeds.
 
 Each build takes other 600 images for predictors, selectors and the choice; agreement is counted on those left, and
-whether it is on target among builds with caches, as those without always are.  There are the choice by bound (`build`),
+whether it is on target among builds with caches, as those without always are.  There are the choice by price (`build`),
 by the mean of samples left out (retraining), and without a look at other samples.
 
     python benchmarks/caches_promise.py [--builds 24] [--quick]
@@ -36,7 +36,7 @@ TARGETS = (0.90, 0.95)
 HELD = 0.9
 SAME = 1e-9
 RULES: dict[str, Callable[[Problem, int], tuple[int, ...]]] = {
-    "bound": lambda problem, seed: choose(problem, None, seed).variants,
+    "price": lambda problem, seed: choose(problem, None, seed).variants,
     "mean": careful_choice,
     "unchecked": lambda problem, seed: joint(problem, [exact(problem).chosen], most_nodes=200).chosen,
 }
@@ -110,7 +110,7 @@ def main() -> int:
                 f"{name:>10}: {len(cases) - chosen.count(()):2d} of {len(cases)} {held:5.0%} {below:5.0%}   "
                 f"{agreement.mean():.1%} {agreement.min():.1%}   {1 / ratio:.2f}"
             )
-            if name == "bound":
+            if name == "price":
                 bars.at_least(f"{target:.0%}, builds with caches that keep it on new samples", held, HELD)
     print(f"\n{bars}")
     return 0
