@@ -123,6 +123,8 @@ class CachedModel:
         With lookups beside the module on a processor, the calling thread keeps to the other cores from now on.
         """
         device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+        if device.type == "cpu":
+            import gearshift.caches.kernel  # noqa: F401  # compiled now, also for caches that a later version brings
         self.move(device)
         if self._beside is not None:
             self._beside.close()
