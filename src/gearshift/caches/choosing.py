@@ -222,17 +222,12 @@ def problem_of(
         memory_bytes=np.array([entry.memory_bytes for entry in entries], dtype=np.float64),
         target=target,
         memory_budget_bytes=memory,
-        delay_budget_s=delay_budget_s(most_delay, segment_s),
+        delay_budget_s=most_delay * float(segment_s.sum()),
         hits=np.array(hits, dtype=np.bool_).reshape(-1, samples),
         right=np.array(right, dtype=np.bool_).reshape(-1, samples),
         level=np.array([entry.level for entry in entries]),
     )
     return entries, at_ends(problem) if beside else problem, origins
-
-
-def delay_budget_s(most_delay: float, segment_s: Sequence[float] | NDArray[np.float64]) -> float:
-    """How long lookups in line may delay, as a share of what the segments take."""
-    return math.inf if math.isinf(most_delay) else most_delay * sum(segment_s)
 
 
 def leaves_after(problem: Problem) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gearshift.caches.choosing import at_ends, careful_choice, delay_budget_s
+from gearshift.caches.choosing import at_ends, careful_choice
 from gearshift.caches.manifest import Manifest, Variant
 from gearshift.caches.networks import LearnedCache
 from gearshift.caches.problem import ROUNDING, Problem
@@ -262,9 +262,7 @@ def _choice(
         memory_bytes=np.array([offer.memory_bytes for offer in offers], dtype=np.float64),
         target=target,
         memory_budget_bytes=np.inf if manifest.memory_budget_bytes is None else manifest.memory_budget_bytes,
-        delay_budget_s=delay_budget_s(
-            np.inf if manifest.most_delay is None else manifest.most_delay, manifest.segment_s
-        ),
+        delay_budget_s=(np.inf if manifest.most_delay is None else manifest.most_delay) * manifest.base_s,
         hits=np.array(hits, dtype=np.bool_),
         right=np.array(right, dtype=np.bool_),
     )

@@ -17,7 +17,7 @@ from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.workers import Worker
 
 ARRIVAL_SHARE = 0.5
-"""Of what the router's process spends on a request: until it is queued.  The rest writes its answer."""
+"""Of what the router's process spends on a request: until it is queued.  The rest writes its answer.  An assumption."""
 
 
 class FrontEnd(NamedTuple):
