@@ -1,7 +1,7 @@
 """A lookup of one row in line, as a batch would do it and as a row alone does, in turn, for hidden outputs of ResNets.
 
-The last column is the row's clock between segments of a ResNet-20, where `gearshift caches build` times it: there the
-processor's caches are full of the model, not of the predictor.
+The last columns are the clock of both between segments of a ResNet-20, where `gearshift caches build` times lookups:
+there the processor's caches are full of the model, not of the predictor.
 
     python benchmarks/caches_lookup.py [--rounds 300]
 
@@ -16,7 +16,7 @@ import torch
 from cifar_networks import DEPTHS, ResNet
 from machine import describe
 
-from gearshift.caches.chain import chain_of
+from gearshift.caches.chain import Chain, chain_of
 from gearshift.caches.explore import Explored
 from gearshift.caches.networks import LearnedCache, make_predictor
 from gearshift.caches.single import lookup_of
@@ -24,7 +24,18 @@ from gearshift.caches.timing import measure_in_line
 from gearshift.caches.train import Trained
 
 SHAPES = (32, 16, 16), (64, 8, 8)
+IMAGE = torch.from_numpy(np.random.default_rng(0).standard_normal((1, 3, 32, 32), dtype=np.float32))
 VARIANTS = ("FC(128)", "FC(64)", "Pool(1024,128)", "Pool(512,128)", "Conv(3,1)", "Conv(5,2)")
+
+
+class AsBatch(LearnedCache):
+    """One that is looked up by PyTorch's operations, as what is none of ours."""
+
+
+def placed(chain: Chain, variant: str, shape: tuple[int, ...], cache: LearnedCache) -> Explored:
+    nothing = np.empty(0, dtype=bool)
+    layer = next(i for i, hidden in enumerate(chain.hidden(IMAGE)) if hidden.shape[1:] == shape)
+    return Explored(layer, variant, shape, Trained(cache, (), (), nothing, nothing))
 
 
 def timed(cache: LearnedCache, hidden: torch.Tensor, rounds: int) -> tuple[np.ndarray, np.ndarray]:
@@ -47,23 +58,26 @@ def main() -> int:
     rounds = parser.parse_args().rounds
     print(describe(), f"PyTorch {torch.__version__}", sep=", ")
     torch.set_num_threads(1)
-    print("hidden output, variant: microseconds as a batch, as a row, share; least of the clock; between segments")
+    print(
+        "hidden output, variant: microseconds as a batch, as a row, share; least of the clock; between segments, share"
+    )
     chain = chain_of(ResNet(DEPTHS["resnet20"]).eval().requires_grad_(False))
-    image = np.random.default_rng(0).standard_normal((1, 3, 32, 32), dtype=np.float32)
-    shapes = [tuple(hidden.shape[1:]) for hidden in chain.hidden(torch.from_numpy(image))]
     for shape in SHAPES:
-        caches = [LearnedCache(make_predictor(variant, shape, 10), 10).eval() for variant in VARIANTS]
-        for cache in caches:
-            cache.requires_grad_(False).threshold.fill_(np.inf)
-        nothing = np.empty(0, dtype=bool)
-        explored = [
-            Explored(shapes.index(shape), variant, shape, Trained(cache, (), (), nothing, nothing))
-            for variant, cache in zip(VARIANTS, caches, strict=True)
+        kinds = [
+            [kind(make_predictor(variant, shape, 10), 10).eval().requires_grad_(False) for variant in VARIANTS]
+            for kind in (AsBatch, LearnedCache)
         ]
-        _, between = measure_in_line(chain, explored, image)
-        for variant, cache, placed in zip(VARIANTS, caches, between, strict=True):
+        for cache in [*kinds[0], *kinds[1]]:
+            cache.threshold.fill_(np.inf)
+        explored = [
+            placed(chain, *one)
+            for one in zip(VARIANTS * 2, [shape] * 2 * len(VARIANTS), [*kinds[0], *kinds[1]], strict=True)
+        ]
+        between = np.reshape(measure_in_line(chain, explored, IMAGE.numpy())[1], (2, -1))
+        for variant, cache, (whole_s, row_s) in zip(VARIANTS, kinds[1], between.T, strict=True):
             (batch, row), least = timed(cache, torch.randn((1, *shape)), rounds)
-            told = f"{batch:5.0f} {row:5.0f}   {row / batch:.2f}; {least[0]:5.0f} {least[1]:5.0f}; {1e6 * placed:5.0f}"
+            told = f"{batch:5.0f} {row:5.0f}   {row / batch:.2f}; {least[0]:5.0f} {least[1]:5.0f}; "
+            told += f"{1e6 * whole_s:5.0f} {1e6 * row_s:5.0f}   {row_s / whole_s:.2f}"
             print(f"{shape!s:>12} {variant:15} {told}")
     return 0
 
