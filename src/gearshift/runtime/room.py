@@ -34,7 +34,8 @@ class Elsewhere(Protocol):
 class Nowhere:
     """There are no other processes."""
 
-    waiting = held_bytes = 0
+    waiting: int = 0
+    held_bytes: int = 0
 
 
 class Room:

@@ -377,14 +377,14 @@ class Connection(asyncio.Protocol):
         if self._deaf or (self._arriving is None and last is not None and not last.keep_alive):
             self._deaf = True
             return
-        match error.__context__:
-            case HeadTooLarge():
-                self._refuse(431, HEAD_TOO_LARGE)
-            case None | NotTaken() as why:
-                log.warning("a client sent no HTTP request that is taken: %s", why or error)
-                self._refuse(400, f"this is no HTTP request that is taken: {why or error}")
-            case fault:
-                self._fault(fault)
+        why = error.__context__
+        if isinstance(why, HeadTooLarge):
+            self._refuse(431, HEAD_TOO_LARGE)
+        elif why is None or isinstance(why, NotTaken):
+            log.warning("a client sent no HTTP request that is taken: %s", why or error)
+            self._refuse(400, f"this is no HTTP request that is taken: {why or error}")
+        else:
+            self._fault(why)
 
     def _fault(self, fault: BaseException) -> None:
         log.error("fault while a request was begun", exc_info=fault)

@@ -3,7 +3,7 @@
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -11,6 +11,7 @@ from gearshift.errors import Forbidden, InvalidInput
 from gearshift.model import Arrays
 from gearshift.request import Answer
 from gearshift.runtime.answers import Done
+from gearshift.runtime.room import Reading
 from gearshift.runtime.service import Service, Withdraw
 from gearshift.runtime.status import ReplanStatus, ServedPlan, Status
 from gearshift.serving.keys import Keys
@@ -33,13 +34,45 @@ class GearBody(msgspec.Struct, forbid_unknown_fields=True):
     pin: int | None
 
 
+class Inference(Protocol):
+    """What requests need of a `Service`; a front end in a process of its own has something else in its place."""
+
+    @property
+    def accepting(self) -> bool:
+        """Whether requests are let in at all."""
+        ...
+
+    def now_ns(self) -> int:
+        """The time in which deadlines are given."""
+        ...
+
+    def require_room(self, rows: int, payload_bytes: int) -> None:
+        """Raise `NotReady` or `QueueFull` where a request of `rows` would not be accepted now."""
+        ...
+
+    def reading(self, payload_bytes: int) -> Reading:
+        """Hold `payload_bytes` while a request is read."""
+        ...
+
+
 class Control:
     """The service in force and its plan, as operators see and steer them."""
 
-    def __init__(self, service: Service, plan: ServedPlan) -> None:
-        self.service, self.plan = service, plan
+    def __init__(self, service: Inference, plan: ServedPlan) -> None:
+        self.service = cast(Service, service)  # operators ask where it is one
+        self.plan = plan
         self.shadow: Shadow | None = None
         self.replan: ReplanStatus | None = None
+
+    @property
+    def inference(self) -> Inference:
+        """The service in force, as requests see it."""
+        return self.service
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are let in and every model has a replica."""
+        return self.service.ready
 
     async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
         """As `Service.infer`, by the service in force; a shadow is offered a copy of what was answered."""

@@ -30,7 +30,7 @@ from gearshift.observability.logs import Form, Level, LogSettings, logging_to_st
 from gearshift.request import Answer
 from gearshift.runtime.answers import Done
 from gearshift.runtime.room import Nowhere, Reading, Room
-from gearshift.runtime.service import Service, Withdraw
+from gearshift.runtime.service import Withdraw
 from gearshift.runtime.transport import FrameProtocol, pack_tensors, unpack_tensors
 from gearshift.runtime.worker import die_with_parent
 from gearshift.serving.board import HELD_BYTES, WAITING, Board
@@ -238,7 +238,7 @@ class FrontEnd:
         )
         service = RemoteService(link, board, self._room, WallClock(serve.origin_ns), settings.most_waiting_bytes)
         self._application = Application(
-            cast(Service, service),  # as far as inference goes
+            service,
             serve.operator,
             inputs=serve.inputs,
             outputs=serve.outputs,

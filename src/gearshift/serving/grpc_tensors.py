@@ -20,7 +20,6 @@ from gearshift.serving.grpc_messages_pb2 import (
 )
 from gearshift.serving.v2 import (
     MODEL_VERSION,
-    InferRequest,
     Limits,
     answer_parameters,
     answered_arrays,
@@ -31,6 +30,7 @@ from gearshift.serving.v2 import (
     require_finite,
     whole_request,
 )
+from gearshift.serving.v2_bodies import InferRequest
 
 CONTENTS = {
     "BOOL": "bool_contents",

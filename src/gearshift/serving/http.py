@@ -13,13 +13,13 @@ from gearshift.observability.tracing import Tracing
 from gearshift.request import Answer
 from gearshift.runtime.answers import raise_if_refused
 from gearshift.runtime.room import Reading
-from gearshift.runtime.service import Service
 from gearshift.runtime.status import ServedPlan
 from gearshift.serving import compression, deadline_headers, openapi, v2, v2_json
 from gearshift.serving import control as operators
 from gearshift.serving.http_exchange import CLOSE, JSON, Headers, HttpExchange, Then, announced_length
 from gearshift.serving.keys import Keys
 from gearshift.serving.swap import SwapBody, Swaps
+from gearshift.serving.v2_bodies import InferRequest
 
 Work = Coroutine[Any, Any, None]
 
@@ -45,7 +45,7 @@ class Application:
 
     def __init__(
         self,
-        service: Service,
+        service: operators.Inference,
         operator: str,
         *,
         inputs: Sequence[TensorSpec],
@@ -101,8 +101,8 @@ class Application:
             }
 
     @property
-    def _service(self) -> Service:
-        return self._control.service
+    def _service(self) -> operators.Inference:
+        return self._control.inference
 
     @property
     def paths(self) -> dict[str, str]:
@@ -255,7 +255,7 @@ class Application:
             span=exchange.span,
         )
 
-    def _answered(self, exchange: HttpExchange, request: v2.InferRequest, answer: Answer) -> Work | None:
+    def _answered(self, exchange: HttpExchange, request: InferRequest, answer: Answer) -> Work | None:
         if exchange.gone:
             return None
         raise_if_refused(answer)
@@ -293,7 +293,7 @@ class Application:
 
     def _index(self, exchange: HttpExchange) -> None:
         ready_only = v2_json.wants_ready_only(exchange.take_body())
-        index = v2.repository_index(self._operator, self._service.ready, ready_only=ready_only)
+        index = v2.repository_index(self._operator, self._control.ready, ready_only=ready_only)
         exchange.respond(200, v2_json.encode(index))
 
     def _get_status(self, exchange: HttpExchange) -> None:
@@ -327,13 +327,13 @@ class Application:
         exchange.respond(200, b'{"live":true}')
 
     def _get_ready(self, exchange: HttpExchange) -> None:
-        if self._service.ready:
+        if self._control.ready:
             exchange.respond(200, b'{"ready":true}')
         else:
             exchange.respond(503, b'{"ready":false}', extra=[RETRY_AFTER])
 
     def _get_model_ready(self, exchange: HttpExchange) -> None:
-        ready = self._service.ready
+        ready = self._control.ready
         body = v2_json.encode_readiness(self._operator, ready)
         exchange.respond(200 if ready else 503, body, extra=[] if ready else [RETRY_AFTER])
 

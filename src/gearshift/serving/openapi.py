@@ -12,7 +12,7 @@ from gearshift.runtime.status import Status
 from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, GearBody
 from gearshift.serving.swap import SwapBody, SwapResult
 from gearshift.serving.v2 import MODEL_VERSION, ROW_FACTS
-from gearshift.serving.v2_json import IndexBody, InferBody
+from gearshift.serving.v2_bodies import IndexBody, InferBody
 
 OPENAPI_VERSION = "3.1.0"
 COMPONENTS = "#/components/schemas/"

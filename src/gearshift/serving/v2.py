@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,11 +18,11 @@ from gearshift.errors import InvalidInput
 from gearshift.model import Arrays, TensorSpec
 from gearshift.observability.metrics import Totals
 from gearshift.request import LEAST_URGENT, Answer, RowFacts
+from gearshift.serving.v2_bodies import LONGEST_TIMEOUT_US, InferRequest
 
 SERVER_NAME = "gearshift"
 MODEL_VERSION = "1"
 MOST_ROWS = 1 << 20
-LONGEST_TIMEOUT_US = 1 << 52
 MOST_DIMENSIONS_TOLD = 16
 MOST_TOLD = 1 << 63
 FLOATS = frozenset({"FP16", "FP32", "FP64"})
@@ -47,29 +46,6 @@ class Limits:
 
     most_tensors: int = 1024
     most_elements: int = 1 << 24
-
-
-class InferRequest(msgspec.Struct, frozen=True):
-    """A request that fits the operator: arrays of `rows` rows, and what was asked beside.
-
-    `outputs` are the names asked for, None for all.  `timeout_us` is 0 when absent.  `binary_output` and, by name,
-    `binary_outputs` say which outputs are wanted as raw bytes where the protocol leaves a choice.
-    """
-
-    id: str
-    inputs: Arrays
-    rows: int
-    priority: int
-    timeout_us: int
-    outputs: tuple[str, ...] | None
-    binary_output: bool = False
-    binary_outputs: Mapping[str, bool] | None = None
-
-    def wants_binary(self, output: str) -> bool:
-        """Whether `output` is wanted as raw bytes."""
-        if self.binary_outputs is None:
-            return self.binary_output
-        return self.binary_outputs.get(output, self.binary_output)
 
 
 # Requests ------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
 from gearshift.model import DATATYPES, TensorSpec
-from gearshift.request import LEAST_URGENT, Answer
+from gearshift.request import Answer
 from gearshift.runtime.transport import datatype_named
 from gearshift.runtime.v2_binary import BinaryTensors, read_tensor, write_tensor
 from gearshift.serving.v2 import (
     FLOATS,
-    LONGEST_TIMEOUT_US,
     MODEL_VERSION,
-    InferRequest,
     Limits,
     answer_parameters,
     answered_arrays,
@@ -31,67 +29,15 @@ from gearshift.serving.v2 import (
     require_finite,
     whole_request,
 )
-
-
-def _bounds(**bounds: int) -> msgspec.Meta:
-    """What the description says of a number; the check itself, with a better sentence, is in `v2`."""
-    return msgspec.Meta(extra_json_schema=bounds)
-
-
-class InputParameters(msgspec.Struct):
-    """How many bytes after the JSON are the tensor's; shared memory is refused."""
-
-    binary_data_size: Annotated[int | None, _bounds(minimum=0)] = None
-    shared_memory_region: str | None = None
-
-
-class InputTensor(msgspec.Struct):
-    """An input: its data flat or nested as its shape is, or in binary after the JSON."""
-
-    name: str
-    shape: list[Annotated[int, _bounds(minimum=1)]]
-    datatype: str
-    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    parameters: InputParameters | None = None
-
-
-class AskedParameters(msgspec.Struct):
-    """Whether an output is wanted in binary; classification and shared memory are refused."""
-
-    binary_data: bool | None = None
-    classification: int = 0
-    shared_memory_region: str | None = None
-
-
-class AskedOutput(msgspec.Struct):
-    """An output that is wanted."""
-
-    name: str
-    parameters: AskedParameters | None = None
-
-
-class InferParameters(msgspec.Struct):
-    """Priority, 1 first and 0 for the operator's; timeout in microseconds, 0 for none; all outputs in binary."""
-
-    priority: Annotated[int, _bounds(minimum=0, maximum=LEAST_URGENT)] = 0
-    timeout: Annotated[int, _bounds(minimum=0, maximum=LONGEST_TIMEOUT_US)] = 0
-    binary_data_output: bool = False
-
-
-class InferBody(msgspec.Struct):
-    """A request for inference; without `outputs` all are answered."""
-
-    inputs: list[InputTensor]
-    id: str = ""
-    parameters: InferParameters = msgspec.field(default_factory=InferParameters)
-    outputs: list[AskedOutput] | None = None
-
-
-class IndexBody(msgspec.Struct):
-    """A request for the index, perhaps of what is ready alone."""
-
-    ready: bool = False
-
+from gearshift.serving.v2_bodies import (
+    AskedOutput,
+    IndexBody,
+    InferBody,
+    InferRequest,
+    InputTensor,
+    WrittenAnswer,
+    WrittenTensor,
+)
 
 DEFAULT_LIMITS = Limits()
 LARGE_BYTES = 64 << 10
@@ -258,43 +204,25 @@ def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple
         for name, array in answered_arrays(request, answer).items()
     ]
     text = _ENCODER.encode(
-        _InferAnswer(operator, MODEL_VERSION, request.id or msgspec.UNSET, answer_parameters(answer), tensors)
+        WrittenAnswer(operator, MODEL_VERSION, request.id or msgspec.UNSET, answer_parameters(answer), tensors)
     )
     return (b"".join([text, *buffers]), len(text)) if buffers else (text, None)
 
 
-class _InferAnswer(msgspec.Struct):
-    """What `openapi.InferAnswer` describes."""
-
-    model_name: str
-    model_version: str
-    id: str | msgspec.UnsetType
-    parameters: dict[str, Any]
-    outputs: "list[_Tensor]"
-
-
-class _Tensor(msgspec.Struct):
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-    data: list[Any] | msgspec.UnsetType = msgspec.UNSET
-    parameters: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
-
-
-def _tensor(name: str, array: NDArray[Any]) -> _Tensor:
+def _tensor(name: str, array: NDArray[Any]) -> WrittenTensor:
     datatype = datatype_named(array.dtype)
     data = array.ravel().tolist()
     if datatype == "BYTES":
         data = [item.decode(errors="replace") if isinstance(item, bytes) else str(item) for item in data]
-    return _Tensor(name, datatype, array.shape, data)
+    return WrittenTensor(name, datatype, array.shape, data)
 
 
-def _binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> _Tensor:
+def _binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> WrittenTensor:
     """The tensor without its data, which is put at the end of `buffers`."""
     buffer = write_tensor(array)
     buffers.append(buffer)
     size = {"binary_data_size": len(buffer)}
-    return _Tensor(name, datatype_named(array.dtype), array.shape, parameters=size)
+    return WrittenTensor(name, datatype_named(array.dtype), array.shape, parameters=size)
 
 
 def encode(content: object) -> bytes:

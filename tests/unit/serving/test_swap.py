@@ -18,9 +18,10 @@ from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_file import write_plan
 from gearshift.profiles.store import write_profile
+from gearshift.runtime.backends.base import BatchEvents
+from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.service import Service
 from gearshift.serving.control import Control
-from gearshift.serving.settings import ServerSettings
 from gearshift.serving.swap import SwapBody, Swaps, plan_in
 from gearshift.serving.task import ServingTask, read_task
 from tests.little_task import little_profile, two_gear_plan
@@ -47,15 +48,15 @@ class World:
         return (await self.control.infer({"sample": np.array(numbers)})).outputs["label"].tolist()  # type: ignore[index]
 
 
-class LosingService(Service):
+class LosingBackend(EmulatedBackend):
     """Loses workers once it is started."""
 
-    lose: list[int]
+    replicas_to_lose: list[int]
 
-    async def start(self) -> None:
-        await super().start()
-        for replica in self.lose:
-            self._backend.lose(replica)  # type: ignore[attr-defined]
+    async def start(self, events: BatchEvents) -> None:
+        await super().start(events)
+        for replica in self.replicas_to_lose:
+            self.lose(replica)
 
 
 def of_this_machine(task: ServingTask) -> ServingTask:
@@ -77,9 +78,9 @@ def in_world(folder: Path, use: Any, *, started: bool = True, edge_qps: float = 
         def make(task: ServingTask, tells: Journal | NoJournal, counts: Metrics | None = None) -> Service:
             if fails:
                 raise fails.pop()
-            backend = task.make_backend(ServerSettings(), print)
-            service = LosingService(task.tables, backend, clock=clock, journal=tells, metrics=counts)
-            service.lose = lose.copy()
+            backend = LosingBackend(task.tables, task.plan, task.profile)
+            backend.replicas_to_lose = lose.copy()
+            service = Service(task.tables, backend, clock=clock, journal=tells, metrics=counts)
             made.append(service)
             return service
 

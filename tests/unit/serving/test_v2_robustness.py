@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gearshift.errors import InvalidInput
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import LEAST_URGENT
-from gearshift.serving.v2 import LONGEST_TIMEOUT_US, InferRequest
+from gearshift.serving.v2_bodies import LONGEST_TIMEOUT_US, InferRequest
 from gearshift.serving.v2_json import parse_request
 
 SPECS = {
