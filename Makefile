@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check
 
-.PHONY: demo test test-long lint compiled format messages clean
+.PHONY: demo test test-long test-wheel wheel lint compiled format messages clean
 
 demo: .venv/installed-demo
 	"$(BIN)/python" -m gearshift demo
@@ -24,6 +24,18 @@ lint: .venv/installed-test
 # Once here, or every process of the tests would compile.
 compiled: .venv/installed-test
 	"$(BIN)/python" -m gearshift.simulator.warm_up --deadlines
+
+# The router and the front end in machine code; made of a copy, as the compiled modules are left beside their sources.
+wheel: .venv/bin/python
+	rm -rf build/copy dist && mkdir -p build/copy
+	cp -R pyproject.toml README.md LICENSE src build/copy
+	find build/copy -name '*.so' -delete
+	HATCH_BUILD_HOOK_ENABLE_MYPYC=true $(PIP) wheel --quiet --no-deps --constraint constraints.txt --wheel-dir dist ./build/copy
+
+test-wheel: .venv/installed-test wheel
+	rm -rf build/wheel
+	"$(BIN)/python" -m zipfile -e dist/gearshift-*.whl build/wheel
+	PYTHONPATH=build/wheel "$(BIN)/python" -m pytest -n 3 -m "not long"
 
 format: .venv/installed-test
 	"$(BIN)/python" -m ruff format .

@@ -45,6 +45,11 @@ def only(name: str) -> str:
     return value
 
 
+def build_arguments() -> dict[str, str]:
+    """What the container is built with, unless others are given."""
+    return dict(value.split("=") for name, value in instructions() if name == "ARG")
+
+
 def unit() -> configparser.ConfigParser:
     parser = configparser.ConfigParser(strict=False, interpolation=None, comment_prefixes=("#",), delimiters=("=",))
     parser.optionxform = str
@@ -78,7 +83,9 @@ def test_the_container_is_built_of_files_and_extras_that_exist():
     copied = {source for group in sources for source in group}
     assert {"pyproject.toml", "README.md", "LICENSE", "constraints.txt", "src"} <= copied
     offered = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert set(only("ARG").partition("=")[2].split(",")) <= set(offered)
+    assert set(build_arguments()["EXTRAS"].split(",")) <= set(offered)
+    assert build_arguments()["COMPILE"] == "false"
+    assert "HATCH_BUILD_HOOK_ENABLE_MYPYC=${COMPILE}" in next(value for name, value in instructions() if name == "RUN")
 
 
 def test_the_containers_health_check_tells_a_server_that_lives_from_none(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gearshift.cli.main import main_group
-from tests.deploy.test_deploy import AFTER_DRAINING_S, ROOT, documents, only, served_with
+from tests.deploy.test_deploy import AFTER_DRAINING_S, ROOT, build_arguments, documents, served_with
 
 NAME = "kubernetes-ray.yaml"
 
@@ -61,7 +61,7 @@ def test_ray_s_version_is_the_one_that_is_tested_and_the_image_brings_it():
     assert f"ray=={cluster()['spec']['rayVersion']}\n" in (ROOT / "constraints.txt").read_text()
     extras = re.search(r"EXTRAS=(\S+?)\.\s", (ROOT / "deploy" / NAME).read_text())[1].split(",")
     assert "ray" in extras
-    assert set(only("ARG").partition("=")[2].split(",")) < set(extras)
+    assert set(build_arguments()["EXTRAS"].split(",")) < set(extras)
 
 
 def test_all_pods_mount_the_task_at_the_same_path():

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -54,8 +55,15 @@ def _json_path(args: Sequence[str]) -> str | None:
     return None
 
 
+def _version() -> str:
+    """The version, and whether what requests pass is compiled (`make wheel`)."""
+    router = find_spec("gearshift.runtime.router")
+    plain = router is None or str(router.origin).endswith(".py")
+    return gearshift.__version__ if plain else f"{gearshift.__version__}, compiled"
+
+
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(gearshift.__version__)
+@click.version_option(_version())
 def main_group() -> None:
     """Serve machine-learning models as cascades that shift gears with load."""
 
