@@ -1,7 +1,8 @@
 """What this machine adds to emulated devices, for profiles that were imported and lack it.
 
 Measured as `gearshift profile` measures models: what the HTTP front end takes for a request, over a model that answers
-at once; and, beside it, what passes beyond the emulated time from a batch's start to that of the next one behind it.
+at once; beside it, what passes beyond the emulated time from a batch's start to that of the next one behind it.  What
+a request takes of the router's process is measured over an emulated device, whose work is the router's, too.
 """
 
 import asyncio
@@ -21,42 +22,42 @@ from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.request import Answer
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import SAMPLE, EmulatedBackend
-from gearshift.runtime.measure import FrontEndTime
 from gearshift.runtime.service import Service
 from gearshift.runtime.turnaround import MODEL, OPERATOR, plan_of_one_model
-from gearshift.serving.beside import front_end_beside
+from gearshift.serving.beside import LARGEST_BATCH_SIZE, front_end_beside
 
 SECONDS = 6.0
 BATCH_SIZES = (1, 4, 16)
 RUN_S = 0.004
+RECORDED = 2
 
 
 def as_served_here(profile: Profile, seconds: float = SECONDS) -> Profile:
     """The profile with the mean time of this machine's front end, its router's, and overheads of emulated devices."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        front_end, per_batch_s, per_request_s = runner.run(_measured_s(seconds))
+        front_end_s, router_s, per_batch_s, per_request_s = runner.run(_measured_s(seconds))
     curves = tuple(
         msgspec.structs.replace(curve, overhead_per_batch_s=per_batch_s, overhead_per_request_s=per_request_s)
         if curve.segment == 0
         else curve
         for curve in profile.curves
     )
-    return replace(profile, curves=curves, front_end_s=front_end.mean_s, router_s=front_end.router_s)
+    return replace(profile, curves=curves, front_end_s=front_end_s, router_s=router_s)
 
 
-async def _measured_s(seconds: float) -> tuple[FrontEndTime, float, float]:
-    """The front end's time, and overheads per batch and per request."""
-    async with front_end_beside(Samples(inputs={SAMPLE: np.arange(64)})) as time:
+async def _measured_s(seconds: float) -> tuple[float, float, float, float]:
+    """The front end's time, the router's, and overheads per batch and per request."""
+    samples = Samples(inputs={SAMPLE: np.arange(64) % RECORDED})
+    async with front_end_beside(samples, _service(LARGEST_BATCH_SIZE)[0]) as busy:
+        pass
+    async with front_end_beside(samples) as time:
         trips = [await _from_start_to_start_s(size, seconds / len(BATCH_SIZES)) for size in BATCH_SIZES]
-    return time, *fit_overheads(BATCH_SIZES, trips, [np.array([RUN_S])] * len(BATCH_SIZES))
+    return time.mean_s, busy.router_s, *fit_overheads(BATCH_SIZES, trips, [np.array([RUN_S])] * len(BATCH_SIZES))
 
 
 async def _from_start_to_start_s(batch_size: int, seconds: float) -> NDArray[np.float64]:
     """Seconds (batches,) from one emulated batch's start to the next one's, where the queue always holds that."""
-    plan = plan_of_one_model(batch_size)
-    tables = plan_tables(plan, OPERATOR)
-    backend = _Noting(tables, plan, _profile(batch_size))
-    service = Service(tables, backend, metrics=Metrics())
+    service, backend = _service(batch_size)
     ends_ns = service.now_ns() + to_ns(seconds)
 
     def ask(answer: Answer | None = None) -> None:
@@ -71,6 +72,14 @@ async def _from_start_to_start_s(batch_size: int, seconds: float) -> NDArray[np.
     finally:
         await service.stop()
     return np.diff(backend.started_ns[1:]) / NS_PER_S
+
+
+def _service(batch_size: int) -> tuple[Service, "_Noting"]:
+    """A service over one emulated device that takes at most `batch_size` at a time."""
+    plan = plan_of_one_model(batch_size)
+    tables = plan_tables(plan, OPERATOR)
+    backend = _Noting(tables, plan, _profile(batch_size))
+    return Service(tables, backend, metrics=Metrics()), backend
 
 
 class _Noting(EmulatedBackend):
@@ -93,7 +102,8 @@ def _profile(batch_size: int) -> Profile:
     curve = RunTimeCurve(
         model=MODEL, device_kind="cpu", batch_sizes=sizes, median_s=seconds, p95_s=seconds, memory_bytes=1
     )
+    right = np.ones((1, RECORDED))
     records = PredictionRecords(
-        models=(MODEL,), quality=np.ones((1, 2)), certainty=np.ones((1, 2)), part=np.arange(2, dtype=np.int8)
+        models=(MODEL,), quality=right, certainty=right, part=np.arange(RECORDED, dtype=np.int8)
     )
     return Profile(operator=OPERATOR, curves=(curve,), predictions=records)

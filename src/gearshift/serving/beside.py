@@ -19,6 +19,7 @@ from gearshift.clock import NS_PER_S, WallClock, to_ns
 from gearshift.errors import InvalidInput, NoAnswer
 from gearshift.loading import Samples
 from gearshift.model import spec_of
+from gearshift.observability.metrics import Metrics
 from gearshift.plan_tables import plan_tables
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.fine_timer import FineSleeper
@@ -42,10 +43,11 @@ _encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(list[str])
 
 
 @asynccontextmanager
-async def front_end_beside(samples: Samples) -> AsyncIterator[FrontEndTime]:
+async def front_end_beside(samples: Samples, service: Service | None = None) -> AsyncIterator[FrontEndTime]:
     """Have the front end answer requests for `samples` as long as the block lasts; after it, `mean_s` is set.
 
-    `router_s` is set before it begins.
+    `router_s` is set before it begins.  What answers is `service`, of operator `OPERATOR`, which is started and stopped
+    here; without one a model that answers at once.
 
     Where the samples cannot be sent as JSON nothing is asked, and `mean_s` stays 0.
     """
@@ -54,7 +56,9 @@ async def front_end_beside(samples: Samples) -> AsyncIterator[FrontEndTime]:
     if not bodies:
         yield time
         return
-    service = Service(plan_tables(plan_of_one_model(LARGEST_BATCH_SIZE), OPERATOR), _AnswersAtOnce())
+    if service is None:
+        tables = plan_tables(plan_of_one_model(LARGEST_BATCH_SIZE), OPERATOR)
+        service = Service(tables, _AnswersAtOnce(), metrics=Metrics())
     application = Application(
         service,
         OPERATOR,
