@@ -35,7 +35,7 @@ wheel: .venv/bin/python
 test-wheel: .venv/installed-test wheel
 	rm -rf build/wheel
 	"$(BIN)/python" -m zipfile -e dist/gearshift-*.whl build/wheel
-	PYTHONPATH=build/wheel "$(BIN)/python" -m pytest -n 3 -m "not long"
+	PYTHONPATH="$(CURDIR)/build/wheel" "$(BIN)/python" -m pytest -n 3 -m "not long"
 
 format: .venv/installed-test
 	"$(BIN)/python" -m ruff format .

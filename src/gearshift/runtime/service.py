@@ -139,10 +139,10 @@ class Service:
     async def stop(self) -> None:
         """End at once: what is not answered yet fails; nothing is left running."""
         self.stop_accepting()
-        fault: Exception | None = None
+        fault: BaseException | None = None
         try:
             self._fail_open()
-        except Exception as error:  # noqa: BLE001  it is raised below, once nothing is left running
+        except BaseException as error:  # noqa: BLE001  it is raised below, once nothing is left running
             fault = error
         self._pulse.stop()
         await asyncio.gather(self._vertical.stop(), self._backend.stop())  # a change under way ends with its worker
