@@ -56,3 +56,7 @@ def test_the_version_says_which_build_it_is():
     compiled = not gearshift.runtime.router.__file__.endswith(".py")
     told = CliRunner().invoke(main_group, ["--version"]).output
     assert told.rstrip().endswith(f"version {gearshift.__version__}" + (", compiled" if compiled else ""))
+
+
+def test_no_compiled_module_lies_beside_its_source_where_it_would_run_in_its_place():
+    assert not list((ROOT / "src").rglob("*.so")), "delete it: `make wheel` compiles a copy"
