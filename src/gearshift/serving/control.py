@@ -9,7 +9,8 @@ import msgspec
 
 from gearshift.errors import Forbidden, InvalidInput
 from gearshift.model import Arrays
-from gearshift.request import Answer
+from gearshift.observability.tracing import RequestSpan
+from gearshift.request import NO_DEADLINE_NS, Answer
 from gearshift.runtime.answers import Done
 from gearshift.runtime.room import Reading
 from gearshift.runtime.service import Service, Withdraw
@@ -52,6 +53,20 @@ class Inference(Protocol):
 
     def reading(self, payload_bytes: int) -> Reading:
         """Hold `payload_bytes` while a request is read."""
+        ...
+
+    def submit(
+        self,
+        inputs: Arrays,
+        done: Done,
+        *,
+        priority: int = 0,
+        deadline_ns: int = NO_DEADLINE_NS,
+        sent_ns: int | None = None,
+        payload_bytes: int = 0,
+        span: RequestSpan | None = None,
+    ) -> Withdraw:
+        """Accept a request; `done` is called once with its answer."""
         ...
 
 

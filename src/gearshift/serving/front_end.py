@@ -27,6 +27,7 @@ from gearshift.clock import WallClock
 from gearshift.errors import GearshiftError
 from gearshift.model import Arrays
 from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
+from gearshift.observability.tracing import RequestSpan
 from gearshift.request import Answer
 from gearshift.runtime.answers import Done
 from gearshift.runtime.room import Nowhere, Reading, Room
@@ -203,7 +204,7 @@ class RemoteService:
         """Hold `payload_bytes` while a request is read."""
         return Reading(self._room, payload_bytes)
 
-    def submit(self, inputs: Arrays, done: Done, *, span: None = None, **asked: Any) -> Withdraw:
+    def submit(self, inputs: Arrays, done: Done, *, span: RequestSpan | None = None, **asked: Any) -> Withdraw:
         """As `Service.submit`; the arrays are not kept here, where the request would hold them until its answer."""
         if self._link.protocol.unsent_bytes > self._most_bytes:  # the router is behind, and its board does not say so
             raise self._room.full()
