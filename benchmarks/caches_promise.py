@@ -1,8 +1,8 @@
 """Whether learned caches keep the agreement that was asked for on new samples: builds from few digits, over seeds.
 
 Each build takes other 600 images for predictors, selectors and the choice; agreement is counted on those left, and
-whether it is on target among builds with caches, as those without always are.  There are the choice by price (`build`),
-by the mean of samples left out (retraining), and without a look at other samples.
+whether it is on target among builds with caches, as those without always are.  There are the choice by price (`build`)
+and one without a look at other samples.
 
     python benchmarks/caches_promise.py [--builds 24] [--quick]
 
@@ -22,7 +22,7 @@ from machine import describe
 
 from gearshift import caches
 from gearshift.caches.building import explore_module
-from gearshift.caches.choosing import careful_choice, choose, problem_of
+from gearshift.caches.choosing import choose, problem_of
 from gearshift.caches.collect import as_tensor
 from gearshift.caches.compose import exact, joint
 from gearshift.caches.problem import Problem, joint_outcome
@@ -37,7 +37,6 @@ HELD = 0.9
 SAME = 1e-9
 RULES: dict[str, Callable[[Problem, int], tuple[int, ...]]] = {
     "price": lambda problem, seed: choose(problem, None, seed).variants,
-    "mean": careful_choice,
     "unchecked": lambda problem, seed: joint(problem, [exact(problem).chosen], most_nodes=200).chosen,
 }
 

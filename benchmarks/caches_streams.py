@@ -8,7 +8,8 @@ run as they would in serving, and may switch caches off.
 Two streams shift: one has noise on all its images, in the other half of the classes come only after a third of it, and
 its caches were built without them.  After each stream, what the cache after each block makes of its last window.
 
-    python benchmarks/caches_streams.py [--cifar resnet56 --data DIR --work caches-work] [--quick]
+    python benchmarks/caches_streams.py [--cifar resnet56 --data DIR --work caches-work] [--samples N] [--no-sweeps]
+                                        [--quick]
 
 Without --cifar it takes a residual network on scikit-learn's digits: some ten minutes.  With it the base model that
 `caches_cifar.py` fine-tuned in --work is used, and explored variants are taken from there; by count of operations some
@@ -20,7 +21,6 @@ import importlib.util
 import os
 import shutil
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,7 @@ from cache_tasks import add_exploring, copies_of
 from machine import describe
 
 from gearshift import caches
-from gearshift.caches.adapt import Adapter, open_adapter
+from gearshift.caches.adapt import CLASS_MIX, Adapter, open_adapter
 from gearshift.caches.adaptation import Adaptation
 from gearshift.caches.cached_model import CachedModel
 from gearshift.caches.streams import class_local_stream, corrupted, halves
@@ -63,13 +63,13 @@ def noisy(images: np.ndarray, seed: int) -> np.ndarray:
 class Case:
     """A base model, the folder of its caches, images that neither has seen, and how the streams are to be.
 
-    The caches in `folder_without` were built without the classes `UNSEEN`.  `corrupt` puts noise on images, as the
-    model takes them.
+    `without` builds caches without the classes `UNSEEN`, and answers their folder.  `corrupt` puts noise on images, as
+    the model takes them.
     """
 
     network: torch.nn.Module
     folder: Path
-    folder_without: Path
+    without: Callable[[], Path]
     images: np.ndarray
     labels: np.ndarray
     samples: int
@@ -148,7 +148,7 @@ def run(
     images = case.corrupt(case.images, seed) if corrupt else case.images
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / "caches"
-        built = case.folder_without if unseen else case.folder
+        built = case.without() if unseen else case.folder
         shutil.copytree(built, folder, ignore=shutil.ignore_patterns("exploration", "versions", "state.json"))
         told: list[dict[str, object]] = []
         model, static = caches.load(folder, case.network), caches.load(folder, case.network)
@@ -240,16 +240,25 @@ HEAD = (
 def work_of(made: Run) -> str:
     """What adaptation did beside."""
     counts = made.adapter.counts
+    reasons = [event["reason"] == CLASS_MIX for event in made.told if event["event"] == "cache_retraining"]
     done = [event for event in made.told if event["event"] == "cache_retrained"]
-    longest = max((float(event["took_s"]) for event in done), default=0.0)  # type: ignore[arg-type]
-    outcomes = dict(Counter(event["outcome"] for event in done))
+    sets, trained = (
+        [one for one, is_set in zip(done, reasons, strict=True) if is_set == kind] for kind in (True, False)
+    )
+    sets_s, trained_s = ([float(one["took_s"]) for one in events] for events in (sets, trained))  # type: ignore[arg-type]
     off = [event["block"] for event in made.told if event["event"] == "cache_off"]
     return (
-        f"{len(done)} retrainings {outcomes}, the longest {longest:.2f} s, one more at the lowest priority on "
-        f"one core {made.retraining_s:.2f} s; {counts.base_runs} base runs beside, "
+        f"{len(trained)} retrainings, {_count(trained, 'swapped')} swapped in, the longest "
+        f"{max(trained_s, default=0.0):.2f} s, one more at the lowest priority on one core {made.retraining_s:.2f} s; "
+        f"set for other classes {len(sets)} times, {_count(sets, 'set')} swapped in, "
+        f"{np.median(sets_s or [0.0]):.2f} s in the median; {counts.base_runs} base runs beside, "
         f"{counts.partial_runs} of a part ({counts.base_run_s:.1f} s), {counts.reused} answers of misses reused; "
         f"{counts.audited} audited, {counts.disagreed} disagreed; caches off: {off}"
     )
+
+
+def _count(events: list[dict[str, object]], outcome: str) -> int:
+    return sum(event["outcome"] == outcome for event in events)
 
 
 def blocks_of(made: Run) -> str:
@@ -273,7 +282,7 @@ def judge(bars: Bars, name: str, made: Run, class_window: int) -> None:
     bars.at_most(f"{name}, retraining at the lowest priority, s", made.retraining_s, LONGEST_RETRAINING_S)
 
 
-def report(case: Case, quick: bool) -> Bars:
+def report(case: Case, quick: bool, with_sweeps: bool) -> Bars:
     """All tables, and what was judged."""
     bars = Bars()
     last = len(caches.load(case.folder, case.network).chain) - 1
@@ -308,7 +317,7 @@ def report(case: Case, quick: bool) -> Bars:
     print(line("after it", made, slice(retrained, None), last))
     print(f"\n{work_of(made)}\n\n{blocks_of(made)}\n")
     judge(bars, "unseen classes", made, case.class_window)
-    for what, values in sweeps(settings, quick):
+    for what, values in sweeps(settings, quick) if with_sweeps else ():
         print(f"\n## {what}, exponent {EXPONENTS[0]:g}\n\n{HEAD}")
         for told, changed in values:
             made = run(case, exponent=EXPONENTS[0], settings=changed)
@@ -345,13 +354,17 @@ def digits_case(folder: Path, explored: dict[str, Any], quick: bool) -> Case:
     more = {"training": caches.Training(epochs=3)} if quick else {}
     build, more = (images[500:1000], labels[500:1000]), more | {"variants": ("Pool(64,8)",)} | explored
     caches.build(network, *build, accuracy=TARGET, out=folder / "digits", **more)
-    caches.build(network, *seen_of(*build), accuracy=TARGET, out=folder / "digits-seen", **more)
+
+    def without() -> Path:
+        caches.build(network, *seen_of(*build), accuracy=TARGET, out=folder / "digits-seen", **more)
+        return folder / "digits-seen"
+
     return Case(
-        network=network, folder=folder / "digits", folder_without=folder / "digits-seen",
+        network=network, folder=folder / "digits", without=without,
         images=images[1000:], labels=labels[1000:],
         samples=800 if quick else 6000, class_window=400 if quick else 900,
         adaptation=Adaptation(
-            window_s=3600, interval_s=300, half_life_s=1800, audit_share=0.02, least_samples=40, most_validation=700
+            window_s=3600, interval_s=300, half_life_s=1800, audit_share=0.02, least_samples=40
         ),
     )  # fmt: skip
 
@@ -370,10 +383,14 @@ def cifar_case(name: str, data: Path, work: Path, epochs: int, explored: dict[st
     build = images[:count], labels[:count]
     built = caches.build(network, *build, accuracy=TARGET, out=home / name, **more)
     chosen = tuple(dict.fromkeys(entry.variant for entry in built.manifest.chosen))
-    without = {"variants": chosen} if chosen else {}
-    caches.build(network, *seen_of(*build), accuracy=TARGET, out=home / f"{name}-seen", **(more | without))
+    less = more | ({"variants": chosen} if chosen else {})
+
+    def without() -> Path:
+        caches.build(network, *seen_of(*build), accuracy=TARGET, out=home / f"{name}-seen", **less)
+        return home / f"{name}-seen"
+
     return Case(
-        network=network, folder=home / name, folder_without=home / f"{name}-seen",
+        network=network, folder=home / name, without=without,
         images=images[count:], labels=labels[count:],
         samples=400 if quick else 10_800, class_window=200 if quick else 900,
         adaptation=Adaptation(
@@ -392,6 +409,8 @@ def main() -> int:
     parser.add_argument("--retraining-epochs", type=int, default=Adaptation().epochs)
     add_exploring(parser)
     parser.add_argument("--recent-share", type=float, default=0.5, help="of what is learnt from, recent samples")
+    parser.add_argument("--samples", type=int, help="of each stream [default: 10,800 of CIFAR-10, 6,000 of digits]")
+    parser.add_argument("--sweeps", action=argparse.BooleanOptionalAction, default=True, help="of rate and interval")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -408,7 +427,8 @@ def main() -> int:
         adaptation = msgspec.structs.replace(
             case.adaptation, recent_share=options.recent_share, epochs=options.retraining_epochs
         )
-        bars = report(replace(case, adaptation=adaptation), options.quick)
+        samples = options.samples or case.samples
+        bars = report(replace(case, adaptation=adaptation, samples=samples), options.quick, options.sweeps)
     print(f"\ntook {time.perf_counter() - began:.0f} s\n{bars}")
     return 0
 

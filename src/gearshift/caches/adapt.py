@@ -5,6 +5,7 @@ and then the networks are trained further on them and on samples from the build,
 Nothing is ever learnt from what a cache has answered, and nothing that was audited is learnt from.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,16 +18,29 @@ from numpy.typing import NDArray
 
 from gearshift.caches.adaptation import Adaptation, Counts, Tell
 from gearshift.caches.cached_model import EXIT_SEGMENT, SCORES, Answer, CachedModel, Origin
+from gearshift.caches.class_mix import ClassMix, mix_of
 from gearshift.caches.layer_audit import LayerAudit
 from gearshift.caches.lessons import Lessons
 from gearshift.caches.manifest import MANIFEST, Adapted, Manifest, read_manifest
 from gearshift.caches.networks import LearnedCache
-from gearshift.caches.retrain import LEVELS, STRICTER, Judged, Retrained, judge, retrain, shown, weak_class, worse
+from gearshift.caches.retrain import (
+    STRICTER,
+    Counted,
+    Judged,
+    Retrained,
+    contradicted,
+    judge,
+    offers_of,
+    retrain,
+    shown,
+    with_prior,
+    worse,
+)
 from gearshift.caches.store import add_version, in_use, networks_of, weights_of
 from gearshift.caches.train import Training, TrainingDiverged
 from gearshift.caches.validation import Validation, read_validation
 from gearshift.caches.versions import Off, prune, read_state, require_built, switch_off, switch_to, version_folder
-from gearshift.caches.window import Recent, role_of
+from gearshift.caches.window import CHECK, HOLD, JUDGE, Recent, role_of
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.policies.audit import AUDITED, LEARNT, drawn
 
@@ -40,7 +54,12 @@ SOONEST = 0.25
 SAVED_EVERY = 0.25
 """Of the interval, the window is saved for a restart."""
 
-Outcome = Literal["swapped", "worse", "diverged", "out_of_memory", "failed"]
+LEAST_HELD = 10
+"""Samples held back since the classes changed that judge a retraining; where there are fewer, all of the window do."""
+CLASS_MIX = "class mix"
+"""The reason of what trains no network, and sets those that there are for the classes that come now."""
+
+Outcome = Literal["swapped", "set", "worse", "diverged", "out_of_memory", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +114,7 @@ class Adapter:
         self.folder, self._built, self._unusable, self._weights = origin.folder, origin.built, "", b""
         self._manifest: Manifest
         self._audit: LayerAudit
+        self._classes: ClassMix | None = None
 
     # Samples ---------------------------------------------------------------------------------------------------------
 
@@ -162,6 +182,9 @@ class Adapter:
         if audited:
             self._audit_some(now_s)
         self.window.trim(now_s)
+        if self._classes is not None:
+            for answer, at_s in self.window.named():
+                self._classes.add(answer, at_s)
         reason = self.due(now_s)
         self._due_since_s = (now_s if self._due_since_s is None else self._due_since_s) if reason else None
         if self.settings.adapt and self._lessons.look(until_s=self._due_since_s):
@@ -172,17 +195,21 @@ class Adapter:
 
     def due(self, now_s: float) -> str:
         """Why to retrain now; nothing where there is no reason, or too little to learn from."""
-        if not self.settings.adapt or self._fresh == 0 or len(self.window) < self.settings.least_samples:
+        if not self.settings.adapt:
             return ""
-        waited_s = now_s - self.window.retrained_s
-        if waited_s >= self.settings.interval_s:
-            return "interval"
-        return self._sooner if waited_s >= SOONEST * self.settings.interval_s else ""
+        if self._fresh > 0 and len(self.window) >= self.settings.least_samples:
+            waited_s = now_s - self.window.retrained_s
+            if waited_s >= self.settings.interval_s:
+                return "interval"
+            if self._sooner and waited_s >= SOONEST * self.settings.interval_s:
+                return self._sooner
+        follows = self.settings.follow_classes and self._manifest.confidence is None
+        return CLASS_MIX if follows and self._classes is not None and self._classes.due else ""
 
     def retrain(self, reason: str, now_s: float) -> Outcome:
         """Retrain, and swap the result in where it is better on recent samples that were held back.
 
-        Whatever goes wrong is told, and the version in use stays.
+        For `CLASS_MIX` nothing is trained.  Whatever goes wrong is told, and the version in use stays.
         """
         self._tell("cache_retraining", reason=reason, samples=len(self.window), version=self.model.version)
         began = perf_counter()
@@ -197,17 +224,25 @@ class Adapter:
             facts = {"why": " ".join(str(error).split())[:300]}
         except (GearshiftError, OSError) as error:
             outcome, facts = "failed", {"why": str(error)}
-        self.window.retrained_s, self._saved_s = now_s, now_s
-        self._fresh, self._sooner, self._due_since_s = 0, "", None
+        if reason != CLASS_MIX:
+            self.window.retrained_s = now_s
+            self._fresh, self._sooner = 0, ""
+        if self._classes is not None:
+            self._classes.taken()
+        self._due_since_s = None
         self._left_early.clear()
         self._usual_hit_rate = None
         took_s = perf_counter() - began
         self.counts.retraining_s += took_s
         self.counts.outcomes[outcome] = self.counts.outcomes.get(outcome, 0) + 1
         self._tell("cache_retrained", outcome=outcome, took_s=round(took_s, 3), version=self.model.version, **facts)
-        if outcome == "swapped":
+        if outcome in ("swapped", "set"):
             self._changed()
-        self.save()
+        if reason == CLASS_MIX:  # may come again and again, and the window may be large
+            self._save_audits()
+        else:
+            self._saved_s = now_s
+            self.save()
         return outcome
 
     def _audit_some(self, now_s: float) -> None:
@@ -261,76 +296,94 @@ class Adapter:
 
     def _replaced(self, reason: str, now_s: float) -> tuple[Outcome, dict[str, object]]:
         """Another version in use where it is better; what became of it, and what is to be told."""
-        settings = self.settings
-        parts = self._lessons.parts(now_s)
-        how = Training(epochs=settings.epochs, learning_rate=settings.learning_rate, levels=LEVELS)
-        offers = retrain(self._networks, self._manifest, parts, how, self._seed, self.model.chain.device)
-        lesson, weights = self._lessons.held_back(now_s)
-        before = judge(self.model.caches, lesson, weights, self._manifest)
-        counted = float(weights.sum() ** 2 / np.square(weights).sum())
+        if self._classes is None:
+            raise InvalidInput("it audits alone", where="learned caches", remedy="open the adapter with adapt")
+        mix = self._classes.now() if self.settings.follow_classes else self._classes.built
+        trains, lessons = reason != CLASS_MIX, self._lessons
+        networks = self._trained(self._classes, now_s) if trains else self._networks
+        since_s = mix.since_s if lessons.held_since(mix.since_s) >= LEAST_HELD or not trains else -math.inf
+        held, held_now = (lessons.held_back(one, now_s, since_s) for one in (networks, self._networks))
+        judging, judging_now = held, held_now
+        if not trains:
+            judging = judging_now = lessons.counted(networks, (HOLD,), now_s, mix)
+        if judging is None or judging_now is None:
+            raise InvalidInput("no sample is held back yet", where="adaptation", remedy="sample more, or wait longer")
+        off = () if trains else self._layers_off
+        samples = lessons.counted(networks, (JUDGE, CHECK), now_s, mix)
+        set_anew = with_prior(networks, self._classes.prior(mix.answers))
+        offers = offers_of(set_anew, samples, self._manifest, self._seed, off)
+        before = judge(self.model.caches, judging_now, self._manifest)
         refused: list[dict[str, object]] = []
         for allowed in STRICTER:
             found = offers.chosen(1 - allowed * (1 - self._manifest.target))
-            after = judge(found.in_use, lesson, weights, self._manifest)
+            after = judge(found.in_use, judging, self._manifest)
             facts: dict[str, object] = {
                 "agreement": round(after.agreement, 4),
                 "agreement_before": round(before.agreement, 4),
                 "latency_s": after.latency_s,
                 "latency_s_before": before.latency_s,
-                "held_back": len(lesson),
+                "held_back": len(judging.said),
                 "allowed": allowed,
+                "most_frequent": int(mix.answers.argmax()),
+                "most_frequent_share": round(float(mix.answers.max()), 3),
             }
-            why = worse(before, after, self._manifest, counted) or self._weak(found)
+            why = worse(before, after, self._manifest, judging.like)
+            if not why and held is not None and not trains:
+                now, then = (judge(one, held, self._manifest) for one in (self.model.caches, found.in_use))
+                why = contradicted(now, then, self._manifest.target, held.like)
             if not why:
                 break
             refused.append({"why": why, **facts})
         else:
             return "worse", refused[0]
-        bound = shown(after, counted, self._manifest.confidence)
-        manifest = self._manifest_of(found, before, after, bound, reason, now_s, len(lesson))
-        written = add_version(self.folder, manifest, found.networks, built=self._built)
-        assert written.adapted is not None
-        number = written.adapted.number
-        switch_to(self.folder, number, built=self._built)
-        self._take(written, found.networks, weights_of(version_folder(self.folder, number), written), (), number)
-        prune(self.folder, settings.most_versions)
-        return "swapped", facts
-
-    def _weak(self, found: Retrained) -> str:
-        """Which class falls short, in words; nothing where none does."""
-        weak = weak_class(found.in_use, self._lessons.built(), self._manifest)
-        return "" if weak is None else f"agrees on {weak[1]:.2%} of class {weak[0]} among the samples of the build"
-
-    def _manifest_of(
-        self,
-        found: Retrained,
-        before: Judged,
-        after: Judged,
-        bound: float | None,
-        reason: str,
-        now_s: float,
-        held: int,
-    ) -> Manifest:
         adapted = Adapted(
             number=0,
             before=self.model.version,
             at_s=now_s,
             reason=reason,
-            trained=self._lessons.trained,
+            trained=self._lessons.trained if trains else 0,
             accuracy_before=before.agreement,
             latency_s_before=before.latency_s,
+            class_mix=tuple(mix.answers.tolist()),
+            layers_off=off,
         )
-        return msgspec.structs.replace(
+        self._swap_in(found, adapted, after, judging)
+        return "swapped" if trains else "set", facts
+
+    def _swap_in(self, found: Retrained, adapted: Adapted, after: Judged, by: Counted) -> None:
+        """Write a version, judged by samples, and use it."""
+        manifest = msgspec.structs.replace(
             self._manifest,
             variants=found.variants,
             choices=(),
-            lower_bound=bound,
-            samples=held,
+            lower_bound=shown(after, by.like, self._manifest.confidence),
+            samples=len(by.said),
             accuracy=after.agreement,
             latency_s=after.latency_s,
             exits=after.exits,
             adapted=adapted,
         )
+        written = add_version(self.folder, manifest, found.networks, built=self._built)
+        assert written.adapted is not None
+        number = written.adapted.number
+        switch_to(self.folder, number, built=self._built)
+        weights = weights_of(version_folder(self.folder, number), written)
+        self._take(written, found.networks, weights, (), number, self._audit if adapted.reason == CLASS_MIX else None)
+        prune(self.folder, self.settings.most_versions)
+
+    def _trained(self, classes: ClassMix, now_s: float) -> dict[int, LearnedCache]:
+        """The networks trained further, such that they learn nothing of how frequent a class is among their samples."""
+        settings, fit = self.settings, self._lessons.fit(now_s)
+        how = Training(epochs=settings.epochs, learning_rate=settings.learning_rate)
+        start = with_prior(self._networks, classes.prior(mix_of(fit.classes, self._manifest.classes)))
+        selectors = self._lessons.selectors(now_s)
+        return retrain(start, fit, selectors, how, self._seed, self.model.chain.device)
+
+    @property
+    def _layers_off(self) -> tuple[int, ...]:
+        """What audits have switched off since caches were last trained."""
+        adapted = self._manifest.adapted
+        return tuple(sorted({*self.model.layers_off, *(() if adapted is None else adapted.layers_off)}))
 
     # Versions --------------------------------------------------------------------------------------------------------
 
@@ -364,12 +417,19 @@ class Adapter:
         return msgspec.json.encode(self._manifest), self._weights
 
     def _take(
-        self, manifest: Manifest, networks: dict[int, LearnedCache], weights: bytes, off: Sequence[int], number: int
+        self,
+        manifest: Manifest,
+        networks: dict[int, LearnedCache],
+        weights: bytes,
+        off: Sequence[int],
+        number: int,
+        audit: LayerAudit | None = None,
     ) -> None:
+        """Use a version; what audits have counted goes on where its networks are those of the one before."""
         self._manifest, self._weights = manifest, weights
         self._networks = {layer: network.to(self.model.chain.device) for layer, network in networks.items()}
-        self._lessons.networks = self._networks
-        self._audit = LayerAudit(manifest.target)
+        self._lessons.use(self._networks, same_weights=audit is not None)
+        self._audit = audit or LayerAudit(manifest.target)
         self._to_audit.clear()
         self.model.use(in_use(manifest, self._networks), off, version=number)
 
@@ -410,8 +470,12 @@ class Adapter:
             self._tell("cache_audits_lost", why=why)
         for layer in self.model.layers_off:
             self._audit.switched_off(layer)
-        if self.settings.adapt and keeps:
-            self._restore_window(now_s)
+        if self._validation is not None:
+            mix = () if self._manifest.adapted is None else self._manifest.adapted.class_mix
+            answers = self._validation.probabilities.argmax(axis=1)
+            self._classes = ClassMix(answers, self._validation.labels, self._manifest.classes, mix)
+            if keeps:
+                self._restore_window(now_s)
 
     def _restore_window(self, now_s: float) -> None:
         classes = self._manifest.classes
@@ -452,8 +516,7 @@ def open_adapter(
     validation = None
     if settings.adapt:
         validation = read_validation(origin.folder)
-        rows = np.random.default_rng([seed, 54]).permutation(len(validation))[: settings.most_validation]
-        validation = validation.rows(np.sort(rows))
+        validation = validation.some(settings.most_validation, seed)
     adapter = Adapter(
         model, origin, settings, validation, now_s=now_s, seed=seed, tell=tell, changed=changed, keeps=keeps
     )

@@ -19,7 +19,8 @@ class Adaptation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     times that the adapter is given: seconds, or samples.  A sample counts half as much after `half_life_s`.  Of what
     is learnt from, `recent_share` are recent samples, the others those that the caches were built from, of which
     `most_validation` are used.  Without `adapt` caches are audited alone.  A hit rate that is lower by the share
-    `hit_rate_fall` than after the last retraining brings the next one forward.
+    `hit_rate_fall` than after the last retraining brings the next one forward.  With `follow_classes` caches are set
+    for the classes that come, as soon as others do; without, for those of the build.
     """
 
     adapt: bool = True
@@ -31,11 +32,12 @@ class Adaptation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     most_samples: Count = 20_000
     most_bytes: Count = 1 << 30
     least_samples: Count = 100
-    most_validation: Count = 2000
+    most_validation: Count = 3000
     recent_share: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
     epochs: Count = 5
     learning_rate: Time = 2e-3
     hit_rate_fall: Share = 0.3
+    follow_classes: bool = True
     most_versions: Count = 10
 
 

@@ -1,7 +1,7 @@
 """Which learned caches a model gets: composition fed with what exploration found, and why each was chosen."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.caches.chain import Chain
-from gearshift.caches.compose import Composition, compose_all, composed, exact, joint
+from gearshift.caches.compose import Composition, compose_all, composed, joint
 from gearshift.caches.explore import Explored
 from gearshift.caches.manifest import Choice, Variant
 from gearshift.caches.problem import ROUNDING, Problem, joint_outcome, wrong_of
@@ -19,8 +19,6 @@ from gearshift.errors import InvalidInput
 from gearshift.result import share_bound
 
 WHERE = "learned caches"
-SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
-"""Of the loss allowed."""
 PRICES = (
     *(0.0025, 0.005, 0.0075, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05, 0.06, 0.07, 0.08),
     *(0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0),
@@ -28,7 +26,6 @@ PRICES = (
 """How many hits may be wrong, as a share, where all of the model's time is saved: the less saved, the fewer."""
 LIKELY = 0.9
 """How sure `build` is of the target where no confidence is asked for."""
-QUARTERS = 4
 FEW_NODES = 200
 MOST_SPARES = 8
 """Blocks with a cache that only adaptation may come to use: each is trained again and again."""
@@ -86,18 +83,25 @@ class _Priced(NamedTuple):
     failed: int | None
 
 
-def _by_price(choosing: Problem, testing: Problem, likely: float) -> _Priced:
-    """The fastest choice, by the samples `choosing`, at the highest price that keeps the target on those `testing`."""
-    found, tried = _Priced(0.0, (), 0, None), 0
+def choices_by_price(problem: Problem) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """The fastest choice at each price that allows more than the one before, by what variants hit alone."""
+    tried = 0
     for price in PRICES:
-        allowed = set_for(choosing, price)
+        allowed = set_for(problem, price)
         if len(allowed) > tried:
             tried = len(allowed)
-            chosen = tuple(allowed[list(joint(_some(choosing, allowed), most_nodes=FEW_NODES).chosen)].tolist())
-            wrong = wrong_of(testing, chosen)
-            if share_bound(wrong, testing.samples, likely) < testing.target:
-                return found._replace(failed=wrong)
-            found = _Priced(price, chosen, wrong, None)
+            found = joint(_some(problem, allowed), most_nodes=FEW_NODES).chosen
+            yield price, tuple(allowed[list(found)].tolist())
+
+
+def _by_price(choosing: Problem, testing: Problem, likely: float) -> _Priced:
+    """The fastest choice, by the samples `choosing`, at the highest price that keeps the target on those `testing`."""
+    found = _Priced(0.0, (), 0, None)
+    for price, chosen in choices_by_price(choosing):
+        wrong = wrong_of(testing, chosen)
+        if share_bound(wrong, testing.samples, likely) < testing.target:
+            return found._replace(failed=wrong)
+        found = _Priced(price, chosen, wrong, None)
     return found
 
 
@@ -129,31 +133,6 @@ def _some(problem: Problem, variants: NDArray[np.int64]) -> Problem:
 def samples_to_judge(target: float) -> int:
     """The fewest validation samples that make a target below 1 likely, where none of them is answered otherwise."""
     return math.ceil(math.log(1 - LIKELY) / math.log(target))
-
-
-def careful_choice(problem: Problem, seed: int) -> tuple[int, ...]:
-    """The choice for the largest share of the loss allowed that keeps the target on samples that did not make it.
-
-    That is their mean, for what is tested on further samples before it is used; none where none keeps it.
-    """
-    for share in SHARES:
-        if _wrong_apart(problem, share, seed) <= problem.most_wrong:
-            return _quick(_allowing(problem, share))
-    return ()
-
-
-def _wrong_apart(problem: Problem, share: float, seed: int) -> int:
-    """How many samples choices for a share of the loss answer wrongly, none of which made the choice that it tries."""
-    quarters = np.array_split(np.random.default_rng([seed, 4]).permutation(problem.samples), QUARTERS)
-    wrong = 0
-    for k, left_out in enumerate(quarters):
-        rest = _allowing(_of_samples(problem, np.concatenate(quarters[:k] + quarters[k + 1 :])), share)
-        wrong += wrong_of(_of_samples(problem, left_out), _quick(rest))
-    return wrong
-
-
-def _quick(problem: Problem) -> tuple[int, ...]:
-    return joint(problem, [exact(problem).chosen], most_nodes=FEW_NODES).chosen
 
 
 def _shown(problem: Problem, confidence: float, seed: int) -> Chosen:
@@ -262,11 +241,6 @@ def with_spares(entries: Sequence[Variant], right_rate: Sequence[float], segment
     layers = sorted(set(hopes) - taken)
     spare = {-hopes[layer][1] for layer in layers[:: math.ceil(len(layers) / MOST_SPARES) or 1]}
     return [msgspec.structs.replace(entry, spare=v in spare) for v, entry in enumerate(entries)]
-
-
-def _allowing(problem: Problem, share: float) -> Problem:
-    """The same where only a share of the loss is allowed."""
-    return replace(problem, target=1 - (1 - problem.target) * share)
 
 
 def _of_samples(problem: Problem, rows: NDArray[np.int64]) -> Problem:

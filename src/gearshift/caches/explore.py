@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gearshift.caches.chain import Chain
 from gearshift.caches.collect import BaseAnswers, collect_hidden, hidden_bytes, hidden_path, write_array
 from gearshift.caches.manifest import CHECKED_SHARE, SCHEMA_VERSION
-from gearshift.caches.networks import Factory, default_variants, learned_cache, make_predictor
+from gearshift.caches.networks import Factory, default_variants, learned_cache, make_predictor, restored
 from gearshift.caches.train import Material, Trained, Training, parameters_of, train_cache
 from gearshift.errors import GearshiftError, require
 from gearshift.extras import load_extra
@@ -189,9 +189,8 @@ def read_trained(job: Job, own: Mapping[str, Factory] | None = None) -> Trained:
     tensors = load_extra("safetensors.torch", extra="torch", where=str(job.path)).load_file(job.path)
     cache = learned_cache(job.variant, job.shape, job.classes, own)
     state = {name.removeprefix("cache."): tensor for name, tensor in tensors.items() if name.startswith("cache.")}
-    cache.load_state_dict(state)
     thresholds, levels = tuple(tensors["thresholds"].tolist()), tuple(tensors["levels"].tolist())
-    return Trained(cache.eval(), levels, thresholds, tensors["hits"].numpy(), tensors["right"].numpy())
+    return Trained(restored(cache, state), levels, thresholds, tensors["hits"].numpy(), tensors["right"].numpy())
 
 
 def _train_all(jobs: Sequence[Job], own: Mapping[str, Factory], processes: int) -> Iterator[Job]:

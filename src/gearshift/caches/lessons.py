@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 from gearshift.caches import validation as built_from
 from gearshift.caches.adaptation import Adaptation, Counts
 from gearshift.caches.chain import Chain
+from gearshift.caches.class_mix import Mix, weights_to
 from gearshift.caches.collect import as_probabilities, as_tensor
 from gearshift.caches.networks import LearnedCache
-from gearshift.caches.retrain import Lesson, features_of, split_predictor
+from gearshift.caches.retrain import Counted, Lesson, Said, features_of, said_of, split_predictor
+from gearshift.caches.train import counted_like
 from gearshift.caches.validation import Validation
 from gearshift.caches.window import CHECK, FIT, HOLD, JUDGE, Recent, Window, weights_of
 from gearshift.errors import require
 
 BATCH = 16
-PART_OF = {FIT: built_from.FIT, JUDGE: built_from.JUDGE, CHECK: built_from.CHECK}
+PART_OF = {FIT: built_from.FIT, JUDGE: built_from.JUDGE, CHECK: built_from.CHECK, HOLD: built_from.CHECK}
 
 
 class Lessons:
@@ -41,10 +43,17 @@ class Lessons:
         self._chain, self._settings, self._validation, self._logits = chain, settings, validation, logits
         self._counts, self._generator = counts, generator
         self._seen: list[dict[int, NDArray[np.float32]]] = []
+        self._kept: dict[tuple[int, ...], Said] = {}
         self.networks: Mapping[int, LearnedCache] = {}
         self.window = Window(
             window_s=settings.window_s, most_samples=settings.most_samples, most_bytes=settings.most_bytes
         )
+
+    def use(self, networks: Mapping[int, LearnedCache], *, same_weights: bool) -> None:
+        """`networks` are in use from now on; with the weights of those before they say what these have said."""
+        self.networks = networks
+        if not same_weights:
+            self._kept = {}
 
     # Looking ---------------------------------------------------------------------------------------------------------
 
@@ -117,49 +126,74 @@ class Lessons:
 
     # Lessons ---------------------------------------------------------------------------------------------------------
 
-    def parts(self, now_s: float) -> tuple[Lesson, Lesson, Lesson]:
-        """Samples for predictors, for selectors and for the choice of caches.
+    def fit(self, now_s: float) -> Lesson:
+        """Samples for predictors: recent ones, the latest more often, as it takes, mixed with samples of the build.
 
-        Raises `InvalidInput` where too few have run yet.
+        Raises `InvalidInput` where samples of the build have not run yet.
         """
-        there = all(self.window.ready(role) for role in (FIT, JUDGE, CHECK, HOLD)) and bool(self._seen)
-        require(there, "too few samples have run yet", where="adaptation", remedy="sample more, or wait longer")
-        return self._part(FIT, now_s), self._part(JUDGE, now_s), self._part(CHECK, now_s)
+        recent, built = self.window.ready(FIT), self._built(FIT)
+        if not recent:
+            return built
+        weights = weights_of(recent, now_s, self._settings.half_life_s)
+        per_recent = (1 - self._settings.recent_share) / self._settings.recent_share
+        many = max(1, round(len(built) / per_recent))
+        picks = self._generator.choice(len(recent), many, p=weights / weights.sum())
+        return _joined(_lesson_of([recent[i] for i in picks]), built)
 
-    def held_back(self, now_s: float) -> tuple[Lesson, NDArray[np.float64]]:
-        """Recent samples that nothing was learnt from, and how much each counts."""
-        held = self.window.ready(HOLD)
-        return _lesson_of(held), weights_of(held, now_s, self._settings.half_life_s)
+    def selectors(self, now_s: float) -> Lesson:
+        """Samples for selectors, recent ones of the whole window and those of the build."""
+        recent, built = self.window.ready(JUDGE), self._built(JUDGE)
+        return _joined(_lesson_of(recent), built) if recent else built
 
-    def built(self) -> Lesson:
-        """All samples of the build that neither predictors nor selectors learn from; some of them chose the caches."""
+    def counted(self, networks: Mapping[int, LearnedCache], roles: tuple[int, ...], now_s: float, mix: Mix) -> Counted:
+        """What `networks` say of samples for selectors, for the choice of caches or its judgement, counted for a mix.
+
+        Those of the build count by their class, all together like as many as tell as much.  Beside them count recent
+        ones since that mix began: alone these would be too few to show agreement, and no cache would be chosen.
+        """
         assert self._validation is not None
-        return self._built(np.flatnonzero(self._validation.part == built_from.CHECK))
+        recent = [one for role in roles for one in self.window.ready(role) if one.at_s >= mix.since_s]
+        labels = self._validation.labels[self._rows(*roles)]
+        weights = weights_to(mix.labels, labels, np.ones(len(labels)))
+        known, like = float(weights.sum()), counted_like(weights)
+        each = weights_of(recent, now_s, self._settings.half_life_s)
+        said = self._said(networks, roles)
+        if recent:
+            said = said_of(networks, _lesson_of(recent)).joined(said)
+        return Counted(said, np.append(each, like * weights), max(0.0, 1 - known) * like)
+
+    def held_since(self, since_s: float) -> int:
+        """How many samples since then nothing was learnt from."""
+        return sum(one.at_s >= since_s for one in self.window.ready(HOLD))
+
+    def held_back(self, networks: Mapping[int, LearnedCache], now_s: float, since_s: float) -> Counted | None:
+        """What `networks` say of samples since then that nothing was learnt from; None where there are none."""
+        held = [one for one in self.window.ready(HOLD) if one.at_s >= since_s]
+        if not held:
+            return None
+        return Counted(said_of(networks, _lesson_of(held)), weights_of(held, now_s, self._settings.half_life_s))
 
     @property
     def trained(self) -> int:
         """How many recent samples predictors learn from."""
         return len(self.window.ready(FIT))
 
-    def _part(self, role: int, now_s: float) -> Lesson:
-        """Recent samples for that purpose, recent ones more often, mixed with samples of the build.
+    def _said(self, networks: Mapping[int, LearnedCache], roles: tuple[int, ...]) -> Said:
+        """What `networks` say of samples of the build; kept for those that are in use."""
+        if networks is not self.networks:
+            return said_of(networks, self._built(*roles))
+        if roles not in self._kept:
+            self._kept[roles] = said_of(networks, self._built(*roles))
+        return self._kept[roles]
 
-        Predictors see as many of them, again and again, as it takes; for judging each counts once at most, beside all
-        of the build's: few samples show no agreement, and then no cache would be chosen.
-        """
+    def _rows(self, *roles: int) -> NDArray[np.int64]:
         assert self._validation is not None
-        recent, own = self.window.ready(role), np.flatnonzero(self._validation.part == PART_OF[role])
-        weights = weights_of(recent, now_s, self._settings.half_life_s)
-        if role == FIT:
-            per_recent = (1 - self._settings.recent_share) / self._settings.recent_share
-            picks = self._generator.choice(len(recent), max(1, round(len(own) / per_recent)), p=weights / weights.sum())
-        else:
-            picks = np.flatnonzero(self._generator.random(len(recent)) < weights)
-        built = self._built(own)
-        return _joined(_lesson_of([recent[i] for i in picks]), built) if len(picks) else built
+        return np.flatnonzero(np.isin(self._validation.part, [PART_OF[role] for role in roles]))
 
-    def _built(self, rows: NDArray[np.int64]) -> Lesson:
+    def _built(self, *roles: int) -> Lesson:
+        require(bool(self._seen), "too few samples have run yet", where="adaptation", remedy="wait longer")
         assert self._validation is not None
+        rows = self._rows(*roles)
         features = {layer: np.concatenate([part[layer] for part in self._seen])[rows] for layer in self._seen[0]}
         return Lesson(features, self._validation.probabilities[rows], self._validation.labels[rows])
 

@@ -20,6 +20,7 @@ SELECTOR_WIDTH = 32
 TOP_CLASSES = 5
 """How many of a predictor's class probabilities its selector looks at, the highest first."""
 CONV_SIDE = 4
+PRIOR = "prior"
 MOST_CONV_CHANNELS = 32
 _NAME = re.compile(r"(FC|Pool|Conv|Token)\((\d{1,6})(?:,(\d{1,6}))?\)")
 
@@ -92,7 +93,8 @@ class LearnedCache(nn.Module):
 
     The selector sees the highest class probabilities in falling order, not of which classes they are: what it learns
     of single classes from a few hundred samples misleads it (docs/design/learned-caches.md).
-    Hidden outputs are divided by `scale` first, their size in training.
+    Hidden outputs are divided by `scale` first, their size in training.  Logits are raised by `prior`, of each class
+    the logarithm of how much more frequent it is than in the samples that the predictor was trained on.
     """
 
     def __init__(self, predictor: nn.Module, classes: int) -> None:
@@ -102,17 +104,19 @@ class LearnedCache(nn.Module):
         self.selector = nn.Sequential(nn.Linear(self.top, SELECTOR_WIDTH), nn.ReLU(), nn.Linear(SELECTOR_WIDTH, 1))
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("threshold", torch.zeros(()))
+        self.register_buffer(PRIOR, torch.zeros(classes))
         self.not_finite = 0
         """Rows looked at that held NaN or infinity."""
         self.made_as: tuple[str, tuple[int, ...]] | None = None
         """The variant and the shape of which another process can make it; none for a predictor of the user's own."""
         self.scale: Tensor
         self.threshold: Tensor
+        self.prior: Tensor
 
     def predicted(self, hidden: Tensor) -> Tensor:
         """Logits (n, classes) of the predictor."""
         logits: Tensor = self.predictor(hidden.float() / self.scale)
-        return logits
+        return logits + self.prior
 
     def judged(self, probabilities: Tensor) -> Tensor:
         """How sure the selector is (n,) that the base model will choose the same class, as a logit."""
@@ -121,10 +125,14 @@ class LearnedCache(nn.Module):
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Class probabilities (n, classes), and which rows are hits (n,); a row with NaN in it is a miss."""
-        probabilities = torch.softmax(self.predicted(hidden), dim=1)
-        sure = self.judged(probabilities)
+        probabilities, sure = self.told(self.predicted(hidden))
         self.not_finite += int(torch.isnan(sure).sum())
         return probabilities, sure >= self.threshold
+
+    def told(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Class probabilities (n, classes) of logits, and how sure the selector is of them (n,)."""
+        probabilities = torch.softmax(logits, dim=1)
+        return probabilities, self.judged(probabilities)
 
     @property
     def memory_bytes(self) -> int:
@@ -139,6 +147,15 @@ def learned_cache(
     cache = LearnedCache(make_predictor(variant, shape, classes, own), classes)
     cache.made_as = None if own is not None and variant in own else (variant, shape)
     return cache
+
+
+def restored(cache: LearnedCache, state: Mapping[str, Tensor]) -> LearnedCache:
+    """`cache` with what `state` holds, not to be trained; one saved before there was a prior has none.
+
+    Raises `RuntimeError` where they do not belong together.
+    """
+    cache.load_state_dict({PRIOR: torch.zeros(cache.classes), **state}, assign=True)
+    return cache.requires_grad_(False).eval()
 
 
 def state_of(caches: Mapping[int, LearnedCache]) -> dict[str, Tensor]:
@@ -166,8 +183,7 @@ def filled(
             cache = learned_cache(variant, shape, classes, own)
         prefix = f"{layer}."
         own_state = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-        cache.load_state_dict(own_state, assign=True)
-        caches[layer] = cache.requires_grad_(False).eval()
+        caches[layer] = restored(cache, own_state)
     return caches
 
 

@@ -160,7 +160,12 @@ def exits_of(problem: Problem, chosen: Sequence[int]) -> NDArray[np.int64]:
 
 def wrong_of(problem: Problem, chosen: Sequence[int]) -> int:
     """How many validation samples `chosen` answers unlike the base model."""
+    return int(np.count_nonzero(answered_wrongly(problem, chosen)))
+
+
+def answered_wrongly(problem: Problem, chosen: Sequence[int]) -> NDArray[np.bool_]:
+    """Which validation samples (samples,) `chosen` answers unlike the base model."""
     assert problem.right is not None
     exits = exits_of(problem, chosen)
     right = np.vstack([problem.right[list(chosen)], np.ones((1, problem.samples), dtype=np.bool_)])
-    return int(np.count_nonzero(~right[exits, np.arange(problem.samples)]))
+    return np.asarray(~right[exits, np.arange(problem.samples)])

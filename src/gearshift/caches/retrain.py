@@ -1,12 +1,13 @@
 """Retraining: predictors and selectors trained further on recent samples, chosen anew, and compared with those in use.
 
-Gati section 5.3.  Predictors learn from features: what their layers without weights make of a hidden output.
+Gati section 5.3.  Predictors learn from features: what their layers without weights make of a hidden output.  Whatever
+they were trained on, caches are set and chosen for the mix of classes that comes now (`class_mix`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import msgspec
 import numpy as np
@@ -14,19 +15,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gearshift.caches.choosing import at_ends, careful_choice
+from gearshift.caches.choosing import at_ends, choices_by_price
 from gearshift.caches.manifest import Manifest, Variant
 from gearshift.caches.networks import LearnedCache
-from gearshift.caches.problem import ROUNDING, Problem
-from gearshift.caches.train import Material, Trained, Training, fit_cache
+from gearshift.caches.problem import ROUNDING, Problem, answered_wrongly
+from gearshift.caches.train import Material, Trained, Training, counted_like, fit_cache, thresholds_of
 from gearshift.result import lower_confidence_bound
 
-LEVELS = (0.9, 0.95, 0.98, 0.995)
+LEVELS = (0.85, 0.9, 0.95, 0.98, 0.99, 0.995)
 LEAST_FASTER = 0.01
+PARTS = 10
+AT_ONCE = 512
+NINE_TO_ONE = 1.282
+"""Deviations of a normal distribution."""
 STRICTER = (1.0, 0.5, 0.25, 0.0)
 """Of the disagreement allowed, for choices one after the other until one is found good."""
-LEAST_OF_CLASS = 10
-"""Samples of a class from which on it is looked at by itself."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +42,53 @@ class Lesson:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def classes(self) -> NDArray[np.int64]:
+        """What the base model chooses (n,)."""
+        return np.asarray(self.probabilities.argmax(axis=1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Said:
+    """What predictors say of samples, logits by layer (n, classes) without a prior, and what the base model chooses."""
+
+    logits: Mapping[int, NDArray[np.float32]]
+    best: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.best)
+
+    def joined(self, other: "Said") -> "Said":
+        """These samples, and others behind them."""
+        logits = {layer: np.concatenate([said, other.logits[layer]]) for layer, said in self.logits.items()}
+        return Said(logits, np.concatenate([self.best, other.best]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counted:
+    """Samples that do not all count alike: how much each counts (n,), in samples of now.
+
+    `unknown` is how many more there would be of classes of which there is no sample.
+    """
+
+    said: Said
+    weights: NDArray[np.float64]
+    unknown: float = 0.0
+
+    @property
+    def like(self) -> float:
+        """How many samples that count alike tell as much."""
+        return counted_like(self.weights)
+
+    def share_wrong(self, wrong: NDArray[np.bool_]) -> float:
+        """At most so many answers are wrong, nine to one, by which of the samples are (n,), and of those unknown half.
+
+        Half a mistake is counted beside them: few samples prove little.
+        """
+        n = float(self.weights.sum()) + self.unknown + 1
+        share = float(self.weights @ wrong + (self.unknown + 1) / 2) / n
+        return share + NINE_TO_ONE * float(np.sqrt(share * (1 - share) / n))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +124,7 @@ def split_predictor(network: LearnedCache) -> tuple[nn.Sequential, LearnedCache]
         head = LearnedCache(nn.Identity(), network.classes)
     head.predictor, head.selector = nn.Sequential(*parts[first:]), network.selector
     head.scale, head.threshold = torch.ones((), device=network.scale.device), network.threshold
+    head.prior = network.prior
     return nn.Sequential(*parts[:first]), head.eval()
 
 
@@ -84,39 +135,91 @@ def features_of(network: LearnedCache, hidden: Tensor) -> NDArray[np.float32]:
     return made
 
 
-def retrain(
-    networks: Mapping[int, LearnedCache],
-    manifest: Manifest,
-    parts: tuple[Lesson, Lesson, Lesson],
-    how: Training,
-    seed: int,
-    device: torch.device,
-) -> "Offers":
-    """All `networks`, trained further on the first of `parts`, their selectors on the second, to choose by the third.
+def with_prior(networks: Mapping[int, LearnedCache], prior: NDArray[np.float64]) -> dict[int, LearnedCache]:
+    """Copies of `networks` for another mix of classes, of which `prior` (classes,) is the logarithm by the build's."""
+    copies = {layer: deepcopy(network) for layer, network in sorted(networks.items())}
+    for copy in copies.values():
+        copy.prior.copy_(torch.from_numpy(prior))
+    return copies
 
+
+def retrain(
+    networks: Mapping[int, LearnedCache], fit: Lesson, judge: Lesson, how: Training, seed: int, device: torch.device
+) -> dict[int, LearnedCache]:
+    """Copies of all `networks`, trained further on `fit`, their selectors on `judge`.
+
+    They have the prior of what they are trained on, so that they learn nothing of how frequent a class was there.
     Raises `TrainingDiverged`; `networks` stay as they are.
     """
-    lengths = np.cumsum([0, *map(len, parts)])
-    fit, judge, check = (np.arange(a, b) for a, b in pairwise(lengths))
-    probabilities = np.concatenate([part.probabilities for part in parts])
-    labels = np.concatenate([part.labels for part in parts])
-    copies: dict[int, LearnedCache] = {}
-    trained: dict[int, Trained] = {}
-    for layer, network in sorted(networks.items()):
-        copies[layer] = deepcopy(network).requires_grad_(True)
-        features = np.concatenate([part.features[layer] for part in parts])
-        material = Material(features, probabilities, labels, fit, judge, check)
-        trained[layer] = fit_cache(split_predictor(copies[layer])[1], material, how, seed + layer, device)
-        copies[layer].requires_grad_(False).eval()
-    return Offers(copies, trained, manifest, seed)
+    copies = {layer: deepcopy(network).requires_grad_(True) for layer, network in sorted(networks.items())}
+    for layer, copy in copies.items():
+        material = Material(
+            np.concatenate([fit.features[layer], judge.features[layer]]),
+            np.concatenate([fit.probabilities, judge.probabilities]),
+            np.concatenate([fit.labels, judge.labels]),
+            *(np.arange(len(fit)), np.arange(len(fit), len(fit) + len(judge)), np.arange(0)),
+        )
+        fit_cache(split_predictor(copy)[1], material, how, seed + layer, device)
+        copy.requires_grad_(False).eval()
+    return copies
 
 
-def judge(
-    networks: Mapping[int, LearnedCache], lesson: Lesson, weights: NDArray[np.float64], manifest: Manifest
-) -> Judged:
-    """What looking up `networks`, one after the other, comes to on samples that count as `weights` (n,) say."""
-    left, right, latency_s = _looked_up(networks, lesson, manifest)
-    share = weights / weights.sum()
+def said_of(networks: Mapping[int, LearnedCache], lesson: Lesson) -> Said:
+    """What the predictors of `networks` say of samples."""
+    logits: dict[int, NDArray[np.float32]] = {}
+    for layer, network in networks.items():
+        predictor = split_predictor(network)[1].predictor
+        with torch.inference_mode():
+            parts = torch.split(torch.from_numpy(lesson.features[layer]), AT_ONCE)
+            logits[layer] = torch.cat([predictor(part.to(network.scale.device)) for part in parts]).cpu().numpy()
+    return Said(logits, lesson.classes)
+
+
+def offers_of(
+    networks: dict[int, LearnedCache], samples: Counted, manifest: Manifest, seed: int, off: Collection[int] = ()
+) -> "Offers":
+    """`networks`, but those `off`, at every level of strictness, set by samples that no predictor learns from.
+
+    Of each sample it counts what is hit by a threshold that the others set, as of new samples.
+    """
+    said, trained = samples.said, {}
+    parts = np.random.default_rng([seed, 4]).permutation(len(said)) % PARTS
+    for layer, network in networks.items():
+        if layer not in off:
+            best, sure = _answers(network, said.logits[layer])
+            trained[layer] = _at_levels(network, sure, best == said.best, samples.weights, parts)
+    return Offers(networks, trained, samples, manifest)
+
+
+def _answers(network: LearnedCache, logits: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The class that a cache answers (n,), and how sure it is (n,)."""
+    with torch.no_grad():
+        probabilities, sure = network.told(torch.from_numpy(logits).to(network.scale.device) + network.prior)
+    return probabilities.argmax(dim=1).cpu().numpy(), sure.cpu().numpy()
+
+
+def _at_levels(
+    network: LearnedCache,
+    sure: NDArray[np.float32],
+    right: NDArray[np.bool_],
+    weights: NDArray[np.float64],
+    parts: NDArray[np.int64],
+) -> Trained:
+    """A cache at every level, set by all samples, and what the thresholds hit that are set without their part."""
+    found = dict(thresholds_of(sure, right, LEVELS, weights))
+    hits = {level: np.zeros(len(sure), dtype=np.bool_) for level in found}
+    for part in range(PARTS):
+        others = parts != part
+        for level, threshold in thresholds_of(sure[others], right[others], LEVELS, weights[others]):
+            if level in hits:
+                hits[level] |= ~others & (sure >= threshold)
+    return Trained(network, tuple(found), tuple(found.values()), np.array(list(hits.values()), dtype=np.bool_), right)
+
+
+def judge(networks: Mapping[int, LearnedCache], samples: Counted, manifest: Manifest) -> Judged:
+    """What looking up `networks`, one after the other, comes to on samples."""
+    left, right, latency_s = _looked_up(networks, samples.said, manifest)
+    share = samples.weights / samples.weights.sum()
     exits = np.bincount(left, weights=share, minlength=len(manifest.segment_s))
     return Judged(
         agreement=float(share @ right), latency_s=float(share @ latency_s), exits=tuple(np.round(exits, 6).tolist())
@@ -154,40 +257,34 @@ def worse(before: Judged, after: Judged, built: Manifest, counted: float) -> str
     return ""
 
 
-def weak_class(networks: Mapping[int, LearnedCache], lesson: Lesson, manifest: Manifest) -> tuple[int, float] | None:
-    """A class of which samples agree less than the target, by more than two deviations of luck, and how much they do.
+def contradicted(before: Judged, after: Judged, target: float, counted: float) -> str:
+    """Why recent samples, which count like so many, speak against a version that others have shown to be better.
 
-    Where another class dominates tomorrow, the mean over all classes promises nothing.
+    Nothing where it agrees on them as often as it should but for luck (one deviation), or as the one in use does.
     """
-    _, right, _ = _looked_up(networks, lesson, manifest)
-    best, target = lesson.probabilities.argmax(axis=1), manifest.target
-    for label, n in zip(*np.unique(best, return_counts=True), strict=True):
-        agreement = float(right[best == label].mean())
-        if n >= LEAST_OF_CLASS and agreement < target - 2 * (target * (1 - target) / n) ** 0.5:
-            return int(label), agreement
-    return None
+    luck = (target * (1 - target) / counted) ** 0.5
+    if after.agreement >= min(target - luck, before.agreement):
+        return ""
+    return f"agrees on {after.agreement:.2%} of recent samples, needs {target:.2%}"
 
 
 def _looked_up(
-    networks: Mapping[int, LearnedCache], lesson: Lesson, manifest: Manifest
+    networks: Mapping[int, LearnedCache], said: Said, manifest: Manifest
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.float64]]:
     """Of each sample (n,) the segment after which it leaves, whether it agrees, and its seconds."""
-    n, best = len(lesson), lesson.probabilities.argmax(axis=1)
-    last = len(manifest.segment_s) - 1
+    n, last = len(said), len(manifest.segment_s) - 1
     left = np.full(n, last)
     right, going = np.ones(n, dtype=np.bool_), np.ones(n, dtype=np.bool_)
     lookup_s = {entry.layer: entry.lookup_s for entry in manifest.trained}
     looked_s = np.zeros(n)
-    with torch.no_grad():
-        for layer, network in sorted(networks.items()):
-            features = torch.from_numpy(lesson.features[layer]).to(network.scale.device)
-            said, hits = split_predictor(network)[1](features)
-            hit = going & hits.cpu().numpy()
-            looked_s[going] += 0.0 if manifest.lookups == "beside" else lookup_s[layer]
-            left[hit] = leaves = leaves_after(layer, lookup_s[layer], manifest)
-            going &= ~hit
-            if leaves < last:  # else the model's own answer is there first
-                right[hit] = said.argmax(dim=1).cpu().numpy()[hit] == best[hit]
+    for layer, network in sorted(networks.items()):
+        best, sure = _answers(network, said.logits[layer])
+        hit = going & (sure >= float(network.threshold))
+        looked_s[going] += 0.0 if manifest.lookups == "beside" else lookup_s[layer]
+        left[hit] = leaves = leaves_after(layer, lookup_s[layer], manifest)
+        going &= ~hit
+        if leaves < last:  # else the model's own answer is there first
+            right[hit] = (best == said.best)[hit]
     return left, right, np.cumsum(manifest.segment_s)[left] + looked_s
 
 
@@ -200,70 +297,81 @@ def leaves_after(layer: int, lookup_s: float, manifest: Manifest) -> int:
 
 
 class Offers:
-    """Retrained `networks` at every level of strictness, and what each comes to on the samples that choose."""
+    """`networks` at every level of strictness, and what each comes to on the samples that choose."""
 
     def __init__(
-        self, networks: dict[int, LearnedCache], trained: Mapping[int, Trained], manifest: Manifest, seed: int
+        self, networks: dict[int, LearnedCache], trained: Mapping[int, Trained], check: Counted, manifest: Manifest
     ) -> None:
-        self._networks, self._manifest, self._seed = networks, manifest, seed
+        self._networks, self._manifest = networks, manifest
         self._thresholds = {layer: float(network.threshold) for layer, network in networks.items()}
         self._told = {entry.layer: entry for entry in manifest.trained}
         self._offers: list[tuple[Variant, float]] = []
-        self._hits: list[NDArray[np.bool_]] = []
-        self._right: list[NDArray[np.bool_]] = []
+        hits: list[NDArray[np.bool_]] = []
+        right: list[NDArray[np.bool_]] = []
+        share = check.weights / check.weights.sum()
         for layer, one in trained.items():
             for level, threshold, hit in zip(one.levels, one.thresholds, one.hits, strict=True):
-                accuracy = float(one.right[hit].mean()) if hit.any() else 1.0
+                rate = float(share @ hit)
                 offer = msgspec.structs.replace(
                     self._told[layer],
                     level=level,
-                    hit_rate=float(hit.mean()),
-                    accuracy=accuracy,
+                    hit_rate=rate,
+                    accuracy=float(share @ (hit & one.right)) / rate if rate > 0 else 1.0,
                     chosen=True,
                     spare=False,
                     why="",
                 )
                 self._offers.append((offer, threshold))
-                self._hits.append(hit)
-                self._right.append(one.right)
+                hits.append(hit)
+                right.append(one.right)
+        self._choices = list(self._by_price(np.array(hits), np.array(right), check)) if hits else []
 
     def chosen(self, target: float) -> Retrained:
-        """Composition among all of them for this agreement; its networks are those of the latest choice."""
+        """The fastest choice for this agreement, at least the manifest's; its networks are those of the latest call."""
         variants = {
             layer: msgspec.structs.replace(entry, chosen=False, spare=True, why="")
             for layer, entry in self._told.items()
         }
         for layer, threshold in self._thresholds.items():
             self._networks[layer].threshold.fill_(threshold)
-        offers = [offer for offer, _ in self._offers]
-        for v in _choice(offers, self._hits, self._right, self._manifest, target, self._seed):
+        kept = [chosen for chosen, _ in takewhile(lambda one: one[1] <= 1 - target + ROUNDING, self._choices)]
+        for v in kept[-1] if kept else ():
             offer, threshold = self._offers[v]
             variants[offer.layer] = offer
             self._networks[offer.layer].threshold.fill_(threshold)
         return Retrained(self._networks, tuple(variants.values()))
 
+    def _by_price(
+        self, hits: NDArray[np.bool_], right: NDArray[np.bool_], check: Counted
+    ) -> Iterator[tuple[tuple[int, ...], float]]:
+        """Choices from the strictest on, each faster than the one before, and the share that each answers wrongly."""
+        offers, manifest = [offer for offer, _ in self._offers], self._manifest
+        tested = Problem(
+            layer_s=np.array(manifest.segment_s),
+            layer=np.array([offer.layer for offer in offers], dtype=np.int64),
+            hit_rate=np.array([offer.hit_rate for offer in offers]),
+            accuracy=np.array([offer.accuracy for offer in offers]),
+            lookup_s=np.array([offer.lookup_s for offer in offers]),
+            memory_bytes=np.array([offer.memory_bytes for offer in offers], dtype=np.float64),
+            target=manifest.target,
+            memory_budget_bytes=np.inf if manifest.memory_budget_bytes is None else manifest.memory_budget_bytes,
+            delay_budget_s=(np.inf if manifest.most_delay is None else manifest.most_delay) * manifest.base_s,
+            hits=hits,
+            right=right,
+            level=np.array([offer.level for offer in offers]),
+        )
+        tested = at_ends(tested) if manifest.lookups == "beside" else tested
+        for _, chosen in choices_by_price(_as_often(tested, check.weights)):
+            wrong = check.share_wrong(answered_wrongly(tested, chosen))
+            if wrong > tested.largest_loss:
+                return
+            yield chosen, wrong
 
-def _choice(
-    offers: Sequence[Variant],
-    hits: Sequence[NDArray[np.bool_]],
-    right: Sequence[NDArray[np.bool_]],
-    manifest: Manifest,
-    target: float,
-    seed: int,
-) -> tuple[int, ...]:
-    if not offers:
-        return ()
-    problem = Problem(
-        layer_s=np.array(manifest.segment_s),
-        layer=np.array([offer.layer for offer in offers], dtype=np.int64),
-        hit_rate=np.array([offer.hit_rate for offer in offers]),
-        accuracy=np.array([offer.accuracy for offer in offers]),
-        lookup_s=np.array([offer.lookup_s for offer in offers]),
-        memory_bytes=np.array([offer.memory_bytes for offer in offers], dtype=np.float64),
-        target=target,
-        memory_budget_bytes=np.inf if manifest.memory_budget_bytes is None else manifest.memory_budget_bytes,
-        delay_budget_s=(np.inf if manifest.most_delay is None else manifest.most_delay) * manifest.base_s,
-        hits=np.array(hits, dtype=np.bool_),
-        right=np.array(right, dtype=np.bool_),
-    )
-    return careful_choice(at_ends(problem) if manifest.lookups == "beside" else problem, seed)
+
+def _as_often(problem: Problem, weights: NDArray[np.float64]) -> Problem:
+    """The same with as many samples, each as often among them as its weight (samples,) says."""
+    assert problem.hits is not None
+    assert problem.right is not None
+    ends = np.cumsum(weights)
+    rows = np.searchsorted(ends, (np.arange(len(weights)) + 0.5) / len(weights) * ends[-1])
+    return replace(problem, hits=problem.hits[:, rows], right=problem.right[:, rows])

@@ -80,8 +80,11 @@ class Compiled:
         before, pool, rectified = _before(list(predictor)[: list(predictor).index(linear[0])])
         self._factor = 1 / float(cache.scale)
         self._steps = [_scaled(module, self._factor) for module in before]
-        layers = linear[0], linear[-1], inner, outer
-        self._held = [part.detach().contiguous() for layer in layers for part in (layer.weight, layer.bias)]
+        biases = (
+            (linear[0], linear[0].bias), (linear[-1], linear[-1].bias + cache.prior),
+            (inner, inner.bias), (outer, outer.bias),
+        )  # fmt: skip
+        self._held = [part.detach().contiguous() for layer, bias in biases for part in (layer.weight, bias)]
         self._side = 0 if pool is None else int(pool.output_size)  # type: ignore[arg-type]
         self._features = linear[0].in_features
         hidden_width = linear[0].out_features if len(linear) > 1 else 0

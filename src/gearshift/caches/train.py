@@ -77,25 +77,32 @@ def train_cache(cache: LearnedCache, material: Material, how: Training, seed: in
     """`cache` trained on `fit` and `judge`, and what it does on `check`; raises as `fit_cache`."""
     sample = material.hidden[material.fit[:512]]
     cache.scale.fill_(max(float(np.sqrt(np.mean(np.square(sample, dtype=np.float64)))), 1e-6))
-    return fit_cache(cache, material, how, seed, device)
+    fit_cache(cache, material, how, seed, device)
+    return _at_levels(cache, material, how.levels, device)
 
 
-def fit_cache(cache: LearnedCache, material: Material, how: Training, seed: int, device: torch.device) -> Trained:
-    """As `train_cache`, from the weights and the scale that it has; raises `TrainingDiverged` for NaN."""
+def fit_cache(cache: LearnedCache, material: Material, how: Training, seed: int, device: torch.device) -> None:
+    """Train predictor and selector from the weights and the scale that they have; raises `TrainingDiverged` for NaN."""
     generator = torch.Generator().manual_seed(seed)
     cache.to(device)
     _fit_predictor(cache, material, how, generator, device)
     cache.eval()
     judged = _distributions(cache, material, material.judge, device)
-    agrees = judged.argmax(dim=1) == _best(material, material.judge, device)
-    fit_selector(cache, judged, agrees, how)
+    fit_selector(cache, judged, judged.argmax(dim=1) == _best(material, material.judge, device), how)
     if not all(bool(torch.isfinite(tensor).all()) for tensor in cache.parameters()):
         raise TrainingDiverged(how.learning_rate)
+
+
+def _at_levels(cache: LearnedCache, material: Material, levels: tuple[float, ...], device: torch.device) -> Trained:
+    """A trained cache at every level, set on the rows `judge`, and tried on `check`."""
+    judged, checked = (_distributions(cache, material, rows, device) for rows in (material.judge, material.check))
+    agrees, right = (
+        (said.argmax(dim=1) == _best(material, rows, device)).cpu().numpy()
+        for said, rows in ((judged, material.judge), (checked, material.check))
+    )
     with torch.no_grad():
-        found = thresholds_of(cache.judged(judged).cpu().numpy(), agrees.cpu().numpy(), how.levels)
-        checked = _distributions(cache, material, material.check, device)
+        found = thresholds_of(cache.judged(judged).cpu().numpy(), agrees, levels)
         sure = cache.judged(checked).cpu().numpy()
-    right = (checked.argmax(dim=1) == _best(material, material.check, device)).cpu().numpy()
     thresholds = tuple(threshold for _, threshold in found)
     hits = np.array([sure >= threshold for threshold in thresholds], dtype=np.bool_).reshape(-1, len(right))
     return Trained(cache, tuple(level for level, _ in found), thresholds, hits, right)
@@ -157,21 +164,31 @@ def fit_selector(cache: LearnedCache, distributions: Tensor, agrees: Tensor, how
 
 
 def thresholds_of(
-    sure: NDArray[np.float32], agrees: NDArray[np.bool_], levels: tuple[float, ...]
+    sure: NDArray[np.float32],
+    agrees: NDArray[np.bool_],
+    levels: tuple[float, ...],
+    weights: NDArray[np.float64] | None = None,
 ) -> list[tuple[float, float]]:
     """Per level the threshold with most hits of which at least that share agrees; levels without one are left out.
 
-    `sure` (n,) is how sure a selector is of each sample, `agrees` (n,) where its predictor is right.
+    `sure` (n,) is how sure a selector is of each sample, `agrees` (n,) where its predictor is right.  Samples count as
+    their `weights` (n,) say, all alike without; together they count like `counted_like` samples.
     """
     order = np.argsort(-sure, kind="stable")
-    hits = np.arange(1, len(sure) + 1)
-    share = (np.cumsum(agrees[order]) + 0.5) / (hits + 1)  # half a mistake more: few hits prove little
+    each = np.ones(len(sure)) if weights is None else weights[order] * (counted_like(weights) / weights.sum())
+    hits = np.cumsum(each)
+    share = (np.cumsum(each * agrees[order]) + 0.5) / (hits + 1)  # half a mistake more: few hits prove little
     found: dict[float, float] = {}
     for level in levels:
         enough = np.flatnonzero((share >= level) & (hits >= LEAST_HITS))
         if len(enough):
             found[float(sure[order[enough[-1]]])] = level
     return [(level, threshold) for threshold, level in found.items()]
+
+
+def counted_like(weights: NDArray[np.float64]) -> float:
+    """How many samples that count alike tell as much as samples of these weights (Kish's effective number)."""
+    return float(weights.sum() ** 2 / np.square(weights).sum())
 
 
 def _distributions(cache: LearnedCache, material: Material, rows: NDArray[np.int64], device: torch.device) -> Tensor:

@@ -35,6 +35,7 @@ class Validation:
             and self.probabilities.ndim == 2
             and len(self.probabilities) == n
             and bool(np.isfinite(self.probabilities).all())
+            and bool(((self.labels >= 0) & (self.labels < self.probabilities.shape[1])).all())
         )
         require(usable, "the arrays do not belong together", where=VALIDATION, remedy=REMEDY)
 
@@ -44,6 +45,15 @@ class Validation:
     def rows(self, rows: NDArray[np.integer[Any]]) -> "Validation":
         """Some of them."""
         return Validation(self.inputs[rows], self.labels[rows], self.probabilities[rows], self.part[rows])
+
+    def some(self, most: int, seed: int) -> "Validation":
+        """At most so many, drawn, as far as they go as many for each purpose."""
+        order = np.random.default_rng([seed, 54]).permutation(len(self))
+        place = np.zeros(len(self), dtype=np.int64)
+        for part in (FIT, JUDGE, CHECK):
+            of_part = order[self.part[order] == part]
+            place[of_part] = np.arange(len(of_part))
+        return self.rows(np.sort(np.argsort(place, kind="stable")[:most]))
 
     def save(self, folder: Path) -> None:
         """Write them to `folder`."""

@@ -25,7 +25,7 @@ class Recent:
     """A sampled input (one row, without the dimension of rows), when it came, and what it is for.
 
     `probabilities` (classes,) are the base model's, None until known; `features` by layer are what predictors learn
-    from, empty until the sample has run.
+    from, empty until the sample has run; `gone` when it is in the window no more.
     """
 
     row: NDArray[Any]
@@ -33,6 +33,7 @@ class Recent:
     role: int
     probabilities: NDArray[np.float32] | None = None
     features: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    gone: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -49,6 +50,7 @@ class Window:
     def __init__(self, *, window_s: float, most_samples: int, most_bytes: int) -> None:
         self._window_s, self._most_samples, self._most_bytes = window_s, most_samples, most_bytes
         self._samples: deque[Recent] = deque()
+        self._unnamed: deque[Recent] = deque()
         self.size_bytes = self.waiting = 0
         self.retrained_s = 0.0
 
@@ -61,6 +63,7 @@ class Window:
     def add(self, sample: Recent, now_s: float) -> None:
         """Take one more; what is too old or too much goes."""
         self._samples.append(sample)
+        self._unnamed.append(sample)
         self.size_bytes += sample.size_bytes
         self.waiting += not sample.features
         self.trim(now_s)
@@ -86,7 +89,18 @@ class Window:
         ):
             self._gone(self._samples.popleft())
 
+    def named(self) -> Iterator[tuple[int, float]]:
+        """The class that the base model answers, and when the sample came: each once, in that order.
+
+        It ends at the first sample of which that is not known: those whose answer is known at once are no fair draw.
+        """
+        while self._unnamed and (self._unnamed[0].gone or self._unnamed[0].probabilities is not None):
+            sample = self._unnamed.popleft()
+            if sample.probabilities is not None and not sample.gone:
+                yield int(sample.probabilities.argmax()), sample.at_s
+
     def _gone(self, sample: Recent) -> None:
+        sample.gone = True
         self.size_bytes -= sample.size_bytes
         self.waiting -= not sample.features
 

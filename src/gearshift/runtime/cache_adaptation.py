@@ -236,7 +236,7 @@ class _Attendance:
             log.warning("learned caches of model %r: %s, %s", self._model, message.event, message.facts.get("why"))
         elif message.event == "cache_retrained":
             outcome, why = message.facts["outcome"], message.facts.get("why", "better on recent samples")
-            level = logging.INFO if outcome in ("swapped", "worse") else logging.WARNING
+            level = logging.INFO if outcome in ("swapped", "set", "worse") else logging.WARNING
             log.log(level, "learned caches of model %r were retrained: %s, %s", self._model, outcome, why)
 
     def _count(self, message: Attended) -> None:

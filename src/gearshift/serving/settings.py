@@ -110,6 +110,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     adapt_interval_s: Annotated[float, _from(1, 365 * DAY_S, "How often learned caches are retrained, in seconds.")] = (
         900.0
     )
+    adapt_fixed_classes: Annotated[
+        bool, _help("Keep learned caches that adapt set for the classes of their build, whatever classes come.")
+    ] = False
     cache_audit_share: Annotated[
         float,
         _from(

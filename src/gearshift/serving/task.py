@@ -253,6 +253,7 @@ def make_cache_adaptation(
             "window_s": settings.adapt_window_s,
             "interval_s": settings.adapt_interval_s,
             "half_life_s": settings.adapt_window_s / 2,
+            "follow_classes": not settings.adapt_fixed_classes,
         },
         seed=settings.audit_seed,
         core=min(task.router_cores or available_cores()),

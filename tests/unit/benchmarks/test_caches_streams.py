@@ -50,7 +50,7 @@ def test_retraining_is_timed_at_the_lowest_priority_and_the_others_keep_theirs(t
 def test_classes_that_come_late_do_so_with_a_window_and_build_nothing(tmp_path: Path) -> None:
     images, labels = digits()
     case = Case(
-        network=network(), folder=tmp_path, folder_without=tmp_path, images=images, labels=labels, samples=6000,
+        network=network(), folder=tmp_path, without=lambda: tmp_path, images=images, labels=labels, samples=6000,
         class_window=900, adaptation=Adaptation(),
     )  # fmt: skip
     assert case.shift_at == 1800

@@ -8,10 +8,17 @@ import numpy as np
 from gearshift.caches.adapt import Adapter, open_adapter
 from gearshift.caches.adaptation import Adaptation
 from gearshift.caches.store import load_caches
+from gearshift.caches.streams import corrupted
 from tests.unit.caches.digit_networks import built, digits, network
 
 SETTINGS = Adaptation(
-    window_s=2000, interval_s=500, half_life_s=500, learn_share=1.0, audit_share=0.0, least_samples=60
+    window_s=2000,
+    interval_s=500,
+    half_life_s=500,
+    learn_share=1.0,
+    audit_share=0.0,
+    least_samples=60,
+    follow_classes=False,
 )
 Told = list[dict[str, Any]]
 
@@ -38,6 +45,11 @@ def images_of(*classes: int, count: int = 200) -> Any:
     unseen = np.r_[500:700, 1300 : len(labels)]
     rows = unseen[np.isin(labels[unseen], classes)]
     return images[np.random.default_rng(0).choice(rows, count)]
+
+
+def dim(images: Any) -> Any:
+    """The same in another light."""
+    return corrupted(images, kind="contrast", strength=0.35)
 
 
 def stream(adapter: Adapter, rows: Any, at_s: float = 0.0) -> list[int]:

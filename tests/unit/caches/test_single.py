@@ -13,6 +13,7 @@ def cache_of(variant: str, shape: tuple[int, ...]) -> LearnedCache:
     torch.manual_seed(0)
     cache = LearnedCache(make_predictor(variant, shape, 4), 4).eval().requires_grad_(False)
     cache.scale.fill_(0.3)
+    cache.prior.copy_(torch.tensor([0.7, -0.4, 0.0, 1.1]))
     return cache
 
 

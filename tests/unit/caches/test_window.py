@@ -45,6 +45,26 @@ def test_those_with_and_without_an_answer_run_apart_the_oldest_first() -> None:
     assert [one.at_s for one in filled.pending(1)] == [0]
 
 
+def test_answers_are_named_in_their_order_and_none_before_one_that_is_not_known() -> None:
+    filled = window(most_samples=4)
+    known = [np.eye(3, dtype=np.float32)[i % 3] for i in range(6)]
+    for at_s in range(4):
+        filled.add(sample(at_s), at_s)
+    kept = list(filled)
+    for i in (0, 2, 3):
+        kept[i].probabilities = known[i]
+    assert list(filled.named()) == [(0, 0.0)]
+    kept[1].probabilities = known[1]
+    assert list(filled.named()) == [(1, 1.0), (2, 2.0), (0, 3.0)]
+    assert list(filled.named()) == []
+    for at_s in (4, 5):
+        filled.add(sample(at_s), at_s)
+    waiting, later = list(filled)[-2:]
+    later.probabilities = known[5]
+    filled.drop(waiting)
+    assert list(filled.named()) == [(2, 5.0)]
+
+
 def test_recent_ones_count_more() -> None:
     assert weights_of([sample(0), sample(5), sample(10)], 10, 5).tolist() == [0.25, 0.5, 1]
 
