@@ -7,8 +7,9 @@ Nothing is ever learnt from what a cache has answered, and nothing that was audi
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from time import perf_counter
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from gearshift.caches.adaptation import Adaptation, Counts, Tell
 from gearshift.caches.cached_model import EXIT_SEGMENT, SCORES, Answer, CachedModel, Origin
-from gearshift.caches.class_mix import ClassMix, mix_of
+from gearshift.caches.class_mix import ClassMix, Mix, mix_of
 from gearshift.caches.layer_audit import LayerAudit
 from gearshift.caches.lessons import Lessons
 from gearshift.caches.manifest import MANIFEST, Adapted, Manifest, read_manifest
@@ -33,13 +34,23 @@ from gearshift.caches.retrain import (
     offers_of,
     retrain,
     shown,
+    weak_class,
     with_prior,
     worse,
 )
 from gearshift.caches.store import add_version, in_use, networks_of, weights_of
 from gearshift.caches.train import Training, TrainingDiverged
 from gearshift.caches.validation import Validation, read_validation
-from gearshift.caches.versions import Off, prune, read_state, require_built, switch_off, switch_to, version_folder
+from gearshift.caches.versions import (
+    Off,
+    drop,
+    prune,
+    read_state,
+    require_built,
+    switch_off,
+    switch_to,
+    version_folder,
+)
 from gearshift.caches.window import CHECK, HOLD, JUDGE, Recent, role_of
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.policies.audit import AUDITED, LEARNT, drawn
@@ -55,7 +66,8 @@ SAVED_EVERY = 0.25
 """Of the interval, the window is saved for a restart."""
 
 LEAST_HELD = 10
-"""Samples held back since the classes changed that judge a retraining; where there are fewer, all of the window do."""
+"""Samples held back since the classes changed that a retraining waits for, up to a second interval."""
+NAMED_AT_ONCE = 64
 CLASS_MIX = "class mix"
 """The reason of what trains no network, and sets those that there are for the classes that come now."""
 
@@ -182,29 +194,44 @@ class Adapter:
         if audited:
             self._audit_some(now_s)
         self.window.trim(now_s)
-        if self._classes is not None:
-            for answer, at_s in self.window.named():
-                self._classes.add(answer, at_s)
+        named = self._name_some()
         reason = self.due(now_s)
         self._due_since_s = (now_s if self._due_since_s is None else self._due_since_s) if reason else None
         if self.settings.adapt and self._lessons.look(until_s=self._due_since_s):
             return True
         if reason:
             self.retrain(reason, now_s)
-        return audited or bool(reason)
+        return audited or named or bool(reason)
+
+    def _name_some(self) -> bool:
+        """Count of what classes the next samples are; whether there are more."""
+        if not self._follows or self._classes is None:
+            return False
+        named = list(islice(self.window.named(), NAMED_AT_ONCE))
+        for answer, at_s in named:
+            self._classes.add(answer, at_s)
+        return len(named) == NAMED_AT_ONCE
+
+    @property
+    def _follows(self) -> bool:
+        """Whether caches are set for the classes that come; samples of the build show none of it with a confidence."""
+        return self.settings.follow_classes and self._manifest.confidence is None
 
     def due(self, now_s: float) -> str:
         """Why to retrain now; nothing where there is no reason, or too little to learn from."""
-        if not self.settings.adapt:
+        if not self.settings.adapt or self._classes is None:
             return ""
-        if self._fresh > 0 and len(self.window) >= self.settings.least_samples:
-            waited_s = now_s - self.window.retrained_s
-            if waited_s >= self.settings.interval_s:
-                return "interval"
-            if self._sooner and waited_s >= SOONEST * self.settings.interval_s:
-                return self._sooner
-        follows = self.settings.follow_classes and self._manifest.confidence is None
-        return CLASS_MIX if follows and self._classes is not None and self._classes.due else ""
+        if self._classes.due and self._keeps():
+            return CLASS_MIX
+        if self._fresh == 0 or len(self.window) < self.settings.least_samples:
+            return ""
+        waited_s, interval_s = now_s - self.window.retrained_s, self.settings.interval_s
+        since_s = self._classes.since_s
+        if since_s > -math.inf and self._lessons.held_since(since_s) < LEAST_HELD and waited_s < 2 * interval_s:
+            return ""
+        if waited_s >= interval_s:
+            return "interval"
+        return self._sooner if waited_s >= SOONEST * interval_s else ""
 
     def retrain(self, reason: str, now_s: float) -> Outcome:
         """Retrain, and swap the result in where it is better on recent samples that were held back.
@@ -227,11 +254,12 @@ class Adapter:
         if reason != CLASS_MIX:
             self.window.retrained_s = now_s
             self._fresh, self._sooner = 0, ""
-        if self._classes is not None:
+        if self._classes is not None and (reason == CLASS_MIX or outcome == "swapped"):
             self._classes.taken()
         self._due_since_s = None
-        self._left_early.clear()
-        self._usual_hit_rate = None
+        if reason != CLASS_MIX or outcome == "set":
+            self._left_early.clear()
+            self._usual_hit_rate = None
         took_s = perf_counter() - began
         self.counts.retraining_s += took_s
         self.counts.outcomes[outcome] = self.counts.outcomes.get(outcome, 0) + 1
@@ -298,39 +326,30 @@ class Adapter:
         """Another version in use where it is better; what became of it, and what is to be told."""
         if self._classes is None:
             raise InvalidInput("it audits alone", where="learned caches", remedy="open the adapter with adapt")
-        mix = self._classes.now() if self.settings.follow_classes else self._classes.built
+        mix = self._classes.now() if self._follows else self._classes.built
         trains, lessons = reason != CLASS_MIX, self._lessons
         networks = self._trained(self._classes, now_s) if trains else self._networks
-        since_s = mix.since_s if lessons.held_since(mix.since_s) >= LEAST_HELD or not trains else -math.inf
-        held, held_now = (lessons.held_back(one, now_s, since_s) for one in (networks, self._networks))
-        judging, judging_now = held, held_now
-        if not trains:
-            judging = judging_now = lessons.counted(networks, (HOLD,), now_s, mix)
-        if judging is None or judging_now is None:
-            raise InvalidInput("no sample is held back yet", where="adaptation", remedy="sample more, or wait longer")
-        off = () if trains else self._layers_off
-        samples = lessons.counted(networks, (JUDGE, CHECK), now_s, mix)
+        now, then, held = self._judges(networks, mix, now_s, trains=trains)
+        samples = lessons.counted(networks, (JUDGE, CHECK), now_s, mix, self._classes.built)
+        off = () if trains else self.model.layers_off
         set_anew = with_prior(networks, self._classes.prior(mix.answers))
         offers = offers_of(set_anew, samples, self._manifest, self._seed, off)
-        before = judge(self.model.caches, judging_now, self._manifest)
+        before = judge(self.model.caches, now, self._manifest)
         refused: list[dict[str, object]] = []
         for allowed in STRICTER:
             found = offers.chosen(1 - allowed * (1 - self._manifest.target))
-            after = judge(found.in_use, judging, self._manifest)
+            after = judge(found.in_use, then, self._manifest)
             facts: dict[str, object] = {
                 "agreement": round(after.agreement, 4),
                 "agreement_before": round(before.agreement, 4),
                 "latency_s": after.latency_s,
                 "latency_s_before": before.latency_s,
-                "held_back": len(judging.said),
+                "judged_by": len(then.said),
                 "allowed": allowed,
                 "most_frequent": int(mix.answers.argmax()),
                 "most_frequent_share": round(float(mix.answers.max()), 3),
             }
-            why = worse(before, after, self._manifest, judging.like)
-            if not why and held is not None and not trains:
-                now, then = (judge(one, held, self._manifest) for one in (self.model.caches, found.in_use))
-                why = contradicted(now, then, self._manifest.target, held.like)
+            why = worse(before, after, self._manifest, then.like) or self._spoken_against(found, networks, held)
             if not why:
                 break
             refused.append({"why": why, **facts})
@@ -338,17 +357,52 @@ class Adapter:
             return "worse", refused[0]
         adapted = Adapted(
             number=0,
-            before=self.model.version,
+            before=self._made_from(reason),
             at_s=now_s,
             reason=reason,
             trained=self._lessons.trained if trains else 0,
             accuracy_before=before.agreement,
             latency_s_before=before.latency_s,
             class_mix=tuple(mix.answers.tolist()),
-            layers_off=off,
         )
-        self._swap_in(found, adapted, after, judging)
+        self._swap_in(found, adapted, after, then)
         return "swapped" if trains else "set", facts
+
+    def _judges(
+        self, networks: Mapping[int, LearnedCache], mix: Mix, now_s: float, *, trains: bool
+    ) -> tuple[Counted, Counted, Counted | None]:
+        """What judges the version in use, the same for a new one of `networks`, and what may speak against that alone.
+
+        Of what was trained that are samples held back.  What was set alone is judged by samples of the build, too, as
+        those held back of a mix that has just begun show nothing; they may speak against it.
+        """
+        assert self._classes is not None
+        if not trains:
+            both = self._lessons.counted(networks, (HOLD,), now_s, mix, self._classes.built)
+            return both, both, self._lessons.held_back(networks, now_s, mix.since_s)
+        since_s = mix.since_s if self._lessons.held_since(mix.since_s) >= LEAST_HELD else -math.inf
+        now, then = (self._lessons.held_back(one, now_s, since_s) for one in (self._networks, networks))
+        if now is None or then is None:
+            raise InvalidInput("no sample is held back yet", where="adaptation", remedy="sample more, or wait longer")
+        return now, then, None
+
+    def _spoken_against(self, found: Retrained, networks: Mapping[int, LearnedCache], held: Counted | None) -> str:
+        """Why a version is not used though it is judged better; nothing where there is no reason."""
+        if held is not None:
+            now, then = (judge(one, held, self._manifest) for one in (self.model.caches, found.in_use))
+            if why := contradicted(now, then, self._manifest.target, held.like):
+                return why
+        if self._follows:
+            return ""
+        weak = weak_class(found.in_use, self._lessons.judging_classes(networks), self._manifest)
+        return "" if weak is None else f"agrees on {weak[1]:.2%} of class {weak[0]} among the samples of the build"
+
+    def _made_from(self, reason: str) -> int:
+        """The version that a new one is made from; one that was only set for classes is replaced by the next such."""
+        adapted = self._manifest.adapted
+        if reason == CLASS_MIX and adapted is not None and adapted.reason == CLASS_MIX:
+            return adapted.before
+        return self.model.version
 
     def _swap_in(self, found: Retrained, adapted: Adapted, after: Judged, by: Counted) -> None:
         """Write a version, judged by samples, and use it."""
@@ -365,10 +419,12 @@ class Adapter:
         )
         written = add_version(self.folder, manifest, found.networks, built=self._built)
         assert written.adapted is not None
-        number = written.adapted.number
-        switch_to(self.folder, number, built=self._built)
+        number, replaced, same = written.adapted.number, self.model.version, adapted.reason == CLASS_MIX
+        off = switch_to(self.folder, number, built=self._built, stay_off=same).layers_off
         weights = weights_of(version_folder(self.folder, number), written)
-        self._take(written, found.networks, weights, (), number, self._audit if adapted.reason == CLASS_MIX else None)
+        self._take(written, found.networks, weights, off, number, self._audit if same else None)
+        if adapted.before != replaced:
+            drop(self.folder, replaced)
         prune(self.folder, self.settings.most_versions)
 
     def _trained(self, classes: ClassMix, now_s: float) -> dict[int, LearnedCache]:
@@ -379,12 +435,6 @@ class Adapter:
         selectors = self._lessons.selectors(now_s)
         return retrain(start, fit, selectors, how, self._seed, self.model.chain.device)
 
-    @property
-    def _layers_off(self) -> tuple[int, ...]:
-        """What audits have switched off since caches were last trained."""
-        adapted = self._manifest.adapted
-        return tuple(sorted({*self.model.layers_off, *(() if adapted is None else adapted.layers_off)}))
-
     # Versions --------------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
@@ -394,6 +444,8 @@ class Adapter:
             require_built(self.folder, self._built)
             if state.current != self.model.version:
                 self.take_version(state.current, state.layers_off)
+                if self._classes is not None and self._manifest.adapted is not None:
+                    self._classes.due = True  # it was set for classes of then
                 self._unsaved = True
                 self._tell("cache_rolled_back", version=state.current)
                 self._changed()
@@ -461,6 +513,13 @@ class Adapter:
         except (InvalidInput, OSError) as error:
             self._tell("cache_audits_unwritten", why=str(error))
 
+    def follow(self, built: Validation) -> None:
+        """Begin with the classes of all samples of the build, and the mix that the version in use is set for."""
+        answers, adapted = built.probabilities.argmax(axis=1), self._manifest.adapted
+        mix = () if adapted is None else adapted.class_mix
+        self._classes = ClassMix(answers, built.labels, self._manifest.classes, mix)
+        self._classes.due = bool(mix) and not self._follows  # for the mix of the build, as from now on
+
     def restore(self, now_s: float) -> None:
         """Go on with what audits have counted, the window that was saved, and what has passed of the interval."""
         keeps = self._keeps()
@@ -470,12 +529,8 @@ class Adapter:
             self._tell("cache_audits_lost", why=why)
         for layer in self.model.layers_off:
             self._audit.switched_off(layer)
-        if self._validation is not None:
-            mix = () if self._manifest.adapted is None else self._manifest.adapted.class_mix
-            answers = self._validation.probabilities.argmax(axis=1)
-            self._classes = ClassMix(answers, self._validation.labels, self._manifest.classes, mix)
-            if keeps:
-                self._restore_window(now_s)
+        if self._classes is not None and keeps:
+            self._restore_window(now_s)
 
     def _restore_window(self, now_s: float) -> None:
         classes = self._manifest.classes
@@ -488,6 +543,8 @@ class Adapter:
         if why:
             self._tell("cache_window_lost", why=why)
         self._fresh = sum(sample.at_s > self.window.retrained_s for sample in self.window)
+        for _ in self.window.named():
+            pass  # the version in use says which classes these were of
 
 
 def open_adapter(
@@ -513,13 +570,15 @@ def open_adapter(
         raise InvalidInput(
             "the model was not loaded from a folder", where="learned caches", remedy="use gearshift.caches.load"
         )
-    validation = None
+    validation = whole = None
     if settings.adapt:
-        validation = read_validation(origin.folder)
-        validation = validation.some(settings.most_validation, seed)
+        whole = read_validation(origin.folder)
+        validation = whole.some(settings.most_validation, seed)
     adapter = Adapter(
         model, origin, settings, validation, now_s=now_s, seed=seed, tell=tell, changed=changed, keeps=keeps
     )
     adapter.take_version(model.version, model.layers_off)
+    if whole is not None:
+        adapter.follow(whole)
     adapter.restore(now_s)
     return adapter

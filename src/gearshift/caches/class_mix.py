@@ -15,17 +15,19 @@ from numpy.typing import NDArray
 
 from gearshift.policies.class_mix import LATEST, of_another_mix
 
-STRENGTH = 5.0
-"""Of a mix of which nothing is known, in answers of the build's mix."""
-KNOWN = 50.0
-"""Of the mix at the start, in answers."""
+STRENGTH = 0.5
+"""Of a mix of which nothing is known, in answers of the build's mix, for each class that there is."""
+KNOWN = 10.0
+"""Of the mix at the start, likewise."""
 MORE = 1.5
 """Times as many answers of a mix as when caches were last set for it tell it better."""
-MOST = 4000.0
+MOST = 1000.0
 """Answers that count."""
 ROUNDS = 50
-HARDLY_EVER = 0.01
+HARDLY_EVER = 0.5
 """Samples of each class that a build is taken to have beyond those that it has: none is impossible."""
+MOST_CLASSES = 1000
+"""Of which it is looked at which is taken for which; of more, a sample is taken to be what it is answered as."""
 
 
 class Mix(NamedTuple):
@@ -46,13 +48,16 @@ class ClassMix:
     def __init__(
         self, answers: NDArray[np.int64], labels: NDArray[np.int64], classes: int, in_use: tuple[float, ...] = ()
     ) -> None:
+        self._answered: NDArray[np.float64] | None = None
+        labels = labels_of(labels, answers, classes)
+        if classes <= MOST_CLASSES:
+            self._answered = np.eye(classes) * HARDLY_EVER
+            np.add.at(self._answered, (labels, answers), 1.0)
+            self._answered /= self._answered.sum(axis=1, keepdims=True)
         self.built = Mix(mix_of(answers, classes), mix_of(labels, classes), -math.inf)
-        self._answered = np.zeros((classes, classes))
-        np.add.at(self._answered, (labels, answers), 1.0)
-        self._answered[np.diag_indices(classes)] += HARDLY_EVER
-        self._answered /= self._answered.sum(axis=1, keepdims=True)
-        self._anew = STRENGTH * self.built.answers
-        self._before = KNOWN * (np.array(in_use) if len(in_use) == classes else self.built.answers)
+        self._anew = STRENGTH * classes * self.built.answers
+        start = np.array(in_use) if len(in_use) == classes else self.built.answers
+        self._held, self._counts = self._anew + KNOWN * classes * start, np.zeros(classes)
         self._latest: deque[tuple[int, float]] = deque()
         self._since, self._since_s, self._set_again_at = 0, -math.inf, math.inf
         self.due = False
@@ -62,17 +67,22 @@ class ClassMix:
         """The next answer is of this class."""
         self._latest.append((answer, at_s))
         self._since += 1
-        another = of_another_mix([one for one, _ in self._latest], self._before.tolist(), self._anew.tolist())
+        before = (self._held + self._counts).tolist()
+        another = of_another_mix([one for one, _ in self._latest], before, self._anew.tolist())
         if another:
             self._latest = deque(list(self._latest)[-another:])
-            self._before, self._since, self._since_s = self._anew.copy(), another, self._latest[0][1]
+            self._held, self._counts = self._anew, np.zeros(len(self._counts))
+            self._since, self._since_s, self._set_again_at = another, self._latest[0][1], another
         if len(self._latest) > LATEST[-1]:
-            self._before[self._latest.popleft()[0]] += 1
-            if self._before.sum() > MOST:
-                self._before /= 2
-        self.due = self.due or another > 0 or self._since >= self._set_again_at
-        if another:
-            self._set_again_at = another
+            self._counts[self._latest.popleft()[0]] += 1
+            if self._counts.sum() > MOST:
+                self._counts /= 2
+        self.due = self.due or self._since >= self._set_again_at
+
+    @property
+    def since_s(self) -> float:
+        """When the first answer of this mix came."""
+        return self._since_s
 
     def now(self) -> Mix:
         """What is known of the mix.
@@ -80,13 +90,15 @@ class ClassMix:
         Labels are as likely as can be by what the base model has answered to samples of each class in the build, which
         holds where only their mix is another (expectation maximisation).
         """
-        frequent = self._before.copy()
+        frequent = self._held + self._counts
         for answer, _ in self._latest:
             frequent[answer] += 1
         answers, labels = frequent / frequent.sum(), self.built.labels
+        if self._answered is None:
+            return Mix(answers, answers, self._since_s)
         for _ in range(ROUNDS):
             both = labels[:, None] * self._answered
-            labels = both @ (answers / both.sum(axis=0))
+            labels = both @ (answers / np.maximum(both.sum(axis=0), 1e-300))
         return Mix(answers, labels, self._since_s)
 
     def prior(self, answers: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -98,6 +110,11 @@ class ClassMix:
         self.due = False
         if math.isfinite(self._set_again_at):
             self._set_again_at = math.ceil(MORE * self._since)
+
+
+def labels_of(labels: NDArray[np.int64], answers: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    """By what samples of the build are counted."""
+    return labels if classes <= MOST_CLASSES else answers
 
 
 def mix_of(labels: NDArray[np.int64], classes: int) -> NDArray[np.float64]:

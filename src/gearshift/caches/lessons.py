@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gearshift.caches import validation as built_from
 from gearshift.caches.adaptation import Adaptation, Counts
 from gearshift.caches.chain import Chain
-from gearshift.caches.class_mix import Mix, weights_to
+from gearshift.caches.class_mix import Mix, labels_of, weights_to
 from gearshift.caches.collect import as_probabilities, as_tensor
 from gearshift.caches.networks import LearnedCache
 from gearshift.caches.retrain import Counted, Lesson, Said, features_of, said_of, split_predictor
@@ -145,22 +145,29 @@ class Lessons:
         recent, built = self.window.ready(JUDGE), self._built(JUDGE)
         return _joined(_lesson_of(recent), built) if recent else built
 
-    def counted(self, networks: Mapping[int, LearnedCache], roles: tuple[int, ...], now_s: float, mix: Mix) -> Counted:
+    def counted(
+        self, networks: Mapping[int, LearnedCache], roles: tuple[int, ...], now_s: float, mix: Mix, built: Mix
+    ) -> Counted:
         """What `networks` say of samples for selectors, for the choice of caches or its judgement, counted for a mix.
 
         Those of the build count by their class, all together like as many as tell as much.  Beside them count recent
-        ones since that mix began: alone these would be too few to show agreement, and no cache would be chosen.
+        ones since that mix began: alone these would be too few to show agreement, and no cache would be chosen.  Of a
+        class without samples there are so many unknown ones as it is more frequent than in the mix that was `built`.
         """
         assert self._validation is not None
         recent = [one for role in roles for one in self.window.ready(role) if one.at_s >= mix.since_s]
-        labels = self._validation.labels[self._rows(*roles)]
+        rows, answers = self._rows(*roles), self._validation.probabilities.argmax(axis=1)
+        labels = labels_of(self._validation.labels, answers, len(mix.labels))[rows]
         weights = weights_to(mix.labels, labels, np.ones(len(labels)))
-        known, like = float(weights.sum()), counted_like(weights)
-        each = weights_of(recent, now_s, self._settings.half_life_s)
+        like, each = counted_like(weights), weights_of(recent, now_s, self._settings.half_life_s)
+        missing = like * np.maximum(mix.labels - built.labels, 0.0)
+        missing[np.unique(labels)] = 0.0
         said = self._said(networks, roles)
         if recent:
-            said = said_of(networks, _lesson_of(recent)).joined(said)
-        return Counted(said, np.append(each, like * weights), max(0.0, 1 - known) * like)
+            now = said_of(networks, _lesson_of(recent))
+            missing -= np.bincount(now.best, weights=each, minlength=len(missing))
+            said = now.joined(said)
+        return Counted(said, np.append(each, like * weights), float(np.maximum(missing, 0.0).sum()))
 
     def held_since(self, since_s: float) -> int:
         """How many samples since then nothing was learnt from."""
@@ -172,6 +179,10 @@ class Lessons:
         if not held:
             return None
         return Counted(said_of(networks, _lesson_of(held)), weights_of(held, now_s, self._settings.half_life_s))
+
+    def judging_classes(self, networks: Mapping[int, LearnedCache]) -> Said:
+        """What `networks` say of samples of the build to which neither predictors nor selectors were fitted."""
+        return self._said(networks, (CHECK,))
 
     @property
     def trained(self) -> int:
@@ -191,8 +202,9 @@ class Lessons:
         return np.flatnonzero(np.isin(self._validation.part, [PART_OF[role] for role in roles]))
 
     def _built(self, *roles: int) -> Lesson:
-        require(bool(self._seen), "too few samples have run yet", where="adaptation", remedy="wait longer")
         assert self._validation is not None
+        ran = BATCH * len(self._seen) >= len(self._validation)
+        require(ran, "samples of the build have not run yet", where="adaptation", remedy="wait longer")
         rows = self._rows(*roles)
         features = {layer: np.concatenate([part[layer] for part in self._seen])[rows] for layer in self._seen[0]}
         return Lesson(features, self._validation.probabilities[rows], self._validation.labels[rows])

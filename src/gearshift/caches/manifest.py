@@ -63,8 +63,8 @@ class Adapted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     It was trained on `trained` recent samples; `accuracy`, `latency_s`, `exits` and `samples` of its manifest are of
     recent samples that were held back, of which the one before agreed on `accuracy_before` in `latency_s_before`; with
-    none trained on, samples of the build are among them.  `class_mix` (classes,) are the shares of classes that it is
-    set for, and `layers_off` what audits have switched off since caches were last trained.
+    none trained on, samples of the build are among them.  `class_mix` (classes,) are the shares of answers that it is
+    set for.
     """
 
     number: int
@@ -75,7 +75,6 @@ class Adapted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     accuracy_before: float
     latency_s_before: float
     class_mix: tuple[Annotated[float, msgspec.Meta(gt=0)], ...] = ()
-    layers_off: tuple[int, ...] = ()
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,7 +19,7 @@ from gearshift.caches.choosing import at_ends, choices_by_price
 from gearshift.caches.manifest import Manifest, Variant
 from gearshift.caches.networks import LearnedCache
 from gearshift.caches.problem import ROUNDING, Problem, answered_wrongly
-from gearshift.caches.train import Material, Trained, Training, counted_like, fit_cache, thresholds_of
+from gearshift.caches.train import Material, Trained, Training, counted_like, fit_cache, threshold_by_level
 from gearshift.result import lower_confidence_bound
 
 LEVELS = (0.85, 0.9, 0.95, 0.98, 0.99, 0.995)
@@ -28,8 +28,10 @@ PARTS = 10
 AT_ONCE = 512
 NINE_TO_ONE = 1.282
 """Deviations of a normal distribution."""
+LEAST_OF_CLASS = 10
+"""Samples of a class from which on it is looked at by itself."""
 STRICTER = (1.0, 0.5, 0.25, 0.0)
-"""Of the disagreement allowed, for choices one after the other until one is found good."""
+"""Of the disagreement allowed, for choices one after the other until one is found good; the last is no cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,7 +180,7 @@ def said_of(networks: Mapping[int, LearnedCache], lesson: Lesson) -> Said:
 def offers_of(
     networks: dict[int, LearnedCache], samples: Counted, manifest: Manifest, seed: int, off: Collection[int] = ()
 ) -> "Offers":
-    """`networks`, but those `off`, at every level of strictness, set by samples that no predictor learns from.
+    """`networks`, but those `off`, at every level of strictness, set by samples to which no predictor was fitted.
 
     Of each sample it counts what is hit by a threshold that the others set, as of new samples.
     """
@@ -187,7 +189,7 @@ def offers_of(
     for layer, network in networks.items():
         if layer not in off:
             best, sure = _answers(network, said.logits[layer])
-            trained[layer] = _at_levels(network, sure, best == said.best, samples.weights, parts)
+            trained[layer] = _set_anew(network, sure, best == said.best, samples.weights, parts)
     return Offers(networks, trained, samples, manifest)
 
 
@@ -198,7 +200,7 @@ def _answers(network: LearnedCache, logits: NDArray[np.float32]) -> tuple[NDArra
     return probabilities.argmax(dim=1).cpu().numpy(), sure.cpu().numpy()
 
 
-def _at_levels(
+def _set_anew(
     network: LearnedCache,
     sure: NDArray[np.float32],
     right: NDArray[np.bool_],
@@ -206,23 +208,27 @@ def _at_levels(
     parts: NDArray[np.int64],
 ) -> Trained:
     """A cache at every level, set by all samples, and what the thresholds hit that are set without their part."""
-    found = dict(thresholds_of(sure, right, LEVELS, weights))
+    found = threshold_by_level(sure, right, LEVELS, weights)
     hits = {level: np.zeros(len(sure), dtype=np.bool_) for level in found}
     for part in range(PARTS):
         others = parts != part
-        for level, threshold in thresholds_of(sure[others], right[others], LEVELS, weights[others]):
-            if level in hits:
-                hits[level] |= ~others & (sure >= threshold)
+        without = threshold_by_level(sure[others], right[others], tuple(found), weights[others])
+        for level, threshold in without.items():
+            hits[level] |= ~others & (sure >= threshold)
     return Trained(network, tuple(found), tuple(found.values()), np.array(list(hits.values()), dtype=np.bool_), right)
 
 
 def judge(networks: Mapping[int, LearnedCache], samples: Counted, manifest: Manifest) -> Judged:
-    """What looking up `networks`, one after the other, comes to on samples."""
+    """What looking up `networks`, one after the other, comes to on samples; of hits unknown half are wrong."""
     left, right, latency_s = _looked_up(networks, samples.said, manifest)
-    share = samples.weights / samples.weights.sum()
+    known = float(samples.weights.sum())
+    share = samples.weights / known
     exits = np.bincount(left, weights=share, minlength=len(manifest.segment_s))
+    wrong = known * float(share @ ~right) + samples.unknown * float(1 - exits[-1]) / 2
     return Judged(
-        agreement=float(share @ right), latency_s=float(share @ latency_s), exits=tuple(np.round(exits, 6).tolist())
+        agreement=1 - wrong / (known + samples.unknown),
+        latency_s=float(share @ latency_s),
+        exits=tuple(np.round(exits, 6).tolist()),
     )
 
 
@@ -266,6 +272,19 @@ def contradicted(before: Judged, after: Judged, target: float, counted: float) -
     if after.agreement >= min(target - luck, before.agreement):
         return ""
     return f"agrees on {after.agreement:.2%} of recent samples, needs {target:.2%}"
+
+
+def weak_class(networks: Mapping[int, LearnedCache], said: Said, manifest: Manifest) -> tuple[int, float] | None:
+    """A class of which samples agree less than the target, by more than two deviations of luck, and how much they do.
+
+    Where caches do not follow classes, and another one dominates tomorrow, the mean of today promises nothing.
+    """
+    _, right, _ = _looked_up(networks, said, manifest)
+    for label, n in zip(*np.unique(said.best, return_counts=True), strict=True):
+        agreement, target = float(right[said.best == label].mean()), manifest.target
+        if n >= LEAST_OF_CLASS and agreement < target - 2 * (target * (1 - target) / n) ** 0.5:
+            return int(label), agreement
+    return None
 
 
 def _looked_up(

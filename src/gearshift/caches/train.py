@@ -164,26 +164,34 @@ def fit_selector(cache: LearnedCache, distributions: Tensor, agrees: Tensor, how
 
 
 def thresholds_of(
-    sure: NDArray[np.float32],
-    agrees: NDArray[np.bool_],
-    levels: tuple[float, ...],
-    weights: NDArray[np.float64] | None = None,
+    sure: NDArray[np.float32], agrees: NDArray[np.bool_], levels: tuple[float, ...]
 ) -> list[tuple[float, float]]:
-    """Per level the threshold with most hits of which at least that share agrees; levels without one are left out.
+    """Per level the threshold with most hits of which at least that share agrees, each threshold once.
 
-    `sure` (n,) is how sure a selector is of each sample, `agrees` (n,) where its predictor is right.  Samples count as
-    their `weights` (n,) say, all alike without; together they count like `counted_like` samples.
+    `sure` (n,) is how sure a selector is of each sample, `agrees` (n,) where its predictor is right.  Levels without a
+    threshold are left out, and those of which a higher one has the same.
+    """
+    found = threshold_by_level(sure, agrees, levels, np.ones(len(sure)))
+    return [(level, threshold) for threshold, level in {threshold: level for level, threshold in found.items()}.items()]
+
+
+def threshold_by_level(
+    sure: NDArray[np.float32], agrees: NDArray[np.bool_], levels: tuple[float, ...], weights: NDArray[np.float64]
+) -> dict[float, float]:
+    """The same for every level that has one, of samples that count as `weights` (n,) say.
+
+    Together they count like `counted_like` samples.
     """
     order = np.argsort(-sure, kind="stable")
-    each = np.ones(len(sure)) if weights is None else weights[order] * (counted_like(weights) / weights.sum())
+    each = weights[order] * (counted_like(weights) / weights.sum())
     hits = np.cumsum(each)
     share = (np.cumsum(each * agrees[order]) + 0.5) / (hits + 1)  # half a mistake more: few hits prove little
     found: dict[float, float] = {}
     for level in levels:
         enough = np.flatnonzero((share >= level) & (hits >= LEAST_HITS))
         if len(enough):
-            found[float(sure[order[enough[-1]]])] = level
-    return [(level, threshold) for threshold, level in found.items()]
+            found[level] = float(sure[order[enough[-1]]])
+    return found
 
 
 def counted_like(weights: NDArray[np.float64]) -> float:

@@ -102,10 +102,11 @@ def require_built(folder: Path, built: str | None) -> None:
     )
 
 
-def switch_to(folder: Path, number: int, *, built: str | None = None) -> State:
+def switch_to(folder: Path, number: int, *, built: str | None = None, stay_off: bool = False) -> State:
     """Use a version, with all its caches on; raises `InvalidInput` where it is missing, broken, or of another build.
 
-    `built` is the build that the caller knows of, here as in what follows.
+    What is switched off of the one in use may `stay_off`, as where they are the same caches.  `built` is the build that
+    the caller knows of, here as in what follows.
     """
     known = version_numbers(folder)
     told = f"there is no version {number}"
@@ -113,8 +114,8 @@ def switch_to(folder: Path, number: int, *, built: str | None = None) -> State:
     read_version(folder, number)
     with locked(folder):
         require_built(folder, built)
-        state = State(built=read_state(folder).built, current=number)
-        return _write(folder, state)
+        before = read_state(folder)
+        return _write(folder, State(built=before.built, current=number, off=before.off if stay_off else ()))
 
 
 def switch_off(folder: Path, number: int, off: Off, *, built: str | None = None) -> State:
@@ -137,6 +138,12 @@ def prune(folder: Path, most: int) -> None:
     for number in numbers[: max(0, len(numbers) - most)]:
         if number != current:
             shutil.rmtree(version_folder(folder, number), ignore_errors=True)
+
+
+def drop(folder: Path, number: int) -> None:
+    """Delete a version that is not in use any more; never those that were built."""
+    if number and number != read_state(folder).current:
+        shutil.rmtree(version_folder(folder, number), ignore_errors=True)
 
 
 def _write(folder: Path, state: State) -> State:

@@ -7,7 +7,7 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.placement import Placement
 from gearshift.planner.cascade_search import most_accurate_model
 from gearshift.planner.placement_everywhere import place_everywhere
-from gearshift.planner.request import PlanRequest, load_ranges
+from gearshift.planner.request import PlanRequest, least_margin, load_ranges
 from gearshift.planner.steady_state import SteadyState
 
 
@@ -35,6 +35,18 @@ def refusal(
         nearest_accuracy=math.floor(nearest_accuracy * 1e4) / 1e4 if nearest_accuracy else None,
         nearest_latency_s=nearest_latency_s,
     )
+
+
+def require_router(request: PlanRequest) -> None:
+    """Raise `Infeasible` where the router's own time for requests is not enough for the highest load."""
+    router_s = request.profile.router_s
+    load_qps = least_margin(request) * float(request.upper_ends()[-1])
+    if router_s * load_qps >= 1:
+        raise Infeasible(
+            f"the router takes {1e6 * router_s:.0f} us of its processor for a request, so it carries up to "
+            f"{1 / router_s:.4g} requests/s, and {load_qps:.4g} are to be planned for; no device helps it",
+            by_load=False,
+        )
 
 
 def busiest_device(

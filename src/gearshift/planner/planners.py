@@ -34,12 +34,14 @@ MODULES = {
 
 def plan(name: str, request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     """A plan by the planner `name`; raises `InvalidInput` for an unknown one and `Infeasible` when there is no plan."""
+    _require_router(request)
     made: GearPlan = _module(name).plan(request, progress=progress)
     return _asked(name, [made], request)[0]
 
 
 def frontier(name: str, request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
     """All undominated plans that the planner `name` finds, by rising latency."""
+    _require_router(request)
     made: list[GearPlan] = _module(name).frontier(request, progress=progress)
     return _asked(name, made, request, [each.operators[request.profile.operator].objective for each in made])
 
@@ -61,8 +63,13 @@ def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> G
 
 def on_cores(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     """The plan on the fewest core-seconds, of hardware whose `pool_cores` models share."""
+    _require_router(request)
     search = import_module("gearshift.planner.cores")
     return _asked(search.PLANNER, [search.plan(request, progress=progress)], request)[0]
+
+
+def _require_router(request: PlanRequest) -> None:
+    import_module("gearshift.planner.bottleneck").require_router(request)
 
 
 def require_planner(name: str) -> None:

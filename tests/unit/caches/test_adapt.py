@@ -1,3 +1,4 @@
+import math
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 
 from gearshift.caches.adapt import MOST_TO_LEARN, SAVED_EVERY, Adapter, open_adapter
 from gearshift.caches.adaptation import adaptation_of
+from gearshift.caches.class_mix import Mix
 from gearshift.caches.manifest import MANIFEST, read_manifest
 from gearshift.caches.networks import make_predictor
 from gearshift.caches.retrain import Counted, Judged, Offers, Retrained, Said, shown, split_predictor, worse
@@ -23,6 +25,7 @@ from gearshift.caches.versions import (
     version_folder,
     version_numbers,
 )
+from gearshift.caches.window import CHECK, JUDGE
 from gearshift.errors import InvalidInput
 from tests.unit.caches.adapting import SETTINGS, adapter_in, dim, images_of, saved_in, stream, work
 from tests.unit.caches.digit_networks import built, digits, network
@@ -318,7 +321,9 @@ def test_with_a_confidence_only_a_retraining_sets_caches_for_classes(tmp_path: P
     assert not told
 
 
-def test_where_caches_are_set_audits_go_on_and_what_they_switched_off_stays_off(tmp_path: Path) -> None:
+def test_where_caches_are_set_audits_go_on_and_what_they_switched_off_stays_off_until_a_retraining(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     folder = saved_in(tmp_path)
     adapter, told = adapter_in(folder, FOLLOWS)
     images = images_of(1, 2)
@@ -330,23 +335,118 @@ def test_where_caches_are_set_audits_go_on_and_what_they_switched_off_stays_off(
     assert adapter.model.version > 0
     assert 0 not in adapter.model.caches
     assert adapter.audited()[0][1] > 0
-    adapted = read_manifest(version_folder(folder, adapter.model.version)).adapted
-    assert adapted is not None
-    assert adapted.layers_off == (0,)
+    assert adapter.model.layers_off == read_state(folder).layers_off == (0,)
     again, _ = adapter_in(folder, FOLLOWS)
     stream(again, images_of(4, 7), 300.0)
     assert 0 not in again.model.caches
-    assert again.retrain("asked", 600.0) in ("swapped", "worse")
+    monkeypatch.setattr("gearshift.caches.adapt.worse", lambda *judged: "")
+    assert again.retrain("asked", 600.0) == "swapped"
+    assert again.model.layers_off == read_state(folder).layers_off == ()
 
 
 def test_a_restart_goes_on_with_the_classes_that_caches_are_set_for(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
     adapter, _ = adapter_in(folder, FOLLOWS)
     stream(adapter, images_of(1, 2))
-    (folder / "window.npz").unlink(missing_ok=True)
+    adapter.save()
     again, told = adapter_in(folder, FOLLOWS)
+    assert len(again.window) == 200
     stream(again, images_of(1, 2, count=60), 300.0)
     assert not told
+
+
+def test_the_next_version_for_classes_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    adapter, told = adapter_in(folder, FOLLOWS)
+    stream(adapter, images_of(1, 2))
+    stream(adapter, images_of(4, 7), 300.0)
+    assert outcomes(told).count(("class mix", "set")) > 1
+    assert version_numbers(folder) == [0, adapter.model.version]
+    assert previous_version(folder) == 0
+
+
+def test_a_roll_back_to_the_build_stays_and_one_to_other_classes_is_set_for_those_of_now(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    adapter, told = adapter_in(folder, FOLLOWS)
+    stream(adapter, images_of(1, 2))
+    version = adapter.model.version
+    switch_to(folder, 0)
+    adapter.refresh()
+    work(adapter, 300.0)
+    assert adapter.model.version == 0
+    switch_to(folder, version)
+    adapter.refresh()
+    del told[:]
+    work(adapter, 301.0)
+    assert [reason for reason, _ in outcomes(told)] == ["class mix"]
+
+
+def test_a_process_that_does_not_keep_the_folder_sets_nothing(tmp_path: Path) -> None:
+    adapter, told = adapter_in(saved_in(tmp_path), FOLLOWS, keeps=lambda: False)
+    stream(adapter, images_of(1, 2))
+    assert [event["event"] for event in told] == ["cache_shared"]
+
+
+def test_a_class_that_falls_short_keeps_a_version_away_where_classes_are_not_followed(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("gearshift.caches.adapt.worse", lambda *judged: "")
+    monkeypatch.setattr("gearshift.caches.adapt.weak_class", lambda *judged: (3, 0.5))
+    for settings, outcome in ((NEVER, "worse"), (FOLLOWS, "swapped")):
+        adapter, told = adapter_in(saved_in(tmp_path / outcome), settings)
+        stream(adapter, images_of(*range(10)))
+        assert adapter.retrain("asked", 600.0) == outcome
+    adapter, told = adapter_in(saved_in(tmp_path), NEVER)
+    stream(adapter, images_of(*range(10)))
+    adapter.retrain("asked", 600.0)
+    assert told[-1]["why"] == "agrees on 50.00% of class 3 among the samples of the build"
+
+
+def test_where_classes_are_not_followed_any_more_caches_are_set_for_those_of_the_build_once(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    adapter, _ = adapter_in(folder, FOLLOWS)
+    stream(adapter, images_of(1, 2))
+    assert adapter.model.version > 0
+    fixed, told = adapter_in(folder, NEVER)
+    stream(fixed, images_of(*range(10), count=40), 300.0)
+    assert [reason for reason, _ in outcomes(told)] == ["class mix"]
+    if outcomes(told)[0][1] == "set":
+        assert all(float(one.prior.abs().max()) < 0.01 for one in fixed.model.caches.values())
+
+
+def test_classes_go_before_a_retraining_and_that_waits_for_samples_of_them(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(SETTINGS, follow_classes=True)
+    adapter, _ = adapter_in(saved_in(tmp_path), settings)
+    rows = images_of(1, 2, count=100)
+    for i, row in enumerate(rows):
+        adapter.learn(row, 0, float(i))
+    work(adapter, 100.0)
+    assert adapter._classes is not None
+    adapter._classes.due = True
+    assert adapter.due(600.0) == "class mix"
+    adapter._classes.taken()
+    assert adapter.due(600.0) == "interval"
+    for i in range(12):
+        adapter._classes.add(9, 550.0 + i)
+    adapter._classes.due = False
+    assert adapter.due(600.0) == ""
+    assert adapter.due(1100.0) == "interval"
+
+
+def test_of_a_class_that_the_build_lacks_samples_are_unknown_until_there_are_recent_ones(tmp_path: Path) -> None:
+    adapter, _ = adapter_in(saved_in(tmp_path), NEVER)
+    stream(adapter, images_of(5, count=100))
+    lessons, validation = adapter._lessons, adapter._lessons._validation
+    assert validation is not None
+    validation.labels[validation.labels == 5] = 4
+    built_of = Mix(np.full(10, 0.1), np.array([0.1] * 5 + [0.0] + [0.125] * 4), -math.inf)
+    now = Mix(np.full(10, 0.1), np.array([0.02] * 5 + [0.82] + [0.02] * 4), 1000.0)
+    networks = adapter._networks
+    none = lessons.counted(networks, (JUDGE, CHECK), 100.0, now, built_of)
+    some = lessons.counted(networks, (JUDGE, CHECK), 100.0, now._replace(since_s=0.0), built_of)
+    assert none.unknown > 50
+    assert some.unknown < none.unknown - 20
+    assert lessons.counted(networks, (JUDGE, CHECK), 100.0, built_of, built_of).unknown == 0
 
 
 def test_an_adapter_that_audits_alone_retrains_nothing(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
+from copy import deepcopy
+
 import msgspec
 import numpy as np
 import pytest
 import torch
 
-from gearshift.caches.class_mix import Mix
 from gearshift.caches.networks import PRIOR, LearnedCache, learned_cache, restored
 from gearshift.caches.retrain import (
     NINE_TO_ONE,
@@ -11,16 +12,16 @@ from gearshift.caches.retrain import (
     Judged,
     Lesson,
     Said,
+    _set_anew,
     contradicted,
     judge,
     offers_of,
     said_of,
+    weak_class,
     with_prior,
 )
-from gearshift.caches.train import counted_like, thresholds_of
+from gearshift.caches.train import counted_like, threshold_by_level, thresholds_of
 from tests.unit.caches.digit_networks import built
-
-EVEN = Mix(np.full(10, 0.1), np.full(10, 0.1), 0.0)
 
 
 def judged(agreement: float) -> Judged:
@@ -72,10 +73,26 @@ def test_thresholds_are_set_by_what_samples_count() -> None:
     sure = np.linspace(1, 0, 100, dtype=np.float32)
     agrees = np.arange(100) % 10 != 9
     ((_, plain),) = thresholds_of(sure, agrees, (0.85,))
-    weights = np.where(agrees, 1.0, 4.0)
-    assert not thresholds_of(sure, agrees, (0.85,), weights)
-    ((_, same),) = thresholds_of(sure, agrees, (0.85,), np.full(100, 7.0))
-    assert same == plain
+    assert threshold_by_level(sure, agrees, (0.85,), np.full(100, 7.0)) == {0.85: plain}
+    assert not threshold_by_level(sure, agrees, (0.85,), np.where(agrees, 1.0, 4.0))
+
+
+def test_levels_with_the_same_threshold_are_offered_once_and_known_by_all() -> None:
+    sure, agrees = np.linspace(1, 0, 50, dtype=np.float32), np.ones(50, dtype=bool)
+    assert thresholds_of(sure, agrees, (0.8, 0.9)) == [(0.9, 0.0)]
+    assert threshold_by_level(sure, agrees, (0.8, 0.9), np.ones(50)) == {0.8: 0.0, 0.9: 0.0}
+
+
+def test_a_sample_counts_as_hit_by_thresholds_that_others_set() -> None:
+    rng = np.random.default_rng(0)
+    sure = rng.random(400).astype(np.float32)
+    right = rng.random(400) < 0.5 + 0.5 * sure
+    trained = _set_anew(cache(), sure, right, np.ones(400), rng.permutation(400) % 10)
+    for level, threshold, hits in zip(trained.levels, trained.thresholds, trained.hits, strict=True):
+        inside = right[sure >= threshold].mean()
+        outside = right[hits].mean()
+        assert inside >= level - 0.01
+        assert outside <= inside + 0.01
 
 
 def test_of_samples_unknown_half_are_wrong_and_few_samples_prove_little() -> None:
@@ -88,6 +105,33 @@ def test_of_samples_unknown_half_are_wrong_and_few_samples_prove_little() -> Non
     assert Counted(said, np.ones(100), unknown=100.0).share_wrong(wrong) > 0.25
     few = Counted(said, np.full(100, 0.1))
     assert few.share_wrong(np.zeros(100, dtype=bool)) > Counted(said, np.ones(100)).share_wrong(wrong)
+
+
+def test_hits_unknown_are_half_wrong_for_who_is_judged() -> None:
+    manifest = msgspec.structs.replace(built().manifest, segment_s=(1.0,) * 6)
+    (entry, *_) = manifest.chosen
+    one = deepcopy(built().model.caches[entry.layer])
+    one.threshold.fill_(-torch.inf)
+    logits = np.zeros((50, 10), dtype=np.float32)
+    logits[:, 3] = 9.0
+    said = Said({entry.layer: logits}, np.full(50, 3))
+    assert judge({entry.layer: one}, Counted(said, np.ones(50)), manifest).agreement == 1
+    assert judge({entry.layer: one}, Counted(said, np.ones(50), unknown=50.0), manifest).agreement == 0.75
+    one.threshold.fill_(torch.inf)
+    assert judge({entry.layer: one}, Counted(said, np.ones(50), unknown=50.0), manifest).agreement == 1
+
+
+def test_a_class_that_agrees_less_is_found_whatever_the_mean() -> None:
+    manifest = msgspec.structs.replace(built().manifest, segment_s=(1.0,) * 6, target=0.9)
+    (entry, *_) = manifest.chosen
+    one = deepcopy(built().model.caches[entry.layer])
+    one.threshold.fill_(-torch.inf)
+    best = np.where(np.arange(300) < 20, 5, 3)
+    logits = np.zeros((300, 10), dtype=np.float32)
+    logits[:, 3] = 9.0
+    weak = weak_class({entry.layer: one}, Said({entry.layer: logits}, best), manifest)
+    assert weak == (5, 0.0)
+    assert weak_class({entry.layer: one}, Said({entry.layer: logits}, np.full(300, 3)), manifest) is None
 
 
 def test_what_speaks_against_a_version_is_more_than_luck_and_more_than_against_the_one_in_use() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from gearshift.policies.class_mix import LATEST, of_another_mix
 
 ANEW = [0.5] * 10
-KNOWN = [5.0] * 10
+KNOWN = [10.5] * 10
 
 
 def drawn(weights: list[float], n: int, seed: int = 0) -> list[int]:
