@@ -8,8 +8,8 @@ run as they would in serving, and may switch caches off.
 Two streams shift: one has noise on all its images, in the other half of the classes come only after a third of it, and
 its caches were built without them.  After each stream, what the cache after each block makes of its last window.
 
-    python benchmarks/caches_streams.py [--cifar resnet56 --data DIR --work caches-work] [--samples N] [--no-sweeps]
-                                        [--quick]
+    python benchmarks/caches_streams.py [--cifar resnet56 --data DIR --work caches-work] [--samples N]
+                                        [--streams 3 noise] [--no-sweeps] [--quick]
 
 Without --cifar it takes a residual network on scikit-learn's digits: some ten minutes.  With it the base model that
 `caches_cifar.py` fine-tuned in --work is used, and explored variants are taken from there; by count of operations some
@@ -21,7 +21,7 @@ import importlib.util
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,9 +36,10 @@ from cache_tasks import add_exploring, copies_of
 from machine import describe
 
 from gearshift import caches
-from gearshift.caches.adapt import CLASS_MIX, Adapter, open_adapter
+from gearshift.caches.adapt import Adapter, open_adapter
 from gearshift.caches.adaptation import Adaptation
 from gearshift.caches.cached_model import CachedModel
+from gearshift.caches.manifest import CLASS_MIX
 from gearshift.caches.streams import class_local_stream, corrupted, halves
 from gearshift.runtime.priority import give_way_to_all
 
@@ -282,14 +283,17 @@ def judge(bars: Bars, name: str, made: Run, class_window: int) -> None:
     bars.at_most(f"{name}, retraining at the lowest priority, s", made.retraining_s, LONGEST_RETRAINING_S)
 
 
-def report(case: Case, quick: bool, with_sweeps: bool) -> Bars:
+STREAMS = ("1.5", "3", "noise", "unseen")
+
+
+def report(case: Case, quick: bool, streams: Sequence[str], with_sweeps: bool) -> Bars:
     """All tables, and what was judged."""
     bars = Bars()
     last = len(caches.load(case.folder, case.network).chain) - 1
     settings = case.adaptation
 
     print(f"\n## Class locality, {case.samples} samples, another dominant class every {case.class_window}\n\n{HEAD}")
-    for exponent in EXPONENTS:
+    for exponent in [one for one in EXPONENTS if f"{one:g}" in streams]:
         made = run(case, exponent=exponent, settings=settings)
         part = made.after(0.25)
         print(line(f"exponent {exponent:g}, all", made, slice(None), last))
@@ -299,30 +303,42 @@ def report(case: Case, quick: bool, with_sweeps: bool) -> Bars:
         bars.at_least(f"exponent {exponent:g}, gain", made.base_s.mean() / adapted, BARS[exponent])
         bars.at_least(f"exponent {exponent:g}, over static", static / adapted, LEAST_OVER_STATIC)
         judge(bars, f"exponent {exponent:g}", made, case.class_window)
-    print(f"\n## Corrupted images (noise)\n\n{HEAD}")
-    made = run(case, exponent=EXPONENTS[0], settings=settings, corrupt=True)
-    part = made.after(min(0.5, 1.5 * settings.interval_s / case.samples))
-    print(line("all", made, slice(None), last))
-    print(line("after one retraining", made, part, last))
-    print(f"\n{work_of(made)}\n\n{blocks_of(made)}\n")
-    adapted, static = made.adapted_s[part].mean(), made.static_s[part].mean()
-    bars.at_least("corrupted, over static", static / adapted, LEAST_OVER_STATIC_CORRUPTED)
-    judge(bars, "corrupted", made, case.class_window)
-    shift = case.shift_at
-    retrained = shift + min(int(1.5 * settings.interval_s), (case.samples - shift) // 2)
-    print(f"\n## Classes unseen in building, from sample {shift} on\n\n{HEAD}")
-    made = run(case, exponent=EXPONENTS[0], settings=settings, unseen=True)
-    print(line("before the shift", made, slice(0, shift), last))
-    print(line("from the shift to one retraining", made, slice(shift, retrained), last))
-    print(line("after it", made, slice(retrained, None), last))
-    print(f"\n{work_of(made)}\n\n{blocks_of(made)}\n")
-    judge(bars, "unseen classes", made, case.class_window)
+    if "noise" in streams:
+        noise(case, bars, last)
+    if "unseen" in streams:
+        unseen_classes(case, bars, last)
     for what, values in sweeps(settings, quick) if with_sweeps else ():
         print(f"\n## {what}, exponent {EXPONENTS[0]:g}\n\n{HEAD}")
         for told, changed in values:
             made = run(case, exponent=EXPONENTS[0], settings=changed)
             print(line(told, made, made.after(0.25), last))
     return bars
+
+
+def noise(case: Case, bars: Bars, last: int) -> None:
+    """A stream of corrupted images alone."""
+    print(f"\n## Corrupted images (noise)\n\n{HEAD}")
+    made = run(case, exponent=EXPONENTS[0], settings=case.adaptation, corrupt=True)
+    part = made.after(min(0.5, 1.5 * case.adaptation.interval_s / case.samples))
+    print(line("all", made, slice(None), last))
+    print(line("after one retraining", made, part, last))
+    print(f"\n{work_of(made)}\n\n{blocks_of(made)}\n")
+    adapted, static = made.adapted_s[part].mean(), made.static_s[part].mean()
+    bars.at_least("corrupted, over static", static / adapted, LEAST_OVER_STATIC_CORRUPTED)
+    judge(bars, "corrupted", made, case.class_window)
+
+
+def unseen_classes(case: Case, bars: Bars, last: int) -> None:
+    """A stream in which classes come that caches were built without."""
+    shift = case.shift_at
+    retrained = shift + min(int(1.5 * case.adaptation.interval_s), (case.samples - shift) // 2)
+    print(f"\n## Classes unseen in building, from sample {shift} on\n\n{HEAD}")
+    made = run(case, exponent=EXPONENTS[0], settings=case.adaptation, unseen=True)
+    print(line("before the shift", made, slice(0, shift), last))
+    print(line("from the shift to one retraining", made, slice(shift, retrained), last))
+    print(line("after it", made, slice(retrained, None), last))
+    print(f"\n{work_of(made)}\n\n{blocks_of(made)}\n")
+    judge(bars, "unseen classes", made, case.class_window)
 
 
 def sweeps(settings: Adaptation, quick: bool) -> Iterator[tuple[str, list[tuple[str, Adaptation]]]]:
@@ -410,6 +426,7 @@ def main() -> int:
     add_exploring(parser)
     parser.add_argument("--recent-share", type=float, default=0.5, help="of what is learnt from, recent samples")
     parser.add_argument("--samples", type=int, help="of each stream [default: 10,800 of CIFAR-10, 6,000 of digits]")
+    parser.add_argument("--streams", nargs="+", choices=STREAMS, default=STREAMS, help="by exponent, or what shifts")
     parser.add_argument("--sweeps", action=argparse.BooleanOptionalAction, default=True, help="of rate and interval")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
@@ -428,7 +445,9 @@ def main() -> int:
             case.adaptation, recent_share=options.recent_share, epochs=options.retraining_epochs
         )
         samples = options.samples or case.samples
-        bars = report(replace(case, adaptation=adaptation, samples=samples), options.quick, options.sweeps)
+        bars = report(
+            replace(case, adaptation=adaptation, samples=samples), options.quick, options.streams, options.sweeps
+        )
     print(f"\ntook {time.perf_counter() - began:.0f} s\n{bars}")
     return 0
 

@@ -120,7 +120,7 @@ def test_learned_caches_adapt_while_they_serve_and_survive_what_befalls_the_proc
         os.kill(victim, signal.SIGKILL)
         server.until_it_says("attends to the learned caches of model 'cached' ended by signal 9.*stay as they are")
         assert until(lambda: metric(server, "gearshift_cache_version") >= 1, server)
-        until(lambda: metric(server, 'gearshift_cache_retrainings_total{model="cached",outcome="swapped"}'), server)
+        until(lambda: metric(server, 'gearshift_cache_retrainings_total{model="cached",outcome="set"}'), server)
         images = images_of(1, 2, count=50)
         until(lambda: np.mean(np.array(ask(server, images)[1]) < 2) > 0.8, server)
         assert metric(server, "gearshift_cache_attendant_restarts_total") == 1

@@ -22,7 +22,7 @@ from gearshift.caches.cached_model import EXIT_SEGMENT, SCORES, Answer, CachedMo
 from gearshift.caches.class_mix import ClassMix, Mix, mix_of
 from gearshift.caches.layer_audit import LayerAudit
 from gearshift.caches.lessons import Lessons
-from gearshift.caches.manifest import MANIFEST, Adapted, Manifest, read_manifest
+from gearshift.caches.manifest import CLASS_MIX, MANIFEST, Adapted, Manifest, read_manifest
 from gearshift.caches.networks import LearnedCache
 from gearshift.caches.retrain import (
     STRICTER,
@@ -68,9 +68,6 @@ SAVED_EVERY = 0.25
 LEAST_HELD = 10
 """Samples held back since the classes changed that a retraining waits for, up to a second interval."""
 NAMED_AT_ONCE = 64
-CLASS_MIX = "class mix"
-"""The reason of what trains no network, and sets those that there are for the classes that come now."""
-
 Outcome = Literal["swapped", "set", "worse", "diverged", "out_of_memory", "failed"]
 
 

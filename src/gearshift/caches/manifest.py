@@ -16,6 +16,9 @@ SCHEMA_VERSION = 2
 CHECKED_SHARE = 0.2
 """Of the samples that caches are built from: on those agreement is counted."""
 
+CLASS_MIX = "class mix"
+"""The reason of a version of which no network was trained: they were set for the classes that came."""
+
 Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 Sizes = Annotated[tuple[Size, ...], msgspec.Meta(max_length=8)]
 

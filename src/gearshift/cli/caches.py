@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift import caches
+from gearshift.caches.manifest import CLASS_MIX
 from gearshift.cli.options import PATH, SEED, listed
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import milliseconds, percent
@@ -269,7 +270,7 @@ def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> 
     if not manifest.chosen:
         output.say(f"no learned cache makes this model faster within the target{_few(manifest)}")
     bound = "" if manifest.lower_bound is None else f" (at least {percent(manifest.lower_bound)}, with confidence)"
-    kind = "samples" if manifest.adapted is None else "recent samples that were held back"
+    kind = _judges(manifest)
     output.say(
         f"{milliseconds(manifest.latency_s)} instead of {milliseconds(manifest.base_s)} a row, agreeing on "
         f"{percent(manifest.accuracy)}{bound} of {manifest.samples} {kind}; "
@@ -389,10 +390,20 @@ def show_off(output: Output, state: "State") -> None:
         )
 
 
+def _judges(manifest: "Manifest") -> str:
+    if manifest.adapted is None:
+        return "samples"
+    if manifest.adapted.reason == CLASS_MIX:
+        return "samples, counted as often as their classes come"
+    return "recent samples that were held back"
+
+
 def _made(manifest: "Manifest") -> str:
     adapted = manifest.adapted
     if adapted is None:
         return "as built"
+    if adapted.reason == CLASS_MIX:
+        return f"set for other classes {_local_time(adapted.at_s)}, from version {adapted.before}"
     return f"retrained {_local_time(adapted.at_s)} from version {adapted.before}, because of {adapted.reason}"
 
 

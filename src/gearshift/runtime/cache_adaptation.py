@@ -235,9 +235,9 @@ class _Attendance:
         elif message.event in WARNED:
             log.warning("learned caches of model %r: %s, %s", self._model, message.event, message.facts.get("why"))
         elif message.event == "cache_retrained":
-            outcome, why = message.facts["outcome"], message.facts.get("why", "better on recent samples")
+            outcome, why = message.facts["outcome"], message.facts.get("why", "better on the samples that judge it")
             level = logging.INFO if outcome in ("swapped", "set", "worse") else logging.WARNING
-            log.log(level, "learned caches of model %r were retrained: %s, %s", self._model, outcome, why)
+            log.log(level, "another version of the learned caches of model %r: %s, %s", self._model, outcome, why)
 
     def _count(self, message: Attended) -> None:
         self._metrics.count(self._model, self._counts, message.counts)

@@ -321,6 +321,7 @@ def test_with_a_confidence_only_a_retraining_sets_caches_for_classes(tmp_path: P
     assert not told
 
 
+@pytest.mark.long
 def test_where_caches_are_set_audits_go_on_and_what_they_switched_off_stays_off_until_a_retraining(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -365,6 +366,7 @@ def test_the_next_version_for_classes_takes_the_place_of_the_one_before(tmp_path
     assert previous_version(folder) == 0
 
 
+@pytest.mark.long
 def test_a_roll_back_to_the_build_stays_and_one_to_other_classes_is_set_for_those_of_now(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
     adapter, told = adapter_in(folder, FOLLOWS)
@@ -387,6 +389,7 @@ def test_a_process_that_does_not_keep_the_folder_sets_nothing(tmp_path: Path) ->
     assert [event["event"] for event in told] == ["cache_shared"]
 
 
+@pytest.mark.long
 def test_a_class_that_falls_short_keeps_a_version_away_where_classes_are_not_followed(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -402,6 +405,7 @@ def test_a_class_that_falls_short_keeps_a_version_away_where_classes_are_not_fol
     assert told[-1]["why"] == "agrees on 50.00% of class 3 among the samples of the build"
 
 
+@pytest.mark.long
 def test_where_classes_are_not_followed_any_more_caches_are_set_for_those_of_the_build_once(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
     adapter, _ = adapter_in(folder, FOLLOWS)
