@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gearshift.caches.chain import Chain
 from gearshift.caches.compose import Composition, compose_all, composed, joint
 from gearshift.caches.explore import Explored
-from gearshift.caches.manifest import Choice, Variant
+from gearshift.caches.manifest import LIKELY, Choice, Variant
 from gearshift.caches.problem import ROUNDING, Problem, joint_outcome, wrong_of
 from gearshift.caches.train import Training
 from gearshift.errors import InvalidInput
@@ -24,8 +24,6 @@ PRICES = (
     *(0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0),
 )
 """How many hits may be wrong, as a share, where all of the model's time is saved: the less saved, the fewer."""
-LIKELY = 0.9
-"""How sure `build` is of the target where no confidence is asked for."""
 FEW_NODES = 200
 MOST_SPARES = 8
 """Blocks with a cache that only adaptation may come to use: each is trained again and again."""
@@ -128,11 +126,6 @@ def _some(problem: Problem, variants: NDArray[np.int64]) -> Problem:
         right=np.ones_like(problem.hits[variants]),
         level=None,
     )
-
-
-def samples_to_judge(target: float) -> int:
-    """The fewest validation samples that make a target below 1 likely, where none of them is answered otherwise."""
-    return math.ceil(math.log(1 - LIKELY) / math.log(target))
 
 
 def _shown(problem: Problem, confidence: float, seed: int) -> Chosen:

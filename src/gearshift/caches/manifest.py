@@ -16,6 +16,8 @@ SCHEMA_VERSION = 2
 CHECKED_SHARE = 0.2
 """Of the samples that caches are built from: on those agreement is counted."""
 
+LIKELY = 0.9
+"""How sure `build` is of the target where no confidence is asked for."""
 CLASS_MIX = "class mix"
 """The reason of a version of which no network was trained: they were set for the classes that came."""
 
@@ -160,3 +162,8 @@ def read_manifest(folder: Path) -> Manifest:
         return msgspec.json.decode(data, type=Manifest)
     except (msgspec.MsgspecError, ValueError) as error:
         raise InvalidInput(str(error), where=str(path), remedy="build the learned caches anew") from error
+
+
+def samples_to_judge(target: float) -> int:
+    """The fewest validation samples that make a target below 1 likely, where none of them is answered otherwise."""
+    return math.ceil(math.log(1 - LIKELY) / math.log(target))

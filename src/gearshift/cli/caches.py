@@ -90,11 +90,11 @@ def build(
 
     They are made from samples that the module was not trained on.  A run that was broken off goes on where it ended.
     """
-    from gearshift.caches.evaluation import TIMED_ROWS, in_turn
-
     inputs, labels = read_data(data)
     require_writable(out / "manifest.json")
     module = load_module(model, threads)
+    from gearshift.caches.evaluation import TIMED_ROWS, in_turn  # needs torch, which the module has loaded
+
     with output.progress() as tell:
         built = caches.build(
             module,
@@ -290,8 +290,7 @@ def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> 
 
 def _few(manifest: "Manifest") -> str:
     """Whether it is for want of samples."""
-    from gearshift.caches.choosing import LIKELY, samples_to_judge
-    from gearshift.caches.manifest import CHECKED_SHARE
+    from gearshift.caches.manifest import CHECKED_SHARE, LIKELY, samples_to_judge
     from gearshift.result import share_bound
 
     if manifest.confidence is not None or manifest.adapted is not None:

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -277,6 +279,27 @@ def test_bad_input_is_one_sentence(
     assert "Traceback" not in done.output
 
 
+@pytest.mark.parametrize("verb", ["build", "show"])
+def test_without_torch_a_sentence_says_so_or_what_needs_none_works(built: Path, tmp_path: Path, verb: str) -> None:
+    shutil.copytree(built / "caches", tmp_path / "caches", ignore=shutil.ignore_patterns("exploration"))
+    manifest = json.loads((tmp_path / "caches" / "manifest.json").read_bytes())
+    manifest["variants"] = [{**variant, "chosen": False} for variant in manifest["variants"]]
+    (tmp_path / "caches" / "manifest.json").write_text(json.dumps(manifest))
+    np.savez(tmp_path / "data.npz", inputs=np.zeros((50, 4), dtype=np.float32))
+    (tmp_path / "model.py").write_text("def load():\n    return 1\n")
+    commands = {
+        "build": ["build", "model.py:load", "--data", "data.npz", "--accuracy", "0.9", "--out", "new"],
+        "show": ["show", "caches"],
+    }
+    code = (
+        "import sys; sys.modules['torch'] = None; from gearshift.cli.main import main; "
+        f"sys.argv = ['gearshift', 'caches', *{commands[verb]!r}]; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, "a bug in gearshift" in done.stderr) == ({"build": 2, "show": 0}[verb], False), done
+    assert "gearshift[torch]" in done.stderr if verb == "build" else "no learned cache makes" in done.stdout
+
+
 def test_versions_are_shown_and_rolled_back(built: Path, tmp_path: Path) -> None:
     folder = tmp_path / "caches"
     shutil.copytree(built / "caches", folder, ignore=shutil.ignore_patterns("exploration"))
@@ -295,6 +318,11 @@ def test_versions_are_shown_and_rolled_back(built: Path, tmp_path: Path) -> None
     assert "from version 0, because of hit rate), in use" in shown
     assert "recent samples that were held back" in shown
     assert json.loads(run("caches", "show", folder, "--json", "-").stdout)["adapted"]["number"] == 1
+    manifest["adapted"] |= {"reason": "class mix", "trained": 0, "class_mix": [0.5, 0.3, 0.2]}
+    (second / "manifest.json").write_text(json.dumps(manifest))
+    told = " ".join(run("caches", "show", folder).output.split())
+    assert "version 1 (set for other classes " in told
+    assert "samples, counted as often as their classes come" in told
     shown = run("caches", "show", folder, "--version", 0, "--json", "-")
     assert json.loads(shown.stdout)["adapted"] is None
     assert "version 0 (as built), version 1 is in use" in run("caches", "show", folder, "--version", 0).output
