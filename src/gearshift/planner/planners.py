@@ -51,6 +51,7 @@ def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> G
     objective = request.objective
     if objective.latency_s is None or objective.accuracy is None:
         raise InvalidInput("the fewest devices need two objectives", remedy="give a latency and an accuracy")
+    _require_router(request)
     search = import_module("gearshift.planner.fewest")
     if name == DEFAULT or objective.confidence is not None:  # held against part B
         hardware = search.devices_like(request.hardware, search.MOST_DEVICES)

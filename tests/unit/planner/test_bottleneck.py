@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from gearshift.errors import Infeasible
+from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.bottleneck import require_router
 from gearshift.planner.request import PlanRequest
@@ -31,6 +32,10 @@ def test_what_every_range_is_planned_for_counts() -> None:
     require_router(busy(0.0))
 
 
-def test_a_frontier_is_refused_alike() -> None:
+def test_a_frontier_and_the_fewest_devices_are_refused_alike() -> None:
     with pytest.raises(Infeasible, match="no device helps it"):
         planners.frontier("optimal", busy(0.002, least_margin=1.0))
+    both = Objective(latency_s=0.03, accuracy=0.8)
+    for name in ("optimal", "single"):
+        with pytest.raises(Infeasible, match="no device helps it"):
+            planners.fewest(name, busy(0.002, least_margin=1.0, objective=both))
