@@ -7,7 +7,7 @@ Nothing is ever learnt from what a cache has answered, and nothing that was audi
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
@@ -19,27 +19,15 @@ from numpy.typing import NDArray
 
 from gearshift.caches.adaptation import Adaptation, Counts, Tell
 from gearshift.caches.cached_model import EXIT_SEGMENT, SCORES, Answer, CachedModel, Origin
-from gearshift.caches.class_mix import ClassMix, Mix, mix_of
+from gearshift.caches.class_mix import ClassMix
 from gearshift.caches.layer_audit import LayerAudit
 from gearshift.caches.lessons import Lessons
 from gearshift.caches.manifest import CLASS_MIX, MANIFEST, Adapted, Manifest, read_manifest
 from gearshift.caches.networks import LearnedCache
-from gearshift.caches.retrain import (
-    STRICTER,
-    Counted,
-    Judged,
-    Retrained,
-    contradicted,
-    judge,
-    offers_of,
-    retrain,
-    shown,
-    weak_class,
-    with_prior,
-    worse,
-)
+from gearshift.caches.retrain import Retrained, shown
 from gearshift.caches.store import add_version, in_use, networks_of, weights_of
-from gearshift.caches.train import Training, TrainingDiverged
+from gearshift.caches.successor import LEAST_HELD, Current, Verdict, successor, trained_further
+from gearshift.caches.train import TrainingDiverged
 from gearshift.caches.validation import Validation, read_validation
 from gearshift.caches.versions import (
     Off,
@@ -51,7 +39,7 @@ from gearshift.caches.versions import (
     switch_to,
     version_folder,
 )
-from gearshift.caches.window import CHECK, HOLD, JUDGE, Recent, role_of
+from gearshift.caches.window import Recent, role_of
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.policies.audit import AUDITED, LEARNT, drawn
 
@@ -65,8 +53,6 @@ SOONEST = 0.25
 SAVED_EVERY = 0.25
 """Of the interval, the window is saved for a restart."""
 
-LEAST_HELD = 10
-"""Samples held back since the classes changed that a retraining waits for, up to a second interval."""
 NAMED_AT_ONCE = 64
 Outcome = Literal["swapped", "set", "worse", "diverged", "out_of_memory", "failed"]
 
@@ -201,12 +187,11 @@ class Adapter:
         return audited or named or bool(reason)
 
     def _name_some(self) -> bool:
-        """Count of what classes the next samples are; whether there are more."""
-        if not self._follows or self._classes is None:
-            return False
+        """Count of what classes the next samples are, where they are followed; whether there are more."""
         named = list(islice(self.window.named(), NAMED_AT_ONCE))
-        for answer, at_s in named:
-            self._classes.add(answer, at_s)
+        for answer, at_s in named if self._follows else ():
+            if self._classes is not None:
+                self._classes.add(answer, at_s)
         return len(named) == NAMED_AT_ONCE
 
     @property
@@ -225,7 +210,7 @@ class Adapter:
         waited_s, interval_s = now_s - self.window.retrained_s, self.settings.interval_s
         since_s = self._classes.since_s
         if since_s > -math.inf and self._lessons.held_since(since_s) < LEAST_HELD and waited_s < 2 * interval_s:
-            return ""
+            return ""  # too few of these classes judge
         if waited_s >= interval_s:
             return "interval"
         return self._sooner if waited_s >= SOONEST * interval_s else ""
@@ -323,114 +308,58 @@ class Adapter:
         """Another version in use where it is better; what became of it, and what is to be told."""
         if self._classes is None:
             raise InvalidInput("it audits alone", where="learned caches", remedy="open the adapter with adapt")
-        mix = self._classes.now() if self._follows else self._classes.built
-        trains, lessons = reason != CLASS_MIX, self._lessons
-        networks = self._trained(self._classes, now_s) if trains else self._networks
-        now, then, held = self._judges(networks, mix, now_s, trains=trains)
-        samples = lessons.counted(networks, (JUDGE, CHECK), now_s, mix, self._classes.built)
-        off = () if trains else self.model.layers_off
-        set_anew = with_prior(networks, self._classes.prior(mix.answers))
-        offers = offers_of(set_anew, samples, self._manifest, self._seed, off)
-        before = judge(self.model.caches, now, self._manifest)
-        refused: list[dict[str, object]] = []
-        for allowed in STRICTER:
-            found = offers.chosen(1 - allowed * (1 - self._manifest.target))
-            after = judge(found.in_use, then, self._manifest)
-            facts: dict[str, object] = {
-                "agreement": round(after.agreement, 4),
-                "agreement_before": round(before.agreement, 4),
-                "latency_s": after.latency_s,
-                "latency_s_before": before.latency_s,
-                "judged_by": len(then.said),
-                "allowed": allowed,
-                "most_frequent": int(mix.answers.argmax()),
-                "most_frequent_share": round(float(mix.answers.max()), 3),
-            }
-            why = worse(before, after, self._manifest, then.like) or self._spoken_against(found, networks, held)
-            if not why:
-                break
-            refused.append({"why": why, **facts})
-        else:
-            return "worse", refused[0]
+        trains = reason != CLASS_MIX
+        current = Current(
+            manifest=self._manifest,
+            networks=self._networks,
+            caches=self.model.caches,
+            off=self.model.layers_off,
+            follows=self._follows,
+        )
+        lessons, classes, device = self._lessons, self._classes, self.model.chain.device
+        trained = None
+        if trains:
+            trained = trained_further(current, lessons, classes, self.settings, now_s, self._seed, device)
+        made = successor(current, lessons, classes, now_s, self._seed, trained)
+        if made.found is None:
+            return "worse", made.facts
+        self._swap_in(made.found, made, reason, now_s)
+        return "swapped" if trains else "set", made.facts
+
+    def _swap_in(self, found: Retrained, made: Verdict, reason: str, now_s: float) -> None:
+        """Write a version and use it; one that is only set for classes takes the place of the last such."""
+        same, replaced, last = reason == CLASS_MIX, self.model.version, self._manifest.adapted
+        from_same = same and last is not None and last.reason == CLASS_MIX
         adapted = Adapted(
             number=0,
-            before=self._made_from(reason),
+            before=last.before if from_same and last is not None else replaced,
             at_s=now_s,
             reason=reason,
-            trained=self._lessons.trained if trains else 0,
-            accuracy_before=before.agreement,
-            latency_s_before=before.latency_s,
-            class_mix=tuple(mix.answers.tolist()),
+            trained=0 if same else self._lessons.trained,
+            accuracy_before=made.before.agreement,
+            latency_s_before=made.before.latency_s,
+            class_mix=tuple(made.mix.answers.tolist()),
         )
-        self._swap_in(found, adapted, after, then)
-        return "swapped" if trains else "set", facts
-
-    def _judges(
-        self, networks: Mapping[int, LearnedCache], mix: Mix, now_s: float, *, trains: bool
-    ) -> tuple[Counted, Counted, Counted | None]:
-        """What judges the version in use, the same for a new one of `networks`, and what may speak against that alone.
-
-        Of what was trained that are samples held back.  What was set alone is judged by samples of the build, too, as
-        those held back of a mix that has just begun show nothing; they may speak against it.
-        """
-        assert self._classes is not None
-        if not trains:
-            both = self._lessons.counted(networks, (HOLD,), now_s, mix, self._classes.built)
-            return both, both, self._lessons.held_back(networks, now_s, mix.since_s)
-        since_s = mix.since_s if self._lessons.held_since(mix.since_s) >= LEAST_HELD else -math.inf
-        now, then = (self._lessons.held_back(one, now_s, since_s) for one in (self._networks, networks))
-        if now is None or then is None:
-            raise InvalidInput("no sample is held back yet", where="adaptation", remedy="sample more, or wait longer")
-        return now, then, None
-
-    def _spoken_against(self, found: Retrained, networks: Mapping[int, LearnedCache], held: Counted | None) -> str:
-        """Why a version is not used though it is judged better; nothing where there is no reason."""
-        if held is not None:
-            now, then = (judge(one, held, self._manifest) for one in (self.model.caches, found.in_use))
-            if why := contradicted(now, then, self._manifest.target, held.like):
-                return why
-        if self._follows:
-            return ""
-        weak = weak_class(found.in_use, self._lessons.judging_classes(networks), self._manifest)
-        return "" if weak is None else f"agrees on {weak[1]:.2%} of class {weak[0]} among the samples of the build"
-
-    def _made_from(self, reason: str) -> int:
-        """The version that a new one is made from; one that was only set for classes is replaced by the next such."""
-        adapted = self._manifest.adapted
-        if reason == CLASS_MIX and adapted is not None and adapted.reason == CLASS_MIX:
-            return adapted.before
-        return self.model.version
-
-    def _swap_in(self, found: Retrained, adapted: Adapted, after: Judged, by: Counted) -> None:
-        """Write a version, judged by samples, and use it."""
         manifest = msgspec.structs.replace(
             self._manifest,
             variants=found.variants,
             choices=(),
-            lower_bound=shown(after, by.like, self._manifest.confidence),
-            samples=len(by.said),
-            accuracy=after.agreement,
-            latency_s=after.latency_s,
-            exits=after.exits,
+            lower_bound=shown(made.after, made.by.like, self._manifest.confidence),
+            samples=len(made.by.said),
+            accuracy=made.after.agreement,
+            latency_s=made.after.latency_s,
+            exits=made.after.exits,
             adapted=adapted,
         )
         written = add_version(self.folder, manifest, found.networks, built=self._built)
         assert written.adapted is not None
-        number, replaced, same = written.adapted.number, self.model.version, adapted.reason == CLASS_MIX
+        number = written.adapted.number
         off = switch_to(self.folder, number, built=self._built, stay_off=same).layers_off
         weights = weights_of(version_folder(self.folder, number), written)
         self._take(written, found.networks, weights, off, number, self._audit if same else None)
-        if adapted.before != replaced:
+        if from_same:
             drop(self.folder, replaced)
         prune(self.folder, self.settings.most_versions)
-
-    def _trained(self, classes: ClassMix, now_s: float) -> dict[int, LearnedCache]:
-        """The networks trained further, such that they learn nothing of how frequent a class is among their samples."""
-        settings, fit = self.settings, self._lessons.fit(now_s)
-        how = Training(epochs=settings.epochs, learning_rate=settings.learning_rate)
-        start = with_prior(self._networks, classes.prior(mix_of(fit.classes, self._manifest.classes)))
-        selectors = self._lessons.selectors(now_s)
-        return retrain(start, fit, selectors, how, self._seed, self.model.chain.device)
 
     # Versions --------------------------------------------------------------------------------------------------------
 

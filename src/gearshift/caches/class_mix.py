@@ -57,9 +57,11 @@ class ClassMix:
         self.built = Mix(mix_of(answers, classes), mix_of(labels, classes), -math.inf)
         self._anew = STRENGTH * classes * self.built.answers
         start = np.array(in_use) if len(in_use) == classes else self.built.answers
-        self._held, self._counts = self._anew + KNOWN * classes * start, np.zeros(classes)
+        self._start, self._counts = self._anew + KNOWN * classes * start, np.zeros(classes)
         self._latest: deque[tuple[int, float]] = deque()
-        self._since, self._since_s, self._set_again_at = 0, -math.inf, math.inf
+        self._since, self._set_again_at = 0, math.inf
+        self.since_s = -math.inf
+        """When the first answer of this mix came."""
         self.due = False
         """Whether caches are to be set for another mix, or for what is better known of it."""
 
@@ -67,22 +69,17 @@ class ClassMix:
         """The next answer is of this class."""
         self._latest.append((answer, at_s))
         self._since += 1
-        before = (self._held + self._counts).tolist()
+        before = (self._start + self._counts).tolist()
         another = of_another_mix([one for one, _ in self._latest], before, self._anew.tolist())
         if another:
             self._latest = deque(list(self._latest)[-another:])
-            self._held, self._counts = self._anew, np.zeros(len(self._counts))
-            self._since, self._since_s, self._set_again_at = another, self._latest[0][1], another
+            self._start, self._counts = self._anew, np.zeros(len(self._counts))
+            self._since, self.since_s, self._set_again_at = another, self._latest[0][1], another
         if len(self._latest) > LATEST[-1]:
             self._counts[self._latest.popleft()[0]] += 1
             if self._counts.sum() > MOST:
                 self._counts /= 2
         self.due = self.due or self._since >= self._set_again_at
-
-    @property
-    def since_s(self) -> float:
-        """When the first answer of this mix came."""
-        return self._since_s
 
     def now(self) -> Mix:
         """What is known of the mix.
@@ -90,16 +87,16 @@ class ClassMix:
         Labels are as likely as can be by what the base model has answered to samples of each class in the build, which
         holds where only their mix is another (expectation maximisation).
         """
-        frequent = self._held + self._counts
+        frequent = self._start + self._counts
         for answer, _ in self._latest:
             frequent[answer] += 1
         answers, labels = frequent / frequent.sum(), self.built.labels
         if self._answered is None:
-            return Mix(answers, answers, self._since_s)
+            return Mix(answers, answers, self.since_s)
         for _ in range(ROUNDS):
             both = labels[:, None] * self._answered
             labels = both @ (answers / np.maximum(both.sum(axis=0), 1e-300))
-        return Mix(answers, labels, self._since_s)
+        return Mix(answers, labels, self.since_s)
 
     def prior(self, answers: NDArray[np.float64]) -> NDArray[np.float64]:
         """The logarithm of how much more frequent each answer is in a mix than in the build (classes,)."""

@@ -346,7 +346,7 @@ class Offers:
         self._choices = list(self._by_price(np.array(hits), np.array(right), check)) if hits else []
 
     def chosen(self, target: float) -> Retrained:
-        """The fastest choice for this agreement, at least the manifest's; its networks are those of the latest call."""
+        """The least strict choice for this agreement, at least the manifest's; its networks are of the latest call."""
         variants = {
             layer: msgspec.structs.replace(entry, chosen=False, spare=True, why="")
             for layer, entry in self._told.items()
@@ -363,7 +363,7 @@ class Offers:
     def _by_price(
         self, hits: NDArray[np.bool_], right: NDArray[np.bool_], check: Counted
     ) -> Iterator[tuple[tuple[int, ...], float]]:
-        """Choices from the strictest on, each faster than the one before, and the share that each answers wrongly."""
+        """Choices from the strictest on, and the share that each may answer wrongly."""
         offers, manifest = [offer for offer, _ in self._offers], self._manifest
         tested = Problem(
             layer_s=np.array(manifest.segment_s),

@@ -218,7 +218,7 @@ def test_a_stricter_choice_is_made_where_the_first_is_not_good(tmp_path: Path, m
         return choose(offers, target)
 
     monkeypatch.setattr(Offers, "chosen", chosen)
-    monkeypatch.setattr("gearshift.caches.adapt.worse", lambda *judged: "" if len(targets) == 3 else "too slow")
+    monkeypatch.setattr("gearshift.caches.successor.worse", lambda *judged: "" if len(targets) == 3 else "too slow")
     adapter, told = adapter_in(saved_in(tmp_path))
     stream(adapter, images_of(1, 2))
     work(adapter, 600)
@@ -235,7 +235,7 @@ def test_a_worse_version_is_dropped_and_says_so(tmp_path: Path, monkeypatch: Any
     work(adapter, 600)
     stream(adapter, images, 700)
     swapped = exits(adapter, images)
-    monkeypatch.setattr("gearshift.caches.adapt.worse", lambda *judged: "takes too long")
+    monkeypatch.setattr("gearshift.caches.successor.worse", lambda *judged: "takes too long")
     work(adapter, 1200)
     assert (told[-1]["outcome"], told[-1]["version"]) == ("worse", 1)
     assert told[-1]["why"] == "takes too long"
@@ -310,6 +310,7 @@ def test_where_classes_are_not_followed_nothing_is_set(tmp_path: Path) -> None:
     adapter, told = adapter_in(saved_in(tmp_path), NEVER)
     stream(adapter, images_of(1, 2))
     assert not told
+    assert not adapter.window._unnamed  # nothing is kept that nobody looks at
 
 
 def test_with_a_confidence_only_a_retraining_sets_caches_for_classes(tmp_path: Path) -> None:
@@ -340,7 +341,7 @@ def test_where_caches_are_set_audits_go_on_and_what_they_switched_off_stays_off_
     again, _ = adapter_in(folder, FOLLOWS)
     stream(again, images_of(4, 7), 300.0)
     assert 0 not in again.model.caches
-    monkeypatch.setattr("gearshift.caches.adapt.worse", lambda *judged: "")
+    monkeypatch.setattr("gearshift.caches.successor.worse", lambda *judged: "")
     assert again.retrain("asked", 600.0) == "swapped"
     assert again.model.layers_off == read_state(folder).layers_off == ()
 
@@ -393,8 +394,8 @@ def test_a_process_that_does_not_keep_the_folder_sets_nothing(tmp_path: Path) ->
 def test_a_class_that_falls_short_keeps_a_version_away_where_classes_are_not_followed(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("gearshift.caches.adapt.worse", lambda *judged: "")
-    monkeypatch.setattr("gearshift.caches.adapt.weak_class", lambda *judged: (3, 0.5))
+    monkeypatch.setattr("gearshift.caches.successor.worse", lambda *judged: "")
+    monkeypatch.setattr("gearshift.caches.successor.weak_class", lambda *judged: (3, 0.5))
     for settings, outcome in ((NEVER, "worse"), (FOLLOWS, "swapped")):
         adapter, told = adapter_in(saved_in(tmp_path / outcome), settings)
         stream(adapter, images_of(*range(10)))

@@ -249,6 +249,21 @@ def test_rows_that_are_not_finite_are_counted_in_the_process_of_the_model() -> N
     assert cache.not_finite == 1
 
 
+def test_the_process_answers_by_the_classes_that_a_cache_is_set_for() -> None:
+    cache = cache_for(4, hits=True)
+    cache.prior.copy_(torch.tensor([2.0, -1.0, 0.5]))
+    row = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+    with process({0: cache}) as one:
+        batch = batch_of(one)
+        batch.ask(0, row, np.arange(1))
+        looked = batch.found(wait=True)
+        batch.end()
+    assert looked is not None
+    with torch.no_grad():
+        expected = torch.softmax(cache.predictor(row) + cache.prior, dim=1)
+    assert np.allclose(looked.probabilities, expected, atol=1e-6)
+
+
 def test_a_lookup_that_fails_fails_the_batch_and_no_other() -> None:
     with process({0: cache_for(4, hits=True)}) as one:
         batch = batch_of(one)

@@ -74,10 +74,12 @@ def test_a_users_own_predictor_runs_as_it_is() -> None:
     torch.manual_seed(0)
     cache = LearnedCache(Own(), 4).eval().requires_grad_(False)
     cache.threshold.fill_(-np.inf)
+    cache.prior[2] = 3.0
     row = torch.randn((1, *FEATURES)).double()
     found = lookup_of(cache).row(row)
     assert found is not None
-    assert np.allclose(found, cache(row)[0], atol=1e-6)
+    logits = row[:, :4].square().float() + torch.tensor([0.0, 0.0, 3.0, 0.0])
+    assert np.allclose(found, torch.softmax(logits, dim=1), atol=1e-6)
 
 
 def test_a_cache_that_judges_in_its_own_way_is_asked_as_a_whole() -> None:

@@ -1,15 +1,20 @@
 import socket
+from types import SimpleNamespace
 
 import click
 import pytest
+from prometheus_client import CollectorRegistry
 
+from gearshift.caches.adaptation import adaptation_of
 from gearshift.cli.main import main_group
 from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput
+from gearshift.observability.cache_metrics import CacheMetrics
+from gearshift.observability.journal import NoJournal
 from gearshift.remote_settings import RemoteSettings
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import beside, bound_socket, is_loopback
-from gearshift.serving.task import longest_remote_s
+from gearshift.serving.task import longest_remote_s, make_cache_adaptation
 from gearshift.serving.tls import server_context
 from tests.certificates import ANOTHER_KEY, CERTIFICATE, KEY_WITH_PASSWORD, write_certificate
 
@@ -116,3 +121,16 @@ def test_a_port_that_a_server_shares_among_its_own_is_in_use_for_others(shared):
 def test_front_ends_are_few(count):
     with pytest.raises(InvalidInput, match=f"front_ends is {count}, needs 1 to 64"):
         ServerSettings(front_ends=count)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_whether_caches_follow_classes_is_told_to_who_adapts_them(tmp_path, fixed):
+    task = SimpleNamespace(
+        profile=SimpleNamespace(curves=[SimpleNamespace(model="cached", segment=1)]),
+        tables=SimpleNamespace(models=["cached"]),
+        project=tmp_path,
+        router_cores=(0,),
+    )
+    settings = ServerSettings(adapt="cached", adapt_fixed_classes=fixed)
+    made = make_cache_adaptation(task, settings, CacheMetrics(CollectorRegistry()), NoJournal())
+    assert adaptation_of(made._settings).follow_classes is not fixed
