@@ -15,7 +15,6 @@ from gearshift.clock import NS_PER_S, to_ns
 from gearshift.config import project_file, read_project
 from gearshift.errors import InvalidInput, require
 from gearshift.plan_tables import only_operator
-from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.measure import strongest_model
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import NAME_IT, read_profile
@@ -158,7 +157,7 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """The same samples, simulated and served at the instants at which they were sent.
+    """The same samples, simulated and served at the instants at which they were sent, on the server's clock.
 
     Latencies of both count from when a request was due; what the generator sent late is part of both.
     """
@@ -247,7 +246,8 @@ def validate(
         )
     sent, lateness_s = _as_sent(workload, run, server_began_ns)
     simulation = prepared.run(sent, most_waiting=ServerSettings().most_waiting_requests)
-    simulation = replace(simulation, communication_s=lateness_s)
+    lasted = replace(sent, duration_s=workload.duration_s)  # figures per second are of the trace's time
+    simulation = replace(simulation, workload=lasted, communication_s=lateness_s)
     predicted = simulation.result(measured, latency_objective_s=slo_s)
     return Validation(
         predicted=predicted,
@@ -272,14 +272,17 @@ def _began_ns(url: str) -> int:
 
 
 def _as_sent(workload: Workload, run: "Replay", server_began_ns: int) -> tuple[Workload, NDArray[np.float64]]:
-    """The workload as it was sent, within the windows of the server's meter, and how late each request was (n,)."""
+    """The workload as it was sent, on the server's clock, and how late each request was (n,).
+
+    That clock says where the meter's windows lie, and for how long nothing came before the first request.
+    """
     order = np.argsort(run.log.sent_s, kind="stable")
-    into_window_ns = (run.effort.began_ns - server_began_ns) % METER_WINDOW_NS
+    server_age_ns = run.effort.began_ns - server_began_ns
     sent = replace(
         workload,
-        arrivals_ns=into_window_ns + np.rint(run.log.sent_s[order] * NS_PER_S).astype(np.int64),
+        arrivals_ns=server_age_ns + np.rint(run.log.sent_s[order] * NS_PER_S).astype(np.int64),
         record=workload.record[order],
-        duration_s=workload.duration_s + into_window_ns / NS_PER_S,
+        duration_s=workload.duration_s + server_age_ns / NS_PER_S,
     )
     return sent, run.log.lateness_s[order]
 
