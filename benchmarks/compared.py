@@ -132,10 +132,10 @@ def peer(peers: Path, name: str, row: Sequence[float], *, served: Served | None,
     )
 
 
-def ours(plan: Path, operator: str, row: Sequence[float], *, cores: Cores | None) -> Server:
+def ours(plan: Path, operator: str, row: Sequence[float], *options: str, cores: Cores | None) -> Server:
     """Our server of a plan of classifiers, which takes the model's core for its device, or of an echo."""
     return Server(
-        (sys.executable, "-m", "gearshift", "serve", str(plan), "--port", "{port}"),
+        (sys.executable, "-m", "gearshift", "serve", str(plan), "--port", "{port}", *options),
         f"/v2/models/{operator}/infer",
         v2 if cores is None else v2_label,
         row,

@@ -24,6 +24,7 @@ from gearshift.traces.generate import steady
 
 CONNECTIONS = 64
 PART = 0.95
+AWAKE = "gearshift, awake"
 
 
 def bare(served: Served, row: list[float], *, seconds: float) -> tuple[int, float]:
@@ -46,7 +47,10 @@ def compare_model(arguments: argparse.Namespace, digits: Digits, model: str, cor
     plan = profile.parent / "plan.json"
     trace = steady(0.5 * capacities(profile)[model], 5.0, seed=1)
     api.plan(profile, trace, latency_s=2.0, ranges=1, out=plan)
-    compared: dict[str, Server] = {OURS: ours(plan, OPERATOR, row, cores=cores)}
+    compared: dict[str, Server] = {
+        OURS: ours(plan, OPERATOR, row, cores=cores),
+        AWAKE: ours(plan, OPERATOR, row, "--awake-s=0.001", cores=cores),
+    }
     for name in installed(arguments.peers):
         compared[name] = peer(arguments.peers, name, row, served=served, setting=Setting())
     if arguments.only:
@@ -83,6 +87,9 @@ def show(model: str, alone: list[tuple[int, float]], loads: dict[str, list[Load]
             ),
         ],
     )
-    if OURS in of_alone:
-        part = median(of_alone[OURS])
-        print_bar(part >= PART, f"{PART:.0%} of the samples/s of {model} alone in a loop (it is {part:.1%})")
+    for name in (OURS, AWAKE):
+        if name in of_alone:
+            part = median(of_alone[name])
+            print_bar(
+                part >= PART, f"{name}: {PART:.0%} of the samples/s of {model} alone in a loop (it is {part:.1%})"
+            )

@@ -43,6 +43,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     `thread_counts` are those that `SetThreads` may ask for; sessions of ONNX files are made for each of them.
 
+    Between batches that follow one another within `awake_s` the worker does not sleep.
+
     With `adaptation` the process does not run batches: it audits and adapts the learned caches of the only replica's
     model (`attending.py`), by these settings.
     """
@@ -53,6 +55,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     device_kind: str = "cpu"
     keep_others: bool = False
     thread_counts: tuple[int, ...] = ()
+    awake_s: float = 0.0
     adaptation: dict[str, Any] | None = None
 
 

@@ -9,9 +9,11 @@ in 4 bytes and then itself, as in the Open Inference Protocol's binary form.
 import asyncio
 import contextlib
 import math
+import os
 import select
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
@@ -246,12 +248,18 @@ def widen(sock: socket.socket) -> None:
 
 
 class BlockingConnection:
-    """A socket on which frames are sent and received one after another."""
+    """A socket on which frames are sent and received one after another.
+
+    Where the last wait was no longer than `awake_s`, the next one does not sleep for that long: a processor that has
+    slept wakes late, and what it runs then is slow at first.  Who else wants the processor meanwhile gets it.
+    """
 
     def __init__(self, sock: socket.socket, bounds: Bounds = WIDE) -> None:
         self._socket = sock
         self._reader = FrameReader(bounds)
         self._frames: list[Frame] = []
+        self._waited_s = math.inf
+        self.awake_s = 0.0
 
     def widen_bounds(self) -> None:
         """Take frames of any size that there is from now on."""
@@ -273,8 +281,12 @@ class BlockingConnection:
 
     def receive(self) -> Frame:
         """The next frame; raises `EndOfStream` when the other side is gone."""
+        began_s = time.perf_counter()
+        if self._waited_s <= self.awake_s:
+            self._look_until(began_s + self.awake_s)
         while not self._frames:
             self._take_bytes()
+        self._waited_s = time.perf_counter() - began_s
         return self._frames.pop(0)
 
     def take_arrived(self, kinds: tuple[type[M], type[N]]) -> list[M | N]:
@@ -285,6 +297,14 @@ class BlockingConnection:
         found = [message for message, _ in self._frames if isinstance(message, kinds)]
         self._frames = [frame for frame in self._frames if not isinstance(frame[0], kinds)]
         return found
+
+    def _look_until(self, end_s: float) -> None:
+        """Look again and again until a frame is whole, or until then."""
+        while not self._frames and time.perf_counter() < end_s:
+            try:
+                self._take_bytes(socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                os.sched_yield()
 
     def _take_bytes(self, flags: int = 0) -> None:
         count = self._socket.recv_into(self._reader.buffer(), 0, flags)

@@ -143,6 +143,7 @@ def main_loop(connection: BlockingConnection) -> int:
                     load_all(message, replicas, connection)
                 except ModelFailed:
                     return 1
+                connection.awake_s = message.awake_s
                 threads = InferenceThreads(message.thread_counts)
                 for held in replicas.values():
                     threads.add(getattr(held.model, "model", None))

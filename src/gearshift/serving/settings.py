@@ -75,6 +75,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     probe_s: Annotated[
         float, _from(0.01, DAY_S, "How often workers are looked at, and idle ones asked to answer, in seconds.")
     ] = 3.0
+    awake_s: Annotated[
+        float, _from(0, 1, "A worker does not sleep between batches that follow one another within so many seconds.")
+    ] = 0.0
     lost_stage: Annotated[
         LostStage,
         _help("Where no worker of a later stage lives: give the answer of the stage before, or refuse the request."),

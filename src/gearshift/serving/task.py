@@ -74,6 +74,7 @@ class ServingTask:
         """The backend, not started; it reads run times in `run_ns`, where that is given."""
         if self.project is None:
             return EmulatedBackend(self.tables, self.plan, self.profile, run_ns=run_ns)
+        counts = thread_counts(self, settings)
         options: WorkersOptions = {
             "project": self.project,
             "inputs": self.inputs,
@@ -81,7 +82,8 @@ class ServingTask:
             "run_ns": self.run_ns if run_ns is None else run_ns,
             "shortest_hang_s": max(settings.shortest_hang_s, longest_remote_s(read_project(self.project))),
             "probe_s": settings.probe_s,
-            "thread_counts": thread_counts(self, settings),
+            "thread_counts": counts,
+            "awake_s": 0.0 if counts else settings.awake_s,  # what a control group may run is for the model
             "say": say,
         }
         if self.backend == "ray":

@@ -1,6 +1,7 @@
 import asyncio
 import socket
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -130,6 +131,59 @@ def echo(sock: socket.socket) -> None:
             assert isinstance(message, Run)
             part = DonePart(rows=message.parts[0].rows, tensors=message.parts[0].tensors)
             connection.send(Done(batch=message.batch, run_s=0.0, parts=(part,)), [body])
+
+
+class Looked:
+    """A socket that has nothing for the first looks, then `data`; `looks` says which of them did not wait."""
+
+    def __init__(self, data: bytes, *, empty: int) -> None:
+        self.data, self._empty, self.looks = data, empty, list[bool]()
+
+    def recv_into(self, buffer: memoryview, count: int, flags: int) -> int:
+        self.looks.append(bool(flags & socket.MSG_DONTWAIT))
+        if flags and self._empty:
+            self._empty -= 1
+            raise BlockingIOError
+        buffer[: len(self.data)] = self.data
+        return len(self.data)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that goes on by 1 s at each look at it."""
+    seconds = iter(range(10**6))
+    counting = SimpleNamespace(perf_counter=lambda: float(next(seconds)))
+    monkeypatch.setattr("gearshift.runtime.transport.time", counting)
+
+
+@pytest.mark.parametrize(
+    ("awake_s", "second"),
+    [
+        (0.0, [False]),  # never
+        (0.5, [False]),  # the first wait was longer
+        (9.0, [True] * 4),  # three looks without anything
+        (3.0, [True, True, False]),  # no longer than that, then it sleeps
+    ],
+)
+def test_a_wait_after_a_short_one_does_not_sleep(clock, awake_s, second):
+    sock = Looked(b"".join(bytes(part) for part in encode_frame(Stop())), empty=3)
+    connection = BlockingConnection(sock)
+    connection.awake_s = awake_s
+    assert isinstance(connection.receive()[0], Stop)
+    assert sock.looks == [False]
+    assert isinstance(connection.receive()[0], Stop)
+    assert sock.looks[1:] == second
+
+
+def test_the_end_of_the_other_side_is_seen_without_sleeping_too(clock):
+    sock = Looked(b"".join(bytes(part) for part in encode_frame(Stop())), empty=0)
+    connection = BlockingConnection(sock)
+    connection.awake_s = 9.0
+    connection.receive()
+    sock.data = b""
+    with pytest.raises(EndOfStream):
+        connection.receive()
+    assert sock.looks == [False, True]
 
 
 def test_some_messages_may_be_taken_ahead_of_others():

@@ -115,6 +115,7 @@ class WorkersOptions(TypedDict, total=False):
     shortest_hang_s: float
     probe_s: float
     thread_counts: Sequence[int]
+    awake_s: float
     say: Say
 
 
@@ -125,7 +126,7 @@ class WorkersBackend(ABC):
     A worker that does not answer within `probe_s` while it is idle, or holds a batch for much longer than profiled
     (`run_ns`: (replicas, sizes); `hangs_after_ns`), is stuck, and is replaced.  A worker that is started again serves
     those of its models that can be loaded.  `thread_counts` are the numbers of threads that a worker may be told to
-    compute with.
+    compute with; between batches that follow one another within `awake_s` it does not sleep.
     """
 
     def __init__(self, tables: PlanTables, hardware: Hardware, **options: Unpack[WorkersOptions]) -> None:
@@ -133,7 +134,7 @@ class WorkersBackend(ABC):
         self._longest_start_s, self._say = options.get("longest_start_s", 120.0), options.get("say", _say_nothing)
         self._run_ns, self._probe_s = options.get("run_ns"), options.get("probe_s", 3.0)
         self._shortest_hang_ns = to_ns(options.get("shortest_hang_s", 10.0))
-        self._thread_counts = tuple(options.get("thread_counts", ()))
+        self._thread_counts, self._awake_s = tuple(options.get("thread_counts", ())), options.get("awake_s", 0.0)
         self._slots = [_Slot(devices) for devices in device_sets(tables, hardware)]
         self._slot_of = {replica: slot for slot in self._slots for replica in slot.replicas}
         self._events: BatchEvents | None = None
@@ -241,6 +242,7 @@ class WorkersBackend(ABC):
             device_kind=slot.devices.devices[0].kind,
             keep_others=again,
             thread_counts=self._thread_counts,
+            awake_s=self._awake_s,
             replicas=tuple(
                 ReplicaToLoad(
                     replica=replica,
