@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -27,6 +28,7 @@ from gearshift.runtime.actuators.in_cluster import BesideRouter
 from gearshift.runtime.actuators.kubernetes import Container, KubernetesActuator
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.by_deadline import DeadlineRules
+from gearshift.runtime.messages import Load, Loaded
 from gearshift.runtime.service import Service
 from gearshift.serving.scaling import make_scaling
 from gearshift.serving.settings import ServerSettings
@@ -507,6 +509,27 @@ def test_a_worker_is_started_again_on_what_it_holds_of_the_pool(tmp_path: Path) 
     assert isinstance(backend, LocalBackend)
     make_scaling(task, settings, backend, WallClock(), NoJournal())
     assert [backend.held_by(replica) for replica in range(3)] == [(3,), (2,), ()]
+
+
+@pytest.mark.parametrize(("scaler", "awake_s"), [("static", 0.25), ("exact", 0.0)])
+def test_workers_stay_awake_as_asked_unless_their_cores_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scaler: str, awake_s: float
+) -> None:
+    write_scaled_task(tmp_path, cores=1, replicas=1)
+    task = read_task(tmp_path / "plan.json", "local", available=range(4), scaled=True)
+    loads: list[Load] = []
+
+    class Worker:
+        not_loaded = ()
+
+        async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
+            loads.append(load)
+            return []
+
+    monkeypatch.setattr(LocalBackend, "_make_worker", lambda *_: Worker())
+    backend = task.make_backend(ServerSettings(scaler=scaler, awake_s=0.25), print)
+    asyncio.run(backend.start(Mock()))
+    assert [load.awake_s for load in loads] == [awake_s]
 
 
 @pytest.mark.long
