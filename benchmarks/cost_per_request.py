@@ -10,7 +10,7 @@ once, so that a ratio is of figures taken close together; each is shown as the m
 model that has a core to itself, and router and client the other.
 
 `--install` makes an environment for each peer under `--peers`; nothing else is installed.  `wrk` has to be there.  All
-of it takes about 80 minutes on a quiet machine: echo 25, models 20, goodput 35.  `--quick` shows only that it works.
+of it takes about 80 minutes on a quiet machine: echo 25, models 22, goodput 35.  `--quick` shows only that it works.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 The models are the demo's: of `medium` one sample takes about 2 ms, and of `small` a batch of eight.  The loop has the
 very core that the model has when served; router and client have the other.  Each round has the loop and each server
-once.
+once, and ours twice, the second time with workers that stay awake between batches.
 """
 
 import argparse

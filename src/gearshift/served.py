@@ -211,8 +211,8 @@ def validate(
 ) -> Validation:
     """Serve a plan file in a process of its own, replay the trace against it, and simulate what was sent.
 
-    Both serve the same samples at the instants at which they were sent, within the same windows of the meter, with the
-    same bound on waiting requests, and call late what the plan's latency objective does.  While load is generated this
+    Both serve the same samples at the instants at which they were sent, on the server's clock, with the same bound on
+    waiting requests, and call late what the plan's latency objective does.  While load is generated this
     process keeps to `generator_cores`, by default those that the devices leave; `options` are those of `replay`.
     """
     from gearshift.runtime.backends.local import router_cores

@@ -250,14 +250,13 @@ def test_an_idle_worker_that_is_stuck_is_replaced(tmp_path):
     assert "was killed (it had not answered for 0.1 s while it had nothing to do)" in told[0]
 
 
-def test_a_worker_that_stays_awake_serves_and_answers_probes(tmp_path):
-    backend = backend_of(tmp_path, awake_s=1.0, probe_s=0.1)
+def test_a_worker_that_stays_awake_serves(tmp_path):
+    backend = backend_of(tmp_path, awake_s=1.0)
 
     async def use(events: Events) -> None:
         for number in range(3):
             backend.run(batch(number, (1, 2)))
             await events.until(lambda seen, number=number: ("batch", number) in seen)
-        assert ("lost", SMALL) not in events.seen
 
     with_backend(backend, use)
 
