@@ -5,6 +5,7 @@ import platform
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import TypedDict
 
 import numpy as np
 
@@ -24,6 +25,19 @@ def describe() -> str:
 def pin_to_last_core() -> None:
     """Stay on one core."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+class Apart(TypedDict):
+    """Who has which cores."""
+
+    server_cores: frozenset[int]
+    generator_cores: frozenset[int]
+
+
+def cores_apart() -> Apart:
+    """The first core that there is for the server, the last one for the load generator; as `validate` takes them."""
+    cores = sorted(os.sched_getaffinity(0))
+    return Apart(server_cores=frozenset(cores[:1]), generator_cores=frozenset(cores[-1:]))
 
 
 def seconds_of(work: Callable[[], object], *, repeats: int) -> list[float]:

@@ -16,7 +16,6 @@ devices that take three times as long, with a third of the load.
 """
 
 import argparse
-import os
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +25,7 @@ import numpy as np
 import plotly.graph_objects as go
 from as_served_here import as_served_here
 from imported import DEVICE_KIND, frugalml, mt_bench
-from machine import describe
+from machine import cores_apart, describe
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
@@ -111,7 +110,6 @@ def figures(data: Path, *, seconds: int, slower: float) -> tuple[Figure, Figure]
 def served(figure: Figure, planner: str, devices: int) -> Validation:
     """The planner's plan for the trace, served live."""
     hardware = identical_devices(devices, kind=DEVICE_KIND, memory_bytes=figure.memory_bytes)
-    cores = sorted(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         profile = write_profile(figure.profile, folder / "profile")
@@ -136,9 +134,8 @@ def served(figure: Figure, planner: str, devices: int) -> Validation:
             figure.trace,
             backend="emulated",
             profile=folder / "profile",
-            server_cores=frozenset(cores[:1]),
-            generator_cores=frozenset(cores[-1:]),
             longest_s=120.0,
+            **cores_apart(),
         )
 
 

@@ -8,7 +8,6 @@ the generator did not keep its time; every run is printed.
 """
 
 import argparse
-import os
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from pathlib import Path
 from as_served_here import as_served_here
 from imported import DEVICE_KIND, azure_conversations, frugalml, mt_bench
 from judging import print_bar
-from machine import describe
+from machine import cores_apart, describe
 
 from gearshift import api
 from gearshift.errors import Infeasible
@@ -118,17 +117,16 @@ def planned(family: Family, folder: Path, *, most_plans: int) -> Iterator[Job]:
 
 def served(job: Job, processes: int) -> list[Validation]:
     """The plan on cores of its own, the generator on another; again where the generator did not keep its time."""
-    cores, runs = sorted(os.sched_getaffinity(0)), list[Validation]()
+    runs: list[Validation] = []
     while len(runs) < MOST_TRIES and not (runs and runs[-1].replay.valid):
         runs.append(
             validate(
                 job.plan,
                 job.trace,
                 backend="emulated",
-                server_cores=frozenset(cores[:1]),
-                generator_cores=frozenset(cores[-1:]),
                 processes=processes,
                 longest_s=60.0,
+                **cores_apart(),
             )
         )
     return runs
