@@ -390,10 +390,10 @@ class Service:
     # What the router decides -----------------------------------------------------------------------------------------
 
     def _start_batch(self, replica: int, samples: Sequence[Sample], reason: int) -> None:
-        self._started_ns[replica] = self._clock.now_ns()
+        self._started_ns[replica] = now_ns = self._clock.now_ns()
+        self._backend.run(Batch(next(self._batch_ids), replica, samples))  # before all else, for which it waits
         self._metrics.batch_started(self._model_names[replica], len(samples), reason)
-        self._metrics.deadlines.started(samples, self._started_ns[replica])
-        self._backend.run(Batch(next(self._batch_ids), replica, samples))
+        self._metrics.deadlines.started(samples, now_ns)
 
     def _answered(self, sample: Sample) -> None:
         if sample.request.id in self._open:
@@ -446,9 +446,9 @@ class Service:
         """Start what may start on the devices that are free now."""
         now_ns = self._clock.now_ns()
         run_ns = now_ns - self._started_ns.pop(batch.replica, now_ns)
+        self.router.batch_finished(batch.replica, now_ns)
         model, devices = self._model_names[batch.replica], self._device_names[batch.replica]
         self._metrics.batch_finished(model, devices, run_ns / NS_PER_S)
-        self.router.batch_finished(batch.replica, now_ns)
         self._vertical.batch_finished(batch.replica, len(batch.samples), run_ns, now_ns)
         self.adapting.batch_finished(self.router, batch.replica, len(batch.samples), run_ns, now_ns)
         self._arm_wake()

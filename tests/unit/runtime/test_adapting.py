@@ -71,8 +71,9 @@ class ByHand:
     def end_next(self) -> None:
         end_ns, _, batch = heapq.heappop(self.ends)
         self._clock.move_to(end_ns)
-        for sample in batch.samples:
-            self._answers.give(sample, self._model_of[batch.replica])
+        answers = self._answers.of(batch.samples, self._model_of[batch.replica])
+        for sample, answer in zip(batch.samples, answers, strict=True):
+            answer.give(sample)
         self.events.samples_finished(batch, batch.samples)
         self.events.batch_finished(batch)
 

@@ -1,6 +1,6 @@
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from gearshift.plan_tables import plan_tables
 from gearshift.request import Answer, Sample
 from gearshift.runtime.adapting import Adapting
 from gearshift.runtime.backends.base import Batch
-from gearshift.runtime.backends.emulated import EmulatedBackend
+from gearshift.runtime.backends.emulated import EmulatedBackend, Recorded
 from gearshift.runtime.exits import Leaving
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import STOPPED, Service
@@ -108,8 +108,8 @@ class ShiftsAtEnds(EmulatedBackend):
 
     service: Service
 
-    def _finish(self, batch: Batch, leaving: Leaving) -> None:
-        super()._finish(batch, leaving)
+    def _finish(self, batch: Batch, leaving: Leaving, answers: Sequence[Recorded]) -> None:
+        super()._finish(batch, leaving, answers)
         self.service.pin_gear(1)
 
 

@@ -4,13 +4,13 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from gearshift.clock import Clock, WallClock
 from gearshift.gear import GearPlan
-from gearshift.model import TensorSpec
+from gearshift.model import Arrays, TensorSpec
 from gearshift.plan_tables import PlanTables
 from gearshift.profiles.profile import PredictionRecords, Profile
 from gearshift.profiles.run_times import exits_of, overheads_ns, run_times_ns
@@ -23,7 +23,23 @@ SAMPLE = "sample"
 EMULATED_INPUTS = (TensorSpec(name=SAMPLE, datatype="INT64", shape=(-1,)),)
 RESTART_S = 0.1
 
-End = tuple[int, int, Batch, Leaving]
+
+class Recorded(NamedTuple):
+    """What a sample will be answered: certainty and result, or an error."""
+
+    certainty: float = 0.0
+    result: Arrays | None = None
+    error: str = ""
+
+    def give(self, sample: Sample) -> None:
+        """Set it on `sample`."""
+        if self.error:
+            sample.error = self.error
+        else:
+            sample.certainty, sample.result = self.certainty, self.result
+
+
+End = tuple[int, int, Batch, Leaving, list[Recorded]]
 
 
 class EmulatedBackend:
@@ -73,12 +89,14 @@ class EmulatedBackend:
             return
         now_ns = self._clock.now_ns()
         began_ns = now_ns - self._overheads_ns[batch.replica][len(batch.samples)]
+        model = int(self._tables.replica_model[batch.replica])
         records = [_number_of(sample) for sample in batch.samples] if self._exits.recorded else ()
         for leaving in self._exits.of_batch(batch.replica, batch.samples, records):
             end_ns = began_ns + leaving.after_ns
             if not self._ends or end_ns < self._ends[0][0]:
                 self._timer.set(end_ns - now_ns)
-            heapq.heappush(self._ends, (end_ns, next(self._order), batch, leaving))
+            answers = self._answers.of(leaving.samples, model)  # not at the end, when the device waits for what is next
+            heapq.heappush(self._ends, (end_ns, next(self._order), batch, leaving, answers))
 
     async def stop(self) -> None:
         """Forget what runs."""
@@ -104,18 +122,17 @@ class EmulatedBackend:
 
     def _due(self) -> None:
         while self._ends and self._ends[0][0] <= self._clock.now_ns():
-            _, _, batch, leaving = heapq.heappop(self._ends)
-            self._finish(batch, leaving)
+            _, _, batch, leaving, answers = heapq.heappop(self._ends)
+            self._finish(batch, leaving, answers)
         if self._ends and self._timer is not None:
             self._timer.set(self._ends[0][0] - self._clock.now_ns())
 
-    def _finish(self, batch: Batch, leaving: Leaving) -> None:
+    def _finish(self, batch: Batch, leaving: Leaving, answers: Sequence[Recorded]) -> None:
         if self._events is None:
             return
-        model = int(self._tables.replica_model[batch.replica])
-        for sample in leaving.samples:
+        for sample, answer in zip(leaving.samples, answers, strict=True):
             sample.exit_segment = leaving.segment
-            self._answers.give(sample, model)
+            answer.give(sample)
         self._events.samples_finished(batch, leaving.samples)
         if leaving.last and self._events is not None:
             self._events.batch_finished(batch)
@@ -131,17 +148,17 @@ class RecordedAnswers:
         self._label: NDArray[Any] | None = None if records.prediction is None else records.prediction[rows]
         self._count = len(records.part)
 
-    def give(self, sample: Sample, model: int) -> None:
-        """Set certainty and result of `sample`, or its error when no such sample is recorded."""
-        number = _number_of(sample)
+    def of(self, samples: Sequence[Sample], model: int) -> list[Recorded]:
+        """What `model` answers each of them; an error where no such sample is recorded."""
+        return [self._of_number(_number_of(sample), model) for sample in samples]
+
+    def _of_number(self, number: int, model: int) -> Recorded:
         if not 0 <= number < self._count:
-            sample.error = f"sample {number} is not recorded, the profile has samples 0 to {self._count - 1}"
-            return
-        sample.certainty = self._certainty[model][number]
+            return Recorded(error=f"sample {number} is not recorded, the profile has samples 0 to {self._count - 1}")
         result = {"quality": self._quality[model, number : number + 1]}
         if self._label is not None:
             result["label"] = self._label[model, number : number + 1]
-        sample.result = result
+        return Recorded(self._certainty[model][number], result)
 
 
 def _number_of(sample: Sample) -> int:
