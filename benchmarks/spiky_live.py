@@ -8,6 +8,9 @@ two spikes, the second beyond what the largest model could carry on all devices 
 - Llamas, one request at a time, with a quality of at least `QUALITY`: ours on 4 and 6 devices, model switching on 8,
   the largest model alone on 16.
 
+The BERTs are planned for `PLANNED` of the latency objective: what a spike leaves behind on full devices decides the
+p95, and the same requests a few milliseconds earlier, so in another phase of the meter, change that by a third.
+
 p95 and accuracy are measured over windows of `WINDOW_S` that a request is due in; the worst window is in the table and
 all are in the chart.  Late counts requests beyond the latency objective, where there is one.
 
@@ -31,6 +34,7 @@ from plotly.subplots import make_subplots
 
 from gearshift.api import plan_request
 from gearshift.errors import Infeasible
+from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.plan_file import write_plan
@@ -43,6 +47,7 @@ from gearshift.workload import Trace
 from worlds import data_folder
 
 LATENCY_S = 0.4
+PLANNED = 0.75
 QUALITY = 0.72
 WINDOW_S = 5.0
 ALONE = "dynamic batching"
@@ -118,7 +123,7 @@ def served(figure: Figure, planner: str, devices: int) -> Validation:
             folder / "profile",
             figure.trace,
             devices=hardware,
-            latency_s=objective.latency_s,
+            latency_s=None if objective.latency_s is None else PLANNED * objective.latency_s,
             accuracy=objective.accuracy,
             scope=objective.scope,
             out=folder / "plan.json",
@@ -128,7 +133,7 @@ def served(figure: Figure, planner: str, devices: int) -> Validation:
             made = optimal.single_model_plan(request, largest.model)
         else:
             made = planners.plan(planner, request)
-        write_plan(made, folder / "plan.json")
+        write_plan(with_objective(made, objective), folder / "plan.json")
         return validate(
             folder / "plan.json",
             figure.trace,
@@ -137,6 +142,12 @@ def served(figure: Figure, planner: str, devices: int) -> Validation:
             longest_s=120.0,
             **cores_apart(),
         )
+
+
+def with_objective(plan: GearPlan, objective: Objective) -> GearPlan:
+    """The plan, judged by this objective."""
+    operators = {name: msgspec.structs.replace(one, objective=objective) for name, one in plan.operators.items()}
+    return msgspec.structs.replace(plan, operators=operators)
 
 
 def windows(run: Validation) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
