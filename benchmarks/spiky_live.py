@@ -34,11 +34,11 @@ from plotly.subplots import make_subplots
 
 from gearshift.api import plan_request
 from gearshift.errors import Infeasible
-from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.plan_file import write_plan
 from gearshift.planner import optimal, planners
+from gearshift.planner.assemble import with_objective
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
 from gearshift.served import Validation, validate
@@ -133,7 +133,9 @@ def served(figure: Figure, planner: str, devices: int) -> Validation:
             made = optimal.single_model_plan(request, largest.model)
         else:
             made = planners.plan(planner, request)
-        write_plan(with_objective(made, objective), folder / "plan.json")
+        if objective.latency_s is not None:
+            made = with_objective(made, objective)
+        write_plan(made, folder / "plan.json")
         return validate(
             folder / "plan.json",
             figure.trace,
@@ -142,12 +144,6 @@ def served(figure: Figure, planner: str, devices: int) -> Validation:
             longest_s=120.0,
             **cores_apart(),
         )
-
-
-def with_objective(plan: GearPlan, objective: Objective) -> GearPlan:
-    """The plan, judged by this objective."""
-    operators = {name: msgspec.structs.replace(one, objective=objective) for name, one in plan.operators.items()}
-    return msgspec.structs.replace(plan, operators=operators)
 
 
 def windows(run: Validation) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
