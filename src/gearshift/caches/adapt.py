@@ -444,7 +444,8 @@ class Adapter:
         answers, adapted = built.probabilities.argmax(axis=1), self._manifest.adapted
         mix = () if adapted is None else adapted.class_mix
         self._classes = ClassMix(answers, built.labels, self._manifest.classes, mix)
-        self._classes.due = bool(mix) and not self._follows  # for the mix of the build, as from now on
+        of_the_build = not mix or np.allclose(mix, self._classes.built.answers)
+        self._classes.due = not of_the_build and not self._follows  # for the mix of the build, as from now on
 
     def restore(self, now_s: float) -> None:
         """Go on with what audits have counted, the window that was saved, and what has passed of the interval."""

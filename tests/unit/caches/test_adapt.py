@@ -657,7 +657,6 @@ def test_a_restart_before_the_interval_has_passed_loses_neither_its_clock_nor_wh
     assert earlier.due(494.0) == ""
 
 
-@pytest.mark.long
 def test_what_was_learnt_before_a_restart_is_no_reason_to_retrain(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
     adapter, _ = adapter_in(folder)
