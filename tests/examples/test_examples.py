@@ -31,7 +31,7 @@ PRINTED = {
     "learned_caches/build_and_serve.py": (
         r"trained: 9\d\.\d% of unseen images are right\n",
         r"chosen: .* after (stem|blocks\.\d), hits \d+% ",
-        r"agreement 9\d\.\d%, gain \d\.\d\d\n",
+        r"agreement 9\d\.\d%, gain \d+\.\d\d\n",
         r"served: (9\d|100)% of 40 right, [1-9]\d*% left before the last segment\n",
     ),
 }
