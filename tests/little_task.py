@@ -117,6 +117,14 @@ def little_plan(sha256: str, *, largest_batch_size: int = 8) -> GearPlan:
     )
 
 
+def spanning_plan(sha256: str) -> GearPlan:
+    """As `little_plan`, with a second device, which `large` spans together with the first."""
+    plan = little_plan(sha256)
+    small, large = plan.placement.replicas
+    across = msgspec.structs.replace(large, device_ids=("cpu-0", "cpu-1"))
+    return msgspec.structs.replace(plan, hardware=identical_devices(2), placement=Placement(replicas=(small, across)))
+
+
 def two_gear_plan(sha256: str, *, edge_qps: float = 50.0, alpha: float = 8.0) -> GearPlan:
     """As `little_plan`, with `small` alone in a second gear from `edge_qps` on, and an upshift margin of a tenth."""
     plan = little_plan(sha256)

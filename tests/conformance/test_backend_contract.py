@@ -21,7 +21,7 @@ from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.backends.ray import RayBackend
 from gearshift.runtime.ray_cluster import Cluster, RayCluster
-from tests.little_task import INPUTS, little_plan, little_profile, write_little_task
+from tests.little_task import INPUTS, little_plan, little_profile, spanning_plan, write_little_task
 from tests.stand_in_cluster import StandInCluster
 from tests.workers import send_signal
 
@@ -88,6 +88,15 @@ class Local:
         with (self.project.parent / "task.py").open("a") as file:
             file.write(STOPPING)
         return {"x": np.array([[100.0, 2.0]])}
+
+
+class LocalAcrossDevices(Local):
+    """The local backend with a replica that spans two devices, and so has a worker of its own."""
+
+    def _write(self, folder: Path) -> None:
+        super()._write(folder)
+        self.plan = spanning_plan("")
+        self.tables = plan_tables(self.plan, "sums")
 
 
 class OnStandIn(Local):
@@ -170,7 +179,15 @@ class Events:
                 await self.news.wait()
 
 
-@pytest.fixture(params=[Local, Emulated, OnStandIn, pytest.param(OnRay, marks=pytest.mark.long)])
+TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the plan has two devices")
+WORLDS = (
+    *(Local, Emulated, OnStandIn),
+    pytest.param(LocalAcrossDevices, marks=TWO_CORES),
+    pytest.param(OnRay, marks=pytest.mark.long),
+)
+
+
+@pytest.fixture(params=WORLDS)
 def make_world(request, tmp_path) -> Callable[[], World]:
     if request.param is OnRay:
         address = request.getfixturevalue("ray_address")

@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from gearshift.errors import GearshiftError, ModelFailed, WorkerDied
+from gearshift.gear import GearPlan
 from gearshift.plan_tables import plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
@@ -21,15 +22,15 @@ from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.local_cores import LocalCores
 from gearshift.runtime.messages import Release
 from tests.conformance.test_backend_contract import Events
-from tests.little_task import INPUTS, TASK, little_plan, write_little_task
+from tests.little_task import INPUTS, TASK, little_plan, spanning_plan, write_little_task
 from tests.unit.runtime.actuators.stand_ins import group_v2
 from tests.workers import send_signal
 
 
-def backend_of(folder: Path, task: str = TASK, **options: Any) -> LocalBackend:
+def backend_of(folder: Path, task: str = TASK, plan: GearPlan | None = None, **options: Any) -> LocalBackend:
     write_little_task(folder)
     (folder / "task.py").write_text(task)
-    plan = little_plan("")
+    plan = plan or little_plan("")
     return LocalBackend(plan_tables(plan, "sums"), plan, project=folder / "gearshift.toml", inputs=INPUTS, **options)
 
 
@@ -122,6 +123,21 @@ def with_backend(backend: LocalBackend, use: Callable[[Events], Awaitable[None]]
 def batch(number: int, *rows: tuple[float, float]) -> Batch:
     request = Request(id=number, operator="sums", arrived_ns=0)
     return Batch(number, SMALL, [Sample(request, i, i, {"x": np.array([row])}) for i, row in enumerate(rows)])
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the plan has two devices")
+def test_a_replica_that_spans_devices_has_a_worker_of_its_own_on_the_cores_of_all(tmp_path):
+    backend = backend_of(tmp_path, plan=spanning_plan(""))
+    large, both = 1 - SMALL, sorted(os.sched_getaffinity(0))[-2:]
+
+    async def use(events: Events) -> None:
+        pids = backend.worker_pids()
+        cores = {replica: os.sched_getaffinity(pids[replica]) for replica in (SMALL, large)}
+        assert cores[large] == {*both}
+        assert cores[SMALL] < cores[large]
+        assert len(cores[SMALL]) == 1
+
+    with_backend(backend, use)
 
 
 def test_a_worker_sets_its_threads_between_two_batches(tmp_path):
