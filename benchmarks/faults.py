@@ -605,9 +605,9 @@ def under_load(fault: Fault) -> Round:
 # Rounds of their own -------------------------------------------------------------------------------------------------
 
 
-async def lost_stage(folder: Path, rng: random.Random) -> Tally:
-    """The later stage is lost, with either policy."""
-    policy = rng.choice(["degrade", "refuse"])
+async def lost_stage(folder: Path, rng: random.Random, policies: Sequence[str] = ("degrade", "refuse")) -> Tally:
+    """The later stage is lost, with one of `policies`."""
+    policy = rng.choice(policies)
     tally = await with_load(folder, rng, [kill_later_stage], "--lost-stage", policy)
     assert policy == "degrade" or tally.degraded == 0
     return tally
@@ -682,7 +682,9 @@ async def are_in(server: Server, samples: int) -> bool:
     return await have_begun(server, samples - int(await server.metric("gearshift_waiting_requests")))
 
 
-async def shutdown(folder: Path, rng: random.Random) -> Tally:
+async def shutdown(
+    folder: Path, rng: random.Random, hits: Sequence[int | None] = (None, signal.SIGKILL, signal.SIGSTOP)
+) -> Tally:
     """SIGTERM while batches run and queues are full, perhaps with a worker that has just been killed or stopped.
 
     What was accepted is answered, what comes then is refused.
@@ -696,7 +698,7 @@ async def shutdown(folder: Path, rng: random.Random) -> Tally:
         for connection, number in zip(connections, numbers, strict=True):
             connection.ask(number, CERTAIN, rng.choice([0.01, 0.03]))
         await server.until(lambda: are_in(server, len(numbers)))
-        if hit := rng.choice([None, signal.SIGKILL, signal.SIGSTOP]):
+        if hit := rng.choice(hits):
             os.kill(rng.choice(server.workers()), hit)
         server.process.send_signal(signal.SIGTERM)
         await asyncio.gather(

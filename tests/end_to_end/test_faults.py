@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import signal
 from pathlib import Path
 
 import faults
@@ -20,17 +21,26 @@ def test_under_load_no_fault_of_workers_costs_or_doubles_an_answer(tmp_path: Pat
     assert tally.failed in (1, 2)
 
 
-ELSEWHERE = ("<lambda>", "front_ends")
-"""Above, and in `test_front_ends`."""
-
-
-HERE = [kind for kind in faults.KINDS if faults.KINDS[kind].__name__ not in ELSEWHERE]
+HERE = [kind for kind in faults.KINDS if faults.KINDS[kind].__name__ != "<lambda>"]
+"""Those that are not among `TOGETHER`."""
 
 
 @pytest.mark.parametrize("kind", HERE)
 def test_each_accepted_request_is_answered_once(kind: str) -> None:
     tally = asyncio.run(faults.run_round(kind, seed=1))
     assert tally.sound, tally
+
+
+@pytest.mark.parametrize("hit", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_shutdown_in_a_batch_outlasts_a_worker_that_was_hit_just_before(hit: int, tmp_path: Path) -> None:
+    assert asyncio.run(faults.shutdown(tmp_path, random.Random(1), [hit])).sound
+
+
+@pytest.mark.parametrize("policy", ["degrade", "refuse"])
+def test_without_a_later_stage_requests_end_as_the_policy_says(policy: str, tmp_path: Path) -> None:
+    tally = asyncio.run(faults.lost_stage(tmp_path, random.Random(1), [policy]))
+    assert tally.sound
+    assert (tally.degraded > 0) == (policy == "degrade")
 
 
 def test_a_request_that_hangs_is_found_and_fails_alone(tmp_path: Path) -> None:
