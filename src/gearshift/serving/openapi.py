@@ -143,7 +143,10 @@ class AnsweredTensor(msgspec.Struct):
 
 
 class HowAnswered(msgspec.Struct):
-    """The gear in force at the end, the longest waiting and running of any row, and whether all models took part."""
+    """The gear in force at the end, the longest waiting and running of any row, and how the request ended.
+
+    `degraded` are answers that lack a later model of the cascade, `late` those after the deadline.
+    """
 
     gear: int
     queue_s: float
