@@ -18,7 +18,7 @@ from tests.scaled_task import write_scaled_task
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^<!-- (?:run|file: (\S+)) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LONGEST_S = 600.0
-SHORT = ("README", "serve")
+SHORT = ("README",)
 """Pages that `make test` runs too; the others take ten seconds to half a minute each."""
 NOT_VALID = 4
 MEASURING = ("gearshift replay", "gearshift validate")
