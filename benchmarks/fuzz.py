@@ -801,9 +801,7 @@ def main() -> int:
         "--examples", type=int, default=SCHEMATHESIS_EXAMPLES, help="of schemathesis, for each operation"
     )
     parser.add_argument("--install", action="store_true", help="make the environment of schemathesis first")
-    parser.add_argument(
-        "--peers", type=Path, default=Path.home() / ".cache" / "gearshift-peers", help="where that is"
-    )
+    parser.add_argument("--peers", type=Path, default=Path.home() / ".cache" / "gearshift-peers", help="where that is")
     arguments = parser.parse_args()
     if arguments.install and not (arguments.peers / "schemathesis").is_dir():
         environment = arguments.peers / "schemathesis"
