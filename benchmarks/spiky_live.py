@@ -9,7 +9,7 @@ two spikes, the second beyond what the largest model could carry on all devices 
   the largest model alone on 16.
 
 The BERTs are planned for `PLANNED` of the latency objective: what a spike leaves behind on full devices decides the
-p95, and the same requests a few milliseconds earlier, so in another phase of the meter, change that by a third.
+p95, and the same requests a few milliseconds earlier, so in another phase of the meter, change that by two fifths.
 
 p95 and accuracy are measured over windows of `WINDOW_S` that a request is due in; the worst window is in the table and
 all are in the chart.  Late counts requests beyond the latency objective, where there is one.

@@ -32,8 +32,7 @@ class Client:
 
     `ca_file` holds the certificates to trust, where those of the system are not enough.  A call takes at most
     `longest_s`, and is tried up to `most_attempts` times: after 429 and 503 when `Retry-After` is over, and where the
-    server could not be reached.  What may have reached a
-    model is not sent again, but where the server itself says 503.
+    server could not be reached.  What may have reached a model is sent again only where the server itself says 503.
     """
 
     def __init__(
