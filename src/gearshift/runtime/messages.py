@@ -43,7 +43,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     `thread_counts` are those that `SetThreads` may ask for; sessions of ONNX files are made for each of them.
 
-    Between batches that follow one another within `awake_s` the worker does not sleep.
+    Between batches that follow one another closely the worker stays awake, `awake_s` at most (`BlockingConnection`).
 
     With `adaptation` the process does not run batches: it audits and adapts the learned caches of the only replica's
     model (`attending.py`), by these settings.

@@ -76,8 +76,13 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         float, _from(0.01, DAY_S, "How often workers are looked at, and idle ones asked to answer, in seconds.")
     ] = 3.0
     awake_s: Annotated[
-        float, _from(0, 1, "A worker does not sleep between batches that follow one another within so many seconds.")
-    ] = 0.0
+        float,
+        _from(
+            0,
+            1,
+            "Between batches a worker stays awake for an eighth of what the last one took, at most so many seconds.",
+        ),
+    ] = 0.001
     lost_stage: Annotated[
         LostStage,
         _help("Where no worker of a later stage lives: give the answer of the stage before, or refuse the request."),

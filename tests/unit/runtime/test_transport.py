@@ -1,7 +1,6 @@
 import asyncio
 import socket
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -148,29 +147,42 @@ class Looked:
         return len(self.data)
 
 
+class Clock:
+    """Goes on by 1 s at each look at it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        self.now_s += 1
+        return self.now_s
+
+
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that goes on by 1 s at each look at it."""
-    seconds = iter(range(10**6))
-    counting = SimpleNamespace(perf_counter=lambda: float(next(seconds)))
-    monkeypatch.setattr("gearshift.runtime.transport.time", counting)
+    ticking = Clock()
+    monkeypatch.setattr("gearshift.runtime.transport.time", ticking)
+    return ticking
 
 
 @pytest.mark.parametrize(
-    ("awake_s", "second"),
+    ("awake_s", "work_s", "second"),
     [
-        (0.0, [False]),  # never
-        (0.5, [False]),  # the first wait was longer
-        (9.0, [True] * 4),  # three looks without anything
-        (3.0, [True, True, False]),  # no longer than that, then it sleeps
+        (0.0, 800, [False]),  # never
+        (0.5, 800, [False]),  # the first wait was longer
+        (9.0, 800, [True] * 4),  # three looks without anything
+        (3.0, 800, [True, True, False]),  # no longer than that, then it sleeps
+        (9.0, 24, [True, True, False]),  # nor longer than an eighth of the work before
+        (9.0, 7, [False]),  # to which the first wait was long
     ],
 )
-def test_a_wait_after_a_short_one_does_not_sleep(clock, awake_s, second):
+def test_a_wait_after_a_short_one_does_not_sleep(clock, awake_s, work_s, second):
     sock = Looked(b"".join(bytes(part) for part in encode_frame(Stop())), empty=3)
     connection = BlockingConnection(sock)
     connection.awake_s = awake_s
     assert isinstance(connection.receive()[0], Stop)
     assert sock.looks == [False]
+    clock.now_s += work_s - 1
     assert isinstance(connection.receive()[0], Stop)
     assert sock.looks[1:] == second
 
@@ -180,6 +192,7 @@ def test_the_end_of_the_other_side_is_seen_without_sleeping_too(clock):
     connection = BlockingConnection(sock)
     connection.awake_s = 9.0
     connection.receive()
+    clock.now_s += 800
     sock.data = b""
     with pytest.raises(EndOfStream):
         connection.receive()

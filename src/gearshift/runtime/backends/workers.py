@@ -126,7 +126,7 @@ class WorkersBackend(ABC):
     A worker that does not answer within `probe_s` while it is idle, or holds a batch for much longer than profiled
     (`run_ns`: (replicas, sizes); `hangs_after_ns`), is stuck, and is replaced.  A worker that is started again serves
     those of its models that can be loaded.  `thread_counts` are the numbers of threads that a worker may be told to
-    compute with; between batches that follow one another within `awake_s` it does not sleep.
+    compute with; between batches that follow one another closely it stays awake, for `awake_s` at most.
     """
 
     def __init__(self, tables: PlanTables, hardware: Hardware, **options: Unpack[WorkersOptions]) -> None:
