@@ -8,7 +8,6 @@ Nothing is ever learnt from what a cache has answered, and nothing that was audi
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
 from typing import Any, Literal
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.caches.adaptation import Adaptation, Counts, Tell
+from gearshift.caches.auditing import Auditor
 from gearshift.caches.cached_model import EXIT_SEGMENT, SCORES, Answer, CachedModel, Origin
 from gearshift.caches.class_mix import ClassMix
 from gearshift.caches.layer_audit import LayerAudit
@@ -43,8 +43,6 @@ from gearshift.caches.window import Recent, role_of
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.policies.audit import AUDITED, LEARNT, drawn
 
-BATCH = 16
-MOST_TO_AUDIT = 1000
 MOST_TO_LEARN = 1000
 WATCHED = 200
 """Latest samples whose hit rate is watched."""
@@ -55,16 +53,6 @@ SAVED_EVERY = 0.25
 
 NAMED_AT_ONCE = 64
 Outcome = Literal["swapped", "set", "worse", "diverged", "out_of_memory", "failed"]
-
-
-@dataclass(frozen=True, slots=True)
-class _ToAudit:
-    """An answer to audit; without a `row` the base model has answered it, and there is nothing to run."""
-
-    row: NDArray[Any] | None
-    left: int
-    label: int
-    caches: dict[int, LearnedCache]
 
 
 def _nobody(event: str, **facts: object) -> None:
@@ -98,7 +86,7 @@ class Adapter:
         self._generator = np.random.default_rng([seed, 53])
         self._lessons = Lessons(model.chain, settings, validation, self.counts, self._generator, logits=model.logits)
         self.window = self._lessons.window
-        self._to_audit: deque[_ToAudit] = deque()
+        self._auditor = Auditor(model, self._lessons, self.counts)
         self._left_early: deque[bool] = deque(maxlen=WATCHED)
         self._usual_hit_rate: float | None = None
         self.window.retrained_s = self._saved_s = now_s
@@ -108,7 +96,6 @@ class Adapter:
         self._networks: dict[int, LearnedCache] = {}
         self.folder, self._built, self._unusable, self._weights = origin.folder, origin.built, "", b""
         self._manifest: Manifest
-        self._audit: LayerAudit
         self._classes: ClassMix | None = None
 
     # Samples ---------------------------------------------------------------------------------------------------------
@@ -145,13 +132,7 @@ class Adapter:
     def audit(self, row: NDArray[Any], exit_segment: int, label: int) -> None:
         """An answer to audit: the input, the segment after which it left, and the class that was answered."""
         self._watch(exit_segment)
-        if exit_segment in self.model.layers_off:
-            return  # it was on its way when that cache was switched off
-        if len(self._to_audit) >= MOST_TO_AUDIT:
-            self.counts.dropped += 1
-            return
-        ran = exit_segment == len(self.model.chain) - 1  # waits all the same, so that hits and misses drop out alike
-        self._to_audit.append(_ToAudit(None if ran else np.array(row), exit_segment, label, self.model.caches))
+        self._auditor.add(row, exit_segment, label)
 
     def _watch(self, exit_segment: int) -> None:
         self._left_early.append(exit_segment < len(self.model.chain) - 1)
@@ -173,9 +154,10 @@ class Adapter:
         if self._unsaved and now_s - self._saved_s >= SAVED_EVERY * self.settings.interval_s:
             self._saved_s = now_s
             self.save()
-        audited = bool(self._to_audit)
-        if audited:
-            self._audit_some(now_s)
+        audited = self._auditor.waits
+        self._unsaved |= audited
+        for layer in self._auditor.breaches():
+            self._switch_off(layer, now_s)
         self.window.trim(now_s)
         named = self._name_some()
         reason = self.due(now_s)
@@ -255,31 +237,8 @@ class Adapter:
             self.save()
         return outcome
 
-    def _audit_some(self, now_s: float) -> None:
-        rows, batch = list[NDArray[Any]](), list[_ToAudit]()
-        self._unsaved = True
-        while self._to_audit and len(rows) < BATCH:
-            one = self._to_audit.popleft()
-            if one.row is not None:
-                rows.append(one.row)
-                batch.append(one)
-            elif one.caches is self.model.caches:
-                self.counts.audited += 1
-                self._audit.add(None, agreed=True)
-        found = self._lessons.audit(rows, self.model.caches) if rows else []
-        for one, (hit_by, best) in zip(batch, found, strict=True):
-            layer = hit_by if hit_by >= 0 else max((at for at in self.model.caches if at <= one.left), default=-1)
-            if best < 0:
-                self.counts.unusable += 1
-            elif one.caches is self.model.caches and layer in one.caches:
-                agreed = one.label == best
-                self.counts.audited += 1
-                self.counts.disagreed += not agreed
-                if self._audit.add(layer, agreed=agreed):
-                    self._switch_off(layer, now_s)
-
     def _switch_off(self, layer: int, now_s: float) -> None:
-        audited = self._audit.layers[layer]
+        audited = self._auditor.audit.layers[layer]
         off = Off(
             layer=layer,
             block=self.model.chain.names[layer],
@@ -292,7 +251,7 @@ class Adapter:
             switch_off(self.folder, self.model.version, off, built=self._built)
         except (InvalidInput, OSError) as error:
             self._tell("cache_state_unwritten", why=str(error))
-        self._audit.switched_off(layer)
+        self._auditor.audit.switched_off(layer)
         self._save_audits()
         self.model.use(
             in_use(self._manifest, self._networks), {*self.model.layers_off, layer}, version=self.model.version
@@ -356,7 +315,7 @@ class Adapter:
         number = written.adapted.number
         off = switch_to(self.folder, number, built=self._built, stay_off=same).layers_off
         weights = weights_of(version_folder(self.folder, number), written)
-        self._take(written, found.networks, weights, off, number, self._audit if same else None)
+        self._take(written, found.networks, weights, off, number, self._auditor.audit if same else None)
         if from_same:
             drop(self.folder, replaced)
         prune(self.folder, self.settings.most_versions)
@@ -407,13 +366,12 @@ class Adapter:
         self._manifest, self._weights = manifest, weights
         self._networks = {layer: network.to(self.model.chain.device) for layer, network in networks.items()}
         self._lessons.use(self._networks, same_weights=audit is not None)
-        self._audit = audit or LayerAudit(manifest.target)
-        self._to_audit.clear()
+        self._auditor.use(audit or LayerAudit(manifest.target))
         self.model.use(in_use(manifest, self._networks), off, version=number)
 
     def audited(self) -> dict[int, tuple[int, int, float, float]]:
         """By layer of the version in use: hits audited, how many disagreed, and bounds of the share that does."""
-        return {layer: (one.audited, one.disagreed, *one.interval) for layer, one in self._audit.layers.items()}
+        return {layer: (one.audited, one.disagreed, *one.interval) for layer, one in self._auditor.audit.layers.items()}
 
     # State -----------------------------------------------------------------------------------------------------------
 
@@ -435,7 +393,7 @@ class Adapter:
         if self._unusable or not self._keeps():
             return  # the folder is not of what is in use, or another process keeps its counts there, as was told
         try:
-            self._audit.save(self.folder, self._built, self.model.version)
+            self._auditor.audit.save(self.folder, self._built, self.model.version)
         except (InvalidInput, OSError) as error:
             self._tell("cache_audits_unwritten", why=str(error))
 
@@ -452,10 +410,10 @@ class Adapter:
         keeps = self._keeps()
         if not keeps:
             self._tell("cache_shared", why="another process keeps its counts and samples there; ours begin anew")
-        elif why := self._audit.load(self.folder, self._built, self.model.version, self._networks):
+        elif why := self._auditor.audit.load(self.folder, self._built, self.model.version, self._networks):
             self._tell("cache_audits_lost", why=why)
         for layer in self.model.layers_off:
-            self._audit.switched_off(layer)
+            self._auditor.audit.switched_off(layer)
         if self._classes is not None and keeps:
             self._restore_window(now_s)
 

@@ -602,7 +602,7 @@ def test_another_build_in_the_folder_is_told_once_and_not_taken_up(tmp_path: Pat
     assert "the folder holds another build now" in told[0]["why"]
     assert adapter.content() == (manifest, weights)
     for _ in range(3000):
-        if adapter._audit.add(0, agreed=False):
+        if adapter._auditor.audit.add(0, agreed=False):
             break
     adapter._switch_off(0, 1.0)
     assert not read_state(folder).layers_off
