@@ -30,7 +30,7 @@ LARGEST_BODY_BYTES = 4 << 30
 SCRATCH_BYTES = 64 << 10
 SOCKET_BUFFER_BYTES = 4 << 20
 MOST_BUFFERS_PER_CALL = 512
-AWAKE_PART = 1 / 8
+AWAKE_PART, LEAST_AWAKE_S = 1 / 8, 1e-4
 
 _PREFIX = struct.Struct("<IQ")
 _LENGTH = struct.Struct("<I")
@@ -253,7 +253,8 @@ class BlockingConnection:
 
     After some work a wait does not sleep at first, for an eighth (`AWAKE_PART`) of the time that the work took and at
     most `awake_s`, where the wait before was no longer than that: a processor that has slept wakes late, and what it
-    runs then is slow at first.  Who else wants the processor meanwhile gets it.
+    runs then is slow at first.  Who else wants the processor meanwhile gets it.  For less than `LEAST_AWAKE_S` that is
+    not worth what it takes from others.
     """
 
     def __init__(self, sock: socket.socket, bounds: Bounds = WIDE) -> None:
@@ -285,7 +286,7 @@ class BlockingConnection:
         """The next frame; raises `EndOfStream` when the other side is gone."""
         ended_s = time.perf_counter()
         awake_s = min(self.awake_s, AWAKE_PART * (ended_s - self._began_s))
-        if self._waited_s <= awake_s:
+        if max(self._waited_s, LEAST_AWAKE_S) <= awake_s:
             self._look_until(ended_s + awake_s)
         while not self._frames:
             self._take_bytes()

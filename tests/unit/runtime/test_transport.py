@@ -148,13 +148,13 @@ class Looked:
 
 
 class Clock:
-    """Goes on by 1 s at each look at it."""
+    """Goes on by `tick_s` at each look at it."""
 
     def __init__(self) -> None:
-        self.now_s = 0.0
+        self.now_s, self.tick_s = 0.0, 1.0
 
     def perf_counter(self) -> float:
-        self.now_s += 1
+        self.now_s += self.tick_s
         return self.now_s
 
 
@@ -185,6 +185,17 @@ def test_a_wait_after_a_short_one_does_not_sleep(clock, awake_s, work_s, second)
     clock.now_s += work_s - 1
     assert isinstance(connection.receive()[0], Stop)
     assert sock.looks[1:] == second
+
+
+@pytest.mark.parametrize(("awake_s", "looks"), [(9e-5, [False]), (2e-4, [True] * 4)])
+def test_for_hardly_anything_no_wait_stays_awake(clock, awake_s, looks):
+    sock = Looked(b"".join(bytes(part) for part in encode_frame(Stop())), empty=3)
+    connection, clock.tick_s = BlockingConnection(sock), 1e-5
+    connection.awake_s = awake_s
+    connection.receive()
+    clock.now_s += 800
+    connection.receive()
+    assert sock.looks[1:] == looks
 
 
 def test_the_end_of_the_other_side_is_seen_without_sleeping_too(clock):
