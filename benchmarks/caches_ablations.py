@@ -6,8 +6,9 @@ them takes by the measured times of segments and lookups, and whether the answer
 segments of the model without caches; `caches_cifar.py` and `caches_tail.py` time whole models.
 
 * Variants after two blocks (the paper's Table 4).
-* Memory budgets (Figure 7a): the choice by joint hits and the paper's relaxation.
-* Composition (A.2.1): the relaxation with its best alpha, both greedy ones, exact, joint; lookups in line and beside.
+* Memory budgets (Figure 7a): the choice by price, which `caches.build` uses, and the paper's relaxation.
+* Composition (A.2.1): the relaxation with its best alpha, both greedy ones, exact, joint, by price; lookups in line and
+  beside.
 * Ablations (A.2.1), all for the same target of agreement: predictors taught by labels alone; the predictor's highest
   probability instead of a selector, its thresholds set on the same samples, for the time of a lookup with one;
   selectors that see the whole distribution in the order of classes, instead of the five highest probabilities; one
@@ -42,20 +43,21 @@ from gearshift import caches
 from gearshift.caches import compose
 from gearshift.caches.building import Exploration
 from gearshift.caches.chain import Chain
-from gearshift.caches.choosing import choose, problem_of
+from gearshift.caches.choosing import BY_PRICE, by_price, choices_by_price, choose, problem_of
 from gearshift.caches.explore import Explored
 from gearshift.caches.lookup_process import start_beside
-from gearshift.caches.manifest import Variant
+from gearshift.caches.manifest import LIKELY, Variant
 from gearshift.caches.networks import SELECTOR_WIDTH, LearnedCache
-from gearshift.caches.problem import Problem, exits_of, joint_outcome, latencies_of
+from gearshift.caches.problem import Problem, exits_of, joint_outcome, latencies_of, wrong_of
 from gearshift.caches.timing import measure_beside, measure_in_line
 from gearshift.caches.train import Trained, fit_selector, thresholds_of
 from gearshift.result import wilson_interval
 
 SHARES_OF_MEMORY = (1, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64)
-SHARES_OF_LOSS = (0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 3 / 2, 2)
+MOST_WRONG = 2
+"""Times as many mistakes as are allowed: so far go the choices that mixtures are made of."""
 SHOWN_LEVEL = 0.98
-FEW_NODES, RESAMPLED = 200, 200
+RESAMPLED = 200
 SAME = 1e-9
 MIB = 2**20
 
@@ -100,12 +102,12 @@ class Candidates:
         return Candidates(_rows(self.problem, rows), _rows(self.unseen, rows), [self.entries[v] for v in rows])
 
     def chosen(self, memory_bytes: float = np.inf) -> tuple[compose.Composition, ...]:
-        """Every method's careful choice, as `caches.build` makes it, the one by joint hits last."""
+        """Every method's choice, as `caches.build` makes it; the last is the one that it uses."""
         return choose(replace(self.problem, memory_budget_bytes=memory_bytes), None, 0).choices
 
 
 def _rows(problem: Problem, rows: list[int]) -> Problem:
-    names = ("layer", "hit_rate", "accuracy", "lookup_s", "memory_bytes", "hits", "right")
+    names = ("layer", "hit_rate", "accuracy", "lookup_s", "memory_bytes", "hits", "right", "level")
     return replace(problem, **{name: getattr(problem, name)[rows] for name in names})
 
 
@@ -275,13 +277,13 @@ def memory_table(candidates: Candidates) -> None:
 
 
 def _by_method(choices: tuple[compose.Composition, ...]) -> dict[str, compose.Composition]:
-    return {one.method: one for one in choices if one.method in ("joint", "relaxation")}
+    return {one.method: one for one in choices if one.method in (BY_PRICE, "relaxation")}
 
 
 def composition_table(candidates: Candidates, told: str, bars: Bars) -> None:
     """Every method on the same problem, and what it takes; that the better ones are so."""
     begin_table(f"Composition, lookups {told}", *HEAD, "nested ms", "open ms", "composed in s")
-    problem = choose(candidates.problem, None, 0).problem
+    problem = candidates.problem
     found: dict[str, compose.Composition] = {}
     ways: dict[str, Callable[[], compose.Composition]] = {
         "relaxation": partial(compose.relaxation, problem),
@@ -289,6 +291,7 @@ def composition_table(candidates: Candidates, told: str, bars: Bars) -> None:
         "greedy by hit rate": partial(compose.greedy, problem, "hit rate"),
         "exact": partial(compose.exact, problem),
         "joint": lambda: compose.joint(problem, [one.chosen for one in found.values()]),
+        BY_PRICE: lambda: compose.composed(BY_PRICE, problem, by_price(problem, problem, LIKELY).chosen),
     }
     for name, way in ways.items():
         began = time.perf_counter()
@@ -297,7 +300,7 @@ def composition_table(candidates: Candidates, told: str, bars: Bars) -> None:
         alpha = "" if one.alpha is None else f", alpha {one.alpha:g}"
         more = f"{1e3 * one.expected.latency_s:.3f}", f"{1e3 * one.gap_s:.3f}", f"{took_s:.2f}"
         row(f"{name}{alpha}", candidates, one.chosen, *more)
-    *others, exact, joint = found.values()
+    *others, exact, joint, _ = found.values()
     least_s = min(one.expected.latency_s for one in others)
     bars.at_most(f"{told}, exact over the best before it, nested", exact.expected.latency_s / least_s, 1 + SAME)
     measured = [one.measured for one in found.values() if one.measured is not None]
@@ -335,11 +338,12 @@ def least_at(agreement: float, agreements: np.ndarray, seconds: np.ndarray) -> f
 
 
 def curve_of(problem: Problem, unseen: Problem) -> Curve:
-    """Choices for shares of the disagreement allowed, made on one problem, as on unseen images."""
+    """Choices at ever higher prices, made on one problem, as on unseen images."""
     chosen: list[tuple[int, ...]] = [()]
-    for share in SHARES_OF_LOSS:
-        allowing = replace(problem, target=1 - share * (1 - problem.target))
-        chosen.append(compose.joint(allowing, [compose.exact(allowing).chosen], most_nodes=FEW_NODES).chosen)
+    for _, found in choices_by_price(problem):
+        chosen.append(found)
+        if wrong_of(problem, found) > MOST_WRONG * problem.most_wrong:
+            break
     return Curve(
         np.array([latencies_of(unseen, one) for one in chosen]), np.array([right_of(unseen, one) for one in chosen])
     )

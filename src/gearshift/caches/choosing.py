@@ -19,6 +19,7 @@ from gearshift.errors import InvalidInput
 from gearshift.result import share_bound
 
 WHERE = "learned caches"
+BY_PRICE = "by price"
 PRICES = (
     *(0.0025, 0.005, 0.0075, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05, 0.06, 0.07, 0.08),
     *(0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0),
@@ -59,7 +60,7 @@ def choose(problem: Problem, confidence: float | None, seed: int) -> Chosen:
     """
     if confidence is not None:
         return _shown(problem, confidence, seed)
-    found = _by_price(problem, problem, LIKELY)
+    found = by_price(problem, problem, LIKELY)
     return _chosen(found, problem, problem)
 
 
@@ -72,7 +73,7 @@ def set_for(problem: Problem, price: float) -> NDArray[np.int64]:
     return np.flatnonzero(1 - problem.level <= price * problem.saved + ROUNDING)
 
 
-class _Priced(NamedTuple):
+class Priced(NamedTuple):
     """A choice at the highest price that holds, its mistakes, and those of the next one, which does not hold."""
 
     price: float
@@ -92,21 +93,20 @@ def choices_by_price(problem: Problem) -> Iterator[tuple[float, tuple[int, ...]]
             yield price, tuple(allowed[list(found)].tolist())
 
 
-def _by_price(choosing: Problem, testing: Problem, likely: float) -> _Priced:
+def by_price(choosing: Problem, testing: Problem, likely: float) -> Priced:
     """The fastest choice, by the samples `choosing`, at the highest price that keeps the target on those `testing`."""
-    found = _Priced(0.0, (), 0, None)
+    found = Priced(0.0, (), 0, None)
     for price, chosen in choices_by_price(choosing):
         wrong = wrong_of(testing, chosen)
         if share_bound(wrong, testing.samples, likely) < testing.target:
             return found._replace(failed=wrong)
-        found = _Priced(price, chosen, wrong, None)
+        found = Priced(price, chosen, wrong, None)
     return found
 
 
-def _chosen(found: _Priced, choosing: Problem, judged: Problem, lower_bound: float | None = None) -> Chosen:
-    by_price = composed("by price", choosing, found.chosen)
+def _chosen(found: Priced, choosing: Problem, judged: Problem, lower_bound: float | None = None) -> Chosen:
     return Chosen(
-        choices=(*compose_all(choosing, most_nodes=FEW_NODES), by_price),
+        choices=(*compose_all(choosing, most_nodes=FEW_NODES), composed(BY_PRICE, choosing, found.chosen)),
         price=found.price,
         judged=judged,
         accuracy=1 - found.wrong / judged.samples,
@@ -136,7 +136,7 @@ def _shown(problem: Problem, confidence: float, seed: int) -> Chosen:
     """
     order = np.random.default_rng([seed, 2]).permutation(problem.samples)
     choosing, testing = (_of_samples(problem, half) for half in np.array_split(order, 2))
-    found = _by_price(choosing, testing, confidence)
+    found = by_price(choosing, testing, confidence)
     if found.chosen or found.failed is None:
         return _chosen(found, choosing, testing, share_bound(found.wrong, testing.samples, confidence))
     raise InvalidInput(

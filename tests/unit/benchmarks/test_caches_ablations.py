@@ -4,14 +4,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from bars import Bars
 from caches_ablations import (
+    Ablations,
     Candidates,
     Curve,
     by_count,
     candidates_of,
+    composition_table,
     curve_of,
     least_at,
     looked,
+    memory_table,
     operations,
     right_of,
     with_whole_distribution,
@@ -19,6 +23,7 @@ from caches_ablations import (
 )
 
 from gearshift.caches.building import Exploration, explore_module
+from gearshift.caches.manifest import Variant
 from gearshift.caches.train import Training
 from tests.unit.caches.digit_networks import BLOCKS, digits, network
 from tests.unit.caches.instances import instance
@@ -71,6 +76,39 @@ def test_an_answer_is_right_where_the_first_cache_that_hits_is_or_none_hits() ->
     assert right_of(problem, ()).all()
 
 
+def test_tables_have_every_method_and_rows_against_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = instance(2, 5, 2, samples=200, memory=False)
+    entries = [
+        Variant(
+            layer=int(layer),
+            block=str(layer),
+            variant="FC(16)",
+            level=0.98,
+            shape=(8,),
+            hit_rate=0.5,
+            accuracy=1.0,
+            lookup_s=1e-4,
+            memory_bytes=1,
+        )
+        for layer in problem.layer
+    ]
+    among, bars = Candidates(problem, problem, entries), Bars()
+    composition_table(among, "in line", bars)
+    memory_table(among)
+    ablations = Ablations(problem.target)
+    ablations.row("all of it", among)
+    ablations.row("early ones alone", among.only(lambda entry: entry.layer < 2))
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
+    named = [row[0].removeprefix("| ").partition(",")[0] for row in rows]
+    for method in ("relaxation", "greedy by latency gain", "greedy by hit rate", "exact", "joint", "by price"):
+        assert named.count(method) == 1
+    assert sum("MiB" in row[0] for row in rows) >= 2
+    assert len(bars.judged) == 2
+    against_first = {row[0].removeprefix("| "): row[-1] for row in rows}
+    assert against_first["all of it"] == "+0.0% (+0.0% to +0.0%) |"
+    assert against_first["early ones alone"].startswith("+")
+
+
 @pytest.mark.long
 def test_on_the_validation_samples_every_cache_does_what_exploration_recorded() -> None:
     images, _ = digits()
@@ -93,6 +131,7 @@ def test_what_is_left_out_is_so_in_every_column() -> None:
     assert 0 < len(pools.entries) == len(pools.problem) == len(pools.unseen) == len(rows)
     assert pools.problem.lookup_s.tolist() == every.problem.lookup_s[rows].tolist()
     assert np.asarray(pools.unseen.hits).tolist() == np.asarray(every.unseen.hits)[rows].tolist()
+    assert np.asarray(pools.problem.level).tolist() == np.asarray(every.problem.level)[rows].tolist()
 
 
 @pytest.mark.long
