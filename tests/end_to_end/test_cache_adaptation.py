@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from safetensors.torch import save_file
 
 import gearshift
 from gearshift.caches.manifest import MANIFEST, read_manifest
+from gearshift.caches.store import networks_of, save_caches, weights_of
 from gearshift.caches.versions import switch_to, version_folder, version_numbers
 from gearshift.traces.generate import steady
 from tests.end_to_end.test_server import Server, get
@@ -129,6 +131,27 @@ def test_learned_caches_adapt_while_they_serve_and_survive_what_befalls_the_proc
     assert json.loads((plan.parent / "caches" / "state.json").read_bytes())["current"] >= 1
     with serving_plan(plan) as server:
         assert np.mean(np.array(ask(server, images)[1]) < 2) > 0.8
+
+
+def test_a_cache_that_answers_wrongly_is_switched_off_in_service(plan: Path, tmp_path: Path) -> None:
+    left_out = shutil.ignore_patterns("state.json", "audits.json", "window.npz", "versions")
+    careless = shutil.copytree(plan.parent, tmp_path / "careless", ignore=left_out)
+    folder = careless / "caches"
+    manifest = read_manifest(folder)
+    networks = networks_of(manifest, weights_of(folder, manifest), None, where=str(folder / MANIFEST))
+    first = manifest.chosen[0]
+    networks[first.layer].threshold.fill_(-1e9)
+    save_caches(folder, msgspec.structs.replace(manifest, target=0.97), networks)
+    images = images_of(*range(10), count=50)
+    with serving_plan(careless / "plan.json", cache_audit_share=0.5) as server:
+        assert set(ask(server, images[:8])[1]) == {first.layer}
+        off = f'gearshift_cache_off{{model="cached",segment="{first.layer}"}}'
+        end = time.monotonic() + LONGEST_S
+        while metric(server, off) == 0 and time.monotonic() < end:
+            ask(server, images)
+        server.until_it_says(f"the learned cache of model 'cached' after {first.block} is switched off")
+        until(lambda: first.layer not in ask(server, images)[1], server)
+        assert server.end() == 0
 
 
 def version_without_caches(folder: Path) -> int:

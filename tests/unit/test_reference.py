@@ -1,11 +1,20 @@
 """The reference is what the code says, and links in the documents lead somewhere."""
 
 import importlib.util
+import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+import pytest
 
 import gearshift
+from gearshift import caches
+from gearshift.caches.adapt import open_adapter
+from gearshift.caches.adaptation import Adaptation
+from gearshift.caches.manifest import Manifest
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -55,6 +64,30 @@ def test_every_relative_link_leads_to_a_file_and_a_heading_that_exist() -> None:
 def test_every_public_name_stands_in_the_python_reference() -> None:
     page = (REFERENCE / "python-api.md").read_text()
     missing = [name for name in gearshift.__all__ if f"`{name}" not in page]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("written", "called"),
+    [
+        ("build", caches.build),
+        ("load", caches.load),
+        ("evaluate", caches.evaluate),
+        ("Training", caches.Training),
+        ("adapt.open_adapter", open_adapter),
+        ("adaptation.Adaptation", Adaptation),
+    ],
+)
+def test_arguments_are_named_in_the_python_reference_as_in_the_code(written: str, called: Callable[..., Any]) -> None:
+    page = (REFERENCE / "python-api.md").read_text()
+    entry = re.search(rf"^\| `{re.escape(written)}\((.*?)\)` \|", page, re.MULTILINE)
+    assert entry is not None
+    assert re.findall(r"(?:^|, )(\w+)(?==|,|$)", entry[1]) == list(inspect.signature(called).parameters)
+
+
+def test_every_field_of_a_manifest_of_learned_caches_stands_in_the_json_reference() -> None:
+    rows = (REFERENCE / "json-output.md").read_text().partition("| `weights_sha256`")[2].partition("\n\n")[0]
+    missing = [name for name in Manifest.__struct_fields__ if name != "weights_sha256" and f"`{name}`" not in rows]
     assert missing == []
 
 

@@ -29,9 +29,9 @@ class _Answered:
 
 
 class Auditor:
-    """Counts in `audit` how the base model answers what the caches of `model` have answered; `use` makes the first.
+    """Counts in `audit` how the base model answers what the caches of `model` have answered.
 
-    An answer of caches that are in use no more counts for nothing.
+    `use` sets it, and comes first.  Answers of caches that are no longer in use are not counted.
     """
 
     audit: LayerAudit
@@ -61,7 +61,10 @@ class Auditor:
         self._waiting.append(_Answered(None if ran else np.array(row), exit_segment, label, self._model.caches))
 
     def breaches(self) -> Iterator[int]:
-        """Audit a batch; yields each layer whose cache must not answer any more, for the caller to switch it off."""
+        """Audit a batch; yields each layer whose cache must not answer any more.
+
+        The caller switches it off before it asks for the next, and asks for all.
+        """
         rows, batch = list[NDArray[Any]](), list[_Answered]()
         while self._waiting and len(rows) < BATCH:
             one = self._waiting.popleft()

@@ -208,6 +208,7 @@ def build(
         memory_budget_bytes=None if math.isinf(memory_budget_bytes) else memory_budget_bytes,
         most_delay=None if math.isinf(most_delay) else most_delay,
         lookups=timed_as,
+        device=chain.device.type,
         segment_s=tuple(segment_s.tolist()),
         latency_s=joint_outcome(judged, chosen).latency_s,
         accuracy=found.accuracy,

@@ -31,13 +31,15 @@ log = logging.getLogger(__name__)
 class Origin:
     """The folder that learned caches come from, the weights they belong to, and the user's own predictors by name.
 
-    `built` is the hash of the build that they are of; the folder may hold another one by now.
+    `built` is the hash of the build that they are of; the folder may hold another one by now.  `device` is the kind
+    that segments and lookups were timed on, if that was written down.
     """
 
     folder: Path
     weights_sha256: str
     built: str
     own: Mapping[str, Factory]
+    device: str | None
 
 
 class CachedModel:
@@ -125,6 +127,11 @@ class CachedModel:
         device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
         if device.type == "cpu":
             import gearshift.caches.kernel  # noqa: F401  # compiled now, also for caches that a later version brings
+        elif self.origin is not None and self.origin.device == "cpu":
+            log.warning(
+                "learned caches in %s were chosen by times of a processor, and run on CUDA: build them with "
+                "--device cuda", self.origin.folder,
+            )  # fmt: skip
         self.move(device)
         if self._beside is not None:
             self._beside.close()

@@ -85,11 +85,11 @@ class Adapted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of `manifest.json`.
 
-    `blocks` names the segments, `segment_s` is how long each takes for one row.  `lookups` are in line or beside the
-    model, as caches were timed and chosen for.  `latency_s` and `exits` (share of
-    samples that leave after each segment) are of `samples` validation samples, `accuracy` (relative to the base model)
-    of those that did not make the choice.  Without a `memory_budget_bytes` caches may take any memory, without
-    a `most_delay` (a share of the model's time) their lookups in line any time of a sample that none of them answers.
+    `blocks` names the segments, `segment_s` is how long each takes for one row on that kind of `device`, if it is
+    known.  `lookups` are in line or beside the model, as caches were timed and chosen for.  `latency_s` and `exits`
+    (share of samples that leave after each segment) are of `samples` validation samples, `accuracy` (relative to the
+    base model) of those that did not make the choice.  Without a `memory_budget_bytes` caches may take any memory,
+    without a `most_delay` (a share of the model's time) their lookups in line any time of a sample that none answers.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -103,6 +103,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lower_bound: float | None
     samples: int
     lookups: Literal["inline", "beside"] = "inline"
+    device: str | None = None
     segment_s: tuple[float, ...]
     latency_s: float
     accuracy: float

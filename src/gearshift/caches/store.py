@@ -77,7 +77,7 @@ def load_caches(
     )
     networks = networks_of(manifest, weights_of(home, manifest), own, where=where)
     require_built(folder, state.built)
-    origin = Origin(folder, manifest.weights_sha256, state.built, dict(own or {}))
+    origin = Origin(folder, manifest.weights_sha256, state.built, dict(own or {}), manifest.device)
     return CachedModel(
         chain,
         in_use(manifest, networks),

@@ -22,7 +22,10 @@ class TrainingDiverged(GearshiftError):
     """A network's loss or weights are no numbers any more."""
 
     def __init__(self, learning_rate: float) -> None:
-        super().__init__(f"training diverged; give a learning rate below {learning_rate:g}")
+        super().__init__(learning_rate)  # so that it can be sent from the process that trains
+
+    def __str__(self) -> str:
+        return f"training diverged; give a learning rate below {self.args[0]:g}"
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

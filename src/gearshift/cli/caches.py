@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gearshift import caches
 from gearshift.caches.manifest import CLASS_MIX
+from gearshift.caches.validation import CHECK
 from gearshift.cli.options import PATH, SEED, listed
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import milliseconds, percent
@@ -33,6 +34,11 @@ THREADS = click.option(
     default=1,
     show_default=True,
     help="Threads to time with: as many as the serving device has cores.",
+)
+DEVICE = click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    help="Where the module runs, as it will when it is served [default: where MODEL has put it].",
 )
 LOOKUPS = click.Choice(["inline", "beside"])
 INPUTS, LABELS = "inputs", "labels"
@@ -58,6 +64,7 @@ def command() -> None:
 @click.option("--epochs", type=click.IntRange(1, 1000), default=20, show_default=True, help="Training, at most.")
 @click.option("--jobs", type=click.IntRange(min=1), help="How many train at a time [default: one per core].")
 @THREADS
+@DEVICE
 @click.option(
     "--lookups",
     type=LOOKUPS,
@@ -82,6 +89,7 @@ def build(
     epochs: int,
     jobs: int | None,
     threads: int,
+    device: str | None,
     lookups: "Lookups",
     disk_gib: float,
     seed: int,
@@ -90,9 +98,10 @@ def build(
 
     They are made from samples that the module was not trained on.  A run that was broken off goes on where it ended.
     """
+    require(0 < disk_gib < math.inf, f"--disk-gib is {disk_gib:g}", remedy="give a finite size above 0, in GiB")
     inputs, labels = read_data(data)
     require_writable(out / "manifest.json")
-    module = load_module(model, threads)
+    module = load_module(model, threads, device)
     from gearshift.caches.evaluation import TIMED_ROWS, in_turn  # needs torch, which the module has loaded
 
     with output.progress() as tell:
@@ -117,7 +126,8 @@ def build(
     output.json(built.manifest)
     show_manifest(output, built.manifest, everything=False)
     if built.manifest.chosen:
-        base_s, cached_s = in_turn(built.model, inputs[:TIMED_ROWS])
+        judging = built.validation.inputs[built.validation.part == CHECK]
+        base_s, cached_s = in_turn(built.model, judging[:TIMED_ROWS])
         output.say(_worth(float(base_s.mean()), float(cached_s.mean())))
     output.say(f"wrote {out}")
 
@@ -125,7 +135,7 @@ def build(
 def _worth(base_s: float, cached_s: float) -> str:
     """What caches come to when they run, which composition only reckons."""
     base, cached = milliseconds(base_s), milliseconds(cached_s)
-    told = f"run on these samples one by one: {cached} on average, without caches {base}"
+    told = f"run on samples that judge, one by one: {cached} on average, without caches {base}"
     if cached_s < base_s:
         return told
     return f"{told}; no faster here, so serve the model without them, or ask for less --accuracy"
@@ -171,6 +181,7 @@ def show(output: Output, folder: Path, everything: bool, chart: Path | None, num
 @click.option("--data", type=PATH, required=True, help="A .npz file with `inputs` and, if known, `labels`.")
 @click.option("--caches", "folder", type=PATH, default="caches", show_default=True, help="The folder that was built.")
 @THREADS
+@DEVICE
 @click.option("--lookups", type=LOOKUPS, help="Lookups in line, or beside the module [default: as built].")
 @click.option("--timed-rows", type=click.IntRange(min=1), default=200, show_default=True, help="Rows run one by one.")
 @verb
@@ -180,6 +191,7 @@ def evaluate(
     data: Path,
     folder: Path,
     threads: int,
+    device: str | None,
     lookups: "Lookups | None",
     timed_rows: int,
 ) -> None:
@@ -187,7 +199,7 @@ def evaluate(
     from gearshift.caches.manifest import read_manifest
 
     inputs, labels = read_data(data)
-    module = load_module(model, threads)
+    module = load_module(model, threads, device)
     found = caches.evaluate(caches.load(folder, module, lookups=lookups), inputs, labels, timed_rows=timed_rows)
     output.json(found)
     show_evaluation(output, found, read_manifest(folder).target)
@@ -234,14 +246,16 @@ def read_data(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
         raise InvalidInput(f"holds no arrays ({error})", where=str(path), remedy=remedy) from error
 
 
-def load_module(reference: str, threads: int) -> Any:
-    """The PyTorch module that a function answers; PyTorch then runs on so many threads."""
+def load_module(reference: str, threads: int, device: str | None) -> Any:
+    """The PyTorch module that a function answers, on that device; PyTorch then runs on so many threads."""
     torch = load_extra("torch", extra="torch", where="learned caches")
+    there = device != "cuda" or torch.cuda.is_available()
+    require(there, "--device is cuda, and PyTorch finds no CUDA device", remedy="leave it out, or use cpu")
     torch.set_num_threads(threads)
     module = call_reference(reference, where="MODEL")
     told = f"answered {type(module).__name__}, no PyTorch module"
     require(isinstance(module, torch.nn.Module), told, where=reference, remedy="answer a torch.nn.Module")
-    return module
+    return module if device is None else module.to(device)
 
 
 def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> None:

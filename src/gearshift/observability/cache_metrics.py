@@ -35,6 +35,10 @@ class CacheMetrics:
             "gearshift_cache_off", "1 where audits have switched a learned cache off.", ["model", "segment"],
             registry=registry,
         )  # fmt: skip
+        self.attended = Gauge(
+            "gearshift_cache_attended", "1 while a process attends to a model's learned caches.", ["model"],
+            registry=registry,
+        )  # fmt: skip
         self.retrainings = Counter(
             "gearshift_cache_retrainings", "Retrainings by what became of them.", ["model", "outcome"],
             registry=registry,

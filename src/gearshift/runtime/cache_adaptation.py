@@ -66,6 +66,11 @@ class CacheAdaptation:
         self._told_not_finite: set[str] = set()
         self._attended: dict[str, _Attendance] = {}
 
+    @property
+    def audits(self) -> bool:
+        """Whether any answers are audited."""
+        return float(self._settings.get("audit_share", 0.0)) > 0
+
     def attend(self, models: Collection[str]) -> None:
         """Another plan is loaded, which also has these models with learned caches."""
         self._models |= set(models)
@@ -141,6 +146,7 @@ class _Attendance:
 
     def start(self) -> None:
         """Start the process, and keep it running."""
+        self._metrics.attended.labels(self._model).set(0)
         self._work = asyncio.get_running_loop().create_task(self._keep_running())
 
     def replica_ready(self, replica: int, backend: WorkersBackend) -> None:
@@ -192,11 +198,13 @@ class _Attendance:
                 self._how = str(error)
             else:
                 self._process = process
+                self._metrics.attended.labels(self._model).set(1)
                 self._journal.write(
                     "cache_attended", model=self._model, adapts=bool((self._load.adaptation or {})["adapt"])
                 )
                 await self._ended.wait()
             self._process, self._counts, self._outcomes = None, {}, {}
+            self._metrics.attended.labels(self._model).set(0)
             self._metrics.restarts.labels(self._model).inc()
             self._journal.write(
                 "cache_attendant_lost", model=self._model, how=self._how, retraining=self._retrains, again_in_s=wait_s

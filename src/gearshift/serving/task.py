@@ -216,7 +216,14 @@ def _project(folder: Path, profile: Profile, given: Path | None) -> Path:
 def attended(task: ServingTask, backend: Backend, caches: CacheAdaptation | None) -> Backend:
     """The backend, with somebody attending to the learned caches of its models, where there are any."""
     models = cached_models(task)
-    if caches is None or not models or not isinstance(backend, WorkersBackend):
+    if not models or not isinstance(backend, WorkersBackend):
+        return backend
+    if caches is None or not caches.audits:
+        log.warning(
+            "nobody will tell should the learned caches of %s answer other than the whole model, as the share of "
+            "answers to audit is 0; serve with --cache-audit-share 0.01", ", ".join(sorted(models)),
+        )  # fmt: skip
+    if caches is None:
         return backend
     caches.attend(models)
     return AttendedBackend(backend, task.tables, caches)

@@ -201,6 +201,26 @@ def test_the_users_own_predictors_are_needed_to_load_what_they_were_chosen_in(tm
     assert list(load_caches(tmp_path, network(), own=own).caches) == [1]
 
 
+@pytest.mark.parametrize(("timed_on", "cuda", "told"), [("cpu", True, 1), ("cpu", False, 0), ("cuda", True, 0)])
+def test_caches_that_were_timed_on_a_processor_and_run_on_cuda_are_told_of(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    timed_on: str,
+    cuda: bool,
+    told: int,
+) -> None:
+    written = saved(tmp_path)
+    assert written["device"] == "cpu"
+    (tmp_path / MANIFEST).write_bytes(msgspec.json.encode(written | {"device": timed_on}))
+    model = load_caches(tmp_path, network())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    monkeypatch.setattr(model, "move", lambda device: None)
+    model.setup()
+    assert sum("build them with --device cuda" in message for message in caplog.messages) == told
+
+
 def test_saving_again_leaves_one_version(tmp_path: Path) -> None:
     saved(tmp_path)
     built().save(tmp_path)

@@ -152,7 +152,8 @@ def test_variants_below_the_target_are_left_out_of_the_relaxation_but_not_of_the
 def test_hundred_layers_of_six_variants_are_composed_exactly() -> None:
     problem = instance(0, 100, 6)
     found = compose.exact(problem)
-    assert found.expected.latency_s < 0.7 * problem.base_s
+    others = compose.relaxation(problem), compose.greedy(problem, "latency gain"), compose.greedy(problem, "hit rate")
+    assert found.expected.latency_s < min(0.7 * problem.base_s, *(one.expected.latency_s for one in others))
 
 
 def test_an_impossible_target_is_refused() -> None:

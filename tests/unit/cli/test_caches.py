@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from gearshift import caches
 from gearshift.caches.evaluation import Evaluation
-from gearshift.cli.caches import _worth
+from gearshift.cli.caches import _worth, load_module
 from gearshift.result import LatencySummary
 from tests.unit.cli.little import run
 
@@ -90,7 +91,18 @@ def test_build_runs_what_it_has_chosen_and_says_what_it_comes_to(built: Path, tm
         *("caches", "build", f"{built / 'model.py'}:load_heavy", "--data", built / "data.npz", "--out", tmp_path / "c"),
         *("--variants", "FC(16)", "--blocks", "0,1,2", "--epochs", 20, "--jobs", 1, "--accuracy", 0.8),
     )
-    assert "run on these samples one by one: " in done.output
+    assert "run on samples that judge, one by one: " in done.output
+
+
+def test_a_module_is_put_on_the_device_that_is_named_and_left_alone_otherwise(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    moved: list[str] = []
+    monkeypatch.setattr(torch.nn.Module, "to", lambda module, device: moved.append(device) or module)
+    for device in (None, "cpu"):
+        assert isinstance(load_module(f"{built / 'model.py'}:load", 1, device), torch.nn.Module)
+    assert moved == ["cpu"]
 
 
 def test_caches_that_make_a_model_no_faster_are_said_to() -> None:
@@ -103,6 +115,8 @@ def test_show_has_every_variant_and_a_chart(built: Path) -> None:
     assert done.exit_code == 0, done.output
     for told in ("FC(16)", "relaxation", "greedy by hit rate", "exact", "joint", "run to the end"):
         assert told in done.output
+    explored = json.loads((built / "built.json").read_text())["variants"]
+    assert done.output.count("FC(16)") == len(explored) > 1
     page = (built / "chart.html").read_text()
     assert "Variants: how much they hit" in page
     assert "with it" in page or "without it" in page
@@ -247,8 +261,18 @@ def test_caches_for_lookups_beside_the_model_are_chosen_from_what_was_explored_a
             "confidence is 1; give a share above 0 and below 1",
         ),
         (("build", "model.py:load", "--data", "data.npz", "--confidence", "0.95"), "give at least 1000"),
+        (
+            ("build", "model.py:load", "--data", "data.npz", "--disk-gib", "nan"),
+            "--disk-gib is nan; give a finite",
+        ),
+        (
+            ("build", "model.py:load", "--data", "data.npz", "--disk-gib", "inf"),
+            "--disk-gib is inf; give a finite",
+        ),
+        (("build", "model.py:load", "--data", "data.npz", "--disk-gib", "0"), "--disk-gib is 0; give a finite"),
         (("build", "model.py:load", "--data", "data.npz", "--blocks", ""), "is given without a block to look after"),
         (("build", "model.py:load", "--data", "data.npz", "--blocks", "4"), "ends with 4, and nothing is left to save"),
+        (("build", "model.py:load", "--data", "data.npz", "--device", "cuda"), "PyTorch finds no CUDA device"),
         (("show", "nowhere"), "no such file; make it with `gearshift caches build`"),
         (("evaluate", "model.py:load_other", "--data", "data.npz"), "belong to other weights"),
         (
@@ -261,6 +285,7 @@ def test_bad_input_is_one_sentence(
     built: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], why: str
 ) -> None:
     monkeypatch.chdir(built)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     np.savez("other.npz", x=np.zeros(3))
     np.savez("few.npz", inputs=np.zeros((99, 4), dtype=np.float32))
     np.savez("pickled.npz", inputs=np.array([{}], dtype=object))

@@ -49,6 +49,10 @@ class Adapter:
 
     def audit(self, row, exit_segment, label):
         self.tell("audited", row=row.tolist(), left=exit_segment, label=label)
+        if row[0] == 5:
+            self.model.layers_off = (0, 1)
+            self.tell("cache_off", block="first", audited=9, disagreed=3)
+            self.changed()
 
     def step(self, now_s):
         return False
@@ -67,14 +71,14 @@ class Adapter:
 
 class Cached:
     version, layers_off, segments, not_finite = 0, (1,), 2, 0
-    through, lookups = None, "beside"
+    through, lookups, off = None, "beside", ()
 
     def setup(self):
         self.set_up_for = self.lookups
 
     def predict(self, x):
         return {"scores": np.stack([x[:, 0], x[:, 1]], axis=1), "certainty": np.full(len(x), float(self.version)),
-                "exit_segment": np.where(x[:, 1] > 0, 1, 0)}
+                "exit_segment": np.where((x[:, 1] > 0) | (0 in self.off), 1, 0)}
 
     def exits(self, x):
         self.not_finite += int((x == 4).sum())
@@ -83,7 +87,7 @@ class Cached:
     def adopt(self, manifest, weights, off):
         if manifest == b"7" and weights != b"weights":
             raise ValueError("these are no weights")
-        self.version = int(manifest)
+        self.version, self.off = int(manifest), tuple(off)
         return self.version
 
     def adapter(self, settings, **told):
@@ -216,6 +220,23 @@ def test_another_version_is_looked_up_by_every_replica_and_told(tmp_path: Path) 
     run(tmp_path, body, learn_share=1.0)
 
 
+def test_a_cache_that_audits_switch_off_is_told_and_no_replica_looks_it_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(world: World) -> None:
+        await world.told.first("cache_version")
+        assert world.metric("gearshift_cache_attended") == 1
+        assert (await world.ask(5.0, 0.0)).exit_segment == 0
+        assert (await world.told.first("cache_off"))["block"] == "first"
+        await world.told.first("cache_version", off=(0, 1))
+        assert (await world.ask(1.0, 0.0)).exit_segment == 1
+        assert world.metric("gearshift_cache_off") == 2
+
+    run(tmp_path, body, audit_share=1.0)
+    switched = "cache of model 'small' after first is switched off: of 9 hits audited, the model disagrees with 3"
+    assert any(switched in told for told in caplog.messages)
+
+
 @pytest.mark.long
 def test_a_version_that_a_replica_refuses_changes_nothing_and_is_told(tmp_path: Path) -> None:
     async def body(world: World) -> None:
@@ -237,6 +258,7 @@ def test_a_process_that_is_killed_while_it_retrains_is_told_of_and_started_again
         await world.told.first("cache_attended")
         await world.ask(3.0, 0.0)
         lost = await world.told.first("cache_attendant_lost")
+        assert world.registry.get_sample_value("gearshift_cache_attended", {"model": "small"}) == 0
         assert lost["retraining"]
         assert "signal 9" in lost["how"]
         world.told.events.clear()  # before another is there, of which it could be told as soon as something is awaited
@@ -253,6 +275,7 @@ def test_a_model_without_learned_caches_is_served_unattended_and_said_to_be(tmp_
     async def body(world: World) -> None:
         unattended = await world.told.first("cache_unattended")
         assert "model 'small': it has no learned caches" in unattended["why"]
+        assert world.registry.get_sample_value("gearshift_cache_attended", {"model": "small"}) == 0
         assert (await world.ask(1.0, 0.0)).error == ""
 
     run(tmp_path, body, task=TASK, learn_share=1.0)

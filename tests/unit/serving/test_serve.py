@@ -1,7 +1,9 @@
 import socket
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import click
+import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -12,9 +14,10 @@ from gearshift.errors import InvalidInput
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import NoJournal
 from gearshift.remote_settings import RemoteSettings
+from gearshift.runtime.backends.workers import WorkersBackend
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import beside, bound_socket, is_loopback
-from gearshift.serving.task import longest_remote_s, make_cache_adaptation
+from gearshift.serving.task import attended, longest_remote_s, make_cache_adaptation
 from gearshift.serving.tls import server_context
 from tests.certificates import ANOTHER_KEY, CERTIFICATE, KEY_WITH_PASSWORD, write_certificate
 
@@ -123,14 +126,31 @@ def test_front_ends_are_few(count):
         ServerSettings(front_ends=count)
 
 
-@pytest.mark.parametrize("fixed", [False, True])
-def test_whether_caches_follow_classes_is_told_to_who_adapts_them(tmp_path, fixed):
-    task = SimpleNamespace(
+@pytest.fixture
+def cached_task(tmp_path):
+    """A task of one model with learned caches."""
+    return SimpleNamespace(
         profile=SimpleNamespace(curves=[SimpleNamespace(model="cached", segment=1)]),
-        tables=SimpleNamespace(models=["cached"]),
+        tables=SimpleNamespace(models=["cached"], replica_model=np.zeros(1, int)),
         project=tmp_path,
         router_cores=(0,),
     )
-    settings = ServerSettings(adapt="cached", adapt_fixed_classes=fixed)
-    made = make_cache_adaptation(task, settings, CacheMetrics(CollectorRegistry()), NoJournal())
+
+
+def attendance_of(task, **settings):
+    """Who attends to its learned caches."""
+    return make_cache_adaptation(task, ServerSettings(**settings), CacheMetrics(CollectorRegistry()), NoJournal())
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_whether_caches_follow_classes_is_told_to_who_adapts_them(cached_task, fixed):
+    made = attendance_of(cached_task, adapt="cached", adapt_fixed_classes=fixed)
     assert adaptation_of(made._settings).follow_classes is not fixed
+
+
+@pytest.mark.parametrize(("adapt", "share", "told"), [(None, 0.01, 0), (None, 0.0, 1), ("cached", 0.0, 1)])
+def test_that_nobody_audits_learned_caches_is_said(cached_task, caplog, adapt, share, told):
+    caches = attendance_of(cached_task, adapt=adapt, cache_audit_share=share)
+    backend = Mock(spec=WorkersBackend)
+    assert (attended(cached_task, backend, caches) is backend) == (caches is None)
+    assert sum("should the learned caches of cached answer" in message for message in caplog.messages) == told
