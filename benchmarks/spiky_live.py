@@ -42,6 +42,7 @@ from gearshift.planner.assemble import with_objective
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
 from gearshift.served import Validation, validate
+from gearshift.serving.targets import MOST_CONNECTIONS
 from gearshift.traces.generate import poisson_arrivals
 from gearshift.workload import Trace
 from worlds import data_folder
@@ -142,6 +143,7 @@ def served(figure: Figure, planner: str, devices: int) -> Validation:
             backend="emulated",
             profile=folder / "profile",
             longest_s=120.0,
+            connections=MOST_CONNECTIONS,  # who is overloaded has thousands of requests under way
             **cores_apart(),
         )
 
