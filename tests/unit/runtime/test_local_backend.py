@@ -271,7 +271,7 @@ def test_a_worker_that_stays_awake_serves(tmp_path):
 
     async def use(events: Events) -> None:
         for number in range(3):
-            backend.run(batch(number, (1, 2)))
+            backend.run(batch(number, (5, 0.1)))  # of which an eighth is longer than the next batch takes to come
             await events.until(lambda seen, number=number: ("batch", number) in seen)
 
     with_backend(backend, use)
