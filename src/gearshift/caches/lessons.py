@@ -13,8 +13,8 @@ from gearshift.caches.adaptation import Adaptation, Counts
 from gearshift.caches.chain import Chain
 from gearshift.caches.class_mix import Mix, labels_of, weights_to
 from gearshift.caches.collect import as_probabilities, as_tensor
-from gearshift.caches.networks import LearnedCache
-from gearshift.caches.retrain import Counted, Lesson, Said, features_of, said_of, split_predictor
+from gearshift.caches.networks import LearnedCache, features_of, split_predictor
+from gearshift.caches.retrain import Counted, Lesson, Said, said_of
 from gearshift.caches.train import counted_like
 from gearshift.caches.validation import Validation
 from gearshift.caches.window import CHECK, FIT, HOLD, JUDGE, Recent, Window, weights_of

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gearshift.errors import InvalidInput, require
@@ -138,6 +140,28 @@ class LearnedCache(nn.Module):
     def memory_bytes(self) -> int:
         """What its weights take."""
         return sum(tensor.nbytes for tensor in self.state_dict().values())
+
+
+def split_predictor(network: LearnedCache) -> tuple[nn.Sequential, LearnedCache]:
+    """The layers before the first one with weights, and the rest as a cache for their outputs; weights are shared."""
+    predictor = network.predictor
+    if not isinstance(predictor, nn.Sequential):
+        predictor = nn.Sequential(predictor)
+    parts = list(predictor)
+    first = next((i for i, part in enumerate(parts) if any(True for _ in part.parameters())), 0)
+    with torch.device("meta"):
+        head = LearnedCache(nn.Identity(), network.classes)
+    head.predictor, head.selector = nn.Sequential(*parts[first:]), network.selector
+    head.scale, head.threshold = torch.ones((), device=network.scale.device), network.threshold
+    head.prior = network.prior
+    return nn.Sequential(*parts[:first]), head.eval()
+
+
+def features_of(network: LearnedCache, hidden: Tensor) -> NDArray[np.float32]:
+    """What the weights of a predictor see of hidden outputs (n, ...)."""
+    features: Tensor = split_predictor(network)[0](hidden.float() / network.scale)
+    made: NDArray[np.float32] = features.cpu().numpy()
+    return made
 
 
 def learned_cache(

@@ -13,11 +13,10 @@ import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from gearshift.caches.choosing import at_ends, choices_by_price
 from gearshift.caches.manifest import Manifest, Variant
-from gearshift.caches.networks import LearnedCache
+from gearshift.caches.networks import LearnedCache, split_predictor
 from gearshift.caches.problem import ROUNDING, Problem, answered_wrongly
 from gearshift.caches.train import Material, Trained, Training, counted_like, fit_cache, threshold_by_level
 from gearshift.result import lower_confidence_bound
@@ -113,28 +112,6 @@ class Judged:
     agreement: float
     latency_s: float
     exits: tuple[float, ...]
-
-
-def split_predictor(network: LearnedCache) -> tuple[nn.Sequential, LearnedCache]:
-    """The layers before the first one with weights, and the rest as a cache for their outputs; weights are shared."""
-    predictor = network.predictor
-    if not isinstance(predictor, nn.Sequential):
-        predictor = nn.Sequential(predictor)
-    parts = list(predictor)
-    first = next((i for i, part in enumerate(parts) if any(True for _ in part.parameters())), 0)
-    with torch.device("meta"):
-        head = LearnedCache(nn.Identity(), network.classes)
-    head.predictor, head.selector = nn.Sequential(*parts[first:]), network.selector
-    head.scale, head.threshold = torch.ones((), device=network.scale.device), network.threshold
-    head.prior = network.prior
-    return nn.Sequential(*parts[:first]), head.eval()
-
-
-def features_of(network: LearnedCache, hidden: Tensor) -> NDArray[np.float32]:
-    """What the weights of a predictor see of hidden outputs (n, ...)."""
-    features: Tensor = split_predictor(network)[0](hidden.float() / network.scale)
-    made: NDArray[np.float32] = features.cpu().numpy()
-    return made
 
 
 def with_prior(networks: Mapping[int, LearnedCache], prior: NDArray[np.float64]) -> dict[int, LearnedCache]:

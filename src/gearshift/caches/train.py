@@ -1,7 +1,7 @@
 """Training of one learned cache: its predictor by distillation, its selector on what the predictor then says."""
 
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gearshift.caches.networks import LearnedCache
+from gearshift.caches.networks import LearnedCache, Predictor, features_of, split_predictor
 from gearshift.errors import GearshiftError
 
 SELECTOR_STEPS = 150
 SELECTOR_RATE = 0.02
 LEAST_HITS = 10
+MOST_POOLED_BYTES = 1 << 28
+"""Of pooled hidden outputs in memory, of each process that trains."""
 
 
 class TrainingDiverged(GearshiftError):
@@ -80,8 +82,24 @@ def train_cache(cache: LearnedCache, material: Material, how: Training, seed: in
     """`cache` trained on `fit` and `judge`, and what it does on `check`; raises as `fit_cache`."""
     sample = material.hidden[material.fit[:512]]
     cache.scale.fill_(max(float(np.sqrt(np.mean(np.square(sample, dtype=np.float64)))), 1e-6))
-    fit_cache(cache, material, how, seed, device)
-    return _at_levels(cache, material, how.levels, device)
+    pooled, features = _pooled(cache.to(device), material)
+    fit_cache(pooled, features, how, seed, device)
+    return replace(_at_levels(pooled, features, how.levels, device), cache=cache.eval())
+
+
+def _pooled(cache: LearnedCache, material: Material) -> tuple[LearnedCache, Material]:
+    """A cache whose predictor pools first without it, and pooled hidden outputs: once for all epochs.
+
+    It shares its weights with `cache`.  Others, and what would take much memory, are answered as they are.
+    """
+    if not (isinstance(cache.predictor, Predictor) and isinstance(cache.predictor[0], nn.AdaptiveAvgPool2d)):
+        return cache, material
+    one = features_of(cache, _tensor(material.hidden[:1], cache.scale.device))
+    if one.nbytes * len(material.hidden) > MOST_POOLED_BYTES:
+        return cache, material
+    parts = _batches(np.arange(len(material.hidden)))
+    features = [features_of(cache, _tensor(material.hidden[rows], cache.scale.device)) for rows in parts]
+    return split_predictor(cache)[1], replace(material, hidden=np.concatenate(features))
 
 
 def fit_cache(cache: LearnedCache, material: Material, how: Training, seed: int, device: torch.device) -> None:

@@ -12,8 +12,8 @@ from gearshift.caches.adapt import MOST_TO_LEARN, SAVED_EVERY, Adapter, open_ada
 from gearshift.caches.adaptation import adaptation_of
 from gearshift.caches.class_mix import Mix
 from gearshift.caches.manifest import MANIFEST, read_manifest
-from gearshift.caches.networks import make_predictor
-from gearshift.caches.retrain import Counted, Judged, Offers, Retrained, Said, shown, split_predictor, worse
+from gearshift.caches.networks import make_predictor, split_predictor
+from gearshift.caches.retrain import Counted, Judged, Offers, Retrained, Said, shown, worse
 from gearshift.caches.store import load_caches, save_caches
 from gearshift.caches.train import Trained
 from gearshift.caches.versions import (

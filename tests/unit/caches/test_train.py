@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from gearshift.caches import train
 from gearshift.caches.networks import LearnedCache, learned_cache
-from gearshift.caches.train import Material, Training, TrainingDiverged, fit_cache, fit_selector
+from gearshift.caches.train import Material, Training, TrainingDiverged, fit_cache, fit_selector, train_cache
 
 ROWS, CLASSES = 240, 3
 HIDDEN = np.random.default_rng(0).normal(size=(ROWS, 8)).astype(np.float32)
@@ -54,6 +55,27 @@ def test_a_selector_that_can_tell_nothing_apart_weighs_hits_by_what_a_false_one_
     with torch.no_grad():
         sure = torch.sigmoid(cache.judged(alike))
     assert sure.numpy() == pytest.approx(80 / (80 + 20 * weight), abs=0.02)
+
+
+@pytest.mark.parametrize("variant", ["Pool(32,16)", "Conv(3,1)"])
+def test_hidden_outputs_that_are_pooled_once_teach_the_same(monkeypatch: pytest.MonkeyPatch, variant: str) -> None:
+    generator = np.random.default_rng(1)
+    hidden = generator.normal(size=(ROWS, 8, 6, 6)).astype(np.float32)
+    hidden[:, 0] += BY_FIRST[:, None, None]
+    probabilities = np.eye(CLASSES, dtype=np.float32)[BY_FIRST]
+    material = Material(hidden, probabilities, BY_FIRST, *np.split(np.arange(ROWS), (120, 180)))
+
+    def once(most_bytes: int) -> train.Trained:
+        monkeypatch.setattr(train, "MOST_POOLED_BYTES", most_bytes)
+        torch.manual_seed(0)
+        cache = learned_cache(variant, hidden.shape[1:], CLASSES)
+        return train_cache(cache, material, Training(epochs=3), 0, torch.device("cpu"))
+
+    pooled, whole = once(1 << 20), once(0)
+    for name, tensor in whole.cache.state_dict().items():
+        assert torch.allclose(pooled.cache.state_dict()[name], tensor, atol=1e-5), name
+    assert np.array_equal(pooled.right, whole.right)
+    assert not pooled.cache.training
 
 
 def test_that_training_diverged_can_be_told_by_the_process_that_trained() -> None:
