@@ -3,7 +3,8 @@
 A small network goes before a large one.  Half of the loss allowed is each stage's caches', which most of the build
 images make; the others choose both cascades' thresholds for the same target.  Then, on images that nothing was trained
 or chosen on, in rounds in turn: agreement with the large network, and the gain by batch size, where rows that hit leave
-their batch.  The same from a profile, through the simulator.
+their batch.  The same from a profile, through the simulator; and what the planner makes of that profile, with and
+without the models that have caches.
 
     python benchmarks/caches_in_cascade.py [--data DIR --network resnet56 | --digits] [--lookups beside] [--quick]
 
@@ -12,6 +13,7 @@ Bars: 1.3 over the cascade alone at batch 1, and at batch 2 at least 90 % of tha
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +40,7 @@ from machine import describe
 from gearshift import api, caches
 from gearshift.caches.beside import Lookups, divided
 from gearshift.cascade import Cascade
+from gearshift.errors import Infeasible
 from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
@@ -52,6 +55,8 @@ BATCHES = (1, 2, 8, 32)
 CHOOSING = 0.3
 """Of the build images, for thresholds."""
 GAIN, KEPT = 1.3, 0.9
+LATENCY, LOADS = 10.0, (0.5, 0.9, 1.3, 2.0)
+"""The latency objective in lone requests of the large network, and loads in what it bears of them one by one."""
 PLAIN, CACHED = "cascade alone", "with caches inside"
 LOADERS = """import sys
 from pathlib import Path
@@ -169,6 +174,36 @@ def predicted(profile: Profile, models: tuple[str, str], threshold: float, cores
     return result.latency_s.mean, result.accuracy
 
 
+def of_models(profile: Profile, models: tuple[str, ...]) -> Profile:
+    """The profile of some of the models."""
+    records = profile.predictions
+    rows = records.rows(models)
+    by_model = ("quality", "certainty", "prediction", "output_tokens", "exit_segment")
+    some = {name: array[rows] for name in by_model if (array := getattr(records, name)) is not None}
+    curves = tuple(curve for curve in profile.curves if curve.model in models)
+    return replace(profile, curves=curves, performance=(), predictions=replace(records, models=models, **some))
+
+
+def planned(profile: Profile, seconds: float) -> None:
+    """What the planner makes of the models without caches, and of all, at loads that the large one bears or not."""
+    (large_s,) = (curve.median_s[0] for curve in profile.whole_curves if curve.model == "large")
+    latency_s = LATENCY * (large_s + profile.front_end_s)
+    print(f"\nplanned for {1e3 * latency_s:.1f} ms at the 95th percentile, one device; large: {1e3 * large_s:.2f} ms\n")
+    print("| load, of the large model's | models | accuracy | p95 ms | cascade at that load |\n|---|---|---|---|---|")
+    for load in LOADS:
+        trace = steady(load / large_s, seconds, seed=2)
+        for name, models in (("without caches", SIZES), ("all", profile.models)):
+            try:
+                plan = api.plan(of_models(profile, models), trace, latency_s=latency_s)
+            except Infeasible:
+                print(f"| {load:g} | {name} | no plan | | |")
+                continue
+            expected = plan.predictions["images"]
+            *_, gear = (one for one in plan.operators["images"].gears if one.load_range.from_ <= trace.mean_qps)
+            told = f"{expected.accuracy:.2%} | {1e3 * expected.latency_s.p95:.2f} | {', '.join(gear.cascade.models)}"
+            print(f"| {load:g} | {name} | {told} |", flush=True)
+
+
 def compare(options: argparse.Namespace, task: Task) -> None:
     cores = divided(1)
     lookups: Lookups = options.lookups if cores is not None else "inline"
@@ -202,6 +237,7 @@ def compare(options: argparse.Namespace, task: Task) -> None:
     for name, (mean_s, accuracy) in ((PLAIN, alone), (CACHED, inside)):
         print(f"{name:20} {1e3 * mean_s:.3f} ms, accuracy {accuracy:.2%}")
     print(f"gain {alone[0] / inside[0]:.2f}")
+    planned(profile, 5.0 if options.quick else 60.0)
     bars = Bars()
     bars.at_least("gain over the cascade alone, measured without serving", gains[0], GAIN)
     bars.at_least("gain at batch 2 over that at batch 1", gains[1] / gains[0], KEPT)
