@@ -136,7 +136,7 @@ def copies_of(copies: int) -> dict[str, Any]:
 def add_exploring(parser: argparse.ArgumentParser) -> None:
     """The options of what is explored."""
     parser.add_argument("--variants", nargs="+", help="such as 'FC(512)' 'Conv(3,1)' [default: by the model's size]")
-    parser.add_argument("--copies", type=int, default=0, help="shifted and mirrored, of each image for predictors")
+    parser.add_argument("--copies", type=int, default=0, help="altered ones, of each image for predictors")
 
 
 def options_of(description: str | None) -> argparse.ArgumentParser:
