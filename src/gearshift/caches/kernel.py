@@ -23,24 +23,30 @@ def _positive(x):  # type: ignore[no-untyped-def]
 
 @njit(fastmath=ROUNDED_ANYHOW, error_model="numpy")
 def _features(hidden, sizes):  # type: ignore[no-untyped-def]
-    """What the first linear layer sees of a row; cells overlap where a side is no multiple of them, as PyTorch's do."""
+    """What the first linear layer sees of a row; cells overlap where a side is no multiple of them, as PyTorch's do.
+
+    Lines of pixels are added up first, as they lie in memory one after another.
+    """
     channels, height, width, side = sizes[CHANNELS], sizes[HEIGHT], sizes[WIDTH], sizes[SIDE]
     pixels, rectified = carray(hidden, (channels, height, width)), sizes[RECTIFIED]
     if side == 0:
         return pixels.copy().reshape(channels * height * width)
-    features = np.empty((channels, side, side), np.float32)
-    for i in range(side):
-        top, bottom = i * height // side, ((i + 1) * height + side - 1) // side
-        for j in range(side):
-            left, right = j * width // side, ((j + 1) * width + side - 1) // side
-            share = np.float32(1) / np.float32((bottom - top) * (right - left))
-            for c in range(channels):
+    features, line = np.empty((channels, side, side), np.float32), np.empty(width, np.float32)
+    lefts, rights = np.empty(side, np.int64), np.empty(side, np.int64)
+    for j in range(side):
+        lefts[j], rights[j] = j * width // side, ((j + 1) * width + side - 1) // side
+    for c in range(channels):
+        for i in range(side):
+            top, bottom = i * height // side, ((i + 1) * height + side - 1) // side
+            line[:] = 0
+            for y in range(top, bottom):
+                for x in range(width):
+                    line[x] += _positive(pixels[c, y, x]) if rectified else pixels[c, y, x]
+            for j in range(side):
                 total = np.float32(0)
-                for y in range(top, bottom):
-                    for x in range(left, right):
-                        pixel = pixels[c, y, x]
-                        total += _positive(pixel) if rectified else pixel
-                features[c, i, j] = total * share
+                for x in range(lefts[j], rights[j]):
+                    total += line[x]
+                features[c, i, j] = total / np.float32((bottom - top) * (rights[j] - lefts[j]))
     return features.reshape(channels * side * side)
 
 

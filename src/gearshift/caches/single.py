@@ -17,8 +17,11 @@ from gearshift.errors import ModelFailed
 
 MOST_SHAPES = 64
 """Of hidden outputs, whose arguments are kept: images may differ in size."""
-FEW_ROWS = 8
-"""Up to so many rows are looked up one by one; beyond, PyTorch's operations on all of them are worth their cost."""
+FEW_ROWS, FEW_POOLED_ROWS = 8, 32
+"""Up to so many rows are looked up one by one; beyond, PyTorch's operations on all of them are worth their cost.
+
+More are where it pools, which PyTorch does slowly.
+"""
 
 Found = tuple[NDArray[np.float32], NDArray[np.bool_]]
 """Class probabilities of the rows that hit (hits, classes), and which rows of a batch these are (n,)."""
@@ -104,7 +107,7 @@ class Compiled:
 
     def rows(self, hidden: Tensor) -> Found:
         """The same for hidden outputs (n, ...)."""
-        if len(hidden) > FEW_ROWS:
+        if len(hidden) > (FEW_POOLED_ROWS if self._side else FEW_ROWS):
             return Whole(self._cache).rows(hidden)
         given, found = self._given(hidden), np.empty((len(hidden), self._classes), dtype=np.float32)
         begin, answer = given.data_ptr(), found.ctypes.data
