@@ -21,6 +21,7 @@ from gearshift import caches
 from gearshift.caches.building import Exploration, explore_module
 from gearshift.certainty import softmax, top_two_difference
 from gearshift.result import wilson_interval
+from gearshift.runtime.memory import keep_freed_memory
 from worlds import data_folder_if_given
 
 sys.path.append(str(Path(__file__).parent.parent / "examples" / "learned_caches"))
@@ -265,7 +266,11 @@ class Timed:
 
 
 def in_turn(timed: Mapping[str, Timed], images: np.ndarray, *, rounds: int, size: int = 1) -> dict[str, np.ndarray]:
-    """Seconds of every batch of `size` images by name (rounds, batches); each round runs all, another one first."""
+    """Seconds of every batch of `size` images by name (rounds, batches); each round runs all, another one first.
+
+    Freed memory is kept, as workers do.
+    """
+    keep_freed_memory()
     batches = [images[begin : begin + size] for begin in range(0, len(images) - size + 1, size)]
     names = list(timed)
     seconds = {name: np.zeros((rounds, len(batches))) for name in names}

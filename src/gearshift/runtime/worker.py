@@ -29,6 +29,7 @@ from gearshift.observability.logs import Form, Level, LogSettings, logging_to_st
 from gearshift.runtime.actuators.affinity import AffinityActuator
 from gearshift.runtime.actuators.cgroup import CgroupActuator
 from gearshift.runtime.inference_threads import InferenceThreads
+from gearshift.runtime.memory import keep_freed_memory
 from gearshift.runtime.messages import (
     Adopt,
     Adopted,
@@ -129,6 +130,7 @@ def main_loop(connection: BlockingConnection) -> int:
 
     Raises `EndOfStream` or `OSError` when the other side is gone.
     """
+    keep_freed_memory()
     replicas: dict[int, Held] = {}
     threads = InferenceThreads(())
     while True:

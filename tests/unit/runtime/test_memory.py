@@ -1,0 +1,50 @@
+import subprocess
+import sys
+
+import pytest
+
+from gearshift.runtime.memory import BY_USER
+
+LEAST_FAULTS = 2000
+"""Of at least 10 MiB that are given back and asked for again each time."""
+FAULTS = """
+import ctypes, resource, sys
+import numpy as np
+from gearshift.runtime.memory import keep_freed_memory
+
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+
+
+def batch():
+    for _ in range(5):
+        [np.ones(1 << 18) for _ in range(8)]
+
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+batch()
+before = faults()
+batch()
+print(faults() - before)
+"""
+
+
+def faults(how: str, **environment: str) -> int:
+    """Page faults of a batch that needs 16 MiB five times in arrays of two, after another such batch."""
+    command = [sys.executable, "-c", FAULTS, how]
+    return int(subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's memory is told what to do")
+def test_what_a_batch_frees_is_there_for_the_next() -> None:
+    assert faults("as it is") > LEAST_FAULTS
+    assert faults("kept") < LEAST_FAULTS / 10
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's memory is told what to do")
+@pytest.mark.parametrize("name", BY_USER[:2])
+def test_what_the_user_has_set_stays(name: str) -> None:
+    assert faults("kept", **{name: "100000"}) > LEAST_FAULTS
