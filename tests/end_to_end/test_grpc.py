@@ -95,6 +95,13 @@ def test_the_asyncio_client_is_served_side_by_side(server):
     async def main():
         async with triton_aio.InferenceServerClient(server.grpc) as client:
             assert await client.is_server_ready()
+            assert await client.is_server_live()
+            assert await client.is_model_ready("sums")
+            assert (await client.get_server_metadata()).name == "gearshift"
+            assert (await client.get_model_metadata("sums")).name == "sums"
+            assert (await client.get_model_config("sums")).config.name == "sums"
+            assert [one.name for one in (await client.get_model_repository_index()).models] == ["sums"]
+            assert [one.name for one in (await client.get_inference_statistics("sums")).model_stats] == ["sums"]
             answers = await asyncio.gather(*(client.infer("sums", inputs((1, n))) for n in range(20)))
         return [answer.as_numpy("sum").tolist() for answer in answers]
 
@@ -353,8 +360,21 @@ def test_a_client_that_leaves_takes_its_waiting_requests_along(tmp_path):
         assert slow.result(LONGEST_S).id == ""
 
 
-@pytest.mark.parametrize("way", ["call", "parameter", "metadata"])
-def test_a_deadline_orders_the_queue(tmp_path, way):
+TOO_SOON_MS = ("x-slo-ms", "0.001")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "options"),
+    [
+        ({}, {"timeout": LONGEST_S}),
+        ({"timeout": 30_000_000}, {}),
+        ({}, {"metadata": [("x-slo-ms", "30000")]}),
+        ({"timeout": 1}, {"timeout": LONGEST_S, "metadata": [TOO_SOON_MS]}),
+        ({"timeout": 30_000_000}, {"metadata": [TOO_SOON_MS]}),
+        ({"priority": 1}, {}),
+    ],
+)
+def test_the_first_deadline_that_is_given_and_priority_order_the_queue(tmp_path, parameters, options):
     with (
         serving(tmp_path, grpc_port=0) as server,
         grpc.insecure_channel(server.grpc) as channel,
@@ -371,14 +391,10 @@ def test_a_deadline_orders_the_queue(tmp_path, way):
         until(server, BUSY)
         calls += [send("patient", request((5, 0.05))) for _ in range(8)]
         until(server, "gearshift_waiting_requests 8.0")
-        if way == "call":
-            calls.append(send("urgent", request((1, 1)), timeout=LONGEST_S))
-        elif way == "metadata":
-            calls.append(send("urgent", request((1, 1)), metadata=[("x-slo-ms", "30000")]))
-        else:
-            message = request((1, 1))
-            message.parameters["timeout"].int64_param = 30_000_000
-            calls.append(send("urgent", message))
+        message = request((1, 1))
+        for name, value in parameters.items():
+            message.parameters[name].int64_param = value
+        calls.append(send("urgent", message, **options))
         until(server, "gearshift_waiting_requests 9.0")
         open_gate()
         for call in calls:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -202,6 +203,25 @@ def test_a_shadow_is_compared_and_does_not_answer(server: Server) -> None:
     assert 0 < compared["agreement"]["label"] < 1  # both say `large` of odd samples alone
     assert compared["latency_shadow_s"]["p50"] >= 0.004
     assert "large-0" not in labels
+    assert status(server)["plan"] == before
+
+
+def test_the_command_compares_alone_where_that_is_asked_for(server: Server) -> None:
+    async def main(client: aiohttp.ClientSession) -> Any:
+        asked = ("large.json", "--url", server.url, "--shadow", "1", "--shadow-s", "1", "--compare-only")
+        swapping = asyncio.create_task(asyncio.to_thread(run, "swap", *asked))
+        number = 0
+        while not swapping.done():
+            assert (await infer(client, server, sample(number % 10)))[0] == 200
+            number += 1
+        return swapping.result()
+
+    before = status(server)["plan"]
+    done = speak(main)
+    assert done.exit_code == 0
+    assert "requests compared, 0 copies failed" in done.output
+    assert re.search(r"agreement on label: [\d.]+% of \d+ rows", done.output)
+    assert f"in force at {server.url}: {before['path']}" in done.output
     assert status(server)["plan"] == before
 
 

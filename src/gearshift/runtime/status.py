@@ -151,7 +151,7 @@ def status_of(
 
 def shift_facts(router: Router, before: int, after: int) -> dict[str, object]:
     """What the journal says of a shift that `router` has just made; its reason is what the load was looked up by."""
-    metered = "backlog" if router.load > router.rate_qps else "rate"
+    metered = "backlog" if router.load > router.scaling.factor * router.rate_qps else "rate"
     return {
         "before": before,
         "after": after,

@@ -71,7 +71,7 @@ class Application:
         self._server_metadata = v2_json.encode(v2.server_metadata())
         self._model_metadata = v2_json.encode(v2.model_metadata(operator, inputs, outputs))
         self._model_config = v2_json.encode(v2.model_config(operator, inputs, outputs))
-        self._description = v2_json.encode(openapi.describe(operator, inputs, outputs, locked=keys is not None))
+        self._description = v2_json.encode(openapi.describe(operator, inputs, outputs, keys=keys))
         self._waiting: set[asyncio.Task[None]] = set()
         self._posts: dict[str, Callable[[HttpExchange], None]] = {
             "/v2/repository/index": self._post_index,

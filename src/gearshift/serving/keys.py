@@ -88,6 +88,16 @@ class Keys:
     def __init__(self, users: KeyFile | None = None, admins: KeyFile | None = None) -> None:
         self._users, self._admins = users, admins
 
+    @property
+    def of_users(self) -> bool:
+        """Whether everybody who asks for something needs one."""
+        return self._users is not None
+
+    @property
+    def of_admins(self) -> bool:
+        """Whether administration needs one of its own."""
+        return self._admins is not None
+
     def require_user(self, headers: Mapping[bytes, bytes]) -> None:
         """Raise `NoAccess` unless `headers` carry a key where one is needed."""
         if self._users is not None:

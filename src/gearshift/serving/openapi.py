@@ -10,12 +10,14 @@ from gearshift import __version__
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.runtime.status import Status
 from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, GearBody
+from gearshift.serving.keys import Keys
 from gearshift.serving.swap import SwapBody, SwapResult
 from gearshift.serving.v2 import MODEL_VERSION, ROW_FACTS
 from gearshift.serving.v2_bodies import IndexBody, InferBody
 
 OPENAPI_VERSION = "3.1.0"
 COMPONENTS = "#/components/schemas/"
+EITHER: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]
 
 Schema = dict[str, Any]
 
@@ -175,10 +177,12 @@ BODIES = (
 # The description -----------------------------------------------------------------------------------------------------
 
 
-def describe(operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], *, locked: bool) -> Schema:
-    """The OpenAPI description of a server of `operator`; `locked` where it asks for keys."""
+def describe(
+    operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], *, keys: Keys | None
+) -> Schema:
+    """The OpenAPI description of a server of `operator` that asks for these keys."""
     components: Schema = {"schemas": _schemas(inputs, outputs)}
-    if locked:
+    if keys is not None:
         components["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
             "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -190,11 +194,11 @@ def describe(operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
             "version": __version__,
             "description": "The Open Inference Protocol V2. What can be read by GET can be asked for by HEAD too.",
         },
-        "paths": _paths(operator, locked),
+        "paths": _paths(operator, keys),
         "components": components,
     }
-    if locked:
-        described["security"] = [{"bearer": []}, {"header": []}]
+    if keys is not None and keys.of_users:
+        described["security"] = EITHER
     return described
 
 
@@ -210,7 +214,7 @@ def _schemas(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Sch
     return schemas
 
 
-def _paths(operator: str, locked: bool) -> Schema:
+def _paths(operator: str, keys: Keys | None) -> Schema:
     live, ready = _get("Whether the process is alive", Live), _get("Whether requests are let in", Ready, unready=Ready)
     statistics = _get("What was answered, in Triton's form", Statistics)
     paths = {
@@ -220,9 +224,9 @@ def _paths(operator: str, locked: bool) -> Schema:
         "/v2/models/stats": statistics,
         "/v2/repository/index": _post("The operators and their state", IndexBody, array_of=IndexEntry),
         STATUS_PATH: _get("What the server is doing", Status),
-        GEAR_PATH: _administration("Keep a gear, or let the load choose again", GearBody, locked=locked),
-        DRAIN_PATH: _administration("Refuse new requests for good, and answer those accepted", None, locked=locked),
-        SWAP_PATH: _swap(locked),
+        GEAR_PATH: _administration("Keep a gear, or let the load choose again", GearBody, keys=keys),
+        DRAIN_PATH: _administration("Refuse new requests for good, and answer those accepted", None, keys=keys),
+        SWAP_PATH: _swap(keys),
     }
     model = f"/v2/models/{operator}"
     for path in (model, f"{model}/versions/{MODEL_VERSION}"):
@@ -234,11 +238,12 @@ def _paths(operator: str, locked: bool) -> Schema:
             f"{path}/infer": _infer(),
         }
     for verb in ("load", "unload"):
-        paths[f"/v2/repository/models/{{model}}/{verb}"] = _refused(f"No model can be {verb}ed on its own")
+        paths[f"/v2/repository/models/{{model}}/{verb}"] = _refused(f"No model can be {verb}ed on its own", keys)
+    locked = keys is not None and keys.of_users
     if locked:
         for methods in paths.values():
             for operation in methods.values():
-                operation["responses"]["401"] = _response("No key, or none that is known", Error)
+                operation["responses"].setdefault("401", _response("No key, or none that is known", Error))
     for methods in paths.values():
         for operation in methods.values():
             if "413" in operation["responses"]:  # its body is read
@@ -276,8 +281,8 @@ def _post(summary: str, body: type[msgspec.Struct], *, array_of: type[msgspec.St
     return {"post": {"summary": summary, "requestBody": {"content": content}, "responses": responses}}
 
 
-def _swap(locked: bool) -> Schema:
-    swap = _administration("Put another plan in force", SwapBody, answer=SwapResult, locked=locked)
+def _swap(keys: Keys | None) -> Schema:
+    swap = _administration("Put another plan in force", SwapBody, answer=SwapResult, keys=keys)
     swap["post"]["responses"] |= {
         "409": _response("The plan before goes on, or another swap is under way", Error),
         "503": _response("The server is starting or ending", Error, headers=RETRY_AFTER),
@@ -286,7 +291,7 @@ def _swap(locked: bool) -> Schema:
 
 
 def _administration(
-    summary: str, body: type[msgspec.Struct] | None, *, answer: type[msgspec.Struct] = Status, locked: bool
+    summary: str, body: type[msgspec.Struct] | None, *, answer: type[msgspec.Struct] = Status, keys: Keys | None
 ) -> Schema:
     """What operators alone may do."""
     operation: Schema = {
@@ -296,14 +301,24 @@ def _administration(
     if body is not None:
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _reference(body)}}}
         operation["responses"]["400"] = _response("The body makes no sense", Error)
-    if not locked:
+    if keys is None:
         operation["responses"]["403"] = _response("Without keys, only from the server's own machine", Error)
-    return {"post": operation}
+    return {"post": _with_key(operation, keys)}
 
 
-def _refused(summary: str) -> Schema:
+def _refused(summary: str, keys: Keys | None) -> Schema:
     model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
-    return {"post": {"summary": summary, "parameters": [model], "responses": {"400": _response(summary, Error)}}}
+    operation = {"summary": summary, "parameters": [model], "responses": {"400": _response(summary, Error)}}
+    return {"post": _with_key(operation, keys)}
+
+
+def _with_key(operation: Schema, keys: Keys | None) -> Schema:
+    """An operation of administration, and the key that it asks for."""
+    if keys is not None:
+        kind = "key of administration" if keys.of_admins else "key"
+        operation["responses"]["401"] = _response(f"No {kind}, or none that is known", Error)
+        operation["security"] = EITHER
+    return operation
 
 
 def _infer() -> Schema:

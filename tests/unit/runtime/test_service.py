@@ -496,6 +496,22 @@ def test_the_journal_tells_a_backlog_from_a_rate(tmp_path):
     assert first["load"] == 1000.0 * first["waiting"] > first["rate_qps"]
 
 
+def test_a_rate_that_is_scaled_up_is_no_backlog(tmp_path):
+    journal, clock = Journal(tmp_path / "journal.jsonl"), ManualClock()
+
+    async def use(service: Service, _: EmulatedBackend) -> None:
+        service.router.scaling.factor = 3.0
+        for _ in range(40):
+            service.submit(samples(0), lambda answer: None)
+        clock.move_to(NS_PER_S // 10)
+        service.router.tick(clock.now_ns())
+
+    serve(use, journal=journal, clock=clock, plan=two_gear_plan("", alpha=0.001))
+    first = shifts_in(journal, tmp_path / "journal.jsonl")[0]
+    assert (first["after"], first["reason"]) == (1, "rate")
+    assert first["load"] == pytest.approx(3 * first["rate_qps"])
+
+
 def test_the_status_says_what_runs_and_what_waits():
     async def use(service: Service, backend: EmulatedBackend) -> tuple[Status, Status, Status]:
         idle = service.status(PLAN)

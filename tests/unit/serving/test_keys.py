@@ -1,6 +1,8 @@
+import hmac
 import logging
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,6 +44,21 @@ def test_each_line_is_a_key_but_for_comments_and_blanks(files):
     assert file.holds(b"second-key")
     for other in (b"", b"# who", b"# who\n", b"first", b"first-keyy", b"FIRST-KEY", b"third-key"):
         assert not file.holds(other)
+
+
+def test_every_key_is_compared_whole_whichever_fits(files, monkeypatch):
+    compared = []
+
+    def compare(given: bytes, known: bytes) -> bool:
+        compared.append((len(given), len(known)))
+        return hmac.compare_digest(given, known)
+
+    file = key_of(files[0])
+    monkeypatch.setattr("gearshift.serving.keys.hmac", SimpleNamespace(compare_digest=compare))
+    for key in (b"first-key", b"second-key", b"f", b""):
+        compared.clear()
+        file.holds(key)
+        assert compared == [(32, 32)] * 2
 
 
 def test_a_client_sends_the_first_key_of_a_file(files):

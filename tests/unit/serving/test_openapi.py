@@ -10,6 +10,7 @@ from gearshift.serving.keys import read_keys
 from tests.unit.serving.test_http import ANYBODY, INFER, Response, Server, binary_samples, samples, serve
 
 LOADING = {f"/v2/repository/models/{{model}}/{verb}" for verb in ("load", "unload")}
+ADMINISTRATION = {"/v2/gearshift/gear", "/v2/gearshift/drain", "/v2/gearshift/swap"} | LOADING
 TYPES = {
     "object": dict,
     "array": list,
@@ -163,6 +164,22 @@ def test_with_keys_it_says_where_none_is_needed(tmp_path):
                 assert (response.status == 401) == (path not in ANYBODY)
 
     serve(use, keys=read_keys(str(tmp_path / "keys"), None))
+
+
+def test_with_keys_of_administration_alone_it_says_that_these_alone_are_asked_for(tmp_path):
+    (tmp_path / "admins").write_text("admin-key")
+
+    async def use(server: Server) -> None:
+        described = await description(server)
+        assert "security" not in described
+        for path, methods in described["paths"].items():
+            for method, operation in methods.items():
+                assert ("401" in operation["responses"]) == ("security" in operation) == (path in ADMINISTRATION)
+                response = await server.ask(method.upper(), path.replace("{model}", "sums"))
+                assert answers_as_described(response, operation, described)
+                assert (response.status == 401) == (path in ADMINISTRATION)
+
+    serve(use, keys=read_keys(None, str(tmp_path / "admins")))
 
 
 def test_without_keys_it_speaks_of_none():

@@ -22,6 +22,11 @@ from gearshift.serving.tls import server_context
 from tests.certificates import ANOTHER_KEY, CERTIFICATE, KEY_WITH_PASSWORD, write_certificate
 
 
+def test_a_server_listens_on_this_machine_alone_unless_told_otherwise():
+    with bound_socket(ServerSettings().host, 0) as sock:
+        assert is_loopback(sock)
+
+
 def test_a_certificate_with_its_key_can_be_used(tmp_path):
     server_context(*write_certificate(tmp_path).values())
 
