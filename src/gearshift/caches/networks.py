@@ -143,17 +143,12 @@ class LearnedCache(nn.Module):
 
 
 def split_predictor(network: LearnedCache) -> tuple[nn.Sequential, LearnedCache]:
-    """The layers before those that are retrained, and the rest as a cache for their outputs; weights are shared.
-
-    Of predictors of ours linear layers are retrained, of others all from the first one with weights on.
-    """
+    """The layers before the first one with weights, and the rest as a cache for their outputs; weights are shared."""
     predictor = network.predictor
-    kind = nn.Linear if isinstance(predictor, Predictor) else nn.Module
     if not isinstance(predictor, nn.Sequential):
         predictor = nn.Sequential(predictor)
     parts = list(predictor)
-    weighed = (i for i, part in enumerate(parts) if isinstance(part, kind) and any(True for _ in part.parameters()))
-    first = next(weighed, 0)
+    first = next((i for i, part in enumerate(parts) if any(True for _ in part.parameters())), 0)
     with torch.device("meta"):
         head = LearnedCache(nn.Identity(), network.classes)
     head.predictor, head.selector = nn.Sequential(*parts[first:]), network.selector

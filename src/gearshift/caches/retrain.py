@@ -1,8 +1,7 @@
 """Retraining: predictors and selectors trained further on recent samples, chosen anew, and compared with those in use.
 
-Gati section 5.3.  Predictors learn from features: what their layers before the first linear one make of a hidden
-output, convolutions as they were built.  Whatever they were trained on, caches are set and chosen for the mix of
-classes that comes now (`class_mix`).
+Gati section 5.3.  Predictors learn from features: what their layers without weights make of a hidden output.  Whatever
+they were trained on, caches are set and chosen for the mix of classes that comes now (`class_mix`).
 """
 
 from collections.abc import Collection, Iterator, Mapping

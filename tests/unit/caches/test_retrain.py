@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from gearshift.caches.networks import PRIOR, LearnedCache, features_of, learned_cache, restored
+from gearshift.caches.networks import PRIOR, LearnedCache, learned_cache, restored
 from gearshift.caches.retrain import (
     NINE_TO_ONE,
     Counted,
@@ -16,12 +16,11 @@ from gearshift.caches.retrain import (
     contradicted,
     judge,
     offers_of,
-    retrain,
     said_of,
     weak_class,
     with_prior,
 )
-from gearshift.caches.train import Training, counted_like, threshold_by_level, thresholds_of
+from gearshift.caches.train import counted_like, threshold_by_level, thresholds_of
 from tests.unit.caches.digit_networks import built
 
 
@@ -63,20 +62,6 @@ def test_what_predictors_say_is_without_their_prior() -> None:
     with torch.no_grad():
         assert said.logits[0] == pytest.approx(one.predictor(torch.from_numpy(features)).numpy(), abs=1e-5)
     assert said.best.tolist() == [0] * 600
-
-
-def test_what_a_convolution_answers_is_a_feature_that_stays() -> None:
-    torch.manual_seed(0)
-    one = learned_cache("Conv(3,1)", (8, 12, 12), 4).eval().requires_grad_(False)
-    hidden, labels = torch.randn((80, 8, 12, 12)), np.arange(80) % 4
-    features = features_of(one, hidden)
-    assert features.shape == (80, 8 * 4 * 4)
-    lesson = Lesson({0: features}, np.eye(4, dtype=np.float32)[labels], labels)
-    again = retrain({0: one}, lesson, lesson, Training(epochs=2), 0, torch.device("cpu"))[0]
-    assert np.array_equal(features_of(again, hidden), features)
-    before, after = (cache.predicted(hidden) for cache in (one, again))
-    assert not torch.allclose(before, after)
-    assert said_of({0: again}, lesson).logits[0] == pytest.approx(after.numpy(), abs=1e-5)
 
 
 def test_samples_of_different_weight_tell_as_much_as_fewer_alike() -> None:
