@@ -36,6 +36,7 @@ from gearshift.runtime.status import (
     Status,
 )
 from gearshift.serving.control import GearBody
+from gearshift.serving.keys import KeyFile, Keys
 from gearshift.serving.openapi import AnsweredTensor, BinarySize, HowAnswered, InferAnswer, describe
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.shadow import Comparison
@@ -157,10 +158,10 @@ def http_page() -> str:
     )
     operations = [
         (f"`{method.upper()} {path}`", operation["summary"], ", ".join(sorted(operation["responses"])))
-        for path, methods in describe("NAME", (), (), locked=True)["paths"].items()
+        for path, methods in describe("NAME", (), (), keys=Keys(KeyFile(Path("keys"))))["paths"].items()
         for method, operation in methods.items()
     ]
-    infer = describe("NAME", (), (), locked=True)["paths"]["/v2/models/NAME/infer"]["post"]
+    infer = describe("NAME", (), (), keys=Keys(KeyFile(Path("keys"))))["paths"]["/v2/models/NAME/infer"]["post"]
     headers = [(f"`{header['name']}`", header["description"]) for header in infer["parameters"]]
     parts = [
         "## Paths\n\n401 only where the server asks for keys; "
