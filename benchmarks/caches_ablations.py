@@ -71,21 +71,27 @@ class Looked:
     base: np.ndarray
 
 
-def looked(chain: Chain, explored: Sequence[Explored], images: np.ndarray) -> Looked:
-    """Every one of the explored caches after its layer, for all images."""
-    found = Looked(*(np.zeros((len(explored), len(images)), kind) for kind in (np.float32, int)), np.zeros(0, int))
-    base = []
+def logits_of(chain: Chain, explored: Sequence[Explored], images: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
+    """What each predictor says of images (caches, n, classes), and the class that the model chooses (n,)."""
+    said: list[list[torch.Tensor]] = [[] for _ in explored]
+    best = []
     with torch.inference_mode():
-        for begin in range(0, len(images), 64):
-            rows = slice(begin, begin + 64)
-            for layer, hidden in enumerate(chain.hidden(torch.from_numpy(images[rows]))):
+        for rows in torch.from_numpy(images).split(64):
+            for layer, hidden in enumerate(chain.hidden(rows)):
                 for i, one in enumerate(explored):
                     if one.layer == layer:
-                        probabilities = torch.softmax(one.trained.cache.predicted(hidden), dim=1)
-                        found.sure[i, rows] = one.trained.cache.judged(probabilities).numpy()
-                        found.best[i, rows] = probabilities.argmax(dim=1).numpy()
-            base.append(hidden.argmax(dim=1).numpy())
-    return replace(found, base=np.concatenate(base))
+                        said[i].append(one.trained.cache.predicted(hidden))
+            best.append(hidden.argmax(dim=1).numpy())
+    return torch.stack([torch.cat(parts) for parts in said]), np.concatenate(best)
+
+
+def looked(chain: Chain, explored: Sequence[Explored], images: np.ndarray) -> Looked:
+    """Every one of the explored caches after its layer, for all images."""
+    said, base = logits_of(chain, explored, images)
+    probabilities = torch.softmax(said, dim=2)
+    with torch.inference_mode():
+        sure = [one.trained.cache.judged(each).numpy() for one, each in zip(explored, probabilities, strict=True)]
+    return Looked(np.stack(sure), probabilities.argmax(dim=2).numpy(), base)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,16 +105,17 @@ class Candidates:
     def only(self, wanted: Callable[[Variant], bool]) -> "Candidates":
         """Those that are wanted."""
         rows = [v for v, entry in enumerate(self.entries) if wanted(entry)]
-        return Candidates(_rows(self.problem, rows), _rows(self.unseen, rows), [self.entries[v] for v in rows])
+        return Candidates(some_of(self.problem, rows), some_of(self.unseen, rows), [self.entries[v] for v in rows])
 
     def chosen(self, memory_bytes: float = np.inf) -> tuple[compose.Composition, ...]:
         """Every method's choice, as `caches.build` makes it; the last is the one that it uses."""
         return choose(replace(self.problem, memory_budget_bytes=memory_bytes), None, 0).choices
 
 
-def _rows(problem: Problem, rows: list[int]) -> Problem:
+def some_of(problem: Problem, rows: Sequence[int] | np.ndarray) -> Problem:
+    """Some of its variants."""
     names = ("layer", "hit_rate", "accuracy", "lookup_s", "memory_bytes", "hits", "right", "level")
-    return replace(problem, **{name: getattr(problem, name)[rows] for name in names})
+    return replace(problem, **{name: array[rows] for name in names if (array := getattr(problem, name)) is not None})
 
 
 def candidates_of(

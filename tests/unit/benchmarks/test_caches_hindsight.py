@@ -1,6 +1,6 @@
 import numpy as np
 import torch
-from caches_bounds import fastest, in_hindsight, with_oracle
+from caches_hindsight import fastest, in_hindsight, with_oracle
 
 from gearshift.caches.explore import Explored
 from gearshift.caches.networks import learned_cache
@@ -33,7 +33,7 @@ def explored() -> tuple[list[Explored], torch.Tensor, Problem]:
     return found, torch.stack(said), problem
 
 
-def test_no_choice_is_faster_than_an_oracle_s_and_none_slower_than_the_model() -> None:
+def test_knowing_the_samples_is_faster_than_the_model_and_an_oracle_is_faster_still() -> None:
     found, said, problem = explored()
     known, oracle = in_hindsight(problem, found, said, BEST, np.zeros(CLASSES))
     assert with_oracle(oracle) < fastest(known) < problem.base_s

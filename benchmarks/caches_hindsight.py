@@ -1,13 +1,15 @@
-"""What learned caches could gain at most from the predictors explored: with all classes, and on class-local streams.
+"""What learned caches would gain if they knew the samples: with all classes, and on class-local streams.
 
 In hindsight: priors, thresholds and choice are made from the very samples that are then scored, window by window of the
-streams of `caches_streams.py`, so that no adaptation could know more.  By an oracle: each predictor hits exactly where
-it agrees with the model, so that all answers agree.  Latency is by the measured times of segments and lookups, in line;
-the last column has lookups free.  What is measured lies below the first column by what is not known beforehand.
+streams of `caches_streams.py`, as no adaptation can.  By an oracle: each predictor hits exactly where it agrees with
+the model, so that all answers agree.  Both are the fastest choices that a search finds, no bounds, and the first may
+answer as much unlike the model as is allowed, so either may be the faster one.  Latency is by the measured times of
+segments and lookups, in line; the last column has lookups free.
 
-    python benchmarks/caches_bounds.py [--data DIR --network resnet56 | --digits] [--quick]
+    python benchmarks/caches_hindsight.py [--data DIR --network resnet56 | --digits] [--quick]
 
-After `caches_cifar.py` with the same `--work` it takes minutes, and by itself the time of its exploration more.
+Two minutes for digits.  For a ResNet by itself it takes the time of the exploration more than after `caches_cifar.py`
+with the same `--work`.
 """
 
 from collections.abc import Sequence
@@ -16,11 +18,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 from cache_tasks import options_of, task_of
+from caches_ablations import logits_of, some_of
 from caches_streams import EXPONENTS
 from machine import describe
 
 from gearshift.caches import compose
-from gearshift.caches.chain import Chain
 from gearshift.caches.choosing import choices_by_price, problem_of
 from gearshift.caches.class_mix import mix_of
 from gearshift.caches.explore import Explored
@@ -33,20 +35,6 @@ from gearshift.caches.train import Training, threshold_by_level
 TARGETS = (0.97, 0.99)
 SAMPLES, WINDOW = 5400, 900
 STRICT = tuple(sorted({*LEVELS, *Training().levels}))
-
-
-def logits_of(chain: Chain, explored: Sequence[Explored], images: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
-    """What each predictor says of images (caches, n, classes), and the class that the model chooses (n,)."""
-    said: list[list[torch.Tensor]] = [[] for _ in explored]
-    best = []
-    with torch.inference_mode():
-        for rows in torch.from_numpy(images).split(64):
-            for layer, hidden in enumerate(chain.hidden(rows)):
-                for i, one in enumerate(explored):
-                    if one.layer == layer:
-                        said[i].append(one.trained.cache.predicted(hidden))
-            best.append(hidden.argmax(dim=1).numpy())
-    return torch.stack([torch.cat(parts) for parts in said]), np.concatenate(best)
 
 
 def in_hindsight(
@@ -73,10 +61,8 @@ def in_hindsight(
 
 def _of(problem: Problem, rows: np.ndarray, hits: np.ndarray, right: np.ndarray) -> Problem:
     """Some of the caches, some of them more than once, and which samples each hits (rows, n)."""
-    names = ("layer", "lookup_s", "memory_bytes")
     rates = {"hit_rate": hits.mean(axis=1), "accuracy": (hits & right).sum(axis=1) / np.maximum(1, hits.sum(axis=1))}
-    some = {name: getattr(problem, name)[rows] for name in names}
-    return replace(problem, **some, **rates, hits=hits, right=right, level=None)
+    return replace(some_of(problem, rows), **rates, hits=hits, right=right, level=None)
 
 
 def fastest(problem: Problem) -> float:
