@@ -349,16 +349,27 @@ class Load:
             self._clients.append(asyncio.create_task(self._client(forwarded, seconds)))
 
     async def _client(self, forwarded: float, seconds: float) -> None:
-        connection = await Connection.open(self.server)
+        connection = await self._connected()
         while not self.stopping.is_set():
             what = FORWARDED if self.rng.random() < forwarded else CERTAIN
             status = await self.ask(connection, what, seconds)
             if status == 0:
                 connection.writer.close()
-                connection = await Connection.open(self.server)
+                connection = await self._connected()
             elif status != 200:
                 await asyncio.sleep(PAUSE_S)
         await self.close(connection)
+
+    async def _connected(self) -> Connection:
+        """A connection; where connections may end, nobody may listen for a moment, as all front ends are gone."""
+        async with asyncio.timeout(LONGEST_S):
+            while True:
+                try:
+                    return await Connection.open(self.server)
+                except ConnectionRefusedError:
+                    if not self.breaks:
+                        raise
+                    await asyncio.sleep(PAUSE_S)
 
     def start_calls(self, clients: int) -> None:
         """As `start`, over gRPC."""
