@@ -130,7 +130,6 @@ def main_loop(connection: BlockingConnection) -> int:
 
     Raises `EndOfStream` or `OSError` when the other side is gone.
     """
-    keep_freed_memory()
     replicas: dict[int, Held] = {}
     threads = InferenceThreads(())
     while True:
@@ -141,6 +140,7 @@ def main_loop(connection: BlockingConnection) -> int:
 
                 return attend(message, connection)
             case Load():
+                keep_freed_memory()
                 try:
                     load_all(message, replicas, connection)
                 except ModelFailed:

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from gearshift.caches.networks import LearnedCache, make_predictor
-from gearshift.caches.single import FEW_ROWS, Compiled, Whole, lookup_of
+from gearshift.caches.single import FEW_POOLED_ROWS, FEW_ROWS, Compiled, Whole, lookup_of
 from gearshift.errors import ModelFailed
 
 IMAGE, TOKENS, FEATURES = (6, 8, 8), (5, 6), (12,)
@@ -95,7 +95,7 @@ def test_a_cache_that_judges_in_its_own_way_is_asked_as_a_whole() -> None:
     assert lookup_of(cache).row(row) is None
 
 
-@pytest.mark.parametrize("rows", [2, FEW_ROWS, FEW_ROWS + 1])
+@pytest.mark.parametrize("rows", [2, FEW_ROWS, FEW_ROWS + 1, FEW_POOLED_ROWS, FEW_POOLED_ROWS + 1])
 @pytest.mark.parametrize("variant", ["FC(16)", "Pool(32,16)", "Conv(3,1)"])
 def test_some_rows_are_looked_up_as_the_cache_does(variant: str, rows: int) -> None:
     cache = cache_of(variant, IMAGE)

@@ -1,3 +1,4 @@
+import ctypes
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ from gearshift.runtime.memory import BY_USER
 LEAST_FAULTS = 2000
 """Of at least 10 MiB that are given back and asked for again each time."""
 FAULTS = """
-import ctypes, resource, sys
+import resource, sys
 import numpy as np
 from gearshift.runtime.memory import keep_freed_memory
 
@@ -38,13 +39,16 @@ def faults(how: str, **environment: str) -> int:
     return int(subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's memory is told what to do")
+GLIBC_S = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="only glibc can be told")
+
+
+@GLIBC_S
 def test_what_a_batch_frees_is_there_for_the_next() -> None:
     assert faults("as it is") > LEAST_FAULTS
     assert faults("kept") < LEAST_FAULTS / 10
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's memory is told what to do")
+@GLIBC_S
 @pytest.mark.parametrize("name", BY_USER[:2])
 def test_what_the_user_has_set_stays(name: str) -> None:
     assert faults("kept", **{name: "100000"}) > LEAST_FAULTS
