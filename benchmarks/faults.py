@@ -366,7 +366,7 @@ class Load:
             while True:
                 try:
                     return await Connection.open(self.server)
-                except ConnectionRefusedError:
+                except ConnectionError:
                     if not self.breaks:
                         raise
                     await asyncio.sleep(PAUSE_S)

@@ -226,10 +226,10 @@ def test_means_that_break_while_serving_are_complained_of_once_and_served_withou
             break_it()
             try:
                 async with asyncio.timeout(LONGEST_S):
-                    while changes_in(metrics) < 3:
+                    while changes_in(metrics) < 3 or cores_in(metrics) != 4:  # fewer while one is asked for
                         (answer,) = await requests(service, 1, 5.0)
                         assert answer.outcome == "answered"
-                assert cores_in(metrics) == 4
+                        await asyncio.sleep(SETTINGS["scaler_period_s"])  # without a pause they may want all cores
             finally:
                 await service.stop()
 
