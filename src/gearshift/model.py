@@ -54,7 +54,8 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Predicted:
     """What a model says of n rows: named outputs and the certainty (n,) of each row.
 
-    A row whose certainty is NaN has failed, and `failure` says why the first of them did, if the model knows.
+    A row whose certainty is NaN has failed.  Where `failure` says why the first of them did, the model has no answer,
+    such as one behind an endpoint that is not there: in a cascade, an earlier stage's answer is given then.
     `exit_segment` (n,) numbers the segment after which each row left a model with learned caches.
     """
 

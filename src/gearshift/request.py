@@ -58,6 +58,8 @@ class Sample(msgspec.Struct, eq=False):
     error: str = ""
     degraded_by: str = ""
     """Why an earlier stage answered than its certainty asked for."""
+    unanswered: bool = False
+    """Whether its model said that it has no answer, such as for want of a remote endpoint."""
     refused: bool = False
     """Whether `error` is that a model had no worker, and so no fault of the request."""
     ending: Ending = Ending.ANSWERED

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import signal
+import ssl
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -13,7 +14,10 @@ from typing import Any
 
 import aiohttp
 import pytest
+import tritonclient.grpc as triton
 
+from tests.certificates import write_certificate
+from tests.end_to_end.test_grpc import inputs
 from tests.end_to_end.test_server import (
     LONGEST_S,
     Server,
@@ -125,6 +129,46 @@ def head_only(server: Server) -> bytes:
     with connected(server) as sock:
         sock.sendall(f"POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n".encode())
         return sock.recv(1000)
+
+
+def test_keys_and_certificates_hold_at_each_front_end_and_grpc_is_served_beside(tmp_path):
+    keys, admins = tmp_path / "users", tmp_path / "admins"
+    keys.write_text("first-key\n")
+    admins.write_text("admin-key\n")
+    files = write_certificate(tmp_path)
+    settings = {"front_ends": 2, "grpc_port": 0, "api_keys": str(keys), "admin_keys": str(admins), **files}
+    context = ssl.create_default_context(cafile=files["tls_certificate"])
+    with (
+        serving(tmp_path, **settings) as server,
+        triton.InferenceServerClient(server.grpc, ssl=True, root_certificates=files["tls_certificate"]) as client,
+    ):
+
+        def statuses(path: str, key: str, sent: Any = None) -> set[int]:
+            """Of so many connections, each its own, that both front ends take some."""
+
+            async def main(_: aiohttp.ClientSession) -> set[int]:
+                return {await once() for _ in range(CLIENTS)}
+
+            async def once() -> int:
+                async with (
+                    aiohttp.ClientSession(headers={"x-api-key": key}) as one,
+                    one.request("GET" if sent is None else "POST", server.url + path, json=sent, ssl=context) as answer,
+                ):
+                    return answer.status
+
+            return speak(main)
+
+        pin, asked = {"pin": 0}, body((1, 2))
+        assert (statuses(INFER, "first-key", asked), statuses(INFER, "another", asked)) == ({200}, {401})
+        assert (statuses("/v2", "first-key"), statuses("/v2", "another")) == ({200}, {401})
+        gear = "/v2/gearshift/gear"
+        assert (statuses(gear, "first-key", pin), statuses(gear, "admin-key", pin)) == ({401}, {200})
+        answer = client.infer("sums", inputs((1, 2)), headers={"x-api-key": "first-key"})
+        assert answer.as_numpy("sum").tolist() == [3]
+        keys.write_text("second-key\n")
+        assert (statuses(INFER, "first-key", asked), statuses(INFER, "second-key", asked)) == ({401}, {200})
+        assert server.end() == 0
+        assert not any("-key" in line for line in server.said)
 
 
 def test_front_ends_end_with_a_router_that_is_killed(server):

@@ -185,7 +185,10 @@ def test_a_remote_model_is_profiled_planned_and_served_as_a_stage(tmp_path):
             assert status == 200
             assert outputs(answer) == {"label": ["small", "large"], "gearshift_model": ["small", "large"]}
             there.end()
-            assert speak(lambda client: post_to(client, server.url, body((0, 1))))[0] == 500
+            status, answer, _ = speak(lambda client: post_to(client, server.url, asked))
+            assert status == 200
+            assert (answer["parameters"]["outcome"], outputs(answer)["label"]) == ("degraded", ["small", "small"])
+            assert answer["parameters"]["reason"] == "model 'large' gave no answer"
             server.until_it_says(r"model 'large' failed on 1 of 1 samples .* gave no answer \(ConnectionRefusedError")
             assert speak(lambda client: post_to(client, server.url, body((1, 1))))[0] == 200
             assert not any("a-key" in line for line in server.said)
@@ -203,3 +206,70 @@ def took(curve: RunTimeCurve, seconds: float) -> RunTimeCurve:
 async def post_to(client: Any, url: str, data: Any) -> tuple[int, Any, Any]:
     async with client.post(f"{url}/v2/models/copy/infer", json=data) as response:
         return response.status, await response.json(), response.headers
+
+
+CHAT_PROJECT = """
+operator = "copy"
+samples = "task.py:samples"
+[profile]
+batch_sizes = [1, 4]
+repeats = 3
+[models.small]
+load = "task.py:small"
+[models.large.remote]
+url = "{url}/v1"
+protocol = "openai"
+model = "judge"
+prompt = "Good or bad? {{text}}"
+classes = ["good", "bad"]
+longest_s = 20.0
+"""
+CHAT_TASK = """
+import gearshift
+import numpy as np
+
+TEXTS = np.array([f"{word} {i}" for i in range(20) for word in ("fine", "doubtful")], dtype=object)
+
+def samples():
+    return gearshift.Samples({"text": TEXTS}, np.array(["good", "bad"] * 20, dtype=object))
+
+def small():
+    def model(text):
+        return {"label": np.full(len(text), "good", dtype=object)}, np.array([float("fine" in t) for t in text])
+    return model
+"""
+
+
+def test_a_model_behind_chat_completions_is_a_stage_too(tmp_path):
+    def judge(path: str, data: bytes) -> Any:
+        said = "Good." if b"fine" in data else "Bad."
+        logprobs = {"content": [{"token": said, "logprob": -0.1}]}
+        return as_json({"choices": [{"index": 0, "message": {"content": said}, "logprobs": logprobs}]})
+
+    with endpoint(judge) as there:
+        (tmp_path / "gearshift.toml").write_text(CHAT_PROJECT.format(url=there.url))
+        (tmp_path / "task.py").write_text(CHAT_TASK)
+        profile = api.profile(tmp_path, out=tmp_path / "profile")
+        assert profile.predictions.quality.mean(axis=1).tolist() == [0.5, 1]
+        known = tuple(took(curve, 0.001 if curve.model == "small" else 0.02) for curve in profile.curves)
+        write_profile(replace(profile, curves=known), tmp_path / "profile")
+        write_trace(steady(20, 5), tmp_path / "trace.csv")
+        devices = Hardware(devices=(Device(id="here"), Device(id="there", kind="remote")))
+        asked = {"accuracy": 0.99, "percentile": 0.4, "devices": devices, "out": tmp_path / "plan.json"}
+        api.plan(tmp_path / "profile", tmp_path / "trace.csv", **asked)
+        server = Server(tmp_path / "plan.json", "local", {})
+        try:
+            server.url = server.until_it_says(r"serving copy at (http\S+) \(2 replicas on 2 devices\)")[1]
+            texts = {"name": "text", "datatype": "BYTES", "shape": [2], "data": ["fine food", "doubtful wine"]}
+            asked = {"inputs": [texts], "outputs": [{"name": "label"}, {"name": "gearshift_model"}]}
+            before = len(there.asked)
+            status, answer, _ = speak(lambda client: post_to(client, server.url, asked))
+            assert status == 200
+            assert outputs(answer) == {"label": ["good", "bad"], "gearshift_model": ["small", "large"]}
+            assert len(there.asked) == before + 1
+            there.answer = lambda path, data: as_json({"error": "slow down"}, 429)
+            status, answer, _ = speak(lambda client: post_to(client, server.url, asked))
+            assert (status, answer["parameters"]["outcome"]) == (200, "degraded")
+            assert outputs(answer) == {"label": ["good", "good"], "gearshift_model": ["small", "small"]}
+        finally:
+            server.end()

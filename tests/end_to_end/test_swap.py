@@ -32,9 +32,9 @@ def large_plan(sha256: str) -> GearPlan:
 
 
 @contextmanager
-def swapping(folder: Path, backend: str = "emulated") -> Iterator[Server]:
+def swapping(folder: Path, backend: str = "emulated", **settings: Any) -> Iterator[Server]:
     """A server of `small > large` whose folder of plans is its own; there, `large.json` is `large` alone."""
-    with serving(folder, backend, plans=str(folder)) as server:
+    with serving(folder, backend, plans=str(folder), **settings) as server:
         write_plan(large_plan(read_plan(folder / "plan.json").profile.sha256), folder / "large.json")
         yield server
 
@@ -48,6 +48,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(folder: Path) -> Iterator[Server]:
     with swapping(folder) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def fronted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with swapping(tmp_path_factory.mktemp("fronted"), front_ends=2) as server:
+        yield server
+
+
+@pytest.fixture(params=["server", "fronted"])
+def either(request: pytest.FixtureRequest) -> Server:
+    """One that answers by itself, and one with two front ends."""
+    return request.getfixturevalue(request.param)
 
 
 def sample(number: int) -> dict[str, Any]:
@@ -72,7 +84,9 @@ def status(server: Server) -> dict[str, Any]:
     return json.loads(run("status", "--url", server.url, "--json", "-").stdout)
 
 
-def test_every_request_is_answered_once_while_plans_are_swapped_to_and_fro(server: Server) -> None:
+def test_every_request_is_answered_once_while_plans_are_swapped_to_and_fro(either: Server) -> None:
+    server = either
+
     async def main(client: aiohttp.ClientSession) -> tuple[list[Any], list[tuple[int, str]]]:
         ended, news = asyncio.Event(), asyncio.Event()
         answered: list[tuple[int, str]] = []
@@ -173,7 +187,9 @@ def test_a_plan_that_cannot_be_used_leaves_the_one_before(server: Server, folder
     assert speak(lambda client: infer(client, server, sample(2)))[0] == 200
 
 
-def test_a_shadow_is_compared_and_does_not_answer(server: Server) -> None:
+def test_a_shadow_is_compared_and_does_not_answer(either: Server) -> None:
+    server = either
+
     async def main(client: aiohttp.ClientSession) -> tuple[tuple[int, Any], set[str]]:
         ended, labels = asyncio.Event(), set()
 

@@ -176,6 +176,7 @@ class DonePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
     """A batch is done: its rows are in `parts`, or in `failed` where the model failed on that row alone.
 
+    Of those in `failed`, `unanswered` are the ones of which it said why it has no answer (`Predicted.failure`).
     Where `more` is set, these rows have left a model with learned caches and others of the batch go on.
     `run_s` is the time in the model, `segment_s` that of each segment of a batch that was to go `through`.
     `first_failure` says what the model raised first, for logs and never for clients.
@@ -186,6 +187,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     run_s: float
     parts: tuple[DonePart, ...]
     failed: tuple[int, ...] = ()
+    unanswered: tuple[int, ...] = ()
     first_failure: str = ""
     more: bool = False
     segment_s: tuple[float, ...] = ()

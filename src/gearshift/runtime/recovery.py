@@ -121,6 +121,15 @@ class Recovery:
             self._end(sample, self._no_worker(model), now_ns)
         return _waited(answered, now_ns)
 
+    def end_unanswered(self, sample: Sample, model: int, now_ns: int) -> None:
+        """End a sample that `model` gave no answer to: where an earlier stage has one, that is given."""
+        reason = f"model {self._models[model]!r} gave no answer"
+        if sample.visited and not sample.error:
+            self._limit(sample, 0, now_ns)
+            self._end(sample, reason, now_ns)
+        else:
+            sample.error = sample.error or reason
+
     def end_expired(self, now_ns: int) -> list[Sample]:
         """The samples whose time to run is over."""
         ended = [sample for sample in self._all() if _run_by_ns(sample) < now_ns]

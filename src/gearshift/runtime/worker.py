@@ -306,6 +306,7 @@ class Attempt:
         self.parts: list[DonePart] = []
         self.buffers: list[Buffer] = []
         self.failed: list[int] = []
+        self.unanswered: list[int] = []
         self.first_failure = ""
         self.run_s = 0.0
         self.segment_s: tuple[float, ...] = ()
@@ -317,6 +318,7 @@ class Attempt:
             run_s=self.run_s,
             parts=tuple(self.parts),
             failed=() if more else tuple(self.failed),
+            unanswered=() if more else tuple(self.unanswered),
             first_failure="" if more else self.first_failure,
             more=more,
             segment_s=self.segment_s,
@@ -390,7 +392,10 @@ class Attempt:
             self.run({name: array[half] for name, array in inputs.items()}, rows[half])
 
     def _keep_known(self, predicted: Predicted, rows: Sequence[int], unknown: NDArray[Any]) -> None:
-        self.failed += [row for row, without in zip(rows, unknown.tolist(), strict=True) if without]
+        without_certainty = [row for row, without in zip(rows, unknown.tolist(), strict=True) if without]
+        self.failed += without_certainty
+        if predicted.failure:
+            self.unanswered += without_certainty
         if unknown.all():
             return
         outputs = {name: np.asarray(array)[~unknown] for name, array in predicted.outputs.items()}

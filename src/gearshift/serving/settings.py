@@ -85,7 +85,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ] = 0.001
     lost_stage: Annotated[
         LostStage,
-        _help("Where no worker of a later stage lives: give the answer of the stage before, or refuse the request."),
+        _help(
+            "Where no worker of a later stage lives, or its model gives no answer: give the answer of the stage "
+            "before, or refuse the request."
+        ),
     ] = "degrade"
 
     load_scaling: Annotated[

@@ -311,6 +311,34 @@ def test_a_deadline_that_leaves_no_time_at_a_later_stage_gives_the_answer_of_the
     assert (sample.degraded_by, bench.answered) == ("the worker of model 'b' ended while it ran this request", [0])
 
 
+@pytest.mark.parametrize("refuse", [False, True])
+def test_a_model_that_gives_no_answer_is_as_lost_to_its_samples_as_one_without_a_worker(refuse: bool) -> None:
+    bench = Bench(small_plan(CASCADE, small_gear(CASCADE, "a b", (0.5,))), refuse=refuse)
+    (sample,) = bench.arrive(0)
+    bench.finish("a0", 1, certainty=0.0)
+    sample.unanswered = True
+    bench.finish("b0", 2)
+    gave_none = "model 'b' gave no answer"
+    told = ("", gave_none, False) if not refuse else (f"{gave_none}; try again later", "", True)
+    assert bench.answered == [0]
+    assert (sample.error, sample.degraded_by, sample.refused) == told
+    assert (sample.model, sample.stage) == (0, 0 if not refuse else 1)
+
+
+def test_without_an_earlier_answer_or_a_client_that_waits_it_fails() -> None:
+    bench = Bench(small_plan(CASCADE, small_gear(CASCADE, "a b", (0.5,))))
+    first, gone = *bench.arrive(0), *bench.arrive(1)
+    first.unanswered = True
+    bench.finish("a0", 1)
+    assert (first.error, first.degraded_by, first.refused) == ("model 'a' gave no answer", "", False)
+    bench.finish("a0", 2, certainty=0.0)
+    bench.router.cancel([gone], 3 * MS)
+    error = gone.error
+    gone.unanswered = True
+    bench.finish("b0", 4)
+    assert (gone.error, gone.degraded_by) == (error, "")
+
+
 def test_a_gear_without_the_lost_stage_answers_undegraded() -> None:
     low = small_gear(CASCADE, "a b", (0.5,), load=(0.0, 5.0), largest=1)
     high = small_gear(CASCADE, "a", load=(5.0, None))

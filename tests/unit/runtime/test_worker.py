@@ -136,6 +136,23 @@ def test_large_rows_of_different_shapes_run_in_parts():
     assert [sample.result["y"].sum() for sample in samples] == [2 * long.size, 2 * longer.size, 4 * long.size]
 
 
+def test_rows_of_which_a_model_says_why_it_has_no_answer_are_told_apart():
+    class Away:
+        """Is there for positive numbers alone."""
+
+        def run(self, inputs) -> Predicted:
+            x = inputs["x"]
+            if (x == 0).any():
+                raise ModelFailed("zero")
+            return Predicted({"y": x}, np.where(x < 0, np.nan, 1.0), "away" if (x < 0).any() else "")
+
+    samples, done = run_through(Away(), *rows(1.0, -1.0, 0.0, 2.0))
+    assert [(sample.unanswered, bool(sample.error)) for sample in samples] == [
+        (False, False), (True, False), (False, True), (False, False),
+    ]  # fmt: skip
+    assert (set(done.failed), done.unanswered) == ({1, 2}, (1,))
+
+
 def test_what_a_model_raised_is_told_once_with_its_name(caplog):
     _, _, done = run(*rows(-1.0))
     assert done.first_failure == "negative"
