@@ -81,8 +81,10 @@ class Held:
     """The cluster and its nodes, in the order in which they joined."""
 
     def __init__(self, nodes: int, folder: Path) -> None:
+        from ray._common.utils import get_default_ray_temp_dir
         from ray.cluster_utils import Cluster
 
+        Path(get_default_ray_temp_dir()).mkdir(parents=True, exist_ok=True)  # where it notes its address, nevertheless
         self._options = {
             "node_ip_address": "127.0.0.1",
             "include_dashboard": False,

@@ -492,6 +492,32 @@ async def until_ready(client: aiohttp.ClientSession, server: Server) -> None:
                     return
 
 
+def test_where_a_deadline_was_missed_is_said_with_504(tmp_path):
+    def asked(client: aiohttp.ClientSession, *row: float) -> asyncio.Task[Any]:
+        return asyncio.create_task(post(client, server, body(row), headers={"x-slo-ms": "1000"}))
+
+    async def main(client: aiohttp.ClientSession) -> tuple[list[Any], str]:
+        ran = asked(client, 4, 1)
+        await until_metric(client, server, r'gearshift_batches_total\{model="small",reason="full"\} 1.0')
+        expired = asked(client, 1, 2)
+        await until_metric(client, server, "gearshift_waiting_requests 1.0")
+        server.process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(1.1)  # past both deadlines, of which the server knows nothing
+        server.process.send_signal(signal.SIGCONT)
+        ends = [await expired]
+        open_gate()
+        ends.append(await ran)
+        async with client.get(f"{server.url}/metrics") as response:
+            return ends, await response.text()
+
+    with serving(tmp_path) as server, closed(tmp_path) as open_gate:
+        ends, metrics = speak(main)
+        for (status, answer, _), reason in zip(ends, ("expired_in_queue", "execution"), strict=True):
+            assert status == 504
+            assert answer["error"].startswith(f"{reason}: ")
+            assert f'gearshift_dropped_total{{reason="{reason}"}} 1.0' in metrics
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_under_load_answers_all_that_was_accepted_and_leaves_nothing(tmp_path, number):
     with serving(tmp_path) as server, closed(tmp_path) as open_gate:
