@@ -30,6 +30,7 @@ from gearshift.observability.logs import Form, Level, LogSettings, logging_to_st
 from gearshift.observability.tracing import RequestSpan
 from gearshift.request import Answer
 from gearshift.runtime.answers import Done
+from gearshift.runtime.memory import give_back_freed_memory
 from gearshift.runtime.room import Nowhere, Reading, Room
 from gearshift.runtime.service import Withdraw
 from gearshift.runtime.transport import FrameProtocol, pack_tensors, unpack_tensors
@@ -281,6 +282,7 @@ def main() -> int:
     for fd in (arguments.router, arguments.listen, arguments.board):
         os.set_inheritable(fd, False)
     allow_many_connections()
+    give_back_freed_memory()
     logs = LogSettings(arguments.log_level, arguments.log_format)
     board = Board(arguments.board, arguments.row)
     router, listening = socket.socket(fileno=arguments.router), socket.socket(fileno=arguments.listen)
