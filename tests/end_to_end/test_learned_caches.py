@@ -3,6 +3,7 @@
 import importlib.util
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import tritonclient.grpc as triton
 
 from gearshift.cascade import Cascade
+from gearshift.certainty import top_two_difference
 from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
 from gearshift.hardware import identical_devices
 from gearshift.model import TensorSpec
@@ -22,7 +24,13 @@ from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
 from tests.end_to_end.test_server import Server, post, speak, until_metric
 
-PROJECT = 'operator = "sums"\nsamples = "task.py:samples"\n[models.cached]\nload = "task.py:cached"\n'
+PROJECT = """operator = "sums"
+samples = "task.py:samples"
+[models.cached]
+load = "task.py:cached"
+[models.large]
+load = "task.py:large"
+"""
 TASK = """
 import numpy as np
 import torch
@@ -47,24 +55,37 @@ def cached():
             learned.threshold.fill_((judged[12] + judged[13]) / 2)  # seven of the twenty rows hit
             caches[layer] = learned
     return CachedModel(chain, caches, logits=True)
+
+
+def large():
+    return lambda x: {
+        "label": np.full(len(x), 9), "scores": np.zeros((len(x), 4), np.float32), "certainty": np.ones(len(x))
+    }
 """
 ADDRESSES = r"serving sums at (http://[\d.]+:\d+) and grpc://([\d.]+:\d+)"
 
 
-def write_task(folder: Path) -> Path:
-    """Project, profile and plan of one model, made by hand so that nothing is measured; the path of the plan."""
+def write_task(folder: Path, *, threshold: float | None = None) -> Path:
+    """Project, profile and plan of the one model, made by hand so that nothing is measured; the path of the plan.
+
+    With a threshold `large` comes after it.
+    """
+    models = ("cached",) if threshold is None else ("cached", "large")
     (folder / "gearshift.toml").write_text(PROJECT)
     (folder / "task.py").write_text(TASK)
     times = {"batch_sizes": (1, 32), "median_s": (0.001, 0.002), "p95_s": (0.001, 0.002)}
     profile = Profile(
         operator="sums",
-        curves=tuple(msgspec.convert({"model": "cached", "segment": k, **times}, RunTimeCurve) for k in range(3)),
+        curves=(
+            *(msgspec.convert({"model": "cached", "segment": k, **times}, RunTimeCurve) for k in range(3)),
+            *(msgspec.convert({"model": name, **times}, RunTimeCurve) for name in models[1:]),
+        ),
         predictions=PredictionRecords(
-            models=("cached",),
-            quality=np.ones((1, 10)),
-            certainty=np.ones((1, 10)),
+            models=models,
+            quality=np.ones((len(models), 10)),
+            certainty=np.ones((len(models), 10)),
             part=(np.arange(10) % 4 < 2).astype(np.int8),
-            exit_segment=np.arange(10)[None] % 3,
+            exit_segment=np.array([np.arange(10) % 3, *([0] * 10 for _ in models[1:])]),
         ),
         inputs=(TensorSpec(name="x", datatype="FP32", shape=(-1, 4)),),
         outputs=(
@@ -75,13 +96,13 @@ def write_task(folder: Path) -> Path:
     )
     gear = Gear(
         load_range=LoadRange(from_=0),
-        cascade=Cascade(models=("cached",)),
-        replicas=(ReplicaSettings(replica="cached-0", load_share=1.0, largest_batch_size=32),),
+        cascade=Cascade(models=models, thresholds=() if threshold is None else (threshold,)),
+        replicas=tuple(ReplicaSettings(replica=f"{m}-0", load_share=1.0, largest_batch_size=32) for m in models),
     )
     plan = GearPlan(
         planner="by hand",
         hardware=identical_devices(1),
-        placement=Placement(replicas=(Replica(id="cached-0", model="cached", device_ids=("cpu-0",)),)),
+        placement=Placement(replicas=tuple(Replica(id=f"{m}-0", model=m, device_ids=("cpu-0",)) for m in models)),
         operators={"sums": OperatorPlan(objective=Objective(latency_s=0.1), gears=(gear,))},
         profile=SourceFile(path="profile", sha256=write_profile(profile, folder / "profile").sha256),
         trace=SourceFile(path="trace.csv", sha256=""),
@@ -92,7 +113,13 @@ def write_task(folder: Path) -> Path:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(write_task(tmp_path), "local", {"grpc_port": 0})
+    with serving(write_task(tmp_path)) as server:
+        yield server
+
+
+@contextmanager
+def serving(plan: Path) -> Iterator[Server]:
+    server = Server(plan, "local", {"grpc_port": 0})
     try:
         said = server.until_it_says(ADDRESSES)
         server.url, server.grpc = said[1], said[2]
@@ -140,3 +167,24 @@ def test_every_row_says_after_which_segment_it_left_over_http_and_grpc_and_in_th
     for segment, count in Counter(exits).items():
         counted = rf'gearshift_exits_total\{{model="cached",segment="{segment}"\}} {2 * count}\.0'
         speak(lambda session, counted=counted: until_metric(session, server, counted))
+
+
+def test_in_a_cascade_rows_go_on_or_not_by_their_certainty_wherever_they_left(tmp_path: Path) -> None:
+    write_task(tmp_path)
+    rows, said = expected(tmp_path)
+    certainty = top_two_difference(said["scores"])
+    threshold = float(np.sort(certainty)[9:11].mean())
+    names = ["label", "gearshift_model", "gearshift_exit_segment"]
+    asked = {
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [20, 4], "data": rows.ravel().tolist()}],
+        "outputs": [{"name": name} for name in names],
+    }
+    with serving(write_task(tmp_path, threshold=threshold)) as server:
+        status, answer, _ = speak(lambda session: post(session, server, asked))
+    assert status == 200, answer
+    outputs = {one["name"]: one["data"] for one in answer["outputs"]}
+    stays = certainty >= threshold
+    assert set(said["exit_segment"][stays]) | set(said["exit_segment"][~stays]) == {0, 1, 2}
+    assert outputs["gearshift_model"] == ["cached" if stay else "large" for stay in stays]
+    assert outputs["label"] == np.where(stays, said["scores"].argmax(axis=1), 9).tolist()
+    assert outputs["gearshift_exit_segment"] == np.where(stays, said["exit_segment"], 0).tolist()

@@ -40,7 +40,7 @@ from gearshift.caches.versions import (
     version_folder,
 )
 from gearshift.caches.window import Recent, role_of
-from gearshift.errors import GearshiftError, InvalidInput
+from gearshift.errors import InvalidInput
 from gearshift.policies.audit import AUDITED, LEARNT, drawn
 
 MOST_TO_LEARN = 1000
@@ -95,6 +95,7 @@ class Adapter:
         self._due_since_s: float | None = None
         self._networks: dict[int, LearnedCache] = {}
         self.folder, self._built, self._unusable, self._weights = origin.folder, origin.built, "", b""
+        self._known: tuple[int, tuple[int, ...]]
         self._manifest: Manifest
         self._classes: ClassMix | None = None
 
@@ -182,10 +183,14 @@ class Adapter:
         return self.settings.follow_classes and self._manifest.confidence is None
 
     def due(self, now_s: float) -> str:
-        """Why to retrain now; nothing where there is no reason, or too little to learn from."""
+        """Why to retrain now; nothing where there is no reason, too little to learn from, or another who does it."""
+        reason = self._wanted(now_s)
+        return reason if reason and self._keeps() else ""
+
+    def _wanted(self, now_s: float) -> str:
         if not self.settings.adapt or self._classes is None:
             return ""
-        if self._classes.due and self._keeps():
+        if self._classes.due:
             return CLASS_MIX
         if self._fresh == 0 or len(self.window) < self.settings.least_samples:
             return ""
@@ -202,8 +207,12 @@ class Adapter:
 
         For `CLASS_MIX` nothing is trained.  Whatever goes wrong is told, and the version in use stays.
         """
+        trains = reason != CLASS_MIX
         self._tell("cache_retraining", reason=reason, samples=len(self.window), version=self.model.version)
         began = perf_counter()
+        if trains:
+            self.window.retrained_s = self._saved_s = now_s
+            self.save()  # or whoever is killed in it would begin it anew at each restart, and count no audit
         outcome: Outcome
         try:
             outcome, facts = self._replaced(reason, now_s)
@@ -213,15 +222,14 @@ class Adapter:
             no_memory = isinstance(error, MemoryError) or "memory" in str(error)
             outcome = "out_of_memory" if no_memory else "failed"
             facts = {"why": " ".join(str(error).split())[:300]}
-        except (GearshiftError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  the version in use is to be audited on, whatever is wrong
             outcome, facts = "failed", {"why": str(error)}
-        if reason != CLASS_MIX:
-            self.window.retrained_s = now_s
+        if trains:
             self._fresh, self._sooner = 0, ""
-        if self._classes is not None and (reason == CLASS_MIX or outcome == "swapped"):
+        if self._classes is not None and (not trains or outcome == "swapped"):
             self._classes.taken()
         self._due_since_s = None
-        if reason != CLASS_MIX or outcome == "set":
+        if trains or outcome == "set":
             self._left_early.clear()
             self._usual_hit_rate = None
         took_s = perf_counter() - began
@@ -230,11 +238,10 @@ class Adapter:
         self._tell("cache_retrained", outcome=outcome, took_s=round(took_s, 3), version=self.model.version, **facts)
         if outcome in ("swapped", "set"):
             self._changed()
-        if reason == CLASS_MIX:  # may come again and again, and the window may be large
-            self._save_audits()
-        else:
-            self._saved_s = now_s
+        if trains:
             self.save()
+        else:  # may come again and again, and the window may be large
+            self._save_audits()
         return outcome
 
     def _switch_off(self, layer: int, now_s: float) -> None:
@@ -248,7 +255,9 @@ class Adapter:
             at_s=now_s,
         )
         try:
-            switch_off(self.folder, self.model.version, off, built=self._built)
+            state = switch_off(self.folder, self.model.version, off, built=self._built)
+            if state.current == self.model.version:
+                self._known = state.current, state.layers_off
         except (InvalidInput, OSError) as error:
             self._tell("cache_state_unwritten", why=str(error))
         self._auditor.audit.switched_off(layer)
@@ -313,7 +322,11 @@ class Adapter:
         written = add_version(self.folder, manifest, found.networks, built=self._built)
         assert written.adapted is not None
         number = written.adapted.number
-        off = switch_to(self.folder, number, built=self._built, stay_off=same).layers_off
+        try:
+            off = switch_to(self.folder, number, built=self._built, stay_off=same, instead_of=replaced).layers_off
+        except InvalidInput:  # `refresh` tells what is in use by now
+            drop(self.folder, number)
+            raise
         weights = weights_of(version_folder(self.folder, number), written)
         self._take(written, found.networks, weights, off, number, self._auditor.audit if same else None)
         if from_same:
@@ -327,7 +340,7 @@ class Adapter:
         try:
             state = read_state(self.folder)
             require_built(self.folder, self._built)
-            if state.current != self.model.version:
+            if (state.current, state.layers_off) != self._known:
                 self.take_version(state.current, state.layers_off)
                 if self._classes is not None and self._manifest.adapted is not None:
                     self._classes.due = True  # it was set for classes of then
@@ -363,7 +376,7 @@ class Adapter:
         audit: LayerAudit | None = None,
     ) -> None:
         """Use a version; what audits have counted goes on where its networks are those of the one before."""
-        self._manifest, self._weights = manifest, weights
+        self._manifest, self._weights, self._known = manifest, weights, (number, tuple(sorted(off)))
         self._networks = {layer: network.to(self.model.chain.device) for layer, network in networks.items()}
         self._lessons.use(self._networks, same_weights=audit is not None)
         self._auditor.use(audit or LayerAudit(manifest.target))

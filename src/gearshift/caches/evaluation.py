@@ -13,6 +13,7 @@ from gearshift.caches.building import CHECKED_ROWS, class_numbers
 from gearshift.caches.cached_model import EXIT_SEGMENT, SCORES, CachedModel
 from gearshift.caches.chain import check_chain
 from gearshift.caches.collect import as_tensor
+from gearshift.caches.validation import VALIDATION, read_validation
 from gearshift.errors import require
 from gearshift.result import LatencySummary, latency_summary, wilson_interval
 
@@ -25,8 +26,9 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A cached model beside its base model.
 
     `agreement` is the share of samples answered alike, with its 95 % Wilson interval; accuracies need labels.  `exits`
-    is the share of samples that leave after each block.  Latencies are of `timed` single rows, both models in turn;
-    `gain` is the base model's mean over the cached one's.
+    is the share of samples that leave after each block.  `built_from` of the samples are among those that the caches
+    were built from, where these are known.  Latencies are of `timed` single rows, both models in turn; `gain` is the
+    base model's mean over the cached one's.
     """
 
     samples: int
@@ -39,6 +41,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     base_latency_s: LatencySummary
     latency_s: LatencySummary
     gain: float
+    built_from: int = 0
 
     def shortfall(self, target: float) -> str:
         """In one line that agreement is below `target`, and whether that may be luck; nothing where it is not."""
@@ -81,7 +84,19 @@ def evaluate(
         base_latency_s=latency_summary(base_s),
         latency_s=latency_summary(cached_s),
         gain=float(base_s.mean() / cached_s.mean()),
+        built_from=_built_from(model, inputs),
     )
+
+
+def _built_from(model: CachedModel, inputs: NDArray[Any]) -> int:
+    """How many of `inputs` (n, ...) are among the samples that lie beside the caches."""
+    if model.origin is None or not (model.origin.folder / VALIDATION).is_file():
+        return 0
+    known = read_validation(model.origin.folder).inputs
+    if known.shape[1:] != inputs.shape[1:]:
+        return 0
+    seen = {row.tobytes() for row in known}
+    return sum(row.astype(known.dtype).tobytes() in seen for row in inputs)
 
 
 def in_turn(model: CachedModel, rows: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

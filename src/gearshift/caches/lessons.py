@@ -104,7 +104,15 @@ class Lessons:
     def _through(
         self, rows: Sequence[NDArray[Any]], *, layers: Collection[int], whole: bool = True
     ) -> tuple[NDArray[np.float32] | None, dict[int, NDArray[np.float32]]]:
-        """Base probabilities (n, classes), if `whole`, and features by layer; else it ends at the last of `layers`."""
+        """Base probabilities (n, classes), if `whole`, and features by layer; else it ends at the last of `layers`.
+
+        Rows of different shapes run one by one.
+        """
+        if len({row.shape for row in rows}) > 1:
+            parts = [self._through([row], layers=layers, whole=whole) for row in rows]
+            said = [one for one, _ in parts if one is not None]
+            of_layer = {layer: np.concatenate([found[layer] for _, found in parts]) for layer in layers}
+            return np.concatenate(said) if whole else None, of_layer
         features: dict[int, NDArray[np.float32]] = {}
         probabilities: NDArray[np.float32] | None = None
         began = perf_counter()

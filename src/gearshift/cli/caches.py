@@ -328,7 +328,7 @@ def _few(manifest: "Manifest") -> str:
 def show_choices(output: Output, manifest: "Manifest") -> None:
     """What each method of composition chose, side by side."""
     output.say("")
-    methods = table("Compositions", "method", "caches", "latency", "accuracy", "memory", "may be lower by")
+    methods = table("Compositions", "method", "caches", "latency", "accuracy", "memory", "may be lower by", "in use")
     for choice in manifest.choices:
         methods.add_row(
             choice.method,
@@ -337,6 +337,7 @@ def show_choices(output: Output, manifest: "Manifest") -> None:
             percent(choice.accuracy),
             f"{choice.memory_bytes / 2**20:.2f} MiB",
             milliseconds(choice.gap_s) if choice.gap_s else "",
+            "yes" if choice is manifest.choices[-1] else "",
         )
     output.show(methods)
 
@@ -355,6 +356,11 @@ def show_evaluation(output: Output, found: "Evaluation", target: float) -> None:
     output.say(f"gain {found.gain:.2f}, agreement {percent(found.agreement)} ({percent(low)} to {percent(high)})")
     if shortfall := found.shortfall(target):
         output.say(shortfall)
+    if found.built_from:
+        output.say(
+            f"{found.built_from} of these samples are among those that the caches were built from, which they answer "
+            "better than new ones"
+        )
     left = ", ".join(f"{percent(share)} after {block}" for block, share in found.exits.items() if share > 0)
     output.say(f"samples leave: {left}")
 

@@ -95,10 +95,12 @@ def _choices(manifest: Manifest) -> str:
             f"{choice.accuracy:.2%}",
             f"{choice.memory_bytes / 2**20:.2f} MiB",
             milliseconds(choice.gap_s),
+            "yes" if choice is manifest.choices[-1] else "",
         ]
         for choice in manifest.choices
     ]
-    return _rows(("method", "caches", "latency", "accuracy", "memory", "may be lower by"), cells, text=("caches",))
+    columns = ("method", "caches", "latency", "accuracy", "memory", "may be lower by", "in use")
+    return _rows(columns, cells, text=("caches", "in use"))
 
 
 def _variants(manifest: Manifest) -> str:

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -202,7 +203,10 @@ class _Attendance:
                 self._journal.write(
                     "cache_attended", model=self._model, adapts=bool((self._load.adaptation or {})["adapt"])
                 )
+                began = monotonic()
                 await self._ended.wait()
+                if monotonic() - began > LONGEST_RESTART_WAIT_S:  # it had long been well
+                    wait_s = SHORTEST_RESTART_WAIT_S
             self._process, self._counts, self._outcomes = None, {}, {}
             self._metrics.attended.labels(self._model).set(0)
             self._metrics.restarts.labels(self._model).inc()

@@ -250,14 +250,21 @@ def zeros(spec: TensorSpec, rows: int) -> NDArray[Any]:
 
 
 def held_bytes(device_kind: str, *, peak: bool = False) -> int:
-    """What this process holds of its device: resident memory, or on CUDA tensors (with `peak`, the most of them)."""
+    """What this process holds of its device: resident memory, or on CUDA tensors (with `peak`, the most of them).
+
+    To resident memory that of its children counts, such as of lookups beside a model.
+    """
     if is_cuda(device_kind):
         from gearshift.torch_module import cuda_bytes
 
         return cuda_bytes(peak=peak)
     import psutil
 
-    return int(psutil.Process().memory_info().rss)
+    held, process = 0, psutil.Process()
+    for one in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # such as a child that ends meanwhile
+            held += one.memory_info().rss
+    return int(held)
 
 
 def adopt(model: RunnableModel, message: Adopt, weights: memoryview) -> Adopted:

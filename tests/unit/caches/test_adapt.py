@@ -7,10 +7,14 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from gearshift.caches import adapt
 from gearshift.caches.adapt import MOST_TO_LEARN, SAVED_EVERY, Adapter, open_adapter
-from gearshift.caches.adaptation import adaptation_of
+from gearshift.caches.adaptation import Counts, adaptation_of
+from gearshift.caches.chain import chain_of
 from gearshift.caches.class_mix import Mix
+from gearshift.caches.lessons import Lessons
 from gearshift.caches.manifest import MANIFEST, read_manifest
 from gearshift.caches.networks import make_predictor, split_predictor
 from gearshift.caches.retrain import Counted, Judged, Offers, Retrained, Said, shown, worse
@@ -390,6 +394,17 @@ def test_a_process_that_does_not_keep_the_folder_sets_nothing(tmp_path: Path) ->
     assert [event["event"] for event in told] == ["cache_shared"]
 
 
+def test_of_several_processes_only_the_one_that_keeps_the_folder_retrains(tmp_path: Path) -> None:
+    adapter, _ = adapter_in(saved_in(tmp_path), keeps=lambda: False)
+    learn(adapter, 80)
+    assert adapter.due(600.0) == ""
+
+
+def learn(adapter: Adapter, count: int) -> None:
+    for i, image in enumerate(images_of(*range(10), count=count)):
+        adapter.learn(image, 2, float(i))
+
+
 @pytest.mark.long
 def test_a_class_that_falls_short_keeps_a_version_away_where_classes_are_not_followed(
     tmp_path: Path, monkeypatch: Any
@@ -502,6 +517,18 @@ def test_a_sample_whose_hidden_output_is_not_a_number_is_a_miss_and_is_not_learn
     assert len(adapter.window) == 19
 
 
+def test_rows_of_different_shapes_run_one_by_one() -> None:
+    layers = (nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+    chain, counts = chain_of(nn.Sequential(*layers)), Counts()
+    rows = [*np.random.default_rng(0).random((3, 1, 8, 8), np.float32), np.ones((1, 5, 9), np.float32)]
+    lessons = Lessons(chain, NEVER, None, counts, np.random.default_rng(0), logits=True)
+    said, features = lessons._through(rows, layers=())
+    with torch.inference_mode():
+        alone = [torch.softmax(chain.module(torch.from_numpy(row[None])), dim=1).numpy() for row in rows]
+    assert np.allclose(said, np.concatenate(alone), atol=1e-6)
+    assert (features, counts.base_runs) == ({}, 4)
+
+
 # Audit
 
 
@@ -588,6 +615,48 @@ def test_a_roll_back_is_taken_up_and_told(tmp_path: Path) -> None:
         switch_to(folder, 7)
 
 
+def test_a_roll_back_to_the_version_in_use_looks_it_up_again(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    adapter, told = adapter_in(folder, NEVER)
+    images = images_of(1, 2)
+    for image, right in zip(images, base_classes(images), strict=True):
+        adapter.audit(image, 0, (right + 1) % 10)
+    work(adapter, 7.0)
+    adapter.refresh()
+    assert ([event["event"] for event in told], adapter.model.layers_off) == (["cache_off"], (0,))
+    switch_to(folder, 0)
+    adapter.refresh()
+    adapter.refresh()
+    assert told[1:] == [{"event": "cache_rolled_back", "version": 0}]
+    assert adapter.model.layers_off == ()
+    assert 0 in exits(adapter, images)
+
+
+@pytest.mark.long
+def test_a_roll_back_while_a_version_is_made_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = saved_in(tmp_path)
+    adapter, told = adapter_in(folder)
+    images = dim(images_of(*range(10), count=300))
+    stream(adapter, images)
+    work(adapter, 600)
+    assert adapter.model.version == 1
+    add = adapt.add_version
+
+    def add_and_roll_back(*asked: Any, **more: Any) -> Any:
+        written = add(*asked, **more)
+        switch_to(folder, 0)
+        return written
+
+    monkeypatch.setattr(adapt, "add_version", add_and_roll_back)
+    monkeypatch.setattr("gearshift.caches.retrain.worse", lambda *asked: "")
+    stream(adapter, images_of(1, 2, count=300), 1200.0)
+    work(adapter, 1800)
+    assert (told[-1]["outcome"], "version 0 was chosen meanwhile" in told[-1]["why"]) == ("failed", True), told
+    adapter.refresh()
+    assert (told[-1], adapter.model.version) == ({"event": "cache_rolled_back", "version": 0}, 0)
+    assert version_numbers(folder) == [0, 1]
+
+
 def test_another_build_in_the_folder_is_told_once_and_not_taken_up(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
     adapter, told = adapter_in(folder)
@@ -665,6 +734,38 @@ def test_what_was_learnt_before_a_restart_is_no_reason_to_retrain(tmp_path: Path
     again, _ = adapter_in(folder, now_s=700.0)
     assert len(again.window) == 80
     assert again.due(700.0) == ""
+
+
+def test_a_retraining_that_is_killed_is_not_begun_anew_before_its_time_and_loses_no_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved_in(tmp_path)
+    adapter, _ = adapter_in(folder)
+    audit_rightly(adapter, images_of(*range(10), count=50))
+    learn(adapter, 80)
+    assert adapter.due(600.0) == "interval"
+
+    def kill(*asked: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(adapter, "_replaced", kill)
+    with pytest.raises(KeyboardInterrupt):
+        adapter.retrain("interval", 600.0)
+    again, told = adapter_in(folder, now_s=601.0)
+    assert (again.audited(), len(again.window), told) == (adapter.audited(), 80, [])
+    learn(again, 80)
+    assert (again.due(1099.0), again.due(1100.0)) == ("", "interval")
+
+
+def test_whatever_a_retraining_raises_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter, told = adapter_in(saved_in(tmp_path))
+
+    def fail(*asked: Any) -> Any:
+        raise IndexError("too far")
+
+    monkeypatch.setattr(adapter, "_replaced", fail)
+    assert adapter.retrain("interval", 600.0) == "failed"
+    assert (told[-1]["outcome"], told[-1]["why"]) == ("failed", "too far")
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not really", b"\x80\x04K\x01."])

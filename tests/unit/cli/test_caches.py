@@ -7,13 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
 from gearshift import caches
 from gearshift.caches.evaluation import Evaluation
+from gearshift.caches.manifest import read_manifest
 from gearshift.cli.caches import _worth, load_module
+from gearshift.reporting.caches import exits_chart, hits_chart
 from gearshift.result import LatencySummary
 from tests.unit.cli.little import run
 
@@ -120,6 +123,40 @@ def test_show_has_every_variant_and_a_chart(built: Path) -> None:
     page = (built / "chart.html").read_text()
     assert "Variants: how much they hit" in page
     assert "with it" in page or "without it" in page
+    last = done.output[done.output.index("Compositions") :].split("by price")[1].splitlines()[0]
+    assert "yes" in last
+
+
+def test_charts_have_a_dot_for_every_variant_a_ring_for_each_chosen_and_all_samples(built: Path) -> None:
+    manifest = read_manifest(built / "caches")
+    few = tuple(
+        msgspec.structs.replace(one, chosen=k in (0, 3), spare=False, layer=k)
+        for k, one in enumerate(manifest.variants)
+    )
+    manifest = msgspec.structs.replace(manifest, variants=few[:4])
+    *kinds, chosen = hits_chart(manifest).figure["data"]
+    dots = {(x, y) for trace in kinds for x, y in zip(trace["x"], trace["y"], strict=True)}
+    assert sum(len(trace["x"]) for trace in kinds) == len(manifest.variants) == 4
+    assert (chosen["name"], len(chosen["x"])) == ("chosen", 2)
+    assert set(zip(chosen["x"], chosen["y"], strict=True)) <= dots
+    (bars,) = exits_chart(manifest).figure["data"]
+    assert bars["x"] == list(manifest.blocks)
+    assert sum(bars["y"]) == pytest.approx(100, abs=0.1)
+
+
+def test_evaluate_says_where_samples_are_those_of_the_build(built: Path, tmp_path: Path) -> None:
+    with np.load(built / "data.npz") as arrays:
+        known = arrays["inputs"]
+    new = np.random.default_rng(1).normal(size=(50, 4)).astype(np.float32)
+    for inputs, told in ((np.r_[known[:20], new], "20 of these samples are among those"), (new, None)):
+        np.savez(tmp_path / "some.npz", inputs=inputs)
+        evaluated = run(
+            *("caches", "evaluate", f"{built / 'model.py'}:load", "--caches", built / "caches"),
+            *("--data", tmp_path / "some.npz", "--timed-rows", 1),
+        )
+        assert evaluated.exit_code == 0, evaluated.output
+        assert ("of these samples" in evaluated.output) == (told is not None)
+        assert told is None or told in evaluated.output
 
 
 def test_few_samples_are_said_to_promise_little(built: Path, tmp_path: Path) -> None:

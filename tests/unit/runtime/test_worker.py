@@ -1,4 +1,6 @@
 import socket
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from gearshift.request import Request, Sample
 from gearshift.runtime.backends.workers import LARGE_ROW_BYTES, assemble, settle
 from gearshift.runtime.messages import Done, Load, Loaded, ReplicaToLoad, Run, RunPart, SetThreads, Stop, ThreadsSet
 from gearshift.runtime.transport import BlockingConnection, pack_tensors, unpack_tensors
-from gearshift.runtime.worker import describe, main_loop, run_batch, warm_up, zeros
+from gearshift.runtime.worker import describe, held_bytes, main_loop, run_batch, warm_up, zeros
 from gearshift.segmented_model import SegmentedModel
 from tests.little_task import INPUTS, write_little_task
 
@@ -151,6 +153,15 @@ def test_rows_of_which_a_model_says_why_it_has_no_answer_are_told_apart():
         (False, False), (True, False), (False, True), (False, False),
     ]  # fmt: skip
     assert (set(done.failed), done.unanswered) == ({1, 2}, (1,))
+
+
+def test_memory_of_children_counts_such_as_of_lookups_beside_a_model():
+    before = held_bytes("cpu")
+    child = "import sys; held = b'x' * (64 << 20); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        assert held_bytes("cpu") > before + (60 << 20)
+        process.stdin.close()
 
 
 def test_what_a_model_raised_is_told_once_with_its_name(caplog):

@@ -153,6 +153,19 @@ def test_whether_caches_follow_classes_is_told_to_who_adapts_them(cached_task, f
     assert adaptation_of(made._settings).follow_classes is not fixed
 
 
+def test_of_two_models_with_caches_those_adapt_that_are_named_and_both_are_audited(cached_task):
+    cached_task.profile.curves.append(SimpleNamespace(model="other", segment=1))
+    cached_task.tables.models.append("other")
+    cached_task.tables.replica_model = np.arange(2)
+    made = attendance_of(cached_task, adapt=" other ,")
+    assert (made._models, made._adapting) == ({"cached", "other"}, ["other"])
+
+
+def test_to_adapt_a_model_without_caches_is_refused_by_name(cached_task):
+    with pytest.raises(InvalidInput, match=r"adapt names 'plain', which is no model .* name one of cached"):
+        attendance_of(cached_task, adapt="cached,plain")
+
+
 @pytest.mark.parametrize(("adapt", "share", "told"), [(None, 0.01, 0), (None, 0.0, 1), ("cached", 0.0, 1)])
 def test_that_nobody_audits_learned_caches_is_said(cached_task, caplog, adapt, share, told):
     caches = attendance_of(cached_task, adapt=adapt, cache_audit_share=share)
