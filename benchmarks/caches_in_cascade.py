@@ -4,8 +4,8 @@ A small network goes before a large one.  Caches are made from most of the build
 both, each for a quarter, a half or three quarters of the loss that is allowed; the other build images choose all
 thresholds for the same target, and which of these ways is the fastest.  Then, on images that nothing was trained or
 chosen on, in rounds in turn: agreement with the large network, and the gain by batch size, where rows that hit leave
-their batch.  The same from a profile, through the simulator; and what the planner makes of that profile, with and
-without the models that have caches.
+their batch.  The same from a profile, of caches made anew for that share, through the simulator; and what the planner
+makes of that profile, with and without the models that have caches.
 
     python benchmarks/caches_in_cascade.py [--data DIR --network resnet56 | --digits] [--lookups beside] [--quick]
 
@@ -268,7 +268,7 @@ def compare(options: argparse.Namespace, task: Task) -> None:
         told = "".join(f"{spread(1e3 * mean):>26}" for mean in means.values())
         print(f"{size:5}{told}{spread(gain):>26}   {gains[-1] / gains[0]:.1%}")
     build, kept = task.images("build"), len(task.images("build")[0]) - len(choosing)
-    for size in chosen.inside:  # their folders hold those of the last share
+    for size in SIZES:  # their folders hold those of the last share
         with_caches(task, size, (build[0][:kept], build[1][:kept]), lookups, 1 - (1 - options.accuracy) * chosen.share)
     profile = profiled(task, lookups, 1 if lookups == "inline" else 2)
     own_cores = profile.curves[0].cores

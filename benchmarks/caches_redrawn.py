@@ -69,6 +69,9 @@ def main() -> int:
             agrees.append(found.accuracy if chosen else np.nan)
             gains.append(new.base_s / found.latency_s)
         known = np.array(agrees[1:])[~np.isnan(agrees[1:])]
+        if not len(known):
+            print(f"| {target:.0%} | no caches in any draw | | | | 0 of {draws} | |")
+            continue
         held = float((known >= target - SAME).mean())
         print(
             f"| {target:.0%} | {agrees[0]:.2%} | {spread(100 * known)} % | {(known < target - 0.01).mean():.0%} "

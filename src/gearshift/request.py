@@ -61,7 +61,7 @@ class Sample(msgspec.Struct, eq=False):
     unanswered: bool = False
     """Whether its model said that it has no answer, such as for want of a remote endpoint."""
     refused: bool = False
-    """Whether `error` is that a model had no worker, and so no fault of the request."""
+    """Whether `error` is that a model had no worker or no answer, and so no fault of the request."""
     ending: Ending = Ending.ANSWERED
     """Where `error` is that its deadline could not be kept, in which way."""
     poisonous: bool = False

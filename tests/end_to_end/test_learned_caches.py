@@ -184,7 +184,7 @@ def test_in_a_cascade_rows_go_on_or_not_by_their_certainty_wherever_they_left(tm
     assert status == 200, answer
     outputs = {one["name"]: one["data"] for one in answer["outputs"]}
     stays = certainty >= threshold
-    assert set(said["exit_segment"][stays]) | set(said["exit_segment"][~stays]) == {0, 1, 2}
+    assert min(len(set(said["exit_segment"][rows])) for rows in (stays, ~stays)) > 1
     assert outputs["gearshift_model"] == ["cached" if stay else "large" for stay in stays]
     assert outputs["label"] == np.where(stays, said["scores"].argmax(axis=1), 9).tolist()
     assert outputs["gearshift_exit_segment"] == np.where(stays, said["exit_segment"], 0).tolist()

@@ -494,7 +494,7 @@ async def until_ready(client: aiohttp.ClientSession, server: Server) -> None:
 
 def test_where_a_deadline_was_missed_is_said_with_504(tmp_path):
     def asked(client: aiohttp.ClientSession, *row: float) -> asyncio.Task[Any]:
-        return asyncio.create_task(post(client, server, body(row), headers={"x-slo-ms": "1000"}))
+        return asyncio.create_task(post(client, server, body(row), headers={"x-slo-ms": "2000"}))
 
     async def main(client: aiohttp.ClientSession) -> tuple[list[Any], str]:
         ran = asked(client, 4, 1)
@@ -502,7 +502,7 @@ def test_where_a_deadline_was_missed_is_said_with_504(tmp_path):
         expired = asked(client, 1, 2)
         await until_metric(client, server, "gearshift_waiting_requests 1.0")
         server.process.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(1.1)  # past both deadlines, of which the server knows nothing
+        await asyncio.sleep(2.1)  # past both deadlines, of which the server knows nothing
         server.process.send_signal(signal.SIGCONT)
         ends = [await expired]
         open_gate()

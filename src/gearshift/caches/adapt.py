@@ -5,6 +5,7 @@ and then the networks are trained further on them and on samples from the build,
 Nothing is ever learnt from what a cache has answered, and nothing that was audited is learnt from.
 """
 
+import logging
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -40,7 +41,7 @@ from gearshift.caches.versions import (
     version_folder,
 )
 from gearshift.caches.window import Recent, role_of
-from gearshift.errors import InvalidInput
+from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.policies.audit import AUDITED, LEARNT, drawn
 
 MOST_TO_LEARN = 1000
@@ -52,6 +53,7 @@ SAVED_EVERY = 0.25
 """Of the interval, the window is saved for a restart."""
 
 NAMED_AT_ONCE = 64
+log = logging.getLogger(__name__)
 Outcome = Literal["swapped", "set", "worse", "diverged", "out_of_memory", "failed"]
 
 
@@ -118,6 +120,9 @@ class Adapter:
         """A sample to learn from; `probabilities` (classes,) are the base model's where it ran to the end."""
         self._watch(exit_segment)
         if not self._networks:
+            return
+        if self._validation is not None and row.shape != self._validation.inputs.shape[1:]:
+            self.counts.unusable += 1  # it cannot be learnt from beside samples of the build
             return
         if self.window.waiting >= MOST_TO_LEARN:
             self.counts.dropped += 1
@@ -222,8 +227,11 @@ class Adapter:
             no_memory = isinstance(error, MemoryError) or "memory" in str(error)
             outcome = "out_of_memory" if no_memory else "failed"
             facts = {"why": " ".join(str(error).split())[:300]}
-        except Exception as error:  # noqa: BLE001  the version in use is to be audited on, whatever is wrong
+        except (GearshiftError, OSError) as error:
             outcome, facts = "failed", {"why": str(error)}
+        except Exception as error:  # whatever else is wrong, the version in use is audited on
+            outcome, facts = "failed", {"why": f"{type(error).__name__}: {error}"}
+            log.exception("a retraining of learned caches failed")
         if trains:
             self._fresh, self._sooner = 0, ""
         if self._classes is not None and (not trains or outcome == "swapped"):
@@ -256,8 +264,8 @@ class Adapter:
         )
         try:
             state = switch_off(self.folder, self.model.version, off, built=self._built)
-            if state.current == self.model.version:
-                self._known = state.current, state.layers_off
+            if state.current == self.model.version:  # what else has changed there is for `refresh` to see
+                self._known = state.current, tuple(sorted({*self._known[1], layer}))
         except (InvalidInput, OSError) as error:
             self._tell("cache_state_unwritten", why=str(error))
         self._auditor.audit.switched_off(layer)
@@ -323,7 +331,7 @@ class Adapter:
         assert written.adapted is not None
         number = written.adapted.number
         try:
-            off = switch_to(self.folder, number, built=self._built, stay_off=same, instead_of=replaced).layers_off
+            off = switch_to(self.folder, number, built=self._built, stay_off=same, instead_of=self._known).layers_off
         except InvalidInput:  # `refresh` tells what is in use by now
             drop(self.folder, number)
             raise
@@ -340,7 +348,14 @@ class Adapter:
         try:
             state = read_state(self.folder)
             require_built(self.folder, self._built)
-            if (state.current, state.layers_off) != self._known:
+            if state.current == self.model.version and set(state.layers_off) > set(self._known[1]):
+                self._known = state.current, state.layers_off  # another server has switched a cache off
+                off = {*self.model.layers_off, *state.layers_off}
+                for layer in off.difference(self.model.layers_off):
+                    self._auditor.audit.switched_off(layer)
+                self.model.use(in_use(self._manifest, self._networks), off, version=self.model.version)
+                self._changed()
+            elif (state.current, state.layers_off) != self._known:
                 self.take_version(state.current, state.layers_off)
                 if self._classes is not None and self._manifest.adapted is not None:
                     self._classes.due = True  # it was set for classes of then

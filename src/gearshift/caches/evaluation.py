@@ -13,8 +13,8 @@ from gearshift.caches.building import CHECKED_ROWS, class_numbers
 from gearshift.caches.cached_model import EXIT_SEGMENT, SCORES, CachedModel
 from gearshift.caches.chain import check_chain
 from gearshift.caches.collect import as_tensor
-from gearshift.caches.validation import VALIDATION, read_validation
-from gearshift.errors import require
+from gearshift.caches.validation import read_validation
+from gearshift.errors import InvalidInput, require
 from gearshift.result import LatencySummary, latency_summary, wilson_interval
 
 BATCH = 64
@@ -27,8 +27,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     `agreement` is the share of samples answered alike, with its 95 % Wilson interval; accuracies need labels.  `exits`
     is the share of samples that leave after each block.  `built_from` of the samples are among those that the caches
-    were built from, where these are known.  Latencies are of `timed` single rows, both models in turn; `gain` is the
-    base model's mean over the cached one's.
+    were built from; 0 also where these are not known.  Latencies are of `timed` single rows, both models in turn;
+    `gain` is the base model's mean over the cached one's.
     """
 
     samples: int
@@ -90,13 +90,14 @@ def evaluate(
 
 def _built_from(model: CachedModel, inputs: NDArray[Any]) -> int:
     """How many of `inputs` (n, ...) are among the samples that lie beside the caches."""
-    if model.origin is None or not (model.origin.folder / VALIDATION).is_file():
+    try:
+        known = np.zeros(0) if model.origin is None else read_validation(model.origin.folder).inputs
+    except InvalidInput:
         return 0
-    known = read_validation(model.origin.folder).inputs
     if known.shape[1:] != inputs.shape[1:]:
         return 0
-    seen = {row.tobytes() for row in known}
-    return sum(row.astype(known.dtype).tobytes() in seen for row in inputs)
+    seen = {hash(row.tobytes()) for row in known}
+    return sum(hash(row.astype(known.dtype).tobytes()) in seen for row in inputs)
 
 
 def in_turn(model: CachedModel, rows: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

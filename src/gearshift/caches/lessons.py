@@ -73,8 +73,11 @@ class Lessons:
     def audit(self, rows: Sequence[NDArray[Any]], caches: Mapping[int, LearnedCache]) -> list[tuple[int, int]]:
         """Of each row the layer after which one of `caches` hits it first, and the class that the base model chooses.
 
-        Both are -1 where there is none: no cache hits it, or the base model answers NaN.
+        Both are -1 where there is none: no cache hits it, or the base model answers NaN.  Rows of different shapes run
+        one by one.
         """
+        if len({row.shape for row in rows}) > 1:
+            return [self.audit([row], caches)[0] for row in rows]
         probabilities, features = self._through(rows, layers=caches)
         assert probabilities is not None
         first = np.full(len(rows), -1)
@@ -104,15 +107,7 @@ class Lessons:
     def _through(
         self, rows: Sequence[NDArray[Any]], *, layers: Collection[int], whole: bool = True
     ) -> tuple[NDArray[np.float32] | None, dict[int, NDArray[np.float32]]]:
-        """Base probabilities (n, classes), if `whole`, and features by layer; else it ends at the last of `layers`.
-
-        Rows of different shapes run one by one.
-        """
-        if len({row.shape for row in rows}) > 1:
-            parts = [self._through([row], layers=layers, whole=whole) for row in rows]
-            said = [one for one, _ in parts if one is not None]
-            of_layer = {layer: np.concatenate([found[layer] for _, found in parts]) for layer in layers}
-            return np.concatenate(said) if whole else None, of_layer
+        """Base probabilities (n, classes), if `whole`, and features by layer; else it ends at the last of `layers`."""
         features: dict[int, NDArray[np.float32]] = {}
         probabilities: NDArray[np.float32] | None = None
         began = perf_counter()

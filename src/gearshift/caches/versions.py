@@ -103,13 +103,18 @@ def require_built(folder: Path, built: str | None) -> None:
 
 
 def switch_to(
-    folder: Path, number: int, *, built: str | None = None, stay_off: bool = False, instead_of: int | None = None
+    folder: Path,
+    number: int,
+    *,
+    built: str | None = None,
+    stay_off: bool = False,
+    instead_of: tuple[int, tuple[int, ...]] | None = None,
 ) -> State:
     """Use a version, with all its caches on; raises `InvalidInput` where it is missing, broken, or of another build.
 
     What is switched off of the one in use may `stay_off`, as where they are the same caches.  `built` is the build that
-    the caller knows of, here as in what follows; `instead_of` the version that it takes to be in use, raising too where
-    that is another by now.
+    the caller knows of, here as in what follows; `instead_of` the version that it takes to be in use and what is
+    switched off of it, raising too where that is not so any more.
     """
     known = version_numbers(folder)
     told = f"there is no version {number}"
@@ -118,8 +123,8 @@ def switch_to(
     with locked(folder):
         require_built(folder, built)
         before = read_state(folder)
-        told = f"version {before.current} was chosen meanwhile"
-        require(instead_of in (None, before.current), told, where=str(folder))
+        told = f"version {before.current} was chosen meanwhile, or a cache of it switched"
+        require(instead_of in (None, (before.current, before.layers_off)), told, where=str(folder))
         return _write(folder, State(built=before.built, current=number, off=before.off if stay_off else ()))
 
 

@@ -358,8 +358,8 @@ def show_evaluation(output: Output, found: "Evaluation", target: float) -> None:
         output.say(shortfall)
     if found.built_from:
         output.say(
-            f"{found.built_from} of these samples are among those that the caches were built from, which they answer "
-            "better than new ones"
+            f"{found.built_from} of these samples are among those that the caches were built from, of which they may "
+            "answer more alike than of new ones"
         )
     left = ", ".join(f"{percent(share)} after {block}" for block, share in found.exits.items() if share > 0)
     output.say(f"samples leave: {left}")

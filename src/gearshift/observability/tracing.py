@@ -126,7 +126,7 @@ def trace_batch(
             "gearshift.replica": replica,
             "gearshift.batch_size": size,
             "gearshift.rows": len(rows),
-            "gearshift.outcome": "failed" if any(row.error for row in rows) else "answered",
+            "gearshift.outcome": "failed" if any(row.error or row.unanswered for row in rows) else "answered",
         }
         queued_ns = min(row.entered_ns for row in rows)
         spans[request].stage(queued_ns, started_ns, now_ns, attributes)

@@ -17,7 +17,7 @@ from gearshift.runtime.by_deadline import TOO_LATE
 
 DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
 QUEUE_FULL, NOT_READY, NO_WORKER = "queue_full", "not_ready", "no_worker"
-"""Why else a request is refused: there was no room, the server was not ready, or a model lost its workers meanwhile."""
+"""Why else a request is refused: no room, the server was not ready, or a model lost its workers or gave no answer."""
 Done = Callable[[Answer], None]
 
 

@@ -105,7 +105,7 @@ class CacheAdaptation:
         learn_share = self._settings.get("learn_share", 0.0) if model in self._adapting else 0.0
         for sample in samples:
             kind = drawn(sample.request.id, sample.row, self._seed, audit_share, learn_share)
-            if kind != NEITHER and not sample.error:
+            if kind != NEITHER and not sample.error and not sample.unanswered:
                 attended.take(sample, attended.replicas.get(place, UNKNOWN), audited=kind == AUDITED)
 
     def not_finite(self, model: str, count: int) -> None:

@@ -139,7 +139,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """A replica is loaded and warm; `memory_bytes` is by how much the worker's resident memory grew.
+    """A replica is loaded and warm; `memory_bytes` is by how much more memory the worker holds (`held_bytes`).
 
     A model with learned caches has several `segments`.
     On a CUDA device it is the most that PyTorch's tensors took there beyond what was there before, 0 without any.

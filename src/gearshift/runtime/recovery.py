@@ -125,7 +125,7 @@ class Recovery:
         """End a sample that `model` gave no answer to: where an earlier stage has one, that is given."""
         reason = f"model {self._models[model]!r} gave no answer"
         if sample.visited and not sample.error:
-            self._limit(sample, 0, now_ns)
+            sample.run_by_ns = now_ns  # it runs no more
             self._end(sample, reason, now_ns)
         else:
             sample.error = sample.error or reason

@@ -252,7 +252,7 @@ def zeros(spec: TensorSpec, rows: int) -> NDArray[Any]:
 def held_bytes(device_kind: str, *, peak: bool = False) -> int:
     """What this process holds of its device: resident memory, or on CUDA tensors (with `peak`, the most of them).
 
-    To resident memory that of its children counts, such as of lookups beside a model.
+    Of its children, such as of lookups beside a model, resident memory counts that is theirs alone.
     """
     if is_cuda(device_kind):
         from gearshift.torch_module import cuda_bytes
@@ -260,11 +260,12 @@ def held_bytes(device_kind: str, *, peak: bool = False) -> int:
         return cuda_bytes(peak=peak)
     import psutil
 
-    held, process = 0, psutil.Process()
-    for one in (process, *process.children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess):  # such as a child that ends meanwhile
-            held += one.memory_info().rss
-    return int(held)
+    process = psutil.Process()
+    held = int(process.memory_info().rss)
+    for child in process.children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # such as that it has ended meanwhile
+            held += int(child.memory_full_info().uss)
+    return held
 
 
 def adopt(model: RunnableModel, message: Adopt, weights: memoryview) -> Adopted:

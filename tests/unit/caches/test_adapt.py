@@ -16,15 +16,17 @@ from gearshift.caches.chain import chain_of
 from gearshift.caches.class_mix import Mix
 from gearshift.caches.lessons import Lessons
 from gearshift.caches.manifest import MANIFEST, read_manifest
-from gearshift.caches.networks import make_predictor, split_predictor
+from gearshift.caches.networks import LearnedCache, make_predictor, split_predictor
 from gearshift.caches.retrain import Counted, Judged, Offers, Retrained, Said, shown, worse
 from gearshift.caches.store import load_caches, save_caches
 from gearshift.caches.train import Trained
 from gearshift.caches.versions import (
     Claim,
+    Off,
     previous_version,
     prune,
     read_state,
+    switch_off,
     switch_to,
     version_folder,
     version_numbers,
@@ -517,16 +519,26 @@ def test_a_sample_whose_hidden_output_is_not_a_number_is_a_miss_and_is_not_learn
     assert len(adapter.window) == 19
 
 
-def test_rows_of_different_shapes_run_one_by_one() -> None:
-    layers = (nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+def test_rows_of_another_shape_than_the_build_s_are_not_learnt_from(tmp_path: Path) -> None:
+    adapter, _ = adapter_in(saved_in(tmp_path), NEVER)
+    learn(adapter, 3)
+    adapter.learn(np.zeros((1, 9, 9), np.float32), 2, 3.0)
+    assert (len(adapter.window), adapter.counts.learnt, adapter.counts.unusable) == (3, 3, 1)
+
+
+@pytest.mark.parametrize("variant", ["Pool(16,8)", "Conv(3,1)"])
+def test_rows_of_different_shapes_are_audited_one_by_one(variant: str) -> None:
+    layers = (nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
     chain, counts = chain_of(nn.Sequential(*layers)), Counts()
     rows = [*np.random.default_rng(0).random((3, 1, 8, 8), np.float32), np.ones((1, 5, 9), np.float32)]
     lessons = Lessons(chain, NEVER, None, counts, np.random.default_rng(0), logits=True)
-    said, features = lessons._through(rows, layers=())
+    cache = LearnedCache(make_predictor(variant, (4, 6, 6), 3), 3).eval()
+    cache.threshold.fill_(-np.inf)  # all hit
+    lessons.use({0: cache}, same_weights=False)
     with torch.inference_mode():
-        alone = [torch.softmax(chain.module(torch.from_numpy(row[None])), dim=1).numpy() for row in rows]
-    assert np.allclose(said, np.concatenate(alone), atol=1e-6)
-    assert (features, counts.base_runs) == ({}, 4)
+        alone = [int(chain.module(torch.from_numpy(row[None])).argmax()) for row in rows]
+    assert lessons.audit(rows, {0: cache}) == [(0, best) for best in alone]
+    assert counts.base_runs == 4
 
 
 # Audit
@@ -630,6 +642,21 @@ def test_a_roll_back_to_the_version_in_use_looks_it_up_again(tmp_path: Path) -> 
     assert told[1:] == [{"event": "cache_rolled_back", "version": 0}]
     assert adapter.model.layers_off == ()
     assert 0 in exits(adapter, images)
+
+
+def test_what_another_server_switches_off_is_passed_by_and_counts_go_on(tmp_path: Path) -> None:
+    folder = saved_in(tmp_path)
+    adapter, told = adapter_in(folder, NEVER)
+    audit_rightly(adapter, images_of(*range(10), count=50))
+    counting = adapter._auditor.audit
+    off = Off(layer=1, block="blocks.1", audited=9, disagreed=9, low=0.5, at_s=0.0)
+    switch_off(folder, 0, off)
+    adapter._switch_off(0, 1.0)  # before it has seen that
+    assert read_state(folder).layers_off == (0, 1)
+    adapter.refresh()
+    adapter.refresh()
+    assert ([event["event"] for event in told], adapter.model.layers_off) == (["cache_off"], (0, 1))
+    assert adapter._auditor.audit is counting
 
 
 @pytest.mark.long
@@ -765,7 +792,7 @@ def test_whatever_a_retraining_raises_is_told(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(adapter, "_replaced", fail)
     assert adapter.retrain("interval", 600.0) == "failed"
-    assert (told[-1]["outcome"], told[-1]["why"]) == ("failed", "too far")
+    assert (told[-1]["outcome"], told[-1]["why"]) == ("failed", "IndexError: too far")
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not really", b"\x80\x04K\x01."])
