@@ -12,7 +12,7 @@ the small network first): these rows stand beside it at equal agreement, as far 
     python benchmarks/caches_alternatives.py [--data DIR --network resnet56 | --digits] [--quick]
 
 About a quarter of an hour for digits; for resnet56 an hour and a quarter more than `caches_cifar.py`, as the large
-network teaches the distilled one.
+network teaches the distilled one (`--leave-out distilled for` spares that, and the rows at equal agreement).
 """
 
 import warnings
@@ -121,7 +121,9 @@ class Contest:
 
 
 def main() -> int:
-    options = options_of(__doc__).parse_args()
+    parser = options_of(__doc__)
+    parser.add_argument("--leave-out", nargs="*", default=[], help="rows whose name holds one of these words")
+    options = parser.parse_args()
     task = task_of(options)
     print(describe(), f"PyTorch {torch.__version__}", sep=", ")
     torch.set_num_threads(1)
@@ -132,6 +134,8 @@ def main() -> int:
     waiting = deque(contest.alternatives(options.accuracy).items())
     while waiting:
         name, make = waiting.popleft()
+        if set(name.replace(",", "").split()).intersection(options.leave_out):
+            continue
         if name.endswith("beside") and cores is None:
             print(f"{name}: left out, as this machine has one core")
             continue
