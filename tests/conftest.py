@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import os
 import signal
 from typing import Any
 
@@ -9,6 +10,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 # Started in the background by a shell, the tests and all that they start would ignore Ctrl-C, which some are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Several tests run at a time, so that the threads of one network would spin for the cores of the others.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # How long an example takes, or is being made, is the machine's affair, and a test is to fail every time or never.
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 
@@ -54,6 +55,7 @@ def interrupts_held() -> Iterator[None]:
     The process inherits the mask.  Here a thread of native code may take the signal all the same, and Python would
     interrupt the main thread: so a handler keeps it until the end.
     """
+    resource_tracker.ensure_running()  # which the first process would start, and that lifts the mask
     held: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number)) if is_main else None
