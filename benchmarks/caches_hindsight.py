@@ -23,7 +23,7 @@ from caches_streams import EXPONENTS
 from machine import describe
 
 from gearshift.caches import compose
-from gearshift.caches.choosing import choices_by_price, problem_of
+from gearshift.caches.choosing import choices_by_price, judged_on, problem_of
 from gearshift.caches.class_mix import mix_of
 from gearshift.caches.explore import Explored
 from gearshift.caches.problem import Problem, joint_outcome, wrong_of
@@ -61,8 +61,7 @@ def in_hindsight(
 
 def _of(problem: Problem, rows: np.ndarray, hits: np.ndarray, right: np.ndarray) -> Problem:
     """Some of the caches, some of them more than once, and which samples each hits (rows, n)."""
-    rates = {"hit_rate": hits.mean(axis=1), "accuracy": (hits & right).sum(axis=1) / np.maximum(1, hits.sum(axis=1))}
-    return replace(some_of(problem, rows), **rates, hits=hits, right=right, level=None)
+    return replace(judged_on(some_of(problem, rows), hits, right), level=None)
 
 
 def fastest(problem: Problem) -> float:

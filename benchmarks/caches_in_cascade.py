@@ -106,11 +106,8 @@ class Way:
         return f"inside {' and '.join(self.inside)}, {self.share:g} of the loss" if self.inside else PLAIN
 
 
-def ways(task: Task, lookups: Lookups, target: float) -> tuple[list[Way], Run, np.ndarray]:
-    """The cascade alone and those with caches, the large network, and the images that choose."""
-    images, labels = task.images("build")
-    kept = int(len(images) * (1 - CHOOSING))
-    choosing = images[kept:]
+def ways(task: Task, lookups: Lookups, target: float, building: Images, choosing: np.ndarray) -> tuple[list[Way], Run]:
+    """The cascade alone and those with caches, and the large network."""
     large = base_run(task.network("large"))
     base = classes_of(large, choosing)
     plain = {size: softened(base_run(task.network(size))) for size in SIZES}
@@ -122,12 +119,9 @@ def ways(task: Task, lookups: Lookups, target: float) -> tuple[list[Way], Run, n
 
     found = [way((), 0.0, {})]
     for share in SHARES:
-        cached = {
-            size: with_caches(task, size, (images[:kept], labels[:kept]), lookups, 1 - (1 - target) * share)
-            for size in SIZES
-        }
+        cached = {size: with_caches(task, size, building, lookups, 1 - (1 - target) * share) for size in SIZES}
         found += [way(inside, share, cached) for inside in INSIDE]
-    return found, large, choosing
+    return found, large
 
 
 def with_caches(task: Task, size: str, images: Images, lookups: Lookups, accuracy: float) -> Run:
@@ -246,7 +240,10 @@ def compare(options: argparse.Namespace, task: Task) -> None:
     torch.set_num_threads(1)
     own = frozenset({0}) if cores is None else cores.base
     rounds, rows = (2, 32) if options.quick else (options.rounds, options.rows)
-    found, large, choosing = ways(task, lookups, options.accuracy)
+    images, labels = task.images("build")
+    kept = int(len(images) * (1 - CHOOSING))
+    building, choosing = (images[:kept], labels[:kept]), images[kept:]
+    found, large = ways(task, lookups, options.accuracy, building, choosing)
     alone, chosen = found[0], fastest(found, choosing[:rows], own, min(rounds, CHOOSING_ROUNDS))
     runs = {PLAIN: alone.run, CACHED: chosen.run}
     images, _ = task.images("test")
@@ -267,9 +264,8 @@ def compare(options: argparse.Namespace, task: Task) -> None:
         gains.append(float(np.median(gain)))
         told = "".join(f"{spread(1e3 * mean):>26}" for mean in means.values())
         print(f"{size:5}{told}{spread(gain):>26}   {gains[-1] / gains[0]:.1%}")
-    build, kept = task.images("build"), len(task.images("build")[0]) - len(choosing)
     for size in SIZES:  # their folders hold those of the last share
-        with_caches(task, size, (build[0][:kept], build[1][:kept]), lookups, 1 - (1 - options.accuracy) * chosen.share)
+        with_caches(task, size, building, lookups, 1 - (1 - options.accuracy) * chosen.share)
     profile = profiled(task, lookups, 1 if lookups == "inline" else 2)
     own_cores = profile.curves[0].cores
     print("\nsimulated from a profile, one request at a time, overheads of serving included:")

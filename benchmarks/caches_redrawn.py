@@ -9,8 +9,6 @@ A minute for digits; for a ResNet some minutes after `caches_cifar.py` with the 
 ten keep it, of those that choose any caches.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from bars import Bars
@@ -19,20 +17,13 @@ from caches_ablations import candidates_of
 from judging import spread
 from machine import describe
 
-from gearshift.caches.choosing import by_price
+from gearshift.caches.choosing import by_price, judged_on
 from gearshift.caches.manifest import LIKELY
-from gearshift.caches.problem import Problem, joint_outcome
+from gearshift.caches.problem import joint_outcome
 from gearshift.caches.timing import measure_in_line
 
 TARGETS = (0.97, 0.99)
 SAME = 1e-9
-
-
-def of_rows(problem: Problem, hits: np.ndarray, right: np.ndarray, rows: np.ndarray) -> Problem:
-    """The same caches by other samples."""
-    hits, right = hits[:, rows], right[:, rows]
-    accuracy = (hits & right).sum(axis=1) / np.maximum(1, hits.sum(axis=1))
-    return replace(problem, hits=hits, right=right, hit_rate=hits.mean(axis=1), accuracy=accuracy)
 
 
 def main() -> int:
@@ -63,7 +54,9 @@ def main() -> int:
         ]
         agrees, gains = [], []
         for order in orders:
-            problem, new = (of_rows(both.problem, hits, right, rows) for rows in np.split(order, [judging]))
+            problem, new = (
+                judged_on(both.problem, hits[:, rows], right[:, rows]) for rows in np.split(order, [judging])
+            )
             chosen = by_price(problem, problem, LIKELY).chosen
             found = joint_outcome(new, chosen)
             agrees.append(found.accuracy if chosen else np.nan)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from gearshift import api
 from gearshift.errors import ModelFailed
 from gearshift.hardware import Device, Hardware
-from gearshift.profiles.profile import RunTimeCurve
+from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
@@ -167,19 +168,7 @@ def test_a_remote_model_is_profiled_planned_and_served_as_a_stage(tmp_path):
         profile = api.profile(tmp_path, out=tmp_path / "profile")
         assert [(c.model, c.device_kind) for c in profile.curves] == [("small", "cpu"), ("large", "remote")]
         assert profile.predictions.quality.mean(axis=1).tolist() == pytest.approx([26 / 40, 1])
-        known = tuple(took(curve, 0.001 if curve.model == "small" else 0.02) for curve in profile.curves)
-        write_profile(
-            replace(profile, curves=known), tmp_path / "profile"
-        )  # of times measured beside others, plans differ
-        write_trace(steady(20, 5), tmp_path / "trace.csv")
-        devices = Hardware(devices=(Device(id="here"), Device(id="there", kind="remote")))
-        plan_path = tmp_path / "plan.json"
-        asked = {"accuracy": 0.99, "percentile": 0.5}  # the median, which is small's: at 95 % large alone is as good
-        plan = api.plan(tmp_path / "profile", tmp_path / "trace.csv", devices=devices, out=plan_path, **asked)
-        assert {r.model: r.device_ids for r in plan.placement.replicas} == {"small": ("here",), "large": ("there",)}
-        server = Server(plan_path, "local", {})
-        try:
-            server.url = server.until_it_says(r"serving copy at (http\S+) \(2 replicas on 2 devices\)")[1]
+        with served(tmp_path, profile, percentile=0.5) as server:
             asked = body((1, 1), (0, 1), outputs=[{"name": "label"}, {"name": "gearshift_model"}])
             status, answer, _ = speak(lambda client: post_to(client, server.url, asked))
             assert status == 200
@@ -192,8 +181,24 @@ def test_a_remote_model_is_profiled_planned_and_served_as_a_stage(tmp_path):
             server.until_it_says(r"model 'large' failed on 1 of 1 samples .* gave no answer \(ConnectionRefusedError")
             assert speak(lambda client: post_to(client, server.url, body((1, 1))))[0] == 200
             assert not any("a-key" in line for line in server.said)
-        finally:
-            server.end()
+
+
+@contextmanager
+def served(folder: Path, profile: Profile, *, percentile: float) -> Iterator[Server]:
+    """The project in `folder`, planned for a percentile that is small's: at 95 % large alone would be as good."""
+    known = tuple(took(curve, 0.001 if curve.model == "small" else 0.02) for curve in profile.curves)
+    write_profile(replace(profile, curves=known), folder / "profile")  # of times measured beside others, plans differ
+    write_trace(steady(20, 5), folder / "trace.csv")
+    devices = Hardware(devices=(Device(id="here"), Device(id="there", kind="remote")))
+    asked = {"accuracy": 0.99, "percentile": percentile, "devices": devices, "out": folder / "plan.json"}
+    plan = api.plan(folder / "profile", folder / "trace.csv", **asked)
+    assert {r.model: r.device_ids for r in plan.placement.replicas} == {"small": ("here",), "large": ("there",)}
+    server = Server(folder / "plan.json", "local", {})
+    try:
+        server.url = server.until_it_says(r"serving copy at (http\S+) \(2 replicas on 2 devices\)")[1]
+        yield server
+    finally:
+        server.end()
 
 
 def took(curve: RunTimeCurve, seconds: float) -> RunTimeCurve:
@@ -251,15 +256,7 @@ def test_a_model_behind_chat_completions_is_a_stage_too(tmp_path):
         (tmp_path / "task.py").write_text(CHAT_TASK)
         profile = api.profile(tmp_path, out=tmp_path / "profile")
         assert profile.predictions.quality.mean(axis=1).tolist() == [0.5, 1]
-        known = tuple(took(curve, 0.001 if curve.model == "small" else 0.02) for curve in profile.curves)
-        write_profile(replace(profile, curves=known), tmp_path / "profile")
-        write_trace(steady(20, 5), tmp_path / "trace.csv")
-        devices = Hardware(devices=(Device(id="here"), Device(id="there", kind="remote")))
-        asked = {"accuracy": 0.99, "percentile": 0.4, "devices": devices, "out": tmp_path / "plan.json"}
-        api.plan(tmp_path / "profile", tmp_path / "trace.csv", **asked)
-        server = Server(tmp_path / "plan.json", "local", {})
-        try:
-            server.url = server.until_it_says(r"serving copy at (http\S+) \(2 replicas on 2 devices\)")[1]
+        with served(tmp_path, profile, percentile=0.4) as server:
             texts = {"name": "text", "datatype": "BYTES", "shape": [2], "data": ["fine food", "doubtful wine"]}
             asked = {"inputs": [texts], "outputs": [{"name": "label"}, {"name": "gearshift_model"}]}
             before = len(there.asked)
@@ -271,5 +268,3 @@ def test_a_model_behind_chat_completions_is_a_stage_too(tmp_path):
             status, answer, _ = speak(lambda client: post_to(client, server.url, asked))
             assert (status, answer["parameters"]["outcome"]) == (200, "degraded")
             assert outputs(answer) == {"label": ["good", "good"], "gearshift_model": ["small", "small"]}
-        finally:
-            server.end()

@@ -268,15 +268,20 @@ class Adapter:
                 self._known = state.current, tuple(sorted({*self._known[1], layer}))
         except (InvalidInput, OSError) as error:
             self._tell("cache_state_unwritten", why=str(error))
-        self._auditor.audit.switched_off(layer)
+        self._pass_by([layer])
         self._save_audits()
-        self.model.use(
-            in_use(self._manifest, self._networks), {*self.model.layers_off, layer}, version=self.model.version
-        )
         self._sooner = "audit"
         facts = msgspec.structs.asdict(off)
         self._tell("cache_off", **facts, target=self._manifest.target, version=self.model.version)
         self._changed()
+
+    def _pass_by(self, layers: Sequence[int]) -> None:
+        """Look some caches of the version in use up no more, nor count what they answered."""
+        for layer in layers:
+            self._auditor.audit.switched_off(layer)
+        self.model.use(
+            in_use(self._manifest, self._networks), {*self.model.layers_off, *layers}, version=self.model.version
+        )
 
     # Retraining ------------------------------------------------------------------------------------------------------
 
@@ -350,10 +355,7 @@ class Adapter:
             require_built(self.folder, self._built)
             if state.current == self.model.version and set(state.layers_off) > set(self._known[1]):
                 self._known = state.current, state.layers_off  # another server has switched a cache off
-                off = {*self.model.layers_off, *state.layers_off}
-                for layer in off.difference(self.model.layers_off):
-                    self._auditor.audit.switched_off(layer)
-                self.model.use(in_use(self._manifest, self._networks), off, version=self.model.version)
+                self._pass_by([layer for layer in state.layers_off if layer not in self.model.layers_off])
                 self._changed()
             elif (state.current, state.layers_off) != self._known:
                 self.take_version(state.current, state.layers_off)

@@ -240,10 +240,11 @@ def _of_samples(problem: Problem, rows: NDArray[np.int64]) -> Problem:
     """The same variants, judged on some of the validation samples."""
     assert problem.hits is not None
     assert problem.right is not None
-    return _judged_on(problem, problem.hits[:, rows], problem.right[:, rows])
+    return judged_on(problem, problem.hits[:, rows], problem.right[:, rows])
 
 
-def _judged_on(problem: Problem, hits: NDArray[np.bool_], right: NDArray[np.bool_]) -> Problem:
+def judged_on(problem: Problem, hits: NDArray[np.bool_], right: NDArray[np.bool_]) -> Problem:
+    """The same variants, by what they do on some samples (variants, samples)."""
     counts = hits.sum(axis=1)
     accuracy = np.where(counts > 0, (hits & right).sum(axis=1) / np.maximum(1, counts), 1.0)
     return replace(problem, hits=hits, right=right, hit_rate=hits.mean(axis=1), accuracy=accuracy)

@@ -27,7 +27,8 @@ from gearshift.runtime.transport import pack_tensors
 from gearshift.runtime.worker_process import WorkerProcess
 
 LONGEST_START_S = 600.0
-SHORTEST_RESTART_WAIT_S, LONGEST_RESTART_WAIT_S = 1.0, 300.0
+SHORTEST_RESTART_WAIT_S, LONGEST_RESTART_WAIT_S, LONG_WELL_S = 1.0, 300.0, 300.0
+"""One that was well for long is started again as soon as the first time."""
 LONGEST_STOP_S = 5.0
 WARNED = (
     "cache_off", "cache_version_unusable", "cache_state_unwritten", "cache_audits_lost", "cache_audits_unwritten",
@@ -205,7 +206,7 @@ class _Attendance:
                 )
                 began = monotonic()
                 await self._ended.wait()
-                if monotonic() - began > LONGEST_RESTART_WAIT_S:  # it had long been well
+                if monotonic() - began > LONG_WELL_S:
                     wait_s = SHORTEST_RESTART_WAIT_S
             self._process, self._counts, self._outcomes = None, {}, {}
             self._metrics.attended.labels(self._model).set(0)

@@ -122,13 +122,9 @@ class Recovery:
         return _waited(answered, now_ns)
 
     def end_unanswered(self, sample: Sample, model: int, now_ns: int) -> None:
-        """End a sample that `model` gave no answer to: where an earlier stage has one, that is given."""
-        reason = f"model {self._models[model]!r} gave no answer"
-        if sample.visited and not sample.error:
-            sample.run_by_ns = now_ns  # it runs no more
-            self._end(sample, reason, now_ns)
-        else:
-            sample.error = sample.error or reason
+        """End a sample that `model` gave no answer to, as one whose time to run is over."""
+        sample.run_by_ns = now_ns - 1
+        self._end(sample, f"model {self._models[model]!r} gave no answer", now_ns)
 
     def end_expired(self, now_ns: int) -> list[Sample]:
         """The samples whose time to run is over."""

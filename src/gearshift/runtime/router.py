@@ -105,12 +105,12 @@ class Router:
         self._running[replica] = () if whole else [sample for sample in running if sample not in samples]
         for sample in samples:
             sample.run_ns += now_ns - self._started_ns[replica]
+            if sample.error:
+                self._answered(sample)
+                continue
             if sample.unanswered:
                 self._recovery.end_unanswered(sample, model, now_ns)
                 self._end(sample, now_ns)
-                continue
-            if sample.error:
-                self._answered(sample)
                 continue
             sample.visited |= 1 << model
             sample.model = model

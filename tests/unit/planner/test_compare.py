@@ -1,6 +1,8 @@
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -227,6 +229,24 @@ def test_an_interrupt_that_another_thread_takes_waits_as_well() -> None:
     with pytest.raises(KeyboardInterrupt):
         start()
     assert started
+
+
+FIRST_PROCESS = """
+import multiprocessing, signal
+from gearshift.planner.side_by_side import interrupts_held
+
+with interrupts_held():
+    process = multiprocessing.get_context("spawn").Process(target=int)
+    process.start()
+    print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+process.join()
+"""
+
+
+def test_interrupts_are_held_for_the_first_process_too() -> None:
+    """With which Python starts its resource tracker, and would lift the mask before the process inherits it."""
+    done = subprocess.run([sys.executable, "-c", FIRST_PROCESS], capture_output=True, check=True, text=True)
+    assert done.stdout == "True\n"
 
 
 def test_each_run_says_what_it_was_asked() -> None:

@@ -271,6 +271,25 @@ def test_a_process_that_is_killed_while_it_retrains_is_told_of_and_started_again
     run(tmp_path, body, learn_share=1.0)
 
 
+@pytest.mark.parametrize(("long_been_well_s", "waits"), [(0.0, [0.01, 0.01]), (300.0, [0.01, 0.02])])
+def test_who_had_long_been_well_is_started_again_as_soon_as_the_first_time(
+    tmp_path: Path, monkeypatch: Any, long_been_well_s: float, waits: list[float]
+) -> None:
+    monkeypatch.setattr(cache_adaptation, "SHORTEST_RESTART_WAIT_S", 0.01)
+    monkeypatch.setattr(cache_adaptation, "LONG_WELL_S", long_been_well_s)
+
+    async def body(world: World) -> None:
+        told = []
+        for _ in waits:
+            await world.told.first("cache_attended")
+            await world.ask(3.0, 0.0)
+            told.append((await world.told.first("cache_attendant_lost"))["again_in_s"])
+            world.told.events.clear()
+        assert told == waits
+
+    run(tmp_path, body, learn_share=1.0)
+
+
 def test_a_model_without_learned_caches_is_served_unattended_and_said_to_be(tmp_path: Path) -> None:
     async def body(world: World) -> None:
         unattended = await world.told.first("cache_unattended")

@@ -330,7 +330,7 @@ def test_without_an_earlier_answer_or_a_client_that_waits_it_fails() -> None:
     first, gone = *bench.arrive(0), *bench.arrive(1)
     first.unanswered = True
     bench.finish("a0", 1)
-    assert (first.error, first.degraded_by, first.refused) == ("model 'a' gave no answer", "", False)
+    assert (first.error, first.degraded_by, first.refused) == ("model 'a' gave no answer; try again later", "", False)
     bench.finish("a0", 2, certainty=0.0)
     bench.router.cancel([gone], 3 * MS)
     error = gone.error

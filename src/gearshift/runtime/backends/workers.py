@@ -393,8 +393,9 @@ def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) 
             sample.certainty = value
             sample.exit_segment = part.exits[i] if part.exits else 0
             sample.result = {name: array[i : i + 1] for name, array in outputs.items()}
-    for row in done.unanswered:
-        samples[row].unanswered = True
-    for row in set(done.failed).difference(done.unanswered):
-        samples[row].error = f"model {model!r} failed on this sample"
+    for row in done.failed:
+        if row in done.unanswered:
+            samples[row].unanswered = True
+        else:
+            samples[row].error = f"model {model!r} failed on this sample"
     return [samples[row] for row in sorted(rows)]
