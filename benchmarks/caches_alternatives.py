@@ -1,9 +1,10 @@
 """Learned caches beside what a user might take instead, on the same model, images and machine.
 
-Dynamic int8 quantisation and bf16 through PyTorch, torch.compile, a smaller network distilled from the model, and a
-cascade of a small network before the model, whose threshold is chosen on the images that build the caches.  Latency is
-of single images on one core, in rounds in turn: median over the rounds of their mean and p99, and the range.  Lookups
-beside the model have a second core.  Agreement is with the model, on images that nothing was trained or chosen on.
+Dynamic int8 quantisation and bf16 through PyTorch, batch norms folded, which caches come with, torch.compile, a smaller
+network distilled from the model, and a cascade of a small network before the model, whose threshold is chosen on the
+images that build the caches.  Latency is of single images on one core, in rounds in turn: median over the rounds of
+their mean and p99, and the range.  Lookups beside the model have a second core.  Agreement is with the model, on images
+that nothing was trained or chosen on.
 
 Learned caches and cascades can be had for any agreement, the others only for the one that they have.  So both are also
 made for what each of int8, bf16 and the distilled network keeps on the images that build the caches (lookups in line,
@@ -45,6 +46,7 @@ from torch import nn
 
 from gearshift import caches
 from gearshift.caches.beside import divided
+from gearshift.caches.chain import chain_of
 
 BASE, EVERY = "base model", "base model, all cores"
 INT8, BF16, DISTILLED = FIXED = "dynamic int8", "bf16", "distilled, smaller"
@@ -67,6 +69,12 @@ def in_bf16(network: nn.Module) -> Run:
             return halved(torch.from_numpy(images).to(torch.bfloat16)).float().numpy()
 
     return run
+
+
+def folded(network: nn.Module) -> Run:
+    """As it runs for its caches, but without any: batch norms folded into convolutions."""
+    chain = chain_of(network)
+    return base_run(chain.span(0, len(chain) - 1))
 
 
 def compiled(network: nn.Module) -> Run:
@@ -104,6 +112,7 @@ class Contest:
             "learned caches, beside": lambda: self.with_caches("beside", target),
             INT8: lambda: quantised(self.network),
             BF16: lambda: in_bf16(self.network),
+            "batch norms folded": lambda: folded(self.network),
             "torch.compile": lambda: compiled(self.network),
             DISTILLED: lambda: base_run(self.task.network("distilled")),
             "cascade of smaller": lambda: self.cascade("small", target),

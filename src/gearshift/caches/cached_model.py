@@ -142,8 +142,9 @@ class CachedModel:
 
     def move(self, device: torch.device) -> None:
         """Have module and caches compute there from the next batch on."""
-        for part in (self.chain.module, *self.chain.segments, *self.caches.values()):
-            part.to(device)
+        self.chain.move(device)
+        for cache in self.caches.values():
+            cache.to(device)
         self._steps = Steps.of(self.chain, self.caches)  # with buffers of its own
         self._looks = self._made_looks()
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.proxy import TraceError
 
+from gearshift.caches.folding import fold_norms
 from gearshift.errors import InvalidInput
 
 SUPPORTED = "supported are modules of one input whose blocks run one after another, each once, and answer class scores"
@@ -22,14 +23,16 @@ CLOSE = {"rtol": 1e-3, "atol": 1e-4}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chain:
-    """Segments in the order in which they run, by the blocks that they end with; they share the module's weights.
+    """Segments in the order in which they run, by the blocks that they end with.
 
-    `cuts` are the nodes of the module's graph where segments begin, and the one where the last ends.
+    They are parts of the `body`, which shares the module's weights but for convolutions into which batch norms are
+    folded; `cuts` are the nodes of its graph where they begin, and the one where the last ends.
     """
 
     module: nn.Module
     names: tuple[str, ...]
     segments: tuple[nn.Module, ...]
+    body: fx.GraphModule
     cuts: tuple[fx.Node, ...]
 
     def __len__(self) -> int:
@@ -55,7 +58,12 @@ class Chain:
         """Segments `first` to `last` as one, which is faster: nothing is handed from one to the next."""
         if first == last:
             return self.segments[first]
-        return _segment(self.module, list(self.cuts[0].graph.nodes), self.cuts[first], self.cuts[last + 1])
+        return _segment(self.body, self.cuts[first], self.cuts[last + 1])
+
+    def move(self, device: torch.device) -> None:
+        """Have the module and its segments compute there; spans are to be made anew."""
+        for part in (self.module, self.body, *self.segments):
+            part.to(device)
 
     @property
     def device(self) -> torch.device:
@@ -104,8 +112,10 @@ def chain_of(module: nn.Module, blocks: Sequence[str] | None = None) -> Chain:
             raise _refused(module, f"ends with {', '.join(blocks)}, and nothing is left to save")
         wanted = dict(sorted(inside, key=lambda pair: pair[1]))
     places = [given, *(nodes[at] for at in wanted.values()), output]
-    bodies = [_segment(module, nodes, a, b) for a, b in pairwise(places)]
-    return Chain(module, (*wanted, HEAD), tuple(bodies), tuple(places))
+    body = fx.GraphModule(module, graph)
+    fold_norms(body, places)
+    segments = tuple(_segment(body, a, b) for a, b in pairwise(places))
+    return Chain(module, (*wanted, HEAD), segments, body, tuple(places))
 
 
 def require_once(module: nn.Module, names: Sequence[str], calls: Counter[str]) -> None:
@@ -255,9 +265,9 @@ def _has_weights(module: nn.Module) -> bool:
     return any(parameter.ndim >= 2 for parameter in module.parameters())
 
 
-def _segment(module: nn.Module, nodes: list[fx.Node], source: fx.Node, end: fx.Node) -> nn.Module:
+def _segment(body: fx.GraphModule, source: fx.Node, end: fx.Node) -> nn.Module:
     """What makes `end` of `source`, as a module of its own that shares the weights."""
-    graph = fx.Graph()
+    graph, nodes = fx.Graph(), list(body.graph.nodes)
     copies: dict[fx.Node, Any] = {source: graph.placeholder("hidden")}
     needed = {end}
     for node in reversed(nodes):
@@ -268,7 +278,7 @@ def _segment(module: nn.Module, nodes: list[fx.Node], source: fx.Node, end: fx.N
             default = node.op == "placeholder"
             copies[node] = node.args[0] if default else graph.node_copy(node, copies.__getitem__)
     graph.output(copies[end])
-    return fx.GraphModule(module, graph).eval()
+    return fx.GraphModule(body, graph).eval()
 
 
 def _refused(module: nn.Module, why: str) -> InvalidInput:
