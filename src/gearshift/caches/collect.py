@@ -1,7 +1,8 @@
 """Hidden outputs of a model on disk, block by block, for networks to be trained on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,41 +34,42 @@ class BaseAnswers:
         return np.asarray(self.probabilities.argmax(axis=1))
 
 
-def collect_hidden(
-    chain: Chain, inputs: NDArray[Any], layers: Sequence[int], folder: Path, progress: Callable[[float], None]
-) -> BaseAnswers:
+def base_scores(chain: Chain, inputs: NDArray[Any], progress: Callable[[float], None]) -> NDArray[np.float32]:
+    """The class scores (n, classes) of all of `inputs` (n, ...).
+
+    Raises `InvalidInput` naming the block where an output is NaN or infinite, is no tensor of n rows, or has another
+    shape for other inputs.
+    """
+    scores: list[NDArray[np.float32]] = []
+    for rows, layer, hidden in _hidden(chain, inputs, len(chain) - 1):
+        if layer == len(chain) - 1:
+            scores.append(hidden.float().cpu().numpy())
+            progress(rows.stop / len(inputs))
+    return np.concatenate(scores)
+
+
+def collect_hidden(chain: Chain, inputs: NDArray[Any], layers: Sequence[int], folder: Path) -> None:
     """Write the hidden output of each of `layers` for all of `inputs` (n, ...) to `folder`, see `hidden_path`.
 
-    One batch at a time is in memory; a file is there when it is whole.  Raises `InvalidInput` naming the block where an
-    output is NaN or infinite, is no tensor of n rows, or has another shape for other inputs.
+    No layer behind them runs.  One batch at a time is in memory; a file is there when it is whole.  Raises
+    `InvalidInput` as `base_scores` does.
     """
     files: dict[int, Any] = {}
-    scores: list[NDArray[Any]] = []
-    shapes: dict[int, tuple[int, ...]] = {}
     temporary = {layer: hidden_path(folder, layer).with_suffix(".part") for layer in layers}
     try:
-        with torch.inference_mode():
-            for begin in range(0, len(inputs), BATCH):
-                rows = slice(begin, min(begin + BATCH, len(inputs)))
-                for layer, hidden in enumerate(chain.hidden(as_tensor(inputs[rows]).to(chain.device))):
-                    _check(chain, layer, hidden, rows, shapes)
-                    if layer == len(chain) - 1:
-                        scores.append(hidden.float().cpu().numpy())
-                    elif layer in temporary:
-                        if layer not in files:
-                            shape = (len(inputs), *hidden.shape[1:])
-                            files[layer] = np.lib.format.open_memmap(
-                                temporary[layer], mode="w+", dtype=np.float32, shape=shape
-                            )
-                        files[layer][rows] = hidden.float().cpu().numpy()
-                progress(rows.stop / len(inputs))
+        for rows, layer, hidden in _hidden(chain, inputs, max(layers)):
+            if layer not in temporary:
+                continue
+            if layer not in files:
+                shape = (len(inputs), *hidden.shape[1:])
+                files[layer] = np.lib.format.open_memmap(temporary[layer], mode="w+", dtype=np.float32, shape=shape)
+            files[layer][rows] = hidden.float().cpu().numpy()
         for layer, file in files.items():
             file.flush()
             temporary[layer].replace(hidden_path(folder, layer))
     finally:
         for path in temporary.values():
             path.unlink(missing_ok=True)
-    return as_answers(np.concatenate(scores))
 
 
 def with_copies(
@@ -128,6 +130,18 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
     """An array as a .npy file, whole or not at all."""
     with written_atomically(path) as file:
         np.save(file, array)
+
+
+def _hidden(chain: Chain, inputs: NDArray[Any], last: int) -> Iterator[tuple[slice, int, Tensor]]:
+    """What each layer up to the `last` puts out, some rows at a time."""
+    shapes: dict[int, tuple[int, ...]] = {}
+    with torch.inference_mode():
+        for begin in range(0, len(inputs), BATCH):
+            rows = slice(begin, min(begin + BATCH, len(inputs)))
+            given = as_tensor(inputs[rows]).to(chain.device)
+            for layer, hidden in enumerate(islice(chain.hidden(given), last + 1)):
+                _check(chain, layer, hidden, rows, shapes)
+                yield rows, layer, hidden
 
 
 def _check(chain: Chain, layer: int, hidden: Tensor, rows: slice, shapes: dict[int, tuple[int, ...]]) -> None:

@@ -16,7 +16,15 @@ import torch
 from numpy.typing import NDArray
 
 from gearshift.caches.chain import Chain
-from gearshift.caches.collect import BaseAnswers, collect_hidden, hidden_bytes, hidden_path, write_array
+from gearshift.caches.collect import (
+    BaseAnswers,
+    as_answers,
+    base_scores,
+    collect_hidden,
+    hidden_bytes,
+    hidden_path,
+    write_array,
+)
 from gearshift.caches.manifest import CHECKED_SHARE, SCHEMA_VERSION
 from gearshift.caches.networks import Factory, default_variants, learned_cache, make_predictor, restored
 from gearshift.caches.train import Material, Trained, Training, parameters_of, train_cache
@@ -107,7 +115,7 @@ def explore(
     """
     folder.mkdir(parents=True, exist_ok=True)
     sizes = hidden_bytes(chain, inputs[:1])
-    answers = collect_hidden(chain, inputs, (), folder, lambda share: progress("asking the model", 0.1 * share))
+    answers = as_answers(_scores(chain, inputs, folder, key, progress))
     n, classes = len(split), answers.probabilities.shape[1]
     known = answers.best if labels is None else np.append(labels, answers.best[n:])
     copies = np.arange(n, len(inputs))
@@ -133,7 +141,7 @@ def explore(
         todo = [job for job in jobs if job.layer in layers and job not in done]
         if not todo:
             continue
-        collect_hidden(chain, inputs, sorted({job.layer for job in todo}), folder, lambda share: None)
+        collect_hidden(chain, inputs, sorted({job.layer for job in todo}), folder)
         try:
             for job in _train_all(todo, own, processes):
                 done.append(job)
@@ -226,13 +234,28 @@ def _shapes(chain: Chain, row: NDArray[Any]) -> list[tuple[int, ...]]:
         return [tuple(hidden.shape[1:]) for hidden in chain.hidden(torch.from_numpy(np.array(row)).to(chain.device))]
 
 
+def _scores(chain: Chain, inputs: NDArray[Any], folder: Path, key: str, progress: Progress) -> NDArray[np.float32]:
+    """What the base model answers (n, classes); of the same inputs it is asked once."""
+    torch_files, path = load_extra("safetensors.torch", extra="torch", where=str(folder)), folder / "scores.safetensors"
+    if _has_key(path, key):
+        known: NDArray[np.float32] = torch_files.load_file(path)["scores"].numpy()
+        return known
+    scores = base_scores(chain, inputs, lambda share: progress("asking the model", 0.1 * share))
+    write_atomically(path, torch_files.save({"scores": torch.from_numpy(scores)}, metadata={"key": key}))
+    return scores
+
+
 def _is_done(job: Job) -> bool:
-    if not job.path.is_file():
+    return _has_key(job.path, _key(job))
+
+
+def _has_key(path: Path, key: str) -> bool:
+    if not path.is_file():
         return False
-    safe_open = load_extra("safetensors", extra="torch", where=str(job.path)).safe_open
+    safe_open = load_extra("safetensors", extra="torch", where=str(path)).safe_open
     try:
-        with safe_open(job.path, framework="pt") as file:
-            return bool((file.metadata() or {}).get("key") == _key(job))
+        with safe_open(path, framework="pt") as file:
+            return bool((file.metadata() or {}).get("key") == key)
     except Exception:  # noqa: BLE001 - a broken file is made anew, whatever is wrong with it
         return False
 

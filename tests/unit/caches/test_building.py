@@ -53,14 +53,17 @@ def test_rows_for_predictors_selectors_and_judging_are_disjoint_and_complete() -
     assert split_rows(1000, seed=4).check.tolist() != split.check.tolist()
 
 
-def test_what_was_explored_alone_is_not_trained_again_for_a_build(tmp_path: Path) -> None:
+def test_what_was_explored_alone_is_neither_asked_nor_trained_again_for_a_build(tmp_path: Path) -> None:
     images, labels = few()
     options: dict[str, Any] = {"variants": ("FC(16)",), "training": QUICK, "blocks": BLOCKS, "out": tmp_path}
     made = explore_module(network(), images, labels, **options)
     assert [(one.layer, one.variant) for one in made.explored] == [(0, "FC(16)"), (1, "FC(16)")]
     told: list[str] = []
-    build(network(), images, labels, progress=lambda what, share: told.append(what), **options)
-    assert not any(what.startswith("trained") for what in told)
+    again = build(network(), images, labels, progress=lambda what, share: told.append(what), **options)
+    assert not any(what.startswith(("asking", "trained")) for what in told)
+    assert again.validation.probabilities.tolist() == made.answers.probabilities.tolist()
+    explore_module(network(), images[1:], labels[1:], progress=lambda what, share: told.append(what), **options)
+    assert "asking the model" in told
 
 
 def test_predictors_learn_from_altered_copies_and_from_what_the_model_says_of_them(tmp_path: Path) -> None:

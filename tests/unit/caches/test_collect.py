@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from gearshift.caches.chain import chain_of
-from gearshift.caches.collect import as_answers, collect_hidden, hidden_path
+from gearshift.caches.collect import as_answers, base_scores, collect_hidden, hidden_path
 from gearshift.errors import InvalidInput
 
 SPOILT = -7
@@ -36,7 +36,9 @@ def rows(n: int = 150) -> np.ndarray:
 
 def test_hidden_outputs_are_those_of_the_blocks_in_the_order_of_the_rows(tmp_path: Path) -> None:
     module = layers(lambda x: x * 2)
-    answers = collect_hidden(chain_of(module, ["1"]), rows(), [0], tmp_path, lambda share: None)
+    chain = chain_of(module, ["1"])
+    collect_hidden(chain, rows(), [0], tmp_path)
+    answers = as_answers(base_scores(chain, rows(), lambda share: None))
     with torch.inference_mode():
         assert np.allclose(np.load(hidden_path(tmp_path, 0)), module[:2](torch.from_numpy(rows())).numpy(), atol=1e-6)
         assert np.allclose(answers.probabilities, torch.softmax(module(torch.from_numpy(rows())), 1).numpy(), atol=1e-6)
@@ -57,8 +59,19 @@ def test_unusable_hidden_outputs_are_refused_naming_the_block(tmp_path: Path, ke
     inputs[100, 0] = SPOILT
     chain = chain_of(module, ["1"])
     with pytest.raises(InvalidInput, match=f"block '1': {why}"):
-        collect_hidden(chain, inputs, [0], tmp_path, lambda share: None)
+        collect_hidden(chain, inputs, [0], tmp_path)
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InvalidInput, match=f"block '1': {why}"):
+        base_scores(chain, inputs, lambda share: None)
+
+
+def test_no_layer_runs_behind_those_that_are_collected(tmp_path: Path) -> None:
+    ran: list[int] = []
+    module = layers(lambda x: x * 2)
+    module[3].register_forward_hook(lambda *_: ran.append(3))
+    module[0].register_forward_hook(lambda *_: ran.append(0))
+    collect_hidden(chain_of(module, ["1"]), rows(10), [0], tmp_path)
+    assert set(ran) == {0}
 
 
 def test_scores_that_are_distributions_are_kept_and_others_made_so() -> None:
