@@ -105,7 +105,7 @@ def main() -> int:
                 images, rounds=2 if options.quick else options.rounds,
             )  # fmt: skip
         means = {name: each.mean(axis=1) for name, each in seconds.items()}
-        print(f"\n{count} cores: milliseconds of a row, median (range), and how much less than the module's\n")
+        print(f"\n{count} cores: milliseconds of a row, median (range), and how many times as fast as the module\n")
         for name, mean in means.items():
             print(f"| {name} | {spread(1e3 * mean)} | {spread(means['module'] / mean)} |", flush=True)
     return 0

@@ -51,8 +51,8 @@ def base_scores(chain: Chain, inputs: NDArray[Any], progress: Callable[[float], 
 def collect_hidden(chain: Chain, inputs: NDArray[Any], layers: Sequence[int], folder: Path) -> None:
     """Write the hidden output of each of `layers` for all of `inputs` (n, ...) to `folder`, see `hidden_path`.
 
-    No layer behind them runs.  One batch at a time is in memory; a file is there when it is whole.  Raises
-    `InvalidInput` as `base_scores` does.
+    There are one or more, and no layer behind them runs.  One batch at a time is in memory; a file is there when it is
+    whole.  Raises `InvalidInput` as `base_scores` does.
     """
     files: dict[int, Any] = {}
     temporary = {layer: hidden_path(folder, layer).with_suffix(".part") for layer in layers}

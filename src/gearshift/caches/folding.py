@@ -3,17 +3,20 @@
 from collections.abc import Collection
 from typing import Any
 
+import torch
 from torch import fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 CONVOLUTIONS = {nn.BatchNorm1d: nn.Conv1d, nn.BatchNorm2d: nn.Conv2d, nn.BatchNorm3d: nn.Conv3d}
+PRECISE = {torch.float32, torch.float64}
 
 
 def fold_norms(body: fx.GraphModule, kept: Collection[fx.Node]) -> None:
     """Have `body`, in evaluation mode, run one convolution in the place of each norm that alone follows another.
 
-    It has weights of its own.  Convolutions that are `kept` stay, and modules of types derived from PyTorch's, with
-    hooks, or without running averages, which may do more or less than theirs.
+    It has weights of its own, so later changes of the module's do not reach it.  Convolutions that are `kept` stay, as
+    do modules of types derived from PyTorch's, with hooks, or without running averages, which may do more or less than
+    theirs, and numbers of less than single precision, which round too much.
     """
     for norm in list(body.graph.nodes):
         before = norm.args[0] if norm.op == "call_module" and norm.args else None
@@ -29,7 +32,8 @@ def fold_norms(body: fx.GraphModule, kept: Collection[fx.Node]) -> None:
 
 
 def _foldable(convolution: nn.Module, norm: Any) -> bool:
-    plain = type(convolution) is CONVOLUTIONS.get(type(norm)) and norm.running_mean is not None
-    return plain and not any(
+    plain = type(convolution) is CONVOLUTIONS.get(type(norm)) and norm.running_mean is not None and not norm.training
+    precise = plain and {convolution.weight.dtype, norm.running_mean.dtype} <= PRECISE
+    return precise and not any(
         part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in (convolution, norm)
     )

@@ -52,6 +52,8 @@ def load_caches(
     Lookups run as the caches were built for, unless `lookups` says otherwise: `inline`, or `beside` the module on so
     many of the cores that the process may use.
 
+    Load the weights of `module` and move it to its device before: a convolution before a batch norm is copied.
+
     They are those of `version`, by default of the one in use (`gearshift caches versions`).  No code in the files is
     ever run.  Raises `InvalidInput` for caches of other weights, and files that are missing, broken, or do not belong
     together, as where another build is written meanwhile.

@@ -86,6 +86,11 @@ def test_what_may_do_more_than_a_norm_behind_a_convolution_stays(layer: Layer) -
     assert same(made, torch.rand((3, channels, 5, 5), generator=GENERATOR))
 
 
+def test_what_is_less_precise_stays() -> None:
+    layer = Layer(nn.Conv2d(2, 4, 1), norm()).to(torch.bfloat16)
+    assert layer.norm in set(chain(layer).segments[0].modules())
+
+
 def test_a_convolution_that_is_named_as_a_block_stays() -> None:
     made = chain(Layer(nn.Conv2d(2, 4, 1), norm()), ["0.convolution", "2"])
     assert made.names == ("0.convolution", "2", "head")
