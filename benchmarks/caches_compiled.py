@@ -6,7 +6,7 @@ the processor once).  One row at a time, on one core and on all; weights do not 
 
     python benchmarks/caches_compiled.py [--network resnet56] [--every 2] [--rounds 9] [--quick]
 
-Three minutes for resnet56 on two cores, nearly all of it compiling.
+Six minutes for resnet56 on two cores, nearly all of it compiling.
 """
 
 import argparse
