@@ -71,12 +71,6 @@ def in_bf16(network: nn.Module) -> Run:
     return run
 
 
-def folded(network: nn.Module) -> Run:
-    """As it runs for its caches, but without any: batch norms folded into convolutions."""
-    chain = chain_of(network)
-    return base_run(chain.span(0, len(chain) - 1))
-
-
 def compiled(network: nn.Module) -> Run:
     """By PyTorch's compiler, anew for each size of batch; raises where there is no C++ compiler."""
     return base_run(torch.compile(deepcopy(network), dynamic=False))
@@ -112,7 +106,7 @@ class Contest:
             "learned caches, beside": lambda: self.with_caches("beside", target),
             INT8: lambda: quantised(self.network),
             BF16: lambda: in_bf16(self.network),
-            "batch norms folded": lambda: folded(self.network),
+            "batch norms folded": lambda: base_run(chain_of(self.network).body),
             "torch.compile": lambda: compiled(self.network),
             DISTILLED: lambda: base_run(self.task.network("distilled")),
             "cascade of smaller": lambda: self.cascade("small", target),

@@ -16,13 +16,12 @@ Needs Pillow (`pip install pillow`).
 import argparse
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 from bars import Bars
-from cache_tasks import Timed, add_exploring, copies_of, in_turn
+from cache_tasks import Timed, add_exploring, base_run, copies_of, in_turn
 from cifar_networks import DEPTHS, fine_tuned, home_of, images_of
 from judging import spread
 from machine import describe
@@ -45,16 +44,8 @@ BASE, SEGMENTS, CACHED = "base", "segments", "cached"
 
 def timed(model: CachedModel, images: np.ndarray, size: int, rounds: int) -> dict[tuple[str, int], np.ndarray]:
     """Mean seconds of a batch by round (rounds,), by what runs and by count of cores; in turn."""
-
-    def run_by(module: torch.nn.Module) -> Callable[[np.ndarray], None]:
-        def run(rows: np.ndarray) -> None:
-            with torch.inference_mode():
-                module(torch.from_numpy(rows))
-
-        return run
-
-    cores, whole = sorted(os.sched_getaffinity(0)), model.chain.span(0, len(model.chain) - 1)
-    ways = {BASE: run_by(model.chain.module), SEGMENTS: run_by(whole), CACHED: model.predict}
+    cores = sorted(os.sched_getaffinity(0))
+    ways = {BASE: base_run(model.chain.module), SEGMENTS: base_run(model.chain.body), CACHED: model.predict}
     counts = sorted({1, len(cores)})
     runs = {(name, count): Timed(run, frozenset(cores[:count])) for name, run in ways.items() for count in counts}
     batches = max(LEAST_BATCHES, LEAST_IMAGES // size)

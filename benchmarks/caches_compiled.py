@@ -53,8 +53,8 @@ def ahead_of_time(parts: Sequence[nn.Module], row: torch.Tensor, folder: Path) -
 def runs_of(module: nn.Module, every: int, row: torch.Tensor, folder: Path) -> dict[str, list[Part]]:
     """What runs one after another, by how it was made."""
     chain = chain_of(module)
-    whole, spans = [chain.span(0, len(chain) - 1)], spans_of(chain, every)
-    made: dict[str, list[Part]] = {"module": [module], "folded": whole, f"folded, {len(spans)} spans": spans}
+    spans = spans_of(chain, every)
+    made: dict[str, list[Part]] = {"module": [module], "folded": [chain.body], f"folded, {len(spans)} spans": spans}
     for name, parts in (("module", [module]), (f"{len(spans)} spans", spans)):
         for how in ("torch.compile", "ahead of time"):
             began = time.perf_counter()

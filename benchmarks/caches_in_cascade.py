@@ -5,7 +5,8 @@ both, each for a quarter, a half or three quarters of the loss that is allowed; 
 thresholds for the same target, and which of these ways is the fastest.  Then, on images that nothing was trained or
 chosen on, in rounds in turn: agreement with the large network, and the gain by batch size, where rows that hit leave
 their batch.  The same from a profile, of caches made anew for that share, through the simulator; and what the planner
-makes of that profile, with and without the models that have caches.
+makes of that profile, with and without the models that have caches.  Networks without caches run as they are, those
+with caches with batch norms folded, so part of a gain is folding's (`caches_cifar.py` tells them apart).
 
     python benchmarks/caches_in_cascade.py [--data DIR --network resnet56 | --digits] [--lookups beside] [--quick]
 

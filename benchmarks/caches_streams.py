@@ -3,7 +3,8 @@
 Caches are built from some images, adaptation and scoring use disjoint halves of others.  Sample by sample the model
 with adapting caches, the same caches without adaptation, and the base model answer in turn.  Windows and intervals
 count samples; retraining and labelling happen between samples and are reported apart.  Audits of the scored samples
-run as they would in serving, and may switch caches off.
+run as they would in serving, and may switch caches off.  The base model runs as it is, with caches its batch norms are
+folded, so a gain over it is folding's in part, one over static caches is not.
 
 Two streams shift: one has noise on all its images, in the other half of the classes come only after a third of it, and
 its caches were built without them.  After each stream, what the cache after each block makes of its last window.

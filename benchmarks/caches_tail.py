@@ -3,6 +3,7 @@ model without them.
 
 Pairs of rounds in turn, each over the same images one by one; what is shown is the median over pairs, and the range.
 The base model is timed on the core that the cached ones have, and on all cores; lookups beside have the last core.
+It runs as it is, those with caches with batch norms folded.
 
     python benchmarks/caches_tail.py [--data DIR --network resnet56 | --digits] [--quick]
 

@@ -58,13 +58,12 @@ def measure_in_line(
     for i, one in enumerate(explored):
         of_layer.setdefault(one.layer, []).append(i)
     segments_s, whole_s = np.zeros((WARM_UP + REPEATS, len(chain))), np.zeros(WARM_UP + REPEATS)
-    whole = chain.span(0, len(chain) - 1)
     with torch.inference_mode():
         for k in range(WARM_UP + REPEATS):
             segments_s[k] = _segments_s(chain, rows, k)
             given = _row(chain, rows, k)
             began = perf_counter()
-            whole.forward(given)
+            chain.body.forward(given)
             _finish(chain.device)
             whole_s[k] = perf_counter() - began
             for turn in range(max(map(len, of_layer.values()), default=0)):

@@ -79,6 +79,7 @@ def test_segments_run_as_one_answer_as_one_by_one() -> None:
         hidden = [given, *chain.hidden(given)]
         for first, last in ((0, 5), (0, 2), (1, 4), (3, 3), (4, 5)):
             assert torch.equal(chain.span(first, last)(hidden[first]), hidden[last + 1])
+        assert torch.equal(chain.body(given), hidden[-1])
 
 
 def test_segments_run_as_one_share_the_weights() -> None:

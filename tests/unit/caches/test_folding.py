@@ -45,7 +45,8 @@ def same(made: Chain, given: torch.Tensor) -> bool:
     with torch.inference_mode():
         scores = made.module(given)
         *_, last = made.hidden(given)
-        return all(torch.allclose(found, scores, rtol=1e-5) for found in (last, made.span(0, len(made) - 1)(given)))
+        found = last, made.body(given), made.span(0, len(made) - 1)(given)
+        return all(torch.allclose(one, scores, rtol=1e-5) for one in found)
 
 
 @pytest.mark.parametrize(
@@ -94,4 +95,5 @@ def test_what_is_less_precise_stays() -> None:
 def test_a_convolution_that_is_named_as_a_block_stays() -> None:
     made = chain(Layer(nn.Conv2d(2, 4, 1), norm()), ["0.convolution", "2"])
     assert made.names == ("0.convolution", "2", "head")
+    assert any(isinstance(part, nn.BatchNorm2d) for part in made.segments[1].modules())
     assert same(made, torch.rand((3, 2, 5, 5), generator=GENERATOR))
