@@ -22,6 +22,8 @@ from gearshift.serving.swap import SwapBody, Swaps
 from gearshift.serving.v2_bodies import InferRequest
 
 Work = Coroutine[Any, Any, None]
+Refusal = tuple[int, str, Headers]
+"""Status, text, and further headers of an answer that says no."""
 
 BINARY = b"application/octet-stream"
 CONTENT_ENCODING = b"content-encoding"
@@ -125,29 +127,32 @@ class Application:
             self._attempt(exchange, exchange.then)
 
     def _attempt(self, exchange: HttpExchange, step: Callable[..., Work | None], *given: Any) -> None:
-        """Do a step; every error becomes a status, and what is our fault an id that the log explains."""
-        failure = None
+        """Do a step; every error becomes a status, and what is our fault an id that the log explains.
+
+        The error itself is not kept: it holds its traceback, and so the frames that hold the request.
+        """
+        work, refusal = None, None
         try:
             work = step(exchange, *given)
         except Exception as error:  # noqa: BLE001  the door to the outside
-            failure = error
-        if failure is not None:  # no longer handled here: to refuse it may begin with the next request
-            self._refuse(exchange, failure)
+            refusal = self._refusal(exchange, error)
+        if refusal is not None:  # the error is no longer handled here: the next request may begin with the answer
+            _respond_error(exchange, *refusal)
         elif work is not None:
             task = asyncio.get_running_loop().create_task(self._wait(exchange, work))
             self._waiting.add(task)
             task.add_done_callback(self._waiting.discard)
 
     async def _wait(self, exchange: HttpExchange, work: Work) -> None:
-        failure = None
+        refusal = None
         try:
             await work
         except Exception as error:  # noqa: BLE001  the door to the outside
-            failure = error
-        if failure is not None:
-            self._refuse(exchange, failure)
+            refusal = self._refusal(exchange, error)
+        if refusal is not None:
+            _respond_error(exchange, *refusal)
 
-    def _refuse(self, exchange: HttpExchange, error: Exception) -> None:
+    def _refusal(self, exchange: HttpExchange, error: Exception) -> Refusal:
         extra: Headers = ()
         if isinstance(error, TooLarge) and not isinstance(error, compression.TooLargeInside):
             extra = (CLOSE,)
@@ -156,9 +161,8 @@ class Application:
         elif isinstance(error, (QueueFull, NotReady)):
             extra = (RETRY_AFTER,) if self._service.accepting else (RETRY_AFTER, CLOSE)
         if isinstance(error, GearshiftError):
-            _respond_error(exchange, error.http_status, str(error)[:LONGEST_TEXT], extra)
-        else:
-            _respond_error(exchange, 500, exchange.fault(error))
+            return error.http_status, str(error)[:LONGEST_TEXT], extra
+        return 500, exchange.fault(error), extra
 
     def _route(self, exchange: HttpExchange) -> None:
         path, method = exchange.path, exchange.method

@@ -1,6 +1,7 @@
 """The application spoken to over a connection without a socket, over emulated devices."""
 
 import asyncio
+import gc
 import gzip
 import json
 import zlib
@@ -22,6 +23,7 @@ from gearshift.runtime.service import Service
 from gearshift.serving.connection import Connection
 from gearshift.serving.connections import Connections, Handler
 from gearshift.serving.http import Application
+from gearshift.serving.http_exchange import HttpExchange
 from gearshift.serving.keys import Keys, read_keys
 from tests.little_task import little_plan, little_profile
 from tests.unit.serving.wire import Response, Wire, answered
@@ -372,6 +374,49 @@ def test_decompressed_bytes_count_among_those_that_are_held():
         return [refused.status, served.status]
 
     assert serve(use, service={"most_waiting_bytes": 50_000}) == [429, 200]
+
+
+GZIPPED = {"content-encoding": "gzip"}
+NO_SUCH_INPUT = b'{"inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [1]}]}'
+ENDED: dict[str, tuple[int, str, str, Any, dict[str, str]]] = {
+    "answered": (200, "POST", INFER, json.dumps(samples(0)).encode(), {}),
+    "answered once decompressed": (200, "POST", INFER, gzip.compress(json.dumps(samples(0)).encode()), GZIPPED),
+    "no JSON": (400, "POST", INFER, b"{", {}),
+    "no such input": (400, "POST", INFER, NO_SUCH_INPUT, {}),
+    "data that does not fit": (400, "POST", INFER, json.dumps(samples(0)).replace("[0]", '["0"]').encode(), {}),
+    "a tensor that ends early": (400, "POST", INFER, b'{"inputs": []}', {"inference-header-content-length": "99"}),
+    "not compressed as it says": (400, "POST", INFER, b"x", GZIPPED),
+    "compressed, and data that does not fit": (400, "POST", INFER, gzip.compress(b'{"inputs": 1}'), GZIPPED),
+    "too large once decompressed": (413, "POST", INFER, gzip.compress(b" " * (2 << 20)), GZIPPED),
+    "too large": (413, "POST", INFER, b" " * (2 << 20), {}),
+    "too large in parts": (413, "POST", INFER, [b" " * (1 << 20)] * 2, {}),
+    "a deadline that is none": (400, "POST", INFER, json.dumps(samples(0)).encode(), {"x-slo-ms": "soon"}),
+    "a gear that is none": (400, "POST", "/v2/gearshift/gear", b'{"pin": 99}', {}),
+    "no swap": (400, "POST", "/v2/gearshift/swap", b'{"plan": "x"}', {}),
+    "another method": (405, "PUT", INFER, b"{}", {}),
+    "another path": (404, "POST", "/v3", b"{}", {}),
+}  # fmt: skip
+
+
+def kept() -> list[object]:
+    """Requests and errors that are there, without a collection."""
+    return [found for found in gc.get_objects() if isinstance(found, HttpExchange | BaseException)]
+
+
+@pytest.mark.parametrize(("status", "method", "path", "body", "headers"), ENDED.values(), ids=ENDED)
+def test_a_request_is_forgotten_without_a_collection(status, method, path, body, headers):
+    async def use(server: Server) -> tuple[int, list[object]]:
+        gc.collect()
+        gc.disable()
+        try:
+            before = {id(found) for found in kept()}
+            response = await server.ask(method, path, body, headers)
+            await asyncio.sleep(0)  # for what a task leaves behind
+            return response.status, [found for found in kept() if id(found) not in before]
+        finally:
+            gc.enable()
+
+    assert serve(use) == (status, [])
 
 
 @pytest.mark.parametrize(("rows", "compressed"), [(10, False), (2000, True)])
