@@ -59,6 +59,10 @@ class TooLarge(InvalidInput):
     http_status = 413
 
 
+class TooLargeInside(TooLarge):
+    """A request whose body was read, and is over a limit by what it holds."""
+
+
 class QueueFull(GearshiftError):
     """The queues are at their bound; try again later."""
 

@@ -4,7 +4,7 @@ import asyncio
 import zlib
 from collections.abc import Callable
 
-from gearshift.errors import InvalidInput, TooLarge
+from gearshift.errors import InvalidInput, TooLargeInside
 
 GZIP, DEFLATE, IDENTITY = b"gzip", b"deflate", b"identity"
 STEP_BYTES = 64 << 10
@@ -13,10 +13,6 @@ SMALLEST_BYTES = 16 << 10
 LEVEL = 1
 
 _WINDOW_BITS = {GZIP: 16 + zlib.MAX_WBITS, DEFLATE: zlib.MAX_WBITS}
-
-
-class TooLargeInside(TooLarge):
-    """A body that was read, and is over the bound once it is decompressed."""
 
 
 async def decompress(body: bytes, encoding: bytes, largest_bytes: int, hold: Callable[[int], None]) -> bytes:

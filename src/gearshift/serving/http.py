@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from gearshift.errors import GearshiftError, InvalidInput, NoAccess, NotReady, QueueFull, TooLarge
+from gearshift.errors import GearshiftError, InvalidInput, NoAccess, NotReady, QueueFull, TooLarge, TooLargeInside
 from gearshift.model import TensorSpec
 from gearshift.observability.metrics import CONTENT_TYPE, Metrics, NoMetrics
 from gearshift.observability.tracing import Tracing
@@ -14,7 +14,7 @@ from gearshift.request import Answer
 from gearshift.runtime.answers import raise_if_refused
 from gearshift.runtime.room import Reading
 from gearshift.runtime.status import ServedPlan
-from gearshift.serving import compression, deadline_headers, openapi, v2, v2_json
+from gearshift.serving import compression, deadline_headers, large_json, openapi, v2, v2_json
 from gearshift.serving import control as operators
 from gearshift.serving.http_exchange import CLOSE, JSON, Headers, HttpExchange, Then, announced_length
 from gearshift.serving.keys import Keys
@@ -75,6 +75,8 @@ class Application:
         self._model_config = v2_json.encode(v2.model_config(operator, inputs, outputs))
         self._description = v2_json.encode(openapi.describe(operator, inputs, outputs, keys=keys))
         self._waiting: set[asyncio.Task[None]] = set()
+        self._large = asyncio.Lock()
+        """One large body is read, or written, at a time, so that the event loop goes on after each of its steps."""
         self._posts: dict[str, Callable[[HttpExchange], None]] = {
             "/v2/repository/index": self._post_index,
             operators.GEAR_PATH: self._post_gear,
@@ -154,7 +156,7 @@ class Application:
 
     def _refusal(self, exchange: HttpExchange, error: Exception) -> Refusal:
         extra: Headers = ()
-        if isinstance(error, TooLarge) and not isinstance(error, compression.TooLargeInside):
+        if isinstance(error, TooLarge) and not isinstance(error, TooLargeInside):
             extra = (CLOSE,)
         elif isinstance(error, NoAccess):
             extra = ((b"www-authenticate", b"Bearer"),)
@@ -219,34 +221,51 @@ class Application:
             body = exchange.take_body()
             if len(body) > self._largest_body_bytes:
                 raise _too_large(len(body), self._largest_body_bytes)
-            self._submit(exchange, body, sent_ns, slo_us)
-            return
+            if _text_bytes(exchange, body) <= large_json.LARGE_BYTES:
+                self._infer_small(exchange, body, sent_ns, slo_us)
+                return
+            exchange.parts.append(body)
         reading = self._service.reading(_length_within(exchange, self._largest_body_bytes) or 0)
         exchange.release = reading.close
-        if CONTENT_ENCODING in head:
-            _read(
-                exchange, self._largest_body_bytes, partial(self._infer_compressed, sent_ns, slo_us, reading), reading
-            )
-        else:
-            _read(exchange, self._largest_body_bytes, partial(self._infer_body, sent_ns, slo_us), reading)
+        _read(exchange, self._largest_body_bytes, partial(self._infer_body, sent_ns, slo_us, reading), reading)
 
-    def _infer_body(self, sent_ns: int | None, slo_us: int, exchange: HttpExchange) -> None:
+    def _infer_body(self, sent_ns: int | None, slo_us: int, reading: Reading, exchange: HttpExchange) -> Work | None:
+        body = exchange.take_body()
+        if _text_bytes(exchange, body) > large_json.LARGE_BYTES or CONTENT_ENCODING in exchange.headers:
+            return self._infer_in_steps(exchange, body, sent_ns, slo_us, reading)
         exchange.end_reading()
-        self._submit(exchange, exchange.take_body(), sent_ns, slo_us)
+        self._infer_small(exchange, body, sent_ns, slo_us)
+        return None
 
-    async def _infer_compressed(
-        self, sent_ns: int | None, slo_us: int, reading: Reading, exchange: HttpExchange
+    async def _infer_in_steps(
+        self, exchange: HttpExchange, body: bytes, sent_ns: int | None, slo_us: int, reading: Reading
     ) -> None:
-        encoding = exchange.headers[CONTENT_ENCODING].lower()
-        body = await compression.decompress(exchange.take_body(), encoding, self._largest_body_bytes, reading.hold)
+        encoding = exchange.headers.get(CONTENT_ENCODING)
+        if encoding is not None:
+            body = await compression.decompress(body, encoding.lower(), self._largest_body_bytes, reading.hold)
+        if _text_bytes(exchange, body) <= large_json.LARGE_BYTES:
+            exchange.end_reading()
+            if not exchange.gone:
+                self._infer_small(exchange, body, sent_ns, slo_us)
+            return
+        async with self._large:
+            if exchange.gone:
+                return
+            request = await large_json.parse_request(
+                body, self._inputs, self._output_names, _header_bytes(exchange), self._limits, reading.hold
+            )
         exchange.end_reading()
         if not exchange.gone:
-            self._submit(exchange, body, sent_ns, slo_us)
+            self._submit(exchange, request, len(body), sent_ns, slo_us)
 
-    def _submit(self, exchange: HttpExchange, body: bytes, sent_ns: int | None, slo_us: int) -> None:
-        head = exchange.headers
-        header_bytes = _header_bytes(head[INFERENCE_HEADER]) if INFERENCE_HEADER in head else None
+    def _infer_small(self, exchange: HttpExchange, body: bytes, sent_ns: int | None, slo_us: int) -> None:
+        header_bytes = _header_bytes(exchange)
         request = v2_json.parse_request(body, self._inputs, self._output_names, header_bytes, self._limits)
+        self._submit(exchange, request, len(body), sent_ns, slo_us)
+
+    def _submit(
+        self, exchange: HttpExchange, request: InferRequest, body_bytes: int, sent_ns: int | None, slo_us: int
+    ) -> None:
         exchange.offer(request.id)
         limit_us = request.timeout_us or slo_us
         exchange.on_gone = self._control.submit(
@@ -255,7 +274,7 @@ class Application:
             priority=request.priority,
             deadline_ns=deadline_headers.deadline_ns_of(sent_ns, self._service.now_ns(), limit_us),
             sent_ns=sent_ns,
-            payload_bytes=len(body),
+            payload_bytes=body_bytes,
             span=exchange.span,
         )
 
@@ -266,7 +285,18 @@ class Application:
         if answer.outcome == "failed":
             _respond_error(exchange, 500, exchange.failed(answer.reason))
             return None
-        body, header_bytes = v2_json.encode_answer(self._operator, request, answer)
+        if large_json.is_large(request, answer):
+            return self._respond_in_steps(exchange, request, answer)
+        return self._respond(exchange, *v2_json.encode_answer(self._operator, request, answer))
+
+    async def _respond_in_steps(self, exchange: HttpExchange, request: InferRequest, answer: Answer) -> None:
+        async with self._large:
+            written = await large_json.encode_answer(self._operator, request, answer)
+        work = self._respond(exchange, *written)
+        if work is not None:
+            await work
+
+    def _respond(self, exchange: HttpExchange, body: bytes, header_bytes: int | None) -> Work | None:
         content_type = JSON if header_bytes is None else BINARY
         extra: Headers = () if header_bytes is None else ((INFERENCE_HEADER, str(header_bytes).encode()),)
         if len(body) >= compression.SMALLEST_BYTES and ACCEPT_ENCODING in exchange.headers:
@@ -395,7 +425,17 @@ def _respond_error(exchange: HttpExchange, status: int, text: str, extra: Header
     exchange.respond(status, v2_json.encode_error(text), extra=extra)
 
 
-def _header_bytes(value: bytes) -> int:
+def _text_bytes(exchange: HttpExchange, body: bytes) -> int:
+    """How much of the body is JSON."""
+    header_bytes = _header_bytes(exchange)
+    return len(body) if header_bytes is None else header_bytes
+
+
+def _header_bytes(exchange: HttpExchange) -> int | None:
+    """How much of the body is JSON where tensors follow, as the client says; None where they do not."""
+    value = exchange.headers.get(INFERENCE_HEADER)
+    if value is None:
+        return None
     if not value.isdigit() or len(value) > 18:
         raise InvalidInput("is no number of bytes", where="header inference-header-content-length")
     return int(value)

@@ -23,6 +23,8 @@ from gearshift.serving.v2_bodies import LONGEST_TIMEOUT_US, InferRequest
 SERVER_NAME = "gearshift"
 MODEL_VERSION = "1"
 MOST_ROWS = 1 << 20
+MOST_STRINGS = 1 << 17
+"""Elements of a BYTES tensor, each of which costs as much as hundreds of numbers."""
 MOST_DIMENSIONS_TOLD = 16
 MOST_TOLD = 1 << 63
 FLOATS = frozenset({"FP16", "FP32", "FP64"})
@@ -42,10 +44,11 @@ ROW_FACTS = ("gearshift_model", "gearshift_stage", "gearshift_certainty", "gears
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How many tensors a request may have or ask for, and how many elements each of them."""
+    """How many tensors a request may have or ask for, how many elements each of them, and how much JSON it may be."""
 
     most_tensors: int = 1024
     most_elements: int = 1 << 24
+    most_text_bytes: int = 32 << 20
 
 
 # Requests ------------------------------------------------------------------------------------------------------------
@@ -74,10 +77,11 @@ def declared_input(
         )
     if shape[0] > MOST_ROWS:
         raise InvalidInput(f"shape has {shape[0]} rows, at most {MOST_ROWS} are taken", where=f"input {name!r}")
-    if (elements := math.prod(shape)) > limits.most_elements:
+    most_elements = min(limits.most_elements, MOST_STRINGS) if datatype == "BYTES" else limits.most_elements
+    if (elements := math.prod(shape)) > most_elements:
         count = elements if elements < MOST_TOLD else f"over {MOST_TOLD}"  # Python writes no number of any length
         raise InvalidInput(
-            f"has {count} elements by its shape, at most {limits.most_elements} are taken", where=f"input {name!r}"
+            f"has {count} elements by its shape, at most {most_elements} are taken", where=f"input {name!r}"
         )
     return spec
 

@@ -106,7 +106,7 @@ class WrittenTensor(msgspec.Struct):
     name: str
     datatype: str
     shape: tuple[int, ...]
-    data: list[Any] | msgspec.UnsetType = msgspec.UNSET
+    data: list[Any] | msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     parameters: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
 
 

@@ -5,14 +5,14 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.model import DATATYPES, TensorSpec
+from gearshift.model import DATATYPES, Arrays, TensorSpec
 from gearshift.request import Answer
 from gearshift.runtime.transport import datatype_named
 from gearshift.runtime.v2_binary import BinaryTensors, read_tensor, write_tensor
@@ -40,7 +40,6 @@ from gearshift.serving.v2_bodies import (
 )
 
 DEFAULT_LIMITS = Limits()
-LARGE_BYTES = 64 << 10
 NESTED = re.compile(rb"\s*\[\s*\[")
 PACKED = {
     "FP16": "e", "FP32": "f", "FP64": "d", "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q",
@@ -68,18 +67,62 @@ def parse_request(
     Of a request with binary tensors the first `header_bytes` are JSON, and the tensors follow; the arrays share the
     body's memory.  `outputs` are the names of the operator's outputs; without any, every name is let through.
     """
-    text, binary = (body, None) if header_bytes is None else _split(body, header_bytes)
-    try:
-        request = _BODY.decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"the body is no inference request: {error}") from None
+    text, binary = split(body, header_bytes)
+    request = decode_body(text)
     require_few_tensors(len(request.inputs), len(request.outputs or ()), limits)
     arrays: dict[str, NDArray[Any]] = {}
     for tensor in request.inputs:
-        spec = declared_input(tensor.name, tensor.datatype, tensor.shape, inputs, limits)
-        if spec.name in arrays:
-            raise InvalidInput("is given twice", where=f"input {spec.name!r}")
-        arrays[spec.name] = _array(tensor, binary, spec)
+        spec = declared(tensor, inputs, arrays, limits)
+        array = binary_array(tensor, binary, spec)
+        if array is None:
+            array = numbers(memoryview(cast(msgspec.Raw, tensor.data)), tensor.shape, spec, f"input {spec.name!r}")
+        arrays[spec.name] = array
+    return whole(request, arrays, inputs, outputs, binary)
+
+
+def split(body: bytes, header_bytes: int | None) -> tuple[bytes | memoryview, BinaryTensors | None]:
+    """The JSON of a body, and the tensors behind it, if any; raises `InvalidInput` for a length that cannot be."""
+    if header_bytes is None:
+        return body, None
+    require(
+        0 <= header_bytes <= len(body),
+        f"Inference-Header-Content-Length is {header_bytes}, the body has {len(body)} bytes",
+    )
+    view = memoryview(body)
+    return view[:header_bytes], BinaryTensors(view[header_bytes:])
+
+
+def decode_body(text: bytes | memoryview) -> InferBody:
+    """The request that `text` is; raises `InvalidInput`."""
+    try:
+        return _BODY.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise no_request(error) from None
+
+
+def no_request(error: Exception) -> InvalidInput:
+    """What a body is refused with that is no request."""
+    return InvalidInput(f"the body is no inference request: {error}")
+
+
+def declared(
+    tensor: InputTensor, inputs: Mapping[str, TensorSpec], arrays: Mapping[str, NDArray[Any]], limits: Limits
+) -> TensorSpec:
+    """The operator's input that `tensor` is, which is not yet among `arrays`; raises `InvalidInput`."""
+    spec = declared_input(tensor.name, tensor.datatype, tensor.shape, inputs, limits)
+    if spec.name in arrays:
+        raise InvalidInput("is given twice", where=f"input {spec.name!r}")
+    return spec
+
+
+def whole(
+    request: InferBody,
+    arrays: Mapping[str, NDArray[Any]],
+    inputs: Mapping[str, TensorSpec],
+    outputs: Sequence[str],
+    binary: BinaryTensors | None,
+) -> InferRequest:
+    """The request with the arrays of its tensors; raises `InvalidInput` as `whole_request` does."""
     if binary is not None:
         binary.end()
     return whole_request(
@@ -103,16 +146,8 @@ def wants_ready_only(body: bytes) -> bool:
         raise InvalidInput(f"the body is no request for an index: {error}") from None
 
 
-def _split(body: bytes, header_bytes: int) -> tuple[memoryview, BinaryTensors]:
-    require(
-        0 <= header_bytes <= len(body),
-        f"Inference-Header-Content-Length is {header_bytes}, the body has {len(body)} bytes",
-    )
-    view = memoryview(body)
-    return view[:header_bytes], BinaryTensors(view[header_bytes:])
-
-
-def _array(tensor: InputTensor, binary: BinaryTensors | None, spec: TensorSpec) -> NDArray[Any]:
+def binary_array(tensor: InputTensor, binary: BinaryTensors | None, spec: TensorSpec) -> NDArray[Any] | None:
+    """The array of a tensor whose bytes follow the JSON; None where its data is in the JSON; raises `InvalidInput`."""
     where = f"input {tensor.name!r}"
     size_bytes = None
     if tensor.parameters is not None:
@@ -122,7 +157,7 @@ def _array(tensor: InputTensor, binary: BinaryTensors | None, spec: TensorSpec) 
     if size_bytes is None:
         if tensor.data is msgspec.UNSET:
             raise InvalidInput("has no data", where=where, remedy="give data, or binary_data_size and bytes")
-        return _numbers(memoryview(tensor.data), tensor.shape, spec, where)
+        return None
     require(tensor.data is msgspec.UNSET, "has both data and binary_data_size", where=where, remedy="give one")
     if binary is None:
         raise InvalidInput(
@@ -148,32 +183,39 @@ def _binary_outputs(outputs: Sequence[AskedOutput]) -> dict[str, bool]:
     return said
 
 
-def _numbers(data: memoryview, shape: list[int], spec: TensorSpec, where: str) -> NDArray[Any]:
-    """The array in `data`, written flat or nested as its shape is."""
-    datatype, expected = spec.datatype, math.prod(shape)
-    if len(data) > LARGE_BYTES and datatype != "BYTES" and bytes(data).count(b",") >= expected:
-        raise InvalidInput(f"data has more than the {expected} elements that shape says", where=where)
-    nested = len(shape) > 1 and NESTED.match(data) is not None
+def numbers(data: memoryview, shape: list[int], spec: TensorSpec, where: str) -> NDArray[Any]:
+    """The array in `data`, written flat or nested as `shape` is; raises `InvalidInput`."""
+    if len(shape) > 1 and NESTED.match(data) is not None:
+        array = _read_numbers(data, len(shape), spec, where)
+        require(array.shape == tuple(shape), f"data has shape {list(array.shape)}, shape says {shape}", where=where)
+        return array
+    array, expected = flat_numbers(data, spec, where), math.prod(shape)
+    if len(array) != expected:
+        raise InvalidInput(f"data has {len(array)} elements, shape says {expected}", where=where)
+    return array.reshape(shape)
+
+
+def flat_numbers(data: memoryview | bytes, spec: TensorSpec, where: str) -> NDArray[Any]:
+    """The elements of the JSON array `data`; raises `InvalidInput`."""
+    return _read_numbers(data, 1, spec, where)
+
+
+def _read_numbers(data: memoryview | bytes, depth: int, spec: TensorSpec, where: str) -> NDArray[Any]:
+    datatype = spec.datatype
     try:
-        values = _decoder(datatype, len(shape) if nested else 1).decode(data)
-        if datatype in PACKED and not nested:
-            array = np.frombuffer(struct.pack(f"={len(values)}{PACKED[datatype]}", *values), DATATYPES[datatype])
-        else:
-            with np.errstate(over="ignore"):
-                array = np.array(values, dtype=DATATYPES[datatype])
-            require_finite(array, spec)
+        values = _decoder(datatype, depth).decode(data)
+        if datatype in PACKED and depth == 1:
+            return np.frombuffer(struct.pack(f"={len(values)}{PACKED[datatype]}", *values), DATATYPES[datatype])
+        with np.errstate(over="ignore"):
+            array = np.array(values, dtype=DATATYPES[datatype])
+        require_finite(array, spec)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"data does not fit {datatype}: {error}", where=where) from None
     except (OverflowError, struct.error):
         raise InvalidInput(f"data has a number out of the range of {datatype}", where=where) from None
     except ValueError:
         raise InvalidInput("data is nested unevenly", where=where, remedy="write it flat or as its shape is") from None
-    if nested:
-        require(array.shape == tuple(shape), f"data has shape {list(array.shape)}, shape says {shape}", where=where)
-        return array
-    if len(array) != expected:
-        raise InvalidInput(f"data has {len(array)} elements, shape says {expected}", where=where)
-    return array.reshape(shape)
+    return array
 
 
 @cache
@@ -198,10 +240,17 @@ def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple
 
     Raises `InvalidInput` when an output asked for was not answered.
     """
+    return encode_arrays(operator, request, answer, answered_arrays(request, answer), {})
+
+
+def encode_arrays(
+    operator: str, request: InferRequest, answer: Answer, arrays: Arrays, written: Mapping[str, msgspec.Raw]
+) -> tuple[bytes, int | None]:
+    """As `encode_answer`, of these arrays; the data of some is `written` already."""
     buffers: list[bytes | memoryview] = []
     tensors = [
-        _binary_tensor(name, array, buffers) if request.wants_binary(name) else _tensor(name, array)
-        for name, array in answered_arrays(request, answer).items()
+        _binary_tensor(name, array, buffers) if request.wants_binary(name) else _tensor(name, array, written.get(name))
+        for name, array in arrays.items()
     ]
     text = _ENCODER.encode(
         WrittenAnswer(operator, MODEL_VERSION, request.id or msgspec.UNSET, answer_parameters(answer), tensors)
@@ -209,12 +258,17 @@ def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple
     return (b"".join([text, *buffers]), len(text)) if buffers else (text, None)
 
 
-def _tensor(name: str, array: NDArray[Any]) -> WrittenTensor:
-    datatype = datatype_named(array.dtype)
-    data = array.ravel().tolist()
-    if datatype == "BYTES":
-        data = [item.decode(errors="replace") if isinstance(item, bytes) else str(item) for item in data]
-    return WrittenTensor(name, datatype, array.shape, data)
+def _tensor(name: str, array: NDArray[Any], written: msgspec.Raw | None) -> WrittenTensor:
+    data = elements(array) if written is None else written
+    return WrittenTensor(name, datatype_named(array.dtype), array.shape, data)
+
+
+def elements(array: NDArray[Any]) -> list[Any]:
+    """The elements of `array` as JSON has them."""
+    data: list[Any] = array.ravel().tolist()
+    if datatype_named(array.dtype) == "BYTES":
+        return [item.decode(errors="replace") if isinstance(item, bytes) else str(item) for item in data]
+    return data
 
 
 def _binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> WrittenTensor:

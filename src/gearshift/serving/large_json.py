@@ -1,0 +1,216 @@
+"""Large bodies and answers of the V2 protocol in JSON: read and written in steps, between which the event loop goes on.
+
+    {"inputs": [{"name": ..., "shape": ..., "data": [[1, 2], [3, 4]]}], ...}
+                                                     1, 2], [3, 4     cut at commas outside of strings
+                                                    -> 1, 2, 3, 4     numbers, put into the array
+                                                    -> ,],[,          structure, compared with that of the shape
+
+A small body becomes objects first and is checked then (`v2_json`).  What a large one may become is bounded before: all
+but the data of its tensors must be small, and data is read step by step.
+"""
+
+import asyncio
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import InvalidInput, TooLargeInside, require
+from gearshift.model import DATATYPES, TensorSpec
+from gearshift.request import Answer
+from gearshift.serving import v2_json
+from gearshift.serving.v2 import Limits, answered_arrays
+from gearshift.serving.v2_bodies import InferBody, InferRequest, InputTensor
+
+LARGE_BYTES = 256 << 10
+"""From here on a body is read, and an answer written, in steps; one of this size takes some milliseconds."""
+STEP_BYTES = 128 << 10
+STEP_ELEMENTS = 32 << 10
+STRING_BYTES = 64
+"""What a string takes in memory beside its text."""
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING_OR_BRACKET = re.compile(rb'("(?:[^"\\]|\\.)*")|[\[\]]', re.DOTALL)
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_STRUCTURE = b"[],"
+_NO_STRUCTURE = bytes(set(range(256)) - set(_STRUCTURE))
+
+Hold = Callable[[int], None]
+
+
+# Requests ------------------------------------------------------------------------------------------------------------
+
+
+async def parse_request(
+    body: bytes,
+    inputs: Mapping[str, TensorSpec],
+    outputs: Sequence[str],
+    header_bytes: int | None,
+    limits: Limits,
+    hold: Hold,
+) -> InferRequest:
+    """As `v2_json.parse_request`; `hold` gets the bytes of each array before it is made, and may raise.
+
+    Raises `TooLargeInside` where more of the body is JSON than `limits` let in.
+    """
+    text, binary = v2_json.split(body, header_bytes)
+    if len(text) > limits.most_text_bytes:
+        raise TooLargeInside(
+            f"{len(text)} bytes of the body are JSON, at most {limits.most_text_bytes} are taken; "
+            "send tensors as binary data, or fewer rows at once"
+        )
+    request = _bounded(text, len(inputs) + 1)
+    arrays: dict[str, NDArray[Any]] = {}
+    for tensor in request.inputs:
+        spec = v2_json.declared(tensor, inputs, arrays, limits)
+        array = v2_json.binary_array(tensor, binary, spec)
+        arrays[spec.name] = await _numbers(tensor, spec, hold) if array is None else array
+    return v2_json.whole(request, arrays, inputs, outputs, binary)
+
+
+class _LargeInput(msgspec.Struct):
+    name: msgspec.Raw
+    shape: msgspec.Raw
+    datatype: msgspec.Raw
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    parameters: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+@cache
+def _decoder(most_inputs: int) -> msgspec.json.Decoder[Any]:
+    """Of a body whose parts stay text.  It makes no more than `most_inputs` objects, where a list would have no end."""
+    numbered = [(f"input_{number}", _LargeInput | None, None) for number in range(most_inputs)]
+    few = msgspec.defstruct("Inputs", numbered, array_like=True, forbid_unknown_fields=True)
+    rest: Any = msgspec.Raw | msgspec.UnsetType
+    parts: list[Any] = [("inputs", few), *((name, rest, msgspec.UNSET) for name in ("id", "parameters", "outputs"))]
+    return msgspec.json.Decoder(msgspec.defstruct("LargeBody", parts))
+
+
+def _bounded(text: memoryview | bytes, most_inputs: int) -> InferBody:
+    """The body, the data of its tensors being text; raises `InvalidInput` where anything else of it is large."""
+    try:
+        large = _decoder(most_inputs).decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise v2_json.no_request(error) from None
+    given = [part for part in msgspec.structs.astuple(large.inputs) if part is not None]
+    data = [part.data for part in given]
+    for part in given:
+        part.data = msgspec.UNSET
+    large.inputs = given
+    small = msgspec.json.encode(large)
+    require(
+        len(small) <= LARGE_BYTES,
+        f"all but the data of the inputs takes {len(small)} bytes, at most {LARGE_BYTES} are taken",
+        remedy="send shorter names and ids, and fewer outputs",
+    )
+    request = v2_json.decode_body(small)
+    for tensor, text_of_data in zip(request.inputs, data, strict=True):
+        tensor.data = text_of_data
+    return request
+
+
+async def _numbers(tensor: InputTensor, spec: TensorSpec, hold: Hold) -> NDArray[Any]:
+    where, shape, datatype = f"input {spec.name!r}", tensor.shape, spec.datatype
+    data = memoryview(tensor.data)  # type: ignore[arg-type]  # `binary_array` has seen that there is some
+    if len(data) <= STEP_BYTES:
+        return v2_json.numbers(data, shape, spec, where)
+    require(data[0] == ord("["), f"data is no list of {datatype}", where=where)
+    expected, nested = math.prod(shape), len(shape) > 1 and v2_json.NESTED.match(data) is not None
+    if len(data) // 2 < expected:  # before room is made for them
+        raise InvalidInput(f"data has fewer than the {expected} elements that shape says", where=where)
+    dtype = np.dtype(DATATYPES[datatype])
+    hold(len(data) + expected * STRING_BYTES if dtype.hasobject else expected * dtype.itemsize)
+    array, filled = np.empty(expected, dtype), 0
+    structure: list[bytes] = []
+    for piece in pieces(data[1:-1], STEP_BYTES):
+        if nested:
+            structure.append(_structure(piece))
+            piece = flattened(piece)
+        values = v2_json.flat_numbers(b"[%b]" % piece, spec, where)
+        if filled + len(values) > expected:
+            raise InvalidInput(f"data has more than the {expected} elements that shape says", where=where)
+        array[filled : filled + len(values)] = values
+        filled += len(values)
+        await asyncio.sleep(0)
+    if filled != expected:
+        raise InvalidInput(f"data has {filled} elements, shape says {expected}", where=where)
+    if nested and b",".join(structure) != structure_of(shape):
+        raise InvalidInput(f"data is not nested as shape {shape} says", where=where, remedy="write it flat, or so")
+    return array.reshape(shape)
+
+
+def pieces(text: memoryview, step_bytes: int) -> Iterator[bytes]:
+    """`text`, what stands between the brackets of a JSON array, cut at commas outside of strings.
+
+    A piece is longer than `step_bytes` where one element is.
+    """
+    begin, longest = 0, step_bytes
+    while begin + longest < len(text):
+        piece = bytes(text[begin : begin + longest])
+        comma = _last_comma(piece)
+        if comma < 0:
+            longest *= 2
+            continue
+        yield piece[:comma]
+        begin, longest = begin + comma + 1, step_bytes
+    yield bytes(text[begin:])
+
+
+def _last_comma(piece: bytes) -> int:
+    """Where the last comma outside of strings stands in `piece`, which begins outside of one; -1 without any."""
+    plain = _ESCAPED.sub(b"__", piece) if b"\\" in piece else piece
+    comma = plain.rfind(b",")
+    while comma >= 0 and plain.count(b'"', 0, comma) % 2:  # it stands in a string
+        comma = plain.rfind(b",", 0, plain.rfind(b'"', 0, comma))
+    return comma
+
+
+def flattened(piece: bytes) -> bytes:
+    """`piece` without brackets."""
+    return _STRING_OR_BRACKET.sub(rb"\1", piece) if b'"' in piece else piece.translate(None, b"[]")
+
+
+def _structure(piece: bytes) -> bytes:
+    """The brackets and commas of `piece` alone."""
+    return (_STRING.sub(b"", piece) if b'"' in piece else piece).translate(None, _NO_STRUCTURE)
+
+
+def structure_of(shape: Sequence[int]) -> bytes:
+    """The brackets and commas between the outermost brackets of an array of `shape`."""
+    inner = b"," * (shape[-1] - 1)
+    for size in reversed(shape[:-1]):
+        inner = b",".join([b"[%b]" % inner] * size)
+    return inner
+
+
+# Answers -------------------------------------------------------------------------------------------------------------
+
+
+def is_large(request: InferRequest, answer: Answer) -> bool:
+    """Whether an answer is to be written by `encode_answer`."""
+    outputs: Any = answer.outputs
+    return any(array.size > STEP_ELEMENTS and not request.wants_binary(name) for name, array in outputs.items())
+
+
+async def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple[bytes, int | None]:
+    """As `v2_json.encode_answer`, in steps."""
+    arrays = answered_arrays(request, answer)
+    text: dict[str, msgspec.Raw] = {}
+    for name, array in arrays.items():
+        if array.size > STEP_ELEMENTS and not request.wants_binary(name):
+            text[name] = await _written(array)
+    return v2_json.encode_arrays(operator, request, answer, arrays, text)
+
+
+async def _written(array: NDArray[Any]) -> msgspec.Raw:
+    flat = array.ravel()
+    parts = []
+    for begin in range(0, len(flat), STEP_ELEMENTS):
+        parts.append(msgspec.json.encode(v2_json.elements(flat[begin : begin + STEP_ELEMENTS]))[1:-1])
+        await asyncio.sleep(0)
+    return msgspec.Raw(b"[%b]" % b",".join(parts))
