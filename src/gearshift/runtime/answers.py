@@ -14,6 +14,7 @@ from gearshift.errors import DeadlinePassed, GearshiftError, NotReady, QueueFull
 from gearshift.model import Arrays
 from gearshift.request import NO_DEADLINE_NS, Answer, Late, Outcome, Request, RowFacts, Sample
 from gearshift.runtime.by_deadline import TOO_LATE
+from gearshift.runtime.room import Client
 
 DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
 QUEUE_FULL, NOT_READY, NO_WORKER = "queue_full", "not_ready", "no_worker"
@@ -29,6 +30,8 @@ class OpenRequest:
     samples: list[Sample]
     missing: int
     done: Done
+    client: Client
+    held_bytes: int
 
 
 def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:

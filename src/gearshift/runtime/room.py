@@ -4,8 +4,34 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
-from gearshift.errors import QueueFull
-from gearshift.policies.admission import admits
+from gearshift.errors import QueueFull, TooLarge
+from gearshift.model import Arrays
+from gearshift.policies.admission import admits, counted_rows
+
+ROW_BYTES = 1 << 10
+"""What a row that waits takes in memory beside its tensors; 780 to 1050 were measured, with one to three inputs."""
+STRING_BYTES = 64
+"""What an element of a BYTES tensor takes beside its text."""
+
+
+def memory_of(inputs: Arrays, rows: int, payload_bytes: int) -> int:
+    """Bytes that a request of these arrays takes in memory, which came as `payload_bytes`."""
+    strings = sum(array.size for array in inputs.values() if array.dtype.hasobject)
+    tensor_bytes = sum(array.nbytes for array in inputs.values())
+    text_bytes = payload_bytes + strings * STRING_BYTES if strings else 0
+    return rows * ROW_BYTES + max(payload_bytes, tensor_bytes, text_bytes)
+
+
+class Client:
+    """A client connection, and what it holds of requests that are not answered: rows, and bytes in memory."""
+
+    __slots__ = ("__weakref__", "held_bytes", "rows")
+
+    def __init__(self) -> None:
+        self.rows = self.held_bytes = 0
+
+
+FEWER = "send fewer rows at once"
 
 
 class Queues(Protocol):
@@ -41,7 +67,9 @@ class Nowhere:
 class Room:
     """Bounds on samples in `queues` and on bytes; `refused` is told of each refusal.
 
-    An idle system admits any request (`policies/admission.py`).  What is held `elsewhere` counts too.
+    What is held `elsewhere` counts too.  No client connection shuts out the others: at most half as many of its rows as
+    may wait count against those that ask for less than half (`counted_rows`), and only a single request may hold more
+    than half of the bytes.
     """
 
     def __init__(self, queues: Queues, most_requests: int, most_bytes: int, refused: Callable[[], None]) -> None:
@@ -50,31 +78,67 @@ class Room:
         self.elsewhere: Elsewhere = Nowhere()
         self.reading = 0
         self.held_bytes = 0
+        self._uncounted_rows = 0
+        """Of all clients, beyond what counts of each."""
 
     @property
     def waiting(self) -> int:
-        """Samples that wait here, and requests that are read here."""
-        return self._queues.waiting + self.reading
+        """Samples that wait here, as far as they count, and requests that are read here."""
+        return max(0, self._queues.waiting - self._uncounted_rows) + self.reading
 
     @property
     def all_held_bytes(self) -> int:
         """Those held elsewhere included."""
         return self.held_bytes + self.elsewhere.held_bytes
 
-    def admits(self, rows: int, payload_bytes: int) -> bool:
-        """Whether a request of `rows` may come in."""
-        waiting = self.waiting + self.elsewhere.waiting
-        return admits(waiting, self.all_held_bytes, rows, payload_bytes, self._most_requests, self._most_bytes)
+    def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
+        """Whether a request of `rows` may come in, which takes `held_bytes`."""
+        waiting, clients_rows = self.waiting, rows
+        if client is not None:
+            clients_rows += client.rows
+            if client.rows and client.held_bytes + held_bytes > self._most_bytes // 2:
+                return False
+        if self._counted(clients_rows) < clients_rows:  # it asks for more than its half, so all that waits counts
+            waiting = self._queues.waiting + self.reading
+        waiting += self.elsewhere.waiting
+        return admits(waiting, self.all_held_bytes, rows, held_bytes, self._most_requests, self._most_bytes)
 
-    def require(self, rows: int, payload_bytes: int) -> None:
-        """Raise `QueueFull` where a request of `rows` is one too many."""
-        if not self.admits(rows, payload_bytes):
+    def require(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
+        """Raise `QueueFull` where a request is one too many now, and `TooLarge` where it would be at any time."""
+        if not self.admits(rows, held_bytes, client):
+            self._require_possible(rows, held_bytes)
             raise self.full()
 
     def require_more(self, held_bytes: int, more_bytes: int) -> None:
-        """Raise `QueueFull` where `more_bytes` are too many beside others than the `held_bytes` of their request."""
-        if self.all_held_bytes + more_bytes > self._most_bytes and self.all_held_bytes > held_bytes:
+        """As `require`, for `more_bytes` beside the `held_bytes` of the same request, which are held already."""
+        if self.all_held_bytes + more_bytes > self._most_bytes:
+            self._require_possible(1, held_bytes + more_bytes)
             raise self.full()
+
+    def take(self, rows: int, held_bytes: int, client: Client) -> None:
+        """Hold an admitted request."""
+        before, client.rows = client.rows, client.rows + rows
+        self._uncounted_rows += rows - (self._counted(client.rows) - self._counted(before))
+        self.held_bytes += held_bytes
+        client.held_bytes += held_bytes
+
+    def give_back(self, rows: int, held_bytes: int, client: Client) -> None:
+        """Hold rows, or bytes, of a request no longer."""
+        before, client.rows = client.rows, client.rows - rows
+        self._uncounted_rows -= rows - (self._counted(before) - self._counted(client.rows))
+        self.held_bytes -= held_bytes
+        client.held_bytes -= held_bytes
+
+    def _counted(self, rows: int) -> int:
+        return counted_rows(rows, self._most_requests)
+
+    def _require_possible(self, rows: int, held_bytes: int) -> None:
+        if rows > self._most_requests:
+            raise TooLarge(f"the request has {rows} rows, at most {self._most_requests} may wait", remedy=FEWER)
+        if held_bytes > self._most_bytes:
+            raise TooLarge(
+                f"the request takes {held_bytes} bytes in memory, at most {self._most_bytes} may be held", remedy=FEWER
+            )
 
     def full(self) -> QueueFull:
         """What a request is refused with, which is counted."""

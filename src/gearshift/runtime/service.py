@@ -32,7 +32,7 @@ from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.by_deadline import DeadlineRules
 from gearshift.runtime.pulse import Pulse
 from gearshift.runtime.recovery import Recovery
-from gearshift.runtime.room import Reading, Room
+from gearshift.runtime.room import Client, Reading, Room, memory_of
 from gearshift.runtime.router import Router
 from gearshift.runtime.status import ServedPlan, State, Status, shift_facts, status_of
 from gearshift.runtime.vertical import NoScaling
@@ -209,17 +209,17 @@ class Service:
 
     # Requests --------------------------------------------------------------------------------------------------------
 
-    def require_room(self, rows: int, payload_bytes: int) -> None:
-        """Raise `NotReady` or `QueueFull` where a request of `rows` would not be accepted now."""
+    def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
+        """Raise `NotReady`, `QueueFull` or `TooLarge` where a request of `rows` would not be accepted now."""
         if not self._accepting:
             self._refuse("the server is not accepting requests; try another one, or again later")
         missing = self.router.missing_first_model()
         if missing is not None:
             self._refuse(f"no worker of model {missing!r} is running; try again later")
-        self.room.require(rows, payload_bytes)
+        self.room.require(rows, held_bytes, client)
 
     def reading(self, payload_bytes: int) -> Reading:
-        """Hold `payload_bytes` while a request is read; raises `NotReady` or `QueueFull` before that begins."""
+        """Hold `payload_bytes` while a request is read; raises as `require_room` before that begins."""
         self.require_room(1, payload_bytes)
         return Reading(self.room, payload_bytes)
 
@@ -232,6 +232,7 @@ class Service:
         deadline_ns: int = NO_DEADLINE_NS,
         sent_ns: int | None = None,
         payload_bytes: int = 0,
+        client: Client | None = None,
         span: RequestSpan | None = None,
     ) -> Withdraw:
         """Accept a request whose arrays have one row for each sample; `done` is called once with its answer.
@@ -242,14 +243,16 @@ class Service:
 
         Priority 0 is the operator's default, and so is no deadline; `deadline_ns` and `sent_ns` are on the service's
         clock (`now_ns`).  Where late answers are wanted, the outcome of one is `late`, else `refused`.
+        Requests of one `client` share the room that it has.
         What comes back withdraws the request: what still waits leaves its queue, and unless it is answered already,
         `done` is not called any more.
-        Raises `NotReady` and `QueueFull`.
+        Raises `NotReady`, `QueueFull` and `TooLarge`.
         """
         rows = len(next(iter(inputs.values())))
-        self.require_room(rows, payload_bytes)
+        client, held_bytes = client or Client(), memory_of(inputs, rows, payload_bytes)
+        self.require_room(rows, held_bytes, client)
         priority = priority or self._default_priority
-        opened = self._accept(inputs, rows, priority, deadline_ns, sent_ns, payload_bytes, done)
+        opened = self._accept(inputs, rows, priority, deadline_ns, sent_ns, payload_bytes, done, client, held_bytes)
         if span is not None:
             span.accepted(self._clock.now_ns())
             self._spans[opened.request.id] = span
@@ -293,6 +296,8 @@ class Service:
         sent_ns: int | None,
         payload_bytes: int,
         done: Done,
+        client: Client,
+        held_bytes: int,
     ) -> OpenRequest:
         arrived_ns = self._clock.now_ns()
         if sent_ns is not None:
@@ -314,9 +319,9 @@ class Service:
         samples = [
             Sample(request, row, next(self._sequence), payload) for row, payload in enumerate(rows_of(inputs, rows))
         ]
-        opened = OpenRequest(request, samples, rows, done)
+        opened = OpenRequest(request, samples, rows, done, client, held_bytes)
         self._open[request.id] = opened
-        self.room.held_bytes += payload_bytes
+        self.room.take(rows, held_bytes, client)
         self._idle.clear()
         return opened
 
@@ -382,7 +387,7 @@ class Service:
         if self._open.pop(opened.request.id, None) is None:
             return False
         self._spans.pop(opened.request.id, None)
-        self.room.held_bytes -= opened.request.payload_bytes
+        self.room.give_back(opened.missing, opened.held_bytes, opened.client)
         if not self._open:
             self._idle.set()
         return True
@@ -408,6 +413,7 @@ class Service:
             return
         self.adapting.answered(sample, gear)
         opened.missing -= 1
+        self.room.give_back(1, 0, opened.client)
         if opened.missing == 0 or sample.poisonous or sample.ending:
             self._settle(opened, answer_of(opened.samples, self._tables.models, gear))
         if sample.poisonous or (sample.ending and opened.missing):

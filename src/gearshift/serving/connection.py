@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import httptools
 
+from gearshift.runtime.room import Client
 from gearshift.serving import v2_json
 from gearshift.serving.connections import Connections
 from gearshift.serving.http_exchange import EXPECT, TRANSFER_ENCODING, HttpExchange
@@ -53,6 +54,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, connections: Connections) -> None:
         self._all, self._handler = connections, connections.handler
         self._loop = asyncio.get_running_loop()
+        self.held = Client()
         self._parser: Any = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport
         self._url, self._headers, self._head_bytes = b"", dict[bytes, bytes](), 0

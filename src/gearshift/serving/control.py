@@ -12,7 +12,7 @@ from gearshift.model import Arrays
 from gearshift.observability.tracing import RequestSpan
 from gearshift.request import NO_DEADLINE_NS, Answer
 from gearshift.runtime.answers import Done
-from gearshift.runtime.room import Reading
+from gearshift.runtime.room import Client, Reading
 from gearshift.runtime.service import Service, Withdraw
 from gearshift.runtime.status import ReplanStatus, ServedPlan, Status
 from gearshift.serving.keys import Keys
@@ -47,8 +47,8 @@ class Inference(Protocol):
         """The time in which deadlines are given."""
         ...
 
-    def require_room(self, rows: int, payload_bytes: int) -> None:
-        """Raise `NotReady` or `QueueFull` where a request of `rows` would not be accepted now."""
+    def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
+        """Raise `NotReady`, `QueueFull` or `TooLarge` where a request of `rows` would not be accepted now."""
         ...
 
     def reading(self, payload_bytes: int) -> Reading:
@@ -64,6 +64,7 @@ class Inference(Protocol):
         deadline_ns: int = NO_DEADLINE_NS,
         sent_ns: int | None = None,
         payload_bytes: int = 0,
+        client: Client | None = None,
         span: RequestSpan | None = None,
     ) -> Withdraw:
         """Accept a request; `done` is called once with its answer."""

@@ -31,7 +31,7 @@ from gearshift.observability.tracing import RequestSpan
 from gearshift.request import Answer
 from gearshift.runtime.answers import Done
 from gearshift.runtime.memory import give_back_freed_memory
-from gearshift.runtime.room import Nowhere, Reading, Room
+from gearshift.runtime.room import Client, Nowhere, Reading, Room
 from gearshift.runtime.service import Withdraw
 from gearshift.runtime.transport import FrameProtocol, pack_tensors, unpack_tensors
 from gearshift.runtime.worker import die_with_parent
@@ -58,7 +58,7 @@ from gearshift.serving.http_exchange import EXPECT, HttpExchange, announced_leng
 from gearshift.serving.http_server import HttpServer
 from gearshift.serving.keys import read_keys
 from gearshift.serving.open_files import allow_many_connections
-from gearshift.serving.v2 import Limits
+from gearshift.serving.v2 import limits_of
 
 log = logging.getLogger("gearshift.serving.front_end")  # by name, as this module runs as the main one
 
@@ -98,6 +98,7 @@ class RouterLink:
         self.protocol.send(
             Head(
                 id=number,
+                client=id(exchange.client.held),
                 method=exchange.method,
                 path=exchange.path,
                 headers=tuple(exchange.headers.items()),
@@ -198,18 +199,20 @@ class RemoteService:
         """Whether requests are let in at all."""
         return self._board.taking
 
-    def require_room(self, rows: int, payload_bytes: int) -> None:
+    def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
         """There is: `FrontEnd.begun` has asked, and passes on what may have to be refused."""
 
     def reading(self, payload_bytes: int) -> Reading:
         """Hold `payload_bytes` while a request is read."""
         return Reading(self._room, payload_bytes)
 
-    def submit(self, inputs: Arrays, done: Done, *, span: RequestSpan | None = None, **asked: Any) -> Withdraw:
+    def submit(
+        self, inputs: Arrays, done: Done, *, client: Client | None = None, span: RequestSpan | None = None, **asked: Any
+    ) -> Withdraw:
         """As `Service.submit`; the arrays are not kept here, where the request would hold them until its answer."""
         if self._link.protocol.unsent_bytes > self._most_bytes:  # the router is behind, and its board does not say so
             raise self._room.full()
-        withdraw = self._link.submit(inputs, done, **asked)
+        withdraw = self._link.submit(inputs, done, client=id(client), **asked)
         cast(dict[str, Any], inputs).clear()
         return withdraw
 
@@ -245,7 +248,7 @@ class FrontEnd:
             inputs=serve.inputs,
             outputs=serve.outputs,
             largest_body_bytes=settings.largest_body_bytes,
-            limits=Limits(most_tensors=settings.most_tensors, most_elements=settings.most_elements),
+            limits=limits_of(settings),
             keys=read_keys(settings.api_keys, settings.admin_keys),
             times=_Times(settings.trust_clock_s, link),
         )

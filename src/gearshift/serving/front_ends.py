@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -23,6 +24,7 @@ from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.logs import settings_in_force
 from gearshift.request import Answer
 from gearshift.runtime.answers import refused
+from gearshift.runtime.room import Client
 from gearshift.runtime.transport import FrameError, FrameProtocol, pack_tensors, unpack_tensors, widen
 from gearshift.runtime.worker_process import how_it_ended
 from gearshift.serving.board import HELD_BYTES, TAKING, WAITING, Board
@@ -170,6 +172,7 @@ class FrontEndProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._withdraw: dict[int, Callable[[], None]] = {}
         self._exchanges: dict[int, HttpExchange] = {}
+        self._clients: WeakValueDictionary[int, Client] = WeakValueDictionary()
 
     async def live(self, sock: socket.socket, board: Board, row: int) -> str:
         """Start it, and answer once it is gone how it ended, in words that follow "it"; its clients are gone too."""
@@ -255,6 +258,7 @@ class FrontEndProcess:
                 deadline_ns=message.deadline_ns,
                 sent_ns=message.sent_ns,
                 payload_bytes=message.payload_bytes,
+                client=self._client(message.client),
             )
         except GearshiftError as error:
             self._all.publish()  # the front end looks there whether anything is let in
@@ -262,6 +266,10 @@ class FrontEndProcess:
         except Exception:  # the door to another process
             log.exception("fault while a request of a front end was taken")
             self._send(message.id, _failed(FAULT))
+
+    def _client(self, number: int) -> Client:
+        """What a connection of it holds, remembered as long as it holds something."""
+        return self._clients.setdefault(number, Client())
 
     def _answered(self, number: int, answer: Answer) -> None:
         if self._withdraw.pop(number, None) is not None:
@@ -280,7 +288,8 @@ class FrontEndProcess:
     # What is passed on -----------------------------------------------------------------------------------------------
 
     def _begin(self, head: Head) -> None:
-        client = _Client(head.id, head.address, self._all, self.protocol, partial(self._passed, head.id))
+        passed, held = partial(self._passed, head.id), self._client(head.client)
+        client = _Client(head.id, head.address, held, self._all, self.protocol, passed)
         exchange = HttpExchange(client, head.method, head.path, dict(head.headers), head.keep_alive)
         self._exchanges[head.id] = exchange
         self._all.application.begun(exchange)
@@ -310,11 +319,13 @@ class _Client:
         self,
         number: int,
         address: str | None,
+        held: Client,
         all: FrontEnds,
         protocol: FrameProtocol,
         passed: Callable[[Sequence[bytes], bool], None],
     ) -> None:
-        self._number, self.address, self._all, self._protocol, self._passed = number, address, all, protocol, passed
+        self._number, self.address, self.held = number, address, held
+        self._all, self._protocol, self._passed = all, protocol, passed
 
     @property
     def ending(self) -> bool:

@@ -67,9 +67,13 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """A request for inference, as `Service.submit` takes it; answered by `Answered`."""
+    """A request for inference, as `Service.submit` takes it; answered by `Answered`.
+
+    `client` numbers the connections of this front end.
+    """
 
     id: int
+    client: int
     tensors: tuple[TensorHeader, ...]
     priority: int = 0
     deadline_ns: int = NO_DEADLINE_NS
@@ -78,9 +82,10 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """The head of a request that is passed on; its body comes in parts."""
+    """The head of a request that is passed on; its body comes in parts.  `client` as in `Submit`."""
 
     id: int
+    client: int
     method: str
     path: str
     headers: tuple[tuple[bytes, bytes], ...]

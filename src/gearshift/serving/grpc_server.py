@@ -5,6 +5,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import grpc
 import msgspec
@@ -16,6 +17,7 @@ from gearshift.model import TensorSpec
 from gearshift.observability.metrics import Metrics, NoMetrics
 from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
+from gearshift.runtime.room import Client
 from gearshift.runtime.service import Service
 from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.serving import v2
@@ -79,6 +81,7 @@ class GrpcServer:
         self._settings, self._limits, self._metrics, self._keys = settings, limits, metrics, keys
         self._tracing = tracing
         self._times = times or SendingTimes()
+        self._clients: WeakValueDictionary[str, Client] = WeakValueDictionary()
         self._server: Any = None
 
     @property
@@ -171,11 +174,16 @@ class GrpcServer:
             deadline_ns=self._deadline_ns(context.time_remaining(), sent_ns, request.timeout_us, metadata.get(SLO_MS)),
             sent_ns=sent_ns,
             payload_bytes=len(data),
+            client=self._client_of(context),
             span=exchange.span,
         )
         if answer.outcome == "failed":
             raise RequestFailed(exchange.failed(answer.reason[:LONGEST_REASON]))
         return encode_answer(self._operator, request, answer)
+
+    def _client_of(self, context: Any) -> Client:
+        """What the call's connection holds; it is remembered as long as it holds something."""
+        return self._clients.setdefault(context.peer(), Client())
 
     def _deadline_ns(self, remaining_s: float | None, sent_ns: int | None, timeout_us: int, slo_ms: str | None) -> int:
         """On the service's clock: the call's own deadline, else that of the parameters, else of metadata `x-slo-ms`."""
@@ -235,7 +243,9 @@ class GrpcServer:
 
     def _model_config(self, asked: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
         self._check_model(asked.name, asked.version)
-        return pb.ModelConfigResponse(config=v2.model_config(self._operator, self._inputs, self._outputs))
+        return pb.ModelConfigResponse(
+            config=v2.model_config(self._operator, self._inputs, self._outputs, self._limits.most_rows)
+        )
 
     def _model_statistics(self, asked: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:
         """Of the operator, also where no name is given."""

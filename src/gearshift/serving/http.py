@@ -72,7 +72,7 @@ class Application:
         self._keys, self._tracing = keys, tracing
         self._server_metadata = v2_json.encode(v2.server_metadata())
         self._model_metadata = v2_json.encode(v2.model_metadata(operator, inputs, outputs))
-        self._model_config = v2_json.encode(v2.model_config(operator, inputs, outputs))
+        self._model_config = v2_json.encode(v2.model_config(operator, inputs, outputs, limits.most_rows))
         self._description = v2_json.encode(openapi.describe(operator, inputs, outputs, keys=keys))
         self._waiting: set[asyncio.Task[None]] = set()
         self._large = asyncio.Lock()
@@ -275,6 +275,7 @@ class Application:
             deadline_ns=deadline_headers.deadline_ns_of(sent_ns, self._service.now_ns(), limit_us),
             sent_ns=sent_ns,
             payload_bytes=body_bytes,
+            client=exchange.client.held,
             span=exchange.span,
         )
 

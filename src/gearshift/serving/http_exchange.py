@@ -5,6 +5,7 @@ from functools import cache
 from http import HTTPStatus
 from typing import Any, Protocol
 
+from gearshift.runtime.room import Client as Held
 from gearshift.serving.exchange import REQUEST_ID, Exchange
 
 ID_HEADER = REQUEST_ID.encode()
@@ -23,6 +24,11 @@ Then = Callable[["HttpExchange"], Coroutine[Any, Any, None] | None]
 
 class Client(Protocol):
     """The connection on which the request came."""
+
+    @property
+    def held(self) -> Held:
+        """What the connection holds of requests that are not answered."""
+        ...
 
     @property
     def address(self) -> str | None:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, TooLargeInside, require
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
+from gearshift.runtime.room import STRING_BYTES
 from gearshift.serving import v2_json
 from gearshift.serving.v2 import Limits, answered_arrays
 from gearshift.serving.v2_bodies import InferBody, InferRequest, InputTensor
@@ -31,8 +32,6 @@ LARGE_BYTES = 256 << 10
 """From here on a body is read, and an answer written, in steps; one of this size takes some milliseconds."""
 STEP_BYTES = 128 << 10
 STEP_ELEMENTS = 32 << 10
-STRING_BYTES = 64
-"""What a string takes in memory beside its text."""
 
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _STRING_OR_BRACKET = re.compile(rb'("(?:[^"\\]|\\.)*")|[\[\]]', re.DOTALL)

@@ -36,7 +36,7 @@ from gearshift.serving.sockets import bound_socket, is_loopback
 from gearshift.serving.swap import Swaps
 from gearshift.serving.task import BackendKind, Read, Say, ServingTask, make_cache_adaptation, make_service, read_task
 from gearshift.serving.tls import server_context
-from gearshift.serving.v2 import Limits
+from gearshift.serving.v2 import limits_of
 
 if TYPE_CHECKING:
     from gearshift.serving.grpc_server import GrpcServer
@@ -322,8 +322,3 @@ def grpc_server(
         tracing=tracing,
         times=times,
     )
-
-
-def limits_of(settings: ServerSettings) -> Limits:
-    """The bounds of a request's tensors."""
-    return Limits(most_tensors=settings.most_tensors, most_elements=settings.most_elements)

@@ -18,11 +18,11 @@ from gearshift.errors import InvalidInput
 from gearshift.model import Arrays, TensorSpec
 from gearshift.observability.metrics import Totals
 from gearshift.request import LEAST_URGENT, Answer, RowFacts
+from gearshift.serving.settings import ServerSettings
 from gearshift.serving.v2_bodies import LONGEST_TIMEOUT_US, InferRequest
 
 SERVER_NAME = "gearshift"
 MODEL_VERSION = "1"
-MOST_ROWS = 1 << 20
 MOST_STRINGS = 1 << 17
 """Elements of a BYTES tensor, each of which costs as much as hundreds of numbers."""
 MOST_DIMENSIONS_TOLD = 16
@@ -44,11 +44,22 @@ ROW_FACTS = ("gearshift_model", "gearshift_stage", "gearshift_certainty", "gears
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How many tensors a request may have or ask for, how many elements each of them, and how much JSON it may be."""
+    """Rows of a request, tensors that it has or asks for, elements of each, and how much of its body is JSON."""
 
+    most_rows: int = 10_000
     most_tensors: int = 1024
     most_elements: int = 1 << 24
     most_text_bytes: int = 32 << 20
+
+
+def limits_of(settings: ServerSettings) -> Limits:
+    """The bounds of a server's requests; as many rows as may wait, where nothing else is said."""
+    return Limits(
+        most_rows=settings.most_rows or settings.most_waiting_requests,
+        most_tensors=settings.most_tensors,
+        most_elements=settings.most_elements,
+        most_text_bytes=settings.largest_body_bytes // 2,
+    )
 
 
 # Requests ------------------------------------------------------------------------------------------------------------
@@ -75,8 +86,12 @@ def declared_input(
         raise InvalidInput(
             f"shape is {given}, needs {list(spec.shape)}, -1 being any number from 1", where=f"input {name!r}"
         )
-    if shape[0] > MOST_ROWS:
-        raise InvalidInput(f"shape has {shape[0]} rows, at most {MOST_ROWS} are taken", where=f"input {name!r}")
+    if shape[0] > limits.most_rows:
+        raise InvalidInput(
+            f"shape has {shape[0]} rows, at most {limits.most_rows} are taken",
+            where=f"input {name!r}",
+            remedy="send fewer rows at once, or serve with --most-rows",
+        )
     most_elements = min(limits.most_elements, MOST_STRINGS) if datatype == "BYTES" else limits.most_elements
     if (elements := math.prod(shape)) > most_elements:
         count = elements if elements < MOST_TOLD else f"over {MOST_TOLD}"  # Python writes no number of any length
@@ -231,13 +246,15 @@ def model_metadata(operator: str, inputs: Sequence[TensorSpec], outputs: Sequenc
     }
 
 
-def model_config(operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> dict[str, Any]:
+def model_config(
+    operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], most_rows: int
+) -> dict[str, Any]:
     """The operator as a model configuration of Triton: dimensions without the rows, which `max_batch_size` bounds."""
     return {
         "name": operator,
         "platform": SERVER_NAME,
         "backend": SERVER_NAME,
-        "max_batch_size": MOST_ROWS,
+        "max_batch_size": most_rows,
         "input": [_configured(spec) for spec in inputs],
         "output": [_configured(spec) for spec in outputs],
     }

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gearshift.policies.admission import admits
+from gearshift.policies.admission import admits, counted_rows
 
 COUNTS = st.integers(0, 20)
 
@@ -20,8 +20,15 @@ def test_a_request_is_admitted_whole_or_not_at_all() -> None:
     assert not admits(9, 0, 2, 0, 10, 0)
 
 
-def test_an_idle_system_admits_a_request_larger_than_the_bounds() -> None:
-    assert admits(0, 0, 1000, 10**9, 10, 100)
+def test_an_idle_system_admits_no_request_larger_than_the_bounds() -> None:
+    assert admits(0, 0, 10, 100, 10, 100)
+    assert not admits(0, 0, 11, 0, 10, 100)
+    assert not admits(0, 0, 1, 101, 10, 100)
+
+
+def test_at_most_half_of_what_may_wait_counts_of_one_client() -> None:
+    assert [counted_rows(rows, 10) for rows in (1, 5, 6, 100)] == [1, 5, 5, 5]
+    assert counted_rows(1, 1) == 1
 
 
 @settings(deadline=None, derandomize=True)
@@ -29,5 +36,5 @@ def test_an_idle_system_admits_a_request_larger_than_the_bounds() -> None:
 def test_whoever_is_refused_would_be_refused_behind_a_longer_queue(
     waiting: int, rows: int, most: int, longer: int
 ) -> None:
-    if waiting > 0 and not admits(waiting, 0, rows, 0, most, 0):
+    if not admits(waiting, 0, rows, 0, most, 0):
         assert not admits(waiting + longer, 0, rows, 0, most, 0)

@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from gearshift.clock import NS_PER_S, ManualClock
-from gearshift.errors import InvalidInput, NotReady, QueueFull
+from gearshift.errors import InvalidInput, NotReady, QueueFull, TooLarge
 from gearshift.gear import GearPlan, LoadRange
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
@@ -20,6 +20,7 @@ from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EmulatedBackend, Recorded
 from gearshift.runtime.exits import Leaving
 from gearshift.runtime.recovery import Recovery
+from gearshift.runtime.room import ROW_BYTES
 from gearshift.runtime.service import STOPPED, Service
 from gearshift.runtime.status import ServedPlan, Status
 from gearshift.runtime.vertical import NoScaling
@@ -186,7 +187,10 @@ def test_bytes_over_the_bound_are_refused_before_they_are_read():
         with service.reading(1000) as reading:
             with pytest.raises(QueueFull), service.reading(1):
                 pass
-            reading.hold(5000)  # alone, it may be larger than the bound
+            with pytest.raises(TooLarge):  # also alone
+                reading.hold(1)
+        with pytest.raises(TooLarge):
+            service.reading(1001)
         with service.reading(1000):
             pass
         with service.reading(400), service.reading(400) as reading, pytest.raises(QueueFull):
@@ -532,7 +536,7 @@ def test_the_status_says_what_runs_and_what_waits():
         ("small-0", "small", ["cpu-0"], True),
     ]
     assert [(r.waiting, r.running) for r in busy.replicas] == [(0, 0), (8, 4)]
-    assert (busy.waiting, busy.open_requests, busy.held_bytes) == (8, 3, 300)
+    assert (busy.waiting, busy.open_requests, busy.held_bytes) == (8, 3, 12 * ROW_BYTES + 300)
     assert busy.uptime_s >= idle.uptime_s > 0
     assert (ended.state, [r.ready for r in ended.replicas]) == ("draining", [False, True])
 

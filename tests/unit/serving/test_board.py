@@ -38,13 +38,14 @@ def test_a_room_is_full_of_what_others_hold():
     here, there = (FrontRoom(board, 10, 1000, lambda: None) for board in (first, second))
     behind = Room(Nowhere(), 10, 1000, lambda: None)
     behind.elsewhere = router
-    there.reading, there.held_bytes = 2, 600
-    assert (first.waiting, first.held_bytes) == (2, 600)
+    there.reading, there.held_bytes = 6, 600
+    assert (first.waiting, first.held_bytes) == (6, 600)
     for room in (here, behind):
         assert room.admits(1, 400)
         assert not room.admits(1, 401)
+        assert not room.admits(5, 0)
         assert not room.admits(9, 0)
-    router.write(WAITING, 8)
+    router.write(WAITING, 4)
     assert not here.admits(1, 0)
 
 

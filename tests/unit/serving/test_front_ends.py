@@ -153,7 +153,7 @@ def test_a_full_queue_is_refused_before_the_body_is_there():
         await waiting(server)  # it runs
         await waiting(server)
         connection, wire = server.connect()
-        connection.data_received(f"POST {INFER} HTTP/1.1\r\ncontent-length: 100000\r\n\r\n".encode())
+        connection.data_received(f"POST {INFER} HTTP/1.1\r\ncontent-length: 49000\r\n\r\n".encode())
         response = await answered(wire)
         return response.status, response.headers.get("retry-after")
 

@@ -323,7 +323,7 @@ def test_the_configuration_has_dimensions_without_rows():
     config = serve(lambda server: server.ask("GET", "/v2/models/sums/config")).json()
     assert config["input"] == [{"name": "sample", "data_type": "TYPE_INT64", "dims": []}]
     assert [output["data_type"] for output in config["output"]] == ["TYPE_FP64", "TYPE_STRING"]
-    assert config["max_batch_size"] == 1 << 20
+    assert config["max_batch_size"] == 10_000
 
 
 @pytest.mark.parametrize(("encoding", "squeeze"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
@@ -368,12 +368,13 @@ def test_decompressed_bytes_count_among_those_that_are_held():
 
     async def use(server: Server) -> list[int]:
         plain = json.dumps(samples(1)).encode()
-        with server.service.reading(len(plain)):
+        with server.service.reading(20 * len(plain)):
             refused = await server.infer(large, {"content-encoding": "gzip"})
         served = await server.infer(large, {"content-encoding": "gzip"})
-        return [refused.status, served.status]
+        larger = await server.infer(gzip.compress(b" " * 200_000), {"content-encoding": "gzip"})
+        return [refused.status, served.status, larger.status]
 
-    assert serve(use, service={"most_waiting_bytes": 50_000}) == [429, 200]
+    assert serve(use, service={"most_waiting_bytes": 102_000}) == [429, 200, 413]
 
 
 GZIPPED = {"content-encoding": "gzip"}

@@ -16,7 +16,7 @@ from gearshift.serving import large_json, v2_json
 from gearshift.serving.v2 import Limits
 from gearshift.serving.v2_bodies import InferRequest
 
-LIMITS = Limits(most_tensors=8, most_elements=1 << 20)
+LIMITS = Limits(most_rows=1 << 20, most_tensors=8, most_elements=1 << 20)
 TEXT = st.text(max_size=8) | st.sampled_from(['"', '","', "],[", "\\", '\\","', "a,b", "[[", "{}", '",\n"'])
 KINDS: dict[str, st.SearchStrategy[Any]] = {
     "FP32": st.floats(width=32, allow_nan=False, allow_infinity=False) | st.integers(-9, 9),

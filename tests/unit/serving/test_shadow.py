@@ -71,7 +71,7 @@ def test_copies_that_fail_are_counted() -> None:
     assert compared(1.0, [10], ["small-10"]).failed == 1
 
 
-@pytest.mark.parametrize("bound", [{"most_waiting_requests": 1}, {"most_waiting_bytes": 150}])
+@pytest.mark.parametrize("bound", [{"most_waiting_requests": 1}, {"most_waiting_bytes": 2000}])
 def test_copies_beyond_the_shadows_own_bounds_are_left_out(bound: dict[str, int]) -> None:
     found = compared(1.0, [0] * 10, ["small-0"] * 10, **bound)
     assert (found.failed, found.skipped > 0, found.skipped + found.requests) == (0, True, 10)

@@ -8,7 +8,7 @@ from gearshift.errors import InvalidInput
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer, RowFacts
 from gearshift.serving.v2 import Limits
-from gearshift.serving.v2_json import encode_answer, parse_request
+from gearshift.serving.v2_json import DEFAULT_LIMITS, encode_answer, parse_request
 
 SPECS = {
     "x": TensorSpec(name="x", datatype="FP32", shape=(-1, 2)),
@@ -18,9 +18,9 @@ GOOD_X = {"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [1, 2, 3, 4.
 GOOD_N = {"name": "n", "shape": [2], "datatype": "INT8", "data": [1, -128]}
 
 
-def parse(body: object, specs=SPECS, outputs=("label",)):
+def parse(body: object, specs=SPECS, outputs=("label",), limits=DEFAULT_LIMITS):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return parse_request(data, specs, outputs)
+    return parse_request(data, specs, outputs, limits=limits)
 
 
 def test_flat_and_nested_data_are_the_same():
@@ -210,4 +210,5 @@ def test_as_many_numbers_as_the_shape_says_are_read_however_many(nested):
     rows = [[number, 0.5] for number in range(50_000)]
     data = rows if nested else [value for row in rows for value in row]
     tensor = {"name": "x", "shape": [50_000, 2], "datatype": "FP32", "data": data}
-    assert parse({"inputs": [tensor]}, {"x": SPECS["x"]}).inputs["x"].tolist() == rows
+    read = parse({"inputs": [tensor]}, {"x": SPECS["x"]}, limits=Limits(most_rows=50_000))
+    assert read.inputs["x"].tolist() == rows
