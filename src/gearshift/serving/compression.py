@@ -2,7 +2,7 @@
 
 import asyncio
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gearshift.errors import InvalidInput, TooLargeInside
 
@@ -68,11 +68,16 @@ def _weighted(choice: bytes) -> tuple[bytes, float]:
         return name.strip(), 0.0
 
 
-async def compress(body: bytes, encoding: bytes) -> bytes:
-    """`body`, compressed."""
+async def compress(body: Sequence[bytes | memoryview], encoding: bytes) -> list[bytes | memoryview]:
+    """The parts of `body` one after another, compressed; in parts again."""
     stream = zlib.compressobj(LEVEL, zlib.DEFLATED, _WINDOW_BITS[encoding])
-    parts = []
-    for begin in range(0, len(body), STEP_BYTES):
-        parts.append(stream.compress(body[begin : begin + STEP_BYTES]))
-        await asyncio.sleep(0)
-    return b"".join([*parts, stream.flush()])
+    compressed: list[bytes | memoryview] = []
+    since_step_bytes = 0
+    for part in body:
+        for begin in range(0, len(part), STEP_BYTES):
+            compressed.append(stream.compress(part[begin : begin + STEP_BYTES]))
+            since_step_bytes += min(STEP_BYTES, len(part) - begin)
+            if since_step_bytes >= STEP_BYTES:
+                since_step_bytes = 0
+                await asyncio.sleep(0)
+    return [*compressed, stream.flush()]

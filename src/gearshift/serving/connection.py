@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import httptools
 
 from gearshift.runtime.room import Client
+from gearshift.runtime.transport import Buffer
 from gearshift.serving import v2_json
 from gearshift.serving.connections import Connections
 from gearshift.serving.http_exchange import EXPECT, TRANSFER_ENCODING, HttpExchange
@@ -344,7 +345,7 @@ class Connection(asyncio.Protocol):
         if not exchange.complete:
             self._transport.write(CONTINUE)
 
-    def answered(self, exchange: HttpExchange, parts: Sequence[bytes], *, last: bool) -> None:
+    def answered(self, exchange: HttpExchange, parts: Sequence[Buffer], *, last: bool) -> None:
         """Send an answer, then turn to the next request, or close, in time where the client may still be sending."""
         if len(parts) == 1:
             self._transport.write(parts[0])

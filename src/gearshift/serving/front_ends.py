@@ -25,7 +25,7 @@ from gearshift.observability.logs import settings_in_force
 from gearshift.request import Answer
 from gearshift.runtime.answers import refused
 from gearshift.runtime.room import Client
-from gearshift.runtime.transport import FrameError, FrameProtocol, pack_tensors, unpack_tensors, widen
+from gearshift.runtime.transport import Buffer, FrameError, FrameProtocol, pack_tensors, unpack_tensors, widen
 from gearshift.runtime.worker_process import how_it_ended
 from gearshift.serving.board import HELD_BYTES, TAKING, WAITING, Board
 from gearshift.serving.control import Control
@@ -307,7 +307,7 @@ class FrontEndProcess:
         if part.last and not exchange.answered:
             self._all.application.completed(exchange)
 
-    def _passed(self, number: int, parts: Sequence[bytes], last: bool) -> None:
+    def _passed(self, number: int, parts: Sequence[Buffer], last: bool) -> None:
         self._exchanges.pop(number, None)
         self.protocol.send(Passed(id=number, last=last), parts)
 
@@ -322,7 +322,7 @@ class _Client:
         held: Client,
         all: FrontEnds,
         protocol: FrameProtocol,
-        passed: Callable[[Sequence[bytes], bool], None],
+        passed: Callable[[Sequence[Buffer], bool], None],
     ) -> None:
         self._number, self.address, self.held = number, address, held
         self._all, self._protocol, self._passed = all, protocol, passed
@@ -336,7 +336,7 @@ class _Client:
         """Have the front end ask for the body."""
         self._protocol.send(LetIn(id=self._number))
 
-    def answered(self, exchange: HttpExchange, parts: Sequence[bytes], *, last: bool) -> None:
+    def answered(self, exchange: HttpExchange, parts: Sequence[Buffer], *, last: bool) -> None:
         """Hand the answer back."""
         self._passed(parts, last)
 

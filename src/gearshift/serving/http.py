@@ -14,6 +14,7 @@ from gearshift.request import Answer
 from gearshift.runtime.answers import raise_if_refused
 from gearshift.runtime.room import Reading
 from gearshift.runtime.status import ServedPlan
+from gearshift.runtime.transport import Buffer
 from gearshift.serving import compression, deadline_headers, large_json, openapi, v2, v2_json
 from gearshift.serving import control as operators
 from gearshift.serving.http_exchange import CLOSE, JSON, Headers, HttpExchange, Then, announced_length
@@ -288,24 +289,27 @@ class Application:
             return None
         if large_json.is_large(request, answer):
             return self._respond_in_steps(exchange, request, answer)
-        return self._respond(exchange, *v2_json.encode_answer(self._operator, request, answer))
+        body, header_bytes = v2_json.encode_answer(self._operator, request, answer)
+        return self._respond(exchange, [body], len(body), header_bytes)
 
     async def _respond_in_steps(self, exchange: HttpExchange, request: InferRequest, answer: Answer) -> None:
         async with self._large:
-            written = await large_json.encode_answer(self._operator, request, answer)
-        work = self._respond(exchange, *written)
+            body, header_bytes = await large_json.encode_answer(self._operator, request, answer)
+        work = self._respond(exchange, body, sum(len(part) for part in body), header_bytes)
         if work is not None:
             await work
 
-    def _respond(self, exchange: HttpExchange, body: bytes, header_bytes: int | None) -> Work | None:
+    def _respond(
+        self, exchange: HttpExchange, body: Sequence[Buffer], body_bytes: int, header_bytes: int | None
+    ) -> Work | None:
         content_type = JSON if header_bytes is None else BINARY
         extra: Headers = () if header_bytes is None else ((INFERENCE_HEADER, str(header_bytes).encode()),)
-        if len(body) >= compression.SMALLEST_BYTES and ACCEPT_ENCODING in exchange.headers:
+        if body_bytes >= compression.SMALLEST_BYTES and ACCEPT_ENCODING in exchange.headers:
             encoding = compression.chosen_encoding(exchange.headers[ACCEPT_ENCODING])
             if encoding is not None:
                 extra = (*extra, (CONTENT_ENCODING, encoding), (b"vary", ACCEPT_ENCODING))
                 return _respond_compressed(exchange, body, encoding, content_type, extra)
-        exchange.respond(200, body, content_type, extra)
+        exchange.respond_in_parts(200, body, content_type, extra)
         return None
 
     # Everything else -------------------------------------------------------------------------------------------------
@@ -417,9 +421,9 @@ def _measure(exchange: HttpExchange, part_bytes: int) -> None:
 
 
 async def _respond_compressed(
-    exchange: HttpExchange, body: bytes, encoding: bytes, content_type: bytes, extra: Headers
+    exchange: HttpExchange, body: Sequence[Buffer], encoding: bytes, content_type: bytes, extra: Headers
 ) -> None:
-    exchange.respond(200, await compression.compress(body, encoding), content_type, extra)
+    exchange.respond_in_parts(200, await compression.compress(body, encoding), content_type, extra)
 
 
 def _respond_error(exchange: HttpExchange, status: int, text: str, extra: Headers = ()) -> None:

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from gearshift.runtime.room import Client as Held
+from gearshift.runtime.transport import Buffer
 from gearshift.serving.exchange import REQUEST_ID, Exchange
 
 ID_HEADER = REQUEST_ID.encode()
@@ -44,7 +45,7 @@ class Client(Protocol):
         """Ask for the body, which the client holds back until then."""
         ...
 
-    def answered(self, exchange: "HttpExchange", parts: Sequence[bytes], *, last: bool) -> None:
+    def answered(self, exchange: "HttpExchange", parts: Sequence[Buffer], *, last: bool) -> None:
         """Send the answer's bytes; with `last` close the connection after them."""
         ...
 
@@ -100,9 +101,16 @@ class HttpExchange(Exchange):
 
     def respond(self, status: int, body: bytes, content_type: bytes = JSON, extra: Headers = ()) -> None:
         """Send the answer; nothing happens when the client is gone."""
+        self.respond_in_parts(status, (body,), content_type, extra)
+
+    def respond_in_parts(
+        self, status: int, body: Sequence[Buffer], content_type: bytes = JSON, extra: Headers = ()
+    ) -> None:
+        """As `respond`, with a body that is sent part after part."""
         if not self._settle():
             return
-        head = b"%b%d\r\n%b: %b\r\n" % (_head(status, content_type), len(body), ID_HEADER, self.id.encode())
+        size = len(body[0]) if len(body) == 1 else sum(len(part) for part in body)
+        head = b"%b%d\r\n%b: %b\r\n" % (_head(status, content_type), size, ID_HEADER, self.id.encode())
         unheard = not self.complete and EXPECT in self.headers  # its body may come now, or not
         last = not self.keep_alive or self.client.ending or unheard
         for pair in extra:
@@ -112,11 +120,11 @@ class HttpExchange(Exchange):
             head += b"%b: %b\r\n" % CLOSE
         head += b"\r\n"
         if self.method == "HEAD":
-            parts: Sequence[bytes] = (head,)
-        elif len(body) < LARGE_BYTES:
-            parts = (head + body,)
+            parts: Sequence[Buffer] = (head,)
+        elif size < LARGE_BYTES:
+            parts = (b"".join((head, *body)),)
         else:
-            parts = (head, body)
+            parts = (head, *body)
         self.client.answered(self, parts, last=last)
         self.end(status)
 

@@ -24,6 +24,7 @@ from gearshift.errors import InvalidInput, TooLargeInside, require
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
 from gearshift.runtime.room import STRING_BYTES
+from gearshift.runtime.transport import Buffer
 from gearshift.serving import v2_json
 from gearshift.serving.v2 import Limits, answered_arrays
 from gearshift.serving.v2_bodies import InferBody, InferRequest, InputTensor
@@ -32,10 +33,12 @@ LARGE_BYTES = 256 << 10
 """From here on a body is read, and an answer written, in steps; one of this size takes some milliseconds."""
 STEP_BYTES = 128 << 10
 STEP_ELEMENTS = 32 << 10
+LONGEST_STRING_BYTES = 8 << 20
+"""Of an element of a BYTES tensor in a large body."""
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_STRING_OR_BRACKET = re.compile(rb'("(?:[^"\\]|\\.)*")|[\[\]]', re.DOTALL)
-_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_STRING = re.compile(rb'"[^"]*"')
+_STRING_OR_BRACKET = re.compile(rb'"[^"]*"|[\[\]]')
+"""In text without escapes."""
 _STRUCTURE = b"[],"
 _NO_STRUCTURE = bytes(set(range(256)) - set(_STRUCTURE))
 
@@ -127,6 +130,11 @@ async def _numbers(tensor: InputTensor, spec: TensorSpec, hold: Hold) -> NDArray
     array, filled = np.empty(expected, dtype), 0
     structure: list[bytes] = []
     for piece in pieces(data[1:-1], STEP_BYTES):
+        await asyncio.sleep(0)
+        if piece is None:
+            continue
+        if len(piece) > LONGEST_STRING_BYTES:
+            raise InvalidInput("data has a string that is too long for JSON", where=where, remedy="send binary data")
         if nested:
             structure.append(_structure(piece))
             piece = flattened(piece)
@@ -135,7 +143,6 @@ async def _numbers(tensor: InputTensor, spec: TensorSpec, hold: Hold) -> NDArray
             raise InvalidInput(f"data has more than the {expected} elements that shape says", where=where)
         array[filled : filled + len(values)] = values
         filled += len(values)
-        await asyncio.sleep(0)
     if filled != expected:
         raise InvalidInput(f"data has {filled} elements, shape says {expected}", where=where)
     if nested and b",".join(structure) != structure_of(shape):
@@ -143,40 +150,56 @@ async def _numbers(tensor: InputTensor, spec: TensorSpec, hold: Hold) -> NDArray
     return array.reshape(shape)
 
 
-def pieces(text: memoryview, step_bytes: int) -> Iterator[bytes]:
+def pieces(text: memoryview, step_bytes: int) -> Iterator[bytes | None]:
     """`text`, what stands between the brackets of a JSON array, cut at commas outside of strings.
 
-    A piece is longer than `step_bytes` where one element is.
+    `step_bytes`, an even number, are looked at at a time; None where they hold no such comma, as in a long string.
     """
-    begin, longest = 0, step_bytes
-    while begin + longest < len(text):
-        piece = bytes(text[begin : begin + longest])
-        comma = _last_comma(piece)
+    begin = at = quotes = 0
+    while at + step_bytes < len(text):
+        step = bytes(text[at : at + step_bytes])
+        step = step.rstrip(b"\\") or step  # no escape is cut in two
+        plain = _without_escapes(step)
+        comma = _last_comma(plain, quotes)
         if comma < 0:
-            longest *= 2
-            continue
-        yield piece[:comma]
-        begin, longest = begin + comma + 1, step_bytes
+            quotes += plain.count(b'"')
+            yield None
+        else:
+            quotes = plain.count(b'"', comma)
+            yield bytes(text[begin : at + comma])
+            begin = at + comma + 1
+        at += len(step)
     yield bytes(text[begin:])
 
 
-def _last_comma(piece: bytes) -> int:
-    """Where the last comma outside of strings stands in `piece`, which begins outside of one; -1 without any."""
-    plain = _ESCAPED.sub(b"__", piece) if b"\\" in piece else piece
+def _last_comma(plain: bytes, quotes: int) -> int:
+    """Where the last comma outside of strings stands, `quotes` of which stand before `plain`; -1 without any."""
     comma = plain.rfind(b",")
-    while comma >= 0 and plain.count(b'"', 0, comma) % 2:  # it stands in a string
-        comma = plain.rfind(b",", 0, plain.rfind(b'"', 0, comma))
+    while comma >= 0 and (quotes + plain.count(b'"', 0, comma)) % 2:  # it stands in a string
+        comma = plain.rfind(b",", 0, max(0, plain.rfind(b'"', 0, comma)))
     return comma
 
 
 def flattened(piece: bytes) -> bytes:
-    """`piece` without brackets."""
-    return _STRING_OR_BRACKET.sub(rb"\1", piece) if b'"' in piece else piece.translate(None, b"[]")
+    """`piece` without brackets outside of strings."""
+    if b'"' not in piece:
+        return piece.translate(None, b"[]")
+    kept, at = [], 0
+    for match in _STRING_OR_BRACKET.finditer(_without_escapes(piece)):
+        if match[0] in (b"[", b"]"):
+            kept.append(piece[at : match.start()])
+            at = match.end()
+    return b"".join([*kept, piece[at:]])
 
 
 def _structure(piece: bytes) -> bytes:
-    """The brackets and commas of `piece` alone."""
-    return (_STRING.sub(b"", piece) if b'"' in piece else piece).translate(None, _NO_STRUCTURE)
+    """The brackets and commas of `piece` outside of strings."""
+    return (_STRING.sub(b"", _without_escapes(piece)) if b'"' in piece else piece).translate(None, _NO_STRUCTURE)
+
+
+def _without_escapes(piece: bytes) -> bytes:
+    """`piece`, as long as it is, in which each quote begins or ends a string."""
+    return piece.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in piece else piece
 
 
 def structure_of(shape: Sequence[int]) -> bytes:
@@ -196,20 +219,38 @@ def is_large(request: InferRequest, answer: Answer) -> bool:
     return any(array.size > STEP_ELEMENTS and not request.wants_binary(name) for name, array in outputs.items())
 
 
-async def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple[bytes, int | None]:
-    """As `v2_json.encode_answer`, in steps."""
-    arrays = answered_arrays(request, answer)
-    text: dict[str, msgspec.Raw] = {}
-    for name, array in arrays.items():
-        if array.size > STEP_ELEMENTS and not request.wants_binary(name):
-            text[name] = await _written(array)
-    return v2_json.encode_arrays(operator, request, answer, arrays, text)
+async def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple[list[Buffer], int | None]:
+    """As `v2_json.encode_answer`, in steps, and in parts that are never put together."""
+    parts: list[Buffer] = [v2_json.encode_with(operator, request, answer, [])[:-2]]
+    buffers: list[Buffer] = []
+    for number, (name, array) in enumerate(answered_arrays(request, answer).items()):
+        if number:
+            parts.append(b",")
+        if request.wants_binary(name):
+            parts.append(v2_json.encode(v2_json.binary_tensor(name, array, buffers)))
+        else:
+            parts += [v2_json.encode(v2_json.written_tensor(name, array, []))[:-2], *await _written(array), b"]}"]
+    parts.append(b"]}")
+    return [*parts, *buffers], sum(len(part) for part in parts) if buffers else None
 
 
-async def _written(array: NDArray[Any]) -> msgspec.Raw:
-    flat = array.ravel()
-    parts = []
+async def _written(array: NDArray[Any]) -> list[Buffer]:
+    """The elements of `array` as JSON, in parts, commas among them."""
+    flat, parts = array.ravel(), list[Buffer]()
     for begin in range(0, len(flat), STEP_ELEMENTS):
-        parts.append(msgspec.json.encode(v2_json.elements(flat[begin : begin + STEP_ELEMENTS]))[1:-1])
         await asyncio.sleep(0)
-    return msgspec.Raw(b"[%b]" % b",".join(parts))
+        elements = v2_json.elements(flat[begin : begin + STEP_ELEMENTS])
+        if isinstance(elements[0], str) and sum(len(text) for text in elements) > STEP_BYTES:
+            for text in elements:
+                parts += [*await _written_string(text), b","]
+        else:
+            parts += [v2_json.encode(elements)[1:-1], b","]
+    return parts[:-1]
+
+
+async def _written_string(text: str) -> list[Buffer]:
+    parts: list[Buffer] = [b'"']
+    for begin in range(0, len(text), STEP_BYTES):
+        parts.append(v2_json.encode(text[begin : begin + STEP_BYTES])[1:-1])
+        await asyncio.sleep(0)
+    return [*parts, b'"']

@@ -49,7 +49,7 @@ class Limits:
     most_rows: int = 10_000
     most_tensors: int = 1024
     most_elements: int = 1 << 24
-    most_text_bytes: int = 32 << 20
+    most_text_bytes: int = 48 << 20
 
 
 def limits_of(settings: ServerSettings) -> Limits:
@@ -58,7 +58,7 @@ def limits_of(settings: ServerSettings) -> Limits:
         most_rows=settings.most_rows or settings.most_waiting_requests,
         most_tensors=settings.most_tensors,
         most_elements=settings.most_elements,
-        most_text_bytes=settings.largest_body_bytes // 2,
+        most_text_bytes=settings.largest_body_bytes * 3 // 4,
     )
 
 

@@ -1,6 +1,6 @@
 """What the Open Inference Protocol V2 carries, as structs: bodies in JSON, and a request whatever it was written in."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -106,7 +106,7 @@ class WrittenTensor(msgspec.Struct):
     name: str
     datatype: str
     shape: tuple[int, ...]
-    data: list[Any] | msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    data: list[Any] | msgspec.UnsetType = msgspec.UNSET
     parameters: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -117,4 +117,4 @@ class WrittenAnswer(msgspec.Struct):
     model_version: str
     id: str | msgspec.UnsetType
     parameters: dict[str, Any]
-    outputs: list[WrittenTensor]
+    outputs: Sequence[WrittenTensor]

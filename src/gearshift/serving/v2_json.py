@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.model import DATATYPES, Arrays, TensorSpec
+from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
 from gearshift.runtime.transport import datatype_named
 from gearshift.runtime.v2_binary import BinaryTensors, read_tensor, write_tensor
@@ -240,26 +240,25 @@ def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple
 
     Raises `InvalidInput` when an output asked for was not answered.
     """
-    return encode_arrays(operator, request, answer, answered_arrays(request, answer), {})
-
-
-def encode_arrays(
-    operator: str, request: InferRequest, answer: Answer, arrays: Arrays, written: Mapping[str, msgspec.Raw]
-) -> tuple[bytes, int | None]:
-    """As `encode_answer`, of these arrays; the data of some is `written` already."""
     buffers: list[bytes | memoryview] = []
     tensors = [
-        _binary_tensor(name, array, buffers) if request.wants_binary(name) else _tensor(name, array, written.get(name))
-        for name, array in arrays.items()
+        binary_tensor(name, array, buffers)
+        if request.wants_binary(name)
+        else written_tensor(name, array, elements(array))
+        for name, array in answered_arrays(request, answer).items()
     ]
-    text = _ENCODER.encode(
-        WrittenAnswer(operator, MODEL_VERSION, request.id or msgspec.UNSET, answer_parameters(answer), tensors)
-    )
+    text = encode_with(operator, request, answer, tensors)
     return (b"".join([text, *buffers]), len(text)) if buffers else (text, None)
 
 
-def _tensor(name: str, array: NDArray[Any], written: msgspec.Raw | None) -> WrittenTensor:
-    data = elements(array) if written is None else written
+def encode_with(operator: str, request: InferRequest, answer: Answer, tensors: Sequence[WrittenTensor]) -> bytes:
+    """The JSON of an answer with these outputs, which come last in it."""
+    parameters = answer_parameters(answer)
+    return _ENCODER.encode(WrittenAnswer(operator, MODEL_VERSION, request.id or msgspec.UNSET, parameters, tensors))
+
+
+def written_tensor(name: str, array: NDArray[Any], data: list[Any]) -> WrittenTensor:
+    """The tensor with `data`, the elements of `array`, which come last in its JSON."""
     return WrittenTensor(name, datatype_named(array.dtype), array.shape, data)
 
 
@@ -271,7 +270,7 @@ def elements(array: NDArray[Any]) -> list[Any]:
     return data
 
 
-def _binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> WrittenTensor:
+def binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> WrittenTensor:
     """The tensor without its data, which is put at the end of `buffers`."""
     buffer = write_tensor(array)
     buffers.append(buffer)
