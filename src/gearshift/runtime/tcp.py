@@ -19,12 +19,14 @@ from collections.abc import Callable
 
 import gearshift
 from gearshift.errors import InvalidInput
+from gearshift.observability.seldom import Seldom
 from gearshift.runtime.messages import Challenge, Hello, Message
+from gearshift.runtime.seats import Seats
 from gearshift.runtime.transport import BlockingConnection, Bounds, EndOfStream, FrameProtocol
 from gearshift.runtime.worker import main_loop
 
 LONGEST_GREETING_S = 10.0
-MOST_STRANGERS = 256
+MOST_STRANGERS, MOST_STRANGERS_OF_ADDRESS = 256, 64
 SECRET_BYTES = 32
 GREETING = Bounds(header=4096, body=0)
 
@@ -51,12 +53,14 @@ def keep_alive(sock: socket.socket) -> None:
 class Listener:
     """Takes the connections of a run's workers on one address; `arrived` gets each that has proved itself.
 
-    Up to `MOST_STRANGERS` others may be open at once, each for `LONGEST_GREETING_S` and with a frame of 4 KiB.
+    Up to `MOST_STRANGERS` others may be open at once, each for `LONGEST_GREETING_S` and with a frame of 4 KiB; where
+    one more comes the oldest goes, of an address with more than `MOST_STRANGERS_OF_ADDRESS` first.
     """
 
     def __init__(self, secret: bytes, arrived: Arrived) -> None:
         self._secret, self._arrived = secret, arrived
-        self._strangers: set[_Stranger] = set()
+        self._strangers = Seats(MOST_STRANGERS_OF_ADDRESS)
+        self._seldom = Seldom(log)
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str) -> tuple[str, int]:
@@ -78,17 +82,18 @@ class Listener:
         for stranger in tuple(self._strangers):
             stranger.abort()
 
-    def has_room(self) -> bool:
-        """Whether another stranger may come."""
-        return len(self._strangers) < MOST_STRANGERS
-
-    def add(self, stranger: "_Stranger") -> None:
+    def add(self, stranger: "_Stranger", address: str | None) -> None:
         """One has come."""
-        self._strangers.add(stranger)
+        if len(self._strangers) >= MOST_STRANGERS:
+            oldest = self._strangers.longest_waited_for()
+            if oldest is not None:
+                self._strangers.remove(oldest)
+                oldest.abort()
+        self._strangers.add(stranger, address)
 
     def remove(self, stranger: "_Stranger") -> None:
         """It has left, or said who it is."""
-        self._strangers.discard(stranger)
+        self._strangers.remove(stranger)
 
     def greeted(self, stranger: "_Stranger", message: Message, nonce: bytes) -> None:
         """Let it in where its answer to `nonce` is right, else end it."""
@@ -98,7 +103,7 @@ class Listener:
             self.remove(stranger)
             self._arrived(message, stranger)
         else:
-            log.warning("a connection to the port for workers did not know the run's secret, and was closed")
+            self._seldom.warning("a connection to the port for workers did not know the run's secret, and was closed")
             stranger.abort()
 
 
@@ -110,13 +115,16 @@ class _Stranger(FrameProtocol):
         self._listener, self._nonce = listener, secrets.token_bytes(SECRET_BYTES)
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def waited_for(self) -> bool:
+        """It has yet to say who it is."""
+        return True
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask who it is, where there is room."""
+        """Ask who it is."""
         super().connection_made(transport)
-        if not self._listener.has_room():
-            self.abort()
-            return
-        self._listener.add(self)
+        name = transport.get_extra_info("peername")  # none where it has left by now
+        self._listener.add(self, name[0] if name else None)
         keep_alive(transport.get_extra_info("socket"))
         self._timer = asyncio.get_running_loop().call_later(LONGEST_GREETING_S, self.abort)
         self.send(Challenge(nonce=self._nonce))

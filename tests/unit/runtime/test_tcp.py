@@ -167,29 +167,23 @@ def test_who_says_nothing_is_shut_out_after_a_while(monkeypatch):
     at_the_door(use)
 
 
-def test_no_more_strangers_than_a_few_are_kept_and_there_is_room_again_when_one_leaves(monkeypatch):
-    monkeypatch.setattr(tcp, "MOST_STRANGERS", 1)
+def test_no_more_strangers_than_a_few_are_kept_and_the_oldest_goes_where_a_worker_comes(monkeypatch):
+    monkeypatch.setattr(tcp, "MOST_STRANGERS", 2)
 
     async def use(door: Door) -> None:
-        first = knocking(door)
-        await asyncio.to_thread(BlockingConnection(first).receive)
-        assert await is_shut_on(knocking(door))
-        first.close()
-        worker = asyncio.create_task(asyncio.to_thread(until_let_in, door.address))
+        first, second = knocking(door), knocking(door)
+        for silent in (first, second):
+            await asyncio.to_thread(BlockingConnection(silent).receive)
+        worker = asyncio.create_task(asyncio.to_thread(serve_router, door.address, 1, SECRET))
         _, protocol = await door.let_in.get()
+        assert await is_shut_on(first)
+        second.setblocking(False)
+        with second, pytest.raises(BlockingIOError):
+            second.recv(1)
         protocol.send(Stop())
-        await worker
+        assert await worker == 0
 
     at_the_door(use)
-
-
-def until_let_in(address: tuple[str, int]) -> None:
-    while True:
-        try:
-            serve_router(address, 1, SECRET)
-        except (EndOfStream, OSError):
-            continue
-        return
 
 
 def test_a_host_that_is_not_of_this_machine_is_told():

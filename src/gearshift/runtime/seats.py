@@ -1,0 +1,119 @@
+"""Who gives up a seat where none is left: the caller that has kept the server waiting for longest.
+
+Strangers go before callers that have shown a key, and of strangers first those of an address that has more than its
+share.  So whoever holds many seats and says nothing loses them one by one to those who ask for something, and nobody
+is refused for an address while there is room.
+"""
+
+import ipaddress
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+MOST_LOOKED_AT = 64
+"""Callers that are found to wait for the server, before none counts as waited for."""
+
+
+class Caller(Protocol):
+    """Who has a seat."""
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether it is its turn to say something, and not the server's."""
+        ...
+
+    def abort(self) -> None:
+        """Cut it off."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Address:
+    """An address, how many seats its callers have, and the strangers among them in the order of their turns."""
+
+    name: str | None
+    seats: int = 0
+    strangers: OrderedDict[Caller, None] = field(default_factory=OrderedDict)
+
+
+class Seats:
+    """Those who have a seat, in the order in which their turns began; `most_of_address` is an address's share."""
+
+    def __init__(self, most_of_address: int) -> None:
+        self._most_of_address = most_of_address
+        self._strangers: OrderedDict[Caller, _Address] = OrderedDict()
+        self._known: OrderedDict[Caller, _Address] = OrderedDict()
+        self._addresses: dict[str | None, _Address] = {}
+        self._crowded: dict[_Address, None] = {}
+
+    def __iter__(self) -> Iterator[Caller]:
+        yield from self._strangers
+        yield from self._known
+
+    def __len__(self) -> int:
+        return len(self._strangers) + len(self._known)
+
+    def add(self, caller: Caller, address: str | None) -> None:
+        """Give a stranger a seat; it is its turn."""
+        name = _network_of(address)
+        place = self._addresses.get(name)
+        if place is None:
+            place = self._addresses[name] = _Address(name)
+        self._strangers[caller] = place
+        place.strangers[caller] = None
+        place.seats += 1
+        if place.seats > self._most_of_address:
+            self._crowded[place] = None
+
+    def remove(self, caller: Caller) -> None:
+        """It has left; nothing happens where it had no seat."""
+        place = self._strangers.pop(caller, None) or self._known.pop(caller, None)
+        if place is None:
+            return
+        place.strangers.pop(caller, None)
+        place.seats -= 1
+        if place.seats <= self._most_of_address:
+            self._crowded.pop(place, None)
+        if place.seats == 0:
+            del self._addresses[place.name]
+
+    def turned(self, caller: Caller) -> None:
+        """It was answered, so that its turn begins anew."""
+        place = self._strangers.get(caller)
+        if place is not None:
+            self._strangers.move_to_end(caller)
+            place.strangers.move_to_end(caller)
+        elif caller in self._known:
+            self._known.move_to_end(caller)
+
+    def vouch(self, caller: Caller) -> None:
+        """It has shown a key."""
+        place = self._strangers.pop(caller, None)
+        if place is not None:
+            del place.strangers[caller]
+            self._known[caller] = place
+
+    def longest_waited_for(self) -> Caller | None:
+        """Who has to go where another comes; None where all are waiting for the server."""
+        found = None
+        if self._crowded:
+            found = _first_waited_for(max(self._crowded, key=lambda place: place.seats).strangers)
+        return found or _first_waited_for(self._strangers) or _first_waited_for(self._known)
+
+
+def _network_of(address: str | None) -> str | None:
+    """Whose address it is: of IPv6 the first half, as a client chooses the second at will."""
+    if address is None or ":" not in address:
+        return address
+    whole = ipaddress.IPv6Address(address.partition("%")[0])
+    return str(whole.ipv4_mapped or int(whole) >> 64)
+
+
+def _first_waited_for(order: OrderedDict[Caller, None] | OrderedDict[Caller, _Address]) -> Caller | None:
+    for _ in range(min(len(order), MOST_LOOKED_AT)):
+        caller = next(iter(order))
+        if caller.waited_for:
+            return caller
+        order.move_to_end(caller)  # its turn has not begun yet
+    return None
