@@ -330,16 +330,35 @@ def test_waiting_for_an_answer_is_not_bounded_by_the_time_for_reading(strict):
     assert infer(strict, body((5, 1)))[0] == 200
 
 
-def test_connections_over_the_bound_are_closed_at_once(tmp_path):
+def test_silent_connections_give_way_to_others_and_beyond_those_that_wait_only_health_is_answered(tmp_path):
+    asked, waits = b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n", json.dumps(body((4, 1))).encode()
+    waits = INFER + b"content-length: %d\r\n\r\n" % len(waits) + waits
     with (
-        serving(tmp_path, "emulated", most_connections=2) as server,
+        serving(tmp_path, most_connections=2) as server,
+        closed(tmp_path) as open_gate,
+        connected(server) as silent,
         connected(server) as first,
-        connected(server),
-        connected(server) as third,
+        connected(server) as second,
     ):
-        assert third.recv(1000) == b""
-        first.sendall(b"GET /v2 HTTP/1.1\r\nhost: x\r\n\r\n")
-        assert first.recv(1000).startswith(b"HTTP/1.1 200 ")
+        assert silent.recv(1000) == b""
+        first.sendall(waits)
+        while b'"open_requests":1' not in said_on(second, asked % b"/v2/gearshift/status"):
+            pass
+        second.sendall(waits)
+        for path, status in ((b"/livez", b"200"), (b"/v2", b"503"), (b"/metrics", b"200")):
+            with connected(server) as beyond:
+                said = said_on(beyond, asked % path)
+            assert said.startswith(b"HTTP/1.1 %b " % status)
+            assert b"connection: close" in said
+            assert (b"retry-after: 1" in said) == (status == b"503")
+        open_gate()
+        for busy in (first, second):
+            assert busy.recv(1000).startswith(b"HTTP/1.1 200 ")
+
+
+def said_on(sock: socket.socket, sent: bytes) -> bytes:
+    sock.sendall(sent)
+    return sock.recv(1 << 16)
 
 
 def connected(server: Server) -> socket.socket:

@@ -44,16 +44,16 @@ class Queues(Protocol):
 
 
 class Elsewhere(Protocol):
-    """What other processes hold for the same service."""
+    """What is held for the same service by others: by front ends, and by connections, of answers."""
 
     @property
     def waiting(self) -> int:
-        """Requests that they read."""
+        """Requests that are read there."""
         ...
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of those."""
+        """Bytes of those, and of answers that clients have yet to take."""
         ...
 
 
@@ -62,6 +62,15 @@ class Nowhere:
 
     waiting: int = 0
     held_bytes: int = 0
+
+
+class Unsent(Nowhere):
+    """Nor are there here, but answers that clients have yet to take."""
+
+    def count(self, unsent_bytes: int) -> int:
+        """So many bytes of them now."""
+        self.held_bytes = unsent_bytes
+        return unsent_bytes
 
 
 class Room:

@@ -6,21 +6,22 @@ is refused for an address while there is room.
 """
 
 import ipaddress
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 MOST_LOOKED_AT = 64
-"""Callers that are found to wait for the server, before none counts as waited for."""
+"""Callers, one after another, of which one has to go."""
 
 
 class Caller(Protocol):
     """Who has a seat."""
 
     @property
-    def waited_for(self) -> bool:
-        """Whether it is its turn to say something, and not the server's."""
+    def waited_for_since_s(self) -> float | None:
+        """When its turn to say something began, by one clock for all; None where it waits for the server."""
         ...
 
     def abort(self) -> None:
@@ -30,7 +31,7 @@ class Caller(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Address:
-    """An address, how many seats its callers have, and the strangers among them in the order of their turns."""
+    """An address, how many seats its callers have, and the strangers among them."""
 
     name: str | None
     seats: int = 0
@@ -38,7 +39,10 @@ class _Address:
 
 
 class Seats:
-    """Those who have a seat, in the order in which their turns began; `most_of_address` is an address's share."""
+    """Those who have a seat, in the order in which they are looked at; `most_of_address` is an address's share.
+
+    Nothing is done for a request: whose turn began when is only asked where somebody has to go.
+    """
 
     def __init__(self, most_of_address: int) -> None:
         self._most_of_address = most_of_address
@@ -55,7 +59,7 @@ class Seats:
         return len(self._strangers) + len(self._known)
 
     def add(self, caller: Caller, address: str | None) -> None:
-        """Give a stranger a seat; it is its turn."""
+        """Give a stranger a seat."""
         name = _network_of(address)
         place = self._addresses.get(name)
         if place is None:
@@ -78,15 +82,6 @@ class Seats:
         if place.seats == 0:
             del self._addresses[place.name]
 
-    def turned(self, caller: Caller) -> None:
-        """It was answered, so that its turn begins anew."""
-        place = self._strangers.get(caller)
-        if place is not None:
-            self._strangers.move_to_end(caller)
-            place.strangers.move_to_end(caller)
-        elif caller in self._known:
-            self._known.move_to_end(caller)
-
     def vouch(self, caller: Caller) -> None:
         """It has shown a key."""
         place = self._strangers.pop(caller, None)
@@ -95,11 +90,11 @@ class Seats:
             self._known[caller] = place
 
     def longest_waited_for(self) -> Caller | None:
-        """Who has to go where another comes; None where all are waiting for the server."""
+        """Who has to go where another comes; None where all that are looked at wait for the server."""
         found = None
         if self._crowded:
-            found = _first_waited_for(max(self._crowded, key=lambda place: place.seats).strangers)
-        return found or _first_waited_for(self._strangers) or _first_waited_for(self._known)
+            found = _longest_waited_for(max(self._crowded, key=lambda place: place.seats).strangers)
+        return found or _longest_waited_for(self._strangers) or _longest_waited_for(self._known)
 
 
 def _network_of(address: str | None) -> str | None:
@@ -110,10 +105,13 @@ def _network_of(address: str | None) -> str | None:
     return str(whole.ipv4_mapped or int(whole) >> 64)
 
 
-def _first_waited_for(order: OrderedDict[Caller, None] | OrderedDict[Caller, _Address]) -> Caller | None:
+def _longest_waited_for(order: OrderedDict[Caller, None] | OrderedDict[Caller, _Address]) -> Caller | None:
+    """Of those that were not looked at for longest, who then have their turn again after all others."""
+    found, since_s = None, math.inf
     for _ in range(min(len(order), MOST_LOOKED_AT)):
         caller = next(iter(order))
-        if caller.waited_for:
-            return caller
-        order.move_to_end(caller)  # its turn has not begun yet
-    return None
+        order.move_to_end(caller)
+        its_s = caller.waited_for_since_s
+        if its_s is not None and its_s < since_s:
+            found, since_s = caller, its_s
+    return found

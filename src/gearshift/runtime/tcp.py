@@ -114,11 +114,8 @@ class _Stranger(FrameProtocol):
         super().__init__(self._greeted, self._left, GREETING)
         self._listener, self._nonce = listener, secrets.token_bytes(SECRET_BYTES)
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def waited_for(self) -> bool:
+        self.waited_for_since_s = asyncio.get_running_loop().time()
         """It has yet to say who it is."""
-        return True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask who it is."""

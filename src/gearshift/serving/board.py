@@ -10,8 +10,8 @@ import os
 
 ROUTER = 0
 """The router's row; front end n has row n + 1."""
-WAITING, HELD_BYTES, CONNECTIONS, TAKING = range(4)
-COLUMNS, NUMBER_BYTES = 4, 8
+WAITING, HELD_BYTES, CONNECTIONS, TAKING, UNSENT_BYTES = range(5)
+COLUMNS, NUMBER_BYTES = 5, 8
 
 
 class Board:
@@ -55,6 +55,11 @@ class Board:
         self.write(CONNECTIONS, here)
         return self.all(CONNECTIONS)
 
+    def count_unsent(self, here: int) -> int:
+        """Show how many bytes of answers clients have yet to take from here; answers how many there are in all."""
+        self.write(UNSENT_BYTES, here)
+        return self.all(UNSENT_BYTES)
+
     @property
     def taking(self) -> bool:
         """Whether the router lets requests in, where there is room."""
@@ -69,5 +74,5 @@ class Board:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that the other processes hold of requests."""
-        return self.all(HELD_BYTES) - self.own(HELD_BYTES)
+        """Bytes that the other processes hold of requests, and all of answers that clients have yet to take."""
+        return self.all(HELD_BYTES) - self.own(HELD_BYTES) + self.all(UNSENT_BYTES)

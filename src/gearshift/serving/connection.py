@@ -5,7 +5,7 @@
 A request that comes in one piece is complete when it is begun.
 
 No request costs a task, a future or a timer.  Requests that arrive while one is being answered wait in order, and
-nothing more is read meanwhile.
+nothing more is read meanwhile: at most `STEP_BYTES` beyond the end of a body, since no more are read at a time.
 """
 
 import asyncio
@@ -17,16 +17,22 @@ from urllib.parse import unquote
 
 import httptools
 
+from gearshift.observability.seldom import Seldom
 from gearshift.runtime.room import Client
 from gearshift.runtime.transport import Buffer
 from gearshift.serving import v2_json
-from gearshift.serving.connections import Connections
-from gearshift.serving.http_exchange import EXPECT, TRANSFER_ENCODING, HttpExchange
+from gearshift.serving.connections import STEP_BYTES, Connections
+from gearshift.serving.http_exchange import CLOSE, EXPECT, TRANSFER_ENCODING, HttpExchange, announced_length
 
-STEP_BYTES = 16 << 10
-"""Parsed at a time, so that one read cannot become thousands of waiting requests."""
 LINGER_S, LINGER_BYTES = 2.0, 16 << 20
 """How long, and for how much, a client is still read from that has its last answer and may go on sending."""
+LEAST_TAKEN_BYTES_PER_S = 8 << 10
+"""Of an answer that the system's own buffer does not hold; who takes less over `keep_alive_s` is cut off."""
+STILL_ANSWERED = frozenset(
+    {"/livez", "/readyz", "/v2/health/live", "/v2/health/ready", "/metrics", "/v2/gearshift/status"}
+)
+"""On connections of the reserve, and all else is refused."""
+FULL = ((b"retry-after", b"1"), CLOSE)
 NEVER = float("inf")
 CONNECTION, UPGRADE = b"connection", b"upgrade"
 VERSIONS = "1.1", "1.0"
@@ -35,21 +41,30 @@ ENCODED_SLASH = "%252F"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LONGEST_LIST_BYTES = 8 << 10
 """Of the values of one header that is given several times."""
+MOST_HEADERS = 100
+MOST_CHUNKS, LEAST_CHUNK_BYTES = 16_384, 64
+"""A body may come in so many chunks, and in one more for each so many bytes: a chunk costs far more than its bytes."""
 HEAD_TOO_LARGE = "the head of the request is larger than is taken"
+TOO_MANY_CHUNKS = "the body comes in too many small chunks; send larger ones"
 TOO_SLOW = "the request was not complete in time"
 
 log = logging.getLogger(__name__)
+seldom = Seldom(log)
 
 
 class HeadTooLarge(Exception):
-    """The head of a request is over the bound."""
+    """The head of a request is over a bound."""
+
+
+class TooManyChunks(Exception):
+    """A body is cut too small."""
 
 
 class NotTaken(Exception):
     """A request is HTTP, but in a form that no client of ours needs."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One client."""
 
     def __init__(self, connections: Connections) -> None:
@@ -58,26 +73,32 @@ class Connection(asyncio.Protocol):
         self.held = Client()
         self._parser: Any = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport
-        self._url, self._headers, self._head_bytes = b"", dict[bytes, bytes](), 0
+        self._url, self._headers, self._head_bytes, self._more_lines = b"", dict[bytes, bytes](), 0, 0
+        """Of the head that arrives; the last are headers that were given before, or trailers."""
+        self._body_bytes, self._body_parts, self._unmeasured_bytes = 0, 0, 0
+        """Of the request that arrives; the last is what its handler has yet to be told of."""
         self._exchange: HttpExchange | None = None
         """The request that is read or answered now."""
         self._arriving: HttpExchange | None = None
         """The request whose body the parser is in; the one of now, or the last of those that wait."""
         self._waiting: deque[HttpExchange] = deque()
-        self._unread = b""
+        self._unread: bytes | memoryview = b""
         self._unread_at = 0
         self._feeding = self._progress = False
         self._deaf = self._reading_paused = self._writing_paused = False
         """Deaf: nothing that the client still says counts."""
         self._idle = self._lingering = False
+        self._reserve = self._known = False
+        """Of the reserve: beyond the bound of connections.  Known: it has shown a key."""
         self._forgotten_bytes = 0
         """Since it lingers."""
-        self._due = NEVER
-        """When the client has taken too long; never while it is our turn."""
+        self._turn_began_s, self._due = 0.0, NEVER
+        """When the client's turn began, and when it has taken too long; never while it is our turn."""
         self._unheard_bytes = 0
         """Since a head began or a body went on: of a head, of trailers, of a chunk's extensions."""
         self._timer: asyncio.TimerHandle | None = None
         self._unsent_bytes, self._unsent_since = 0, 0.0
+        """What the client had yet to take when it was last seen to take its answers as it should, and when that was."""
 
     @property
     def address(self) -> str | None:
@@ -90,15 +111,33 @@ class Connection(asyncio.Protocol):
         """Whether the server ends."""
         return self._all.ending
 
+    @property
+    def waited_for_since_s(self) -> float | None:
+        """When the client's turn began; None where a complete request of its waits for an answer."""
+        exchange = self._exchange
+        waits = exchange is not None and exchange.complete and not exchange.answered
+        return None if waits else self._turn_began_s
+
+    def vouch(self) -> None:
+        """The client has shown a key."""
+        if not self._known:
+            self._known = True
+            self._all.seats.vouch(self)
+
     # The socket ------------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there; one too many is sent away."""
+        """A client is there; one too many is answered little, and one more than that nothing."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        if not self._all.add(self):
-            self._close()
+        self._transport.set_write_buffer_limits(STEP_BYTES)
+        seat = self._all.add(self, self.address)
+        if seat == "none":
+            self.abort()
             return
-        self._due = self._loop.time() + self._all.longest_read_s
+        self._reserve = seat == "reserve"
+        self._idle = True
+        self._turn_began_s = self._loop.time()
+        self._due = self._turn_began_s + min(self._all.first_byte_s, self._all.longest_read_s)
         self._look_again()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -119,30 +158,46 @@ class Connection(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        """The client does not take its answers: take no more requests."""
+        """The client does not take its answers: take no more requests, and count what it has yet to take."""
         self._writing_paused = True
         self._set_reading()
+        self._unsent_bytes, self._unsent_since = self._transport.get_write_buffer_size(), self._loop.time()
+        self._all.keep_unsent(self, self._unsent_bytes)
 
     def resume_writing(self) -> None:
         """It does again."""
         self._writing_paused = False
+        self._all.keep_unsent(self, 0)
         self._go_on()
 
-    def data_received(self, data: bytes) -> None:
-        """Parse what came, at once where nothing is before it."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to read to: no more than a step beyond what is known to belong to one body."""
+        return self._all.step if self._arriving is None else self._all.buffer[: max(STEP_BYTES, self._body_left())]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So much was read."""
+        self.data_received(self._all.buffer[:nbytes])
+
+    def data_received(self, data: bytes | memoryview) -> None:
+        """Parse what came, at once where nothing is before it; it is the caller's again afterwards."""
         if self._lingering:
             self._forgotten_bytes += len(data)
             if self._forgotten_bytes > LINGER_BYTES:
                 self._close()
         if self._deaf:
             return
-        if self._unread or self._waiting or len(data) > STEP_BYTES:
-            self._unread, self._unread_at = self._unread[self._unread_at :] + data, 0
+        if self._unread or self._waiting:
+            self._unread, self._unread_at = bytes(self._unread[self._unread_at :]) + data, 0
             self._go_on()
-        else:
+        elif len(data) <= STEP_BYTES or len(data) <= self._body_left():
             self._feed(data)
             if self._waiting:
                 self._set_reading()
+        else:
+            self._unread, self._unread_at = data, 0
+            self._go_on()
+            if self._unread:
+                self._unread, self._unread_at = bytes(self._unread[self._unread_at :]), 0
 
     def end(self) -> None:
         """Close the connection now if it is idle; `Connections.ending` closes it after its answer otherwise."""
@@ -188,8 +243,14 @@ class Connection(asyncio.Protocol):
         self._feeding = False
         self._set_reading()
 
+    def _body_left(self) -> int:
+        """Bytes that are still to come of a body whose length is known."""
+        exchange = self._arriving
+        return 0 if exchange is None else (announced_length(exchange.headers) or 0) - self._body_bytes
+
     def _step(self) -> memoryview:
-        step = memoryview(self._unread)[self._unread_at : self._unread_at + STEP_BYTES]
+        step_bytes = max(STEP_BYTES, self._body_left())
+        step = memoryview(self._unread)[self._unread_at : self._unread_at + step_bytes]
         self._unread_at += len(step)
         if self._unread_at == len(self._unread):
             self._unread, self._unread_at = b"", 0
@@ -222,8 +283,10 @@ class Connection(asyncio.Protocol):
             self._pass_over_upgrade(bytes(data)[offered_at:])
             self._feeding = feeding
             return  # what was parsed anew has been counted
+        if self._unmeasured_bytes and self._arriving is not None:
+            self._measure(self._arriving)
         exchange = self._arriving
-        if exchange is not None and exchange is self._exchange and not exchange.begun:
+        if exchange is not None and exchange is self._exchange and not exchange.begun and not self._unread:
             try:
                 self._begin(exchange)  # the rest of its body is still to come
             except Exception as fault:  # noqa: BLE001  as of one that is begun within the parser
@@ -241,14 +304,20 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; after a body, a trailer, which nobody needs."""
+        headers = self._headers
         if self._arriving is None:
             self._head_bytes += len(name) + len(value) + 4
             name, value = name.lower(), value.strip(b" \t")
-            if name in self._headers:  # one list: a second coding is no chunked body, two deadlines are none
-                value = self._headers[name] + b", " + value
+            if name in headers:  # one list: a second coding is no chunked body, two deadlines are none
+                value = headers[name] + b", " + value
+                self._more_lines += 1
                 if len(value) > LONGEST_LIST_BYTES:
                     raise HeadTooLarge
-            self._headers[name] = value
+            headers[name] = value
+        else:
+            self._more_lines += 1
+        if len(headers) + self._more_lines > MOST_HEADERS:
+            raise HeadTooLarge
 
     def on_headers_complete(self) -> None:
         """The head is complete; what is raised here ends in `_not_http`."""
@@ -268,8 +337,9 @@ class Connection(asyncio.Protocol):
         if TRANSFER_ENCODING in headers and headers[TRANSFER_ENCODING].strip().lower() != b"chunked":
             raise NotTaken("of transfer codings only chunked is taken")
         keep_alive = parser.should_keep_alive() and (CONNECTION not in headers or parser.get_http_version() != "1.0")
-        exchange = HttpExchange(self, method.decode(), _path(url), headers, keep_alive)
-        self._url, self._headers, self._head_bytes = b"", {}, 0
+        exchange = HttpExchange(self, method.decode(), _path(url), headers, keep_alive and not self._reserve)
+        self._url, self._headers, self._head_bytes, self._more_lines = b"", {}, 0, 0
+        self._body_bytes = self._body_parts = 0
         self._arriving = exchange
         if self._exchange is None and not self._waiting and not self._writing_paused:
             self._exchange = exchange  # begun once all is parsed that came with its head
@@ -280,11 +350,28 @@ class Connection(asyncio.Protocol):
         """A part of the body."""
         self._progress = True
         exchange = self._arriving
-        if exchange is None or exchange.answered:
+        if exchange is None:
+            return
+        self._body_bytes += len(part)
+        self._body_parts += 1
+        if self._body_parts > MOST_CHUNKS and TRANSFER_ENCODING in exchange.headers:
+            self._require_few_chunks()
+        if exchange.answered:
+            if self._body_bytes > LINGER_BYTES:
+                self._close()
             return
         exchange.add_part(part)
         if exchange.measure is not None:
-            self._handler.measured(exchange, len(part))
+            self._unmeasured_bytes += len(part)
+
+    def _require_few_chunks(self) -> None:
+        if self._body_parts > MOST_CHUNKS + self._body_bytes // LEAST_CHUNK_BYTES:
+            raise TooManyChunks
+
+    def _measure(self, exchange: HttpExchange) -> None:
+        part_bytes, self._unmeasured_bytes = self._unmeasured_bytes, 0
+        if part_bytes and exchange.measure is not None:
+            self._handler.measured(exchange, part_bytes)
 
     def on_message_complete(self) -> None:
         """The request is complete."""
@@ -301,9 +388,12 @@ class Connection(asyncio.Protocol):
         if exchange is not self._exchange:
             return
         self._due, self._idle = NEVER, False
-        if exchange.answered:
+        was_answered = exchange.answered
+        if self._unmeasured_bytes:
+            self._measure(exchange)
+        if was_answered:
             self._ended(exchange)
-        else:
+        elif not exchange.answered:
             self._handler.completed(exchange)
 
     def _pass_over_upgrade(self, rest: bytes) -> None:
@@ -313,7 +403,7 @@ class Connection(asyncio.Protocol):
         )  # fmt: skip
         others = [b"%b: %b\r\n" % pair for pair in self._headers.items() if pair[0] != UPGRADE]
         self._parser = httptools.HttpRequestParser(self)
-        self._url, self._headers, self._head_bytes = b"", {}, 0
+        self._url, self._headers, self._head_bytes, self._more_lines = b"", {}, 0, 0
         self._feed(b"".join([first, *others, b"\r\n"]))
         if rest and not self._deaf:
             self._feed(rest)
@@ -329,6 +419,10 @@ class Connection(asyncio.Protocol):
         if exchange.refusal is not None:
             status, text = exchange.refusal
             exchange.respond(status, v2_json.encode_error(text))
+            return
+        if self._reserve and exchange.path not in STILL_ANSWERED:
+            full = f"{self._all.most_connections} connections wait for answers, as many as may be open; try again later"
+            exchange.respond(503, v2_json.encode_error(full), extra=FULL)
             return
         self._handler.begun(exchange)
         if exchange.measure is not None and exchange.parts:
@@ -368,7 +462,8 @@ class Connection(asyncio.Protocol):
             self._close()
             return
         self._idle = not self._url  # the next head may have begun meanwhile
-        self._due = self._loop.time() + (self._all.keep_alive_s if self._idle else self._all.longest_read_s)
+        self._turn_began_s = self._loop.time()
+        self._due = self._turn_began_s + (self._all.keep_alive_s if self._idle else self._all.longest_read_s)
         if self._waiting or self._unread:
             self._go_on()
 
@@ -383,8 +478,10 @@ class Connection(asyncio.Protocol):
         why = error.__context__
         if isinstance(why, HeadTooLarge):
             self._refuse(431, HEAD_TOO_LARGE)
+        elif isinstance(why, TooManyChunks):
+            self._refuse(413, TOO_MANY_CHUNKS)
         elif why is None or isinstance(why, NotTaken):
-            log.warning("a client sent no HTTP request that is taken: %s", why or error)
+            seldom.warning("a client sent no HTTP request that is taken: %s", why or error)
             self._refuse(400, f"this is no HTTP request that is taken: {why or error}")
         else:
             self._fault(why)
@@ -416,11 +513,11 @@ class Connection(asyncio.Protocol):
     def _look(self) -> None:
         """Close, or cut off, where the client has let its time pass."""
         now, unsent_bytes = self._loop.time(), self._transport.get_write_buffer_size()
-        if unsent_bytes != self._unsent_bytes:
-            self._unsent_bytes, self._unsent_since = unsent_bytes, now
-        if unsent_bytes and now - self._unsent_since >= self._all.keep_alive_s:
+        if self._takes_too_slowly(now, unsent_bytes):
             self._transport.abort()
             return
+        if self._writing_paused:
+            self._all.keep_unsent(self, unsent_bytes)
         if now >= self._due and not self._deaf:
             unanswered = self._exchange is not None and not self._exchange.answered
             if unanswered or (self._exchange is None and self._url):
@@ -430,6 +527,15 @@ class Connection(asyncio.Protocol):
             else:
                 self._close()
         self._look_again()
+
+    def _takes_too_slowly(self, now: float, unsent_bytes: int) -> bool:
+        """Whether the client has taken less for `keep_alive_s` than it should: nothing, or of much too little."""
+        past_s = now - self._unsent_since
+        least_bytes = LEAST_TAKEN_BYTES_PER_S * past_s if self._writing_paused else 1
+        if unsent_bytes == 0 or not 0 <= self._unsent_bytes - unsent_bytes < least_bytes:
+            self._unsent_bytes, self._unsent_since = unsent_bytes, now
+            return False
+        return past_s >= self._all.keep_alive_s
 
 
 def _path(url: bytes) -> str:

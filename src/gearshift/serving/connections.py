@@ -1,11 +1,25 @@
 """All connections of an HTTP server: what answers their requests, their bounds, and which are open."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
+from gearshift.observability.seldom import Seldom
+from gearshift.runtime.seats import Caller, Seats
 from gearshift.serving.http_exchange import HttpExchange
+
+RESERVE = 64
+"""Connections beyond the bound, on which only what tells how the server is doing is answered."""
+STEP_BYTES = 4 << 10
+"""Read and parsed at a time, so that one read cannot become hundreds of waiting requests."""
+LARGEST_READ_BYTES = 256 << 10
+"""Read at a time of what is known to be one request's body."""
+
+Seat = Literal["own", "reserve", "none"]
+
+log = logging.getLogger(__name__)
 
 
 class Handler(Protocol):
@@ -27,15 +41,11 @@ class Handler(Protocol):
         ...
 
 
-class Open(Protocol):
+class Open(Caller, Protocol):
     """A connection, or what is to become one."""
 
     def end(self) -> None:
         """Close it where nothing is under way on it."""
-        ...
-
-    def abort(self) -> None:
-        """Cut it off."""
         ...
 
 
@@ -43,32 +53,95 @@ class Open(Protocol):
 class Connections:
     """All connections of a server, `handler` of what comes on them, and their bounds.
 
-    `longest_read_s` is how long a client may take over one request, head and body; it runs from when the connection
-    opens or from the request's first byte, and not while a complete request waits for its answer.  `ending` closes
-    each connection after its next answer.  Where other processes listen on the same port, `count` is told how many
-    are open here, and answers how many are open in all.
+    `longest_read_s` is how long a client may take over one request, head and body, from its first byte on, and not
+    while a complete request waits for its answer; `first_byte_s` how long it may be silent before its first.  An
+    address has more than its share from `most_of_address` on.  `ending` closes each connection after its next answer.
+
+    Where other processes listen on the same port, `count` and `count_unsent` are told how many connections are open
+    here and how many bytes of answers their clients have yet to take, and answer how many there are in all.
     """
 
     handler: Handler
     largest_header_bytes: int = 64 << 10
     longest_read_s: float = 60.0
+    first_byte_s: float = 10.0
     keep_alive_s: float = 75.0
     most_connections: int = 10_000
+    most_of_address: int = 2_500
+    most_unsent_bytes: int = 128 << 20
     count: Callable[[int], int] = int
+    count_unsent: Callable[[int], int] = int
     ending: bool = False
     open: set[Open] = field(default_factory=set)
+    seats: Seats = field(init=False)
+    buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(LARGEST_READ_BYTES)))
+    """Where each connection reads to, and from which it takes at once what it needs."""
+    step: memoryview = field(init=False)
+    _reserve: Seats = field(default_factory=lambda: Seats(RESERVE))
+    _unsent: dict[Open, int] = field(default_factory=dict)
+    """Bytes that clients have yet to take, those first that have taken longest."""
+    _unsent_bytes: int = 0
     _fewer: asyncio.Event = field(default_factory=asyncio.Event)
+    _seldom: Seldom = field(default_factory=lambda: Seldom(log))
 
-    def add(self, connection: Open) -> bool:
-        """It is open; whether it may stay, or is one too many."""
+    def __post_init__(self) -> None:
+        self.seats = Seats(self.most_of_address)
+        self.step = self.buffer[:STEP_BYTES]
+
+    def add(self, connection: Open, address: str | None) -> Seat:
+        """It is open; whether it has a seat of its own, maybe another's, or one of the reserve, or may not stay."""
         self.open.add(connection)
-        return self.count(len(self.open)) <= self.most_connections
+        if self.count(len(self.seats) + 1) > self.most_connections:
+            leaving = self.seats.longest_waited_for()
+            if leaving is None:
+                self.count(len(self.seats))
+                return self._add_to_reserve(connection)
+            self._seldom.warning(
+                "%d connections are open, as many as may be: the one that was silent for longest is closed for another",
+                self.most_connections,
+            )
+            self.seats.remove(leaving)
+            leaving.abort()
+        self.seats.add(connection, address)
+        return "own"
+
+    def _add_to_reserve(self, connection: Open) -> Seat:
+        self._seldom.warning(
+            "%d connections wait for answers, as many as may be open: others get 503", self.most_connections
+        )
+        if len(self._reserve) >= RESERVE:
+            leaving = self._reserve.longest_waited_for()
+            if leaving is None:
+                return "none"
+            self._reserve.remove(leaving)
+            leaving.abort()
+        self._reserve.add(connection, None)
+        return "reserve"
 
     def remove(self, connection: Open) -> None:
         """It is closed."""
         self.open.discard(connection)
-        self.count(len(self.open))
+        self.seats.remove(connection)
+        self._reserve.remove(connection)
+        self.keep_unsent(connection, 0)
+        self.count(len(self.seats))
         self._fewer.set()
+
+    def keep_unsent(self, connection: Open, unsent_bytes: int) -> None:
+        """So many bytes are kept for its client; where they are too many in all, who has taken longest is cut off."""
+        before = self._unsent.pop(connection, 0) if unsent_bytes == 0 else self._unsent.get(connection, 0)
+        if unsent_bytes == before:
+            return
+        if unsent_bytes:
+            self._unsent[connection] = unsent_bytes
+        self._unsent_bytes += unsent_bytes - before
+        while self.count_unsent(self._unsent_bytes) > self.most_unsent_bytes and unsent_bytes > before:
+            slowest = next(iter(self._unsent))
+            if slowest is connection:
+                return
+            self._seldom.warning("%d bytes of answers are not taken: a slow client is cut off", self._unsent_bytes)
+            self.keep_unsent(slowest, 0)
+            slowest.abort()
 
     async def closed(self) -> None:
         """Return when none is open."""

@@ -306,7 +306,7 @@ async def serve(router: socket.socket, listening: socket.socket, board: Board) -
     told = await link.told
     if told is None:
         return
-    http = HttpServer(FrontEnd(told, link, board), told.settings, board.count_connections)
+    http = HttpServer(FrontEnd(told, link, board), told.settings, board.count_connections, board.count_unsent)
     await http.start(listening)
     link.stop_listening = http.stop_listening
     if link.stopped:

@@ -332,6 +332,9 @@ class _Client:
         """Whether the server ends."""
         return self._all.ending
 
+    def vouch(self) -> None:
+        """The front end keeps the connection, and asks for the keys of inference itself."""
+
     def let_in(self, exchange: HttpExchange) -> None:
         """Have the front end ask for the body."""
         self._protocol.send(LetIn(id=self._number))

@@ -173,6 +173,8 @@ class Application:
             operators.require_operator(self._keys, exchange.client.address, exchange.headers)
         elif self._keys is not None and path not in OPEN_PATHS:
             self._require_key(self._keys, path, exchange.headers)
+            if self._keys.of_users:
+                exchange.client.vouch()
         post = self._posts.get(path)
         if post is not None:
             if method != "POST":

@@ -41,6 +41,10 @@ class Client(Protocol):
         """Whether the server ends, so that each answer is its connection's last."""
         ...
 
+    def vouch(self) -> None:
+        """The client has shown a key: where there is no room it goes after those that have not."""
+        ...
+
     def let_in(self, exchange: "HttpExchange") -> None:
         """Ask for the body, which the client holds back until then."""
         ...

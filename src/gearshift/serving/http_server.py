@@ -15,15 +15,26 @@ from gearshift.serving.tls_listener import TlsListener
 class HttpServer:
     """What `handler` answers on HTTP, from `start` to `stop`; it leaves signals alone."""
 
-    def __init__(self, handler: Handler, settings: ServerSettings, count: Callable[[int], int] = int) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        settings: ServerSettings,
+        count: Callable[[int], int] = int,
+        count_unsent: Callable[[int], int] = int,
+    ) -> None:
         self._settings = settings
+        connections_here = settings.most_connections / settings.front_ends
         self._connections = Connections(
             handler=handler,
             largest_header_bytes=settings.largest_header_bytes,
             longest_read_s=settings.longest_read_s,
+            first_byte_s=settings.first_byte_s,
             keep_alive_s=settings.keep_alive_s,
             most_connections=settings.most_connections,
+            most_of_address=max(1, int(settings.address_share * connections_here)),
+            most_unsent_bytes=settings.most_waiting_bytes // 2,
             count=count,
+            count_unsent=count_unsent,
         )
         self._server: asyncio.AbstractServer | TlsListener | None = None
 
@@ -37,6 +48,11 @@ class HttpServer:
             self._server = await asyncio.get_running_loop().create_server(
                 lambda: Connection(self._connections), sock=sock, backlog=BACKLOG
             )
+
+    @property
+    def open(self) -> int:
+        """How many connections are."""
+        return len(self._connections.open)
 
     def stop_listening(self) -> None:
         """Take no more connections; those that are open close after their next answer."""

@@ -21,6 +21,7 @@ from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import Tracing, tracing_if
 from gearshift.runtime.answers import QUEUE_FULL
 from gearshift.runtime.backends.local import available_cores
+from gearshift.runtime.room import Unsent
 from gearshift.runtime.service import Service
 from gearshift.serving.control import Control
 from gearshift.serving.deadline_headers import SendingTimes
@@ -155,10 +156,15 @@ class ServerProcess:
         clock, metrics = WallClock(), Metrics()
         caches = self._caches = make_cache_adaptation(task, settings, metrics.caches, journal)
 
+        unsent = Unsent()
+
         def make(task: ServingTask, journal: Journal | NoJournal) -> Service:
-            return make_service(task, settings, None, journal, clock, caches=caches)
+            service = make_service(task, settings, None, journal, clock, caches=caches)
+            service.room.elsewhere = unsent
+            return service
 
         self._service = make_service(task, settings, metrics, journal, clock, self._drifted, caches)
+        self._service.room.elsewhere = unsent
         control = Control(self._service, task.served)
         self._swaps = Swaps(
             control,
@@ -200,7 +206,7 @@ class ServerProcess:
         )
         self._http: HttpServer | FrontEnds
         if settings.front_ends == 1:
-            self._http = HttpServer(application, settings)
+            self._http = HttpServer(application, settings, count_unsent=unsent.count)
         else:
             serve = Serve(
                 settings=settings,

@@ -58,12 +58,22 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     most_tensors: Annotated[int, _from(1, 10**6, "The most inputs, and the most outputs, of a request.")] = 1024
     most_elements: Annotated[int, _from(1, 1 << 40, "The most elements of an input.")] = 1 << 24
     most_connections: Annotated[
-        int, _from(1, 10**6, "Open connections, of HTTP and of gRPC each, beyond which new ones are closed at once.")
+        int,
+        _from(1, 10**6, "Open connections, of HTTP and of gRPC each, beyond which others have to go or are refused."),
     ] = 10_000
+    address_share: Annotated[
+        float,
+        _from(
+            0.01, 1, "The share of these beyond which, where no room is left, an address's own silent ones go first."
+        ),
+    ] = 0.25
     most_grpc_calls: Annotated[int, _from(1, 10**6, "gRPC calls at work beyond which new ones are refused.")] = 10_000
     longest_read_s: Annotated[float, _above_0(DAY_S, "How long a client may take to send one request, in seconds.")] = (
         60.0
     )
+    first_byte_s: Annotated[
+        float, _above_0(DAY_S, "How long a new connection may stay silent, or take to agree on TLS keys, in seconds.")
+    ] = 10.0
     keep_alive_s: Annotated[int, _from(1, DAY_S, "How long an idle connection is kept, in seconds.")] = 75
     drain_s: Annotated[
         float, _from(0, DAY_S, "How long accepted requests may take after SIGTERM or Ctrl-C, in seconds.")

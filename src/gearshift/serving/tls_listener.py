@@ -44,7 +44,7 @@ class TlsListener:
     def _accept(self) -> None:
         for _ in range(MOST_AT_ONCE):
             try:
-                client, _ = self._sock.accept()
+                client, address = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -52,17 +52,19 @@ class TlsListener:
                 self._loop.remove_reader(self._sock.fileno())
                 self._pause = self._loop.call_later(PAUSE_S, self.start)
                 return
-            Handshake(client, self._all, self._context)
+            Handshake(client, address[0], self._all, self._context)
 
 
 class Handshake:
-    """Agrees on keys with a client, within the time that it has for a request; one client too many is sent away."""
+    """Agrees on keys with a client, within the time that it has for a first byte; one too many is sent away."""
 
-    def __init__(self, client: socket.socket, connections: Connections, context: ssl.SSLContext) -> None:
+    def __init__(self, client: socket.socket, address: str, connections: Connections, context: ssl.SSLContext) -> None:
         self._client, self._all, self._context = client, connections, context
         client.setblocking(False)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if connections.add(self):
+        self.waited_for_since_s = asyncio.get_running_loop().time()
+        """The client has yet to ask for anything."""
+        if connections.add(self, address) != "none":
             self._work = asyncio.get_running_loop().create_task(self._agree())
             self._work.add_done_callback(self._ended)
         else:
@@ -87,7 +89,7 @@ class Handshake:
                 lambda: _Secured(self, self._all),
                 self._client,
                 ssl=self._context,
-                ssl_handshake_timeout=self._all.longest_read_s,
+                ssl_handshake_timeout=min(self._all.first_byte_s, self._all.longest_read_s),
             )
         except OSError as error:  # errors of TLS are some
             log.debug("a client did not agree on keys: %s", error)

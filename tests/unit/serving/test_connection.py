@@ -11,7 +11,15 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gearshift.serving.connection import LINGER_BYTES, STEP_BYTES, Connection, Connections
+from gearshift.serving.connection import (
+    LEAST_TAKEN_BYTES_PER_S,
+    LINGER_BYTES,
+    MOST_CHUNKS,
+    MOST_HEADERS,
+    Connection,
+    Connections,
+)
+from gearshift.serving.connections import LARGEST_READ_BYTES, RESERVE, STEP_BYTES
 from gearshift.serving.http_exchange import CLOSE, HttpExchange
 from tests.unit.serving.leaping_loop import LeapingLoop
 from tests.unit.serving.wire import Wire, answered
@@ -39,7 +47,7 @@ class Telling:
             exchange.respond(404, b"no")
         elif exchange.path == "/closed":
             exchange.respond(413, b"no", extra=[CLOSE])
-        elif "transfer-encoding" in exchange.headers:
+        elif b"transfer-encoding" in exchange.headers:
             exchange.measure = lambda part_bytes: None
 
     def measured(self, exchange: HttpExchange, part_bytes: int) -> None: ...
@@ -332,9 +340,229 @@ def test_head_is_answered_without_a_body_but_with_its_length():
     assert second.startswith(b"200 OK")
 
 
-@pytest.mark.parametrize(("elsewhere", "closed"), [(3, False), (4, True)])
-def test_connections_of_other_processes_count_too(elsewhere, closed):
-    assert say(most_connections=4, count=lambda here: here + elsewhere).closed == closed
+@pytest.mark.parametrize(("elsewhere", "status"), [(3, 200), (4, 503)])
+def test_connections_of_other_processes_count_too(elsewhere, status):
+    assert statuses(say(GET, most_connections=4, count=lambda here: here + elsewhere)) == [status]
+
+
+# Where there is no room ----------------------------------------------------------------------------------------------
+
+LIVEZ = GET.replace(b"/a", b"/livez")
+
+
+def meet(connections: Connections, client: str = "127.0.0.1") -> tuple[Connection, Wire]:
+    connection, wire = Connection(connections), Wire(client)
+    connection.connection_made(wire)
+    return connection, wire
+
+
+def at_the_bound(*sent: bytes, **bounds: Any) -> tuple[Connections, list[tuple[Connection, Wire]]]:
+    """As many clients as may be, each of which has said this."""
+    connections = Connections(handler=Telling(patient=True), most_connections=len(sent), **bounds)
+    clients = [meet(connections) for _ in sent]
+    for (connection, _), said in zip(clients, sent, strict=True):
+        connection.data_received(said)
+    return connections, clients
+
+
+@pytest.mark.parametrize("silent", [b"", GET[:-2], POST[:-1], POST[:-1].replace(b"/a", b"/refused")])
+def test_a_client_that_keeps_the_server_waiting_is_cut_off_where_another_comes(silent):
+    async def main() -> list[bool]:
+        connections, clients = at_the_bound(GET, silent, GET, silent)
+        newcomer, wire = meet(connections)
+        newcomer.data_received(LIVEZ)
+        connections.handler.tell(connections.handler.exchanges[-1])
+        assert statuses(wire) == [200]
+        assert not wire.closed
+        return [wire.aborted for _, wire in clients]
+
+    assert run(main) == [False, True, False, False]
+
+
+def test_idle_clients_that_have_shown_a_key_are_closed_after_strangers():
+    async def main() -> list[bool]:
+        connections, clients = at_the_bound(GET, GET, b"")
+        for exchange in connections.handler.exchanges[:]:
+            connections.handler.tell(exchange)
+        clients[0][0].vouch()
+        for _ in range(2):
+            meet(connections)[0].data_received(GET)
+        return [wire.aborted for _, wire in clients]
+
+    assert run(main) == [False, True, True]
+
+
+@pytest.mark.parametrize(("path", "status"), [(b"/livez", 200), (b"/metrics", 200), (b"/a", 503)])
+def test_where_all_wait_for_answers_only_how_the_server_is_doing_is_told(path, status):
+    async def main() -> None:
+        connections, clients = at_the_bound(GET, GET)
+        connections.handler.patient = False
+        newcomer, wire = meet(connections)
+        newcomer.data_received(POST.replace(b"/a", path) + POST)
+        answer = await answered(wire)
+        assert (answer.status, answer.headers["connection"]) == (status, "close")
+        assert answer.headers.get("retry-after") == ("1" if status == 503 else None)
+        assert wire.closed
+        assert not wire.written
+        assert not any(wire.closed for _, wire in clients)
+
+    run(main)
+
+
+def test_of_the_reserve_the_oldest_silent_one_goes_first_and_when_all_are_busy_nobody_is_let_in():
+    async def main() -> None:
+        connections, _ = at_the_bound(GET)
+        spare = [meet(connections) for _ in range(RESERVE + 1)]
+        assert [wire.aborted for _, wire in spare] == [True, *[False] * RESERVE]
+        for connection, _ in spare[1:]:
+            connection.data_received(LIVEZ)
+        assert meet(connections)[1].aborted
+
+    run(main)
+
+
+def test_a_client_of_another_address_is_not_cut_off_for_one_that_has_more_than_its_share():
+    async def main() -> tuple[bool, bool]:
+        connections = Connections(handler=Telling(), most_connections=4, most_of_address=2)
+        _, first = meet(connections, "192.0.2.1")
+        wires = [meet(connections, "192.0.2.2")[1] for _ in range(4)]
+        return first.aborted, wires[0].aborted
+
+    assert run(main) == (False, True)
+
+
+# What strangers may cost ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "status"), [(MOST_HEADERS, 200), (MOST_HEADERS + 1, 431)])
+def test_a_request_has_a_bounded_number_of_headers(count, status):
+    headers = b"".join(b"x-%d:\r\n" % number for number in range(count))
+    assert statuses(say(b"GET / HTTP/1.1\r\n" + headers + b"\r\n")) == [status]
+    assert statuses(say(CHUNKED + b"\r\n0\r\n" + headers + b"\r\n")) == [status]
+
+
+@pytest.mark.parametrize("path", [b"/a", b"/refused"])
+def test_a_body_in_endless_tiny_chunks_is_refused(path):
+    chunks = b"1\r\na\r\n" * MOST_CHUNKS
+
+    async def main() -> Wire:
+        connection, wire = connect(Telling())
+        connection.data_received(CHUNKED.replace(b"/a", path) + b"\r\n" + chunks)
+        assert not wire.ended
+        connection.data_received(b"1\r\na\r\n" * 300)
+        return wire
+
+    wire = run(main)
+    assert wire.ended
+    assert statuses(wire) == ([413] if path == b"/a" else [404])
+
+
+def test_a_handler_is_told_once_of_many_chunks_that_come_together():
+    class Measuring(Telling):
+        told: list[int]
+
+        def measured(self, exchange: HttpExchange, part_bytes: int) -> None:
+            self.told.append(part_bytes)
+
+    handler = Measuring()
+    handler.told = []
+    head, chunks = CHUNKED + b"\r\n", b"1\r\na\r\n" * 200
+    wire = say(head, chunks, chunks + b"0\r\n\r\n", handler=handler)
+    assert handler.told == [200, 200]
+    assert told(wire)[0]["body"] == "a" * 400
+
+
+def test_the_rest_of_a_refused_body_is_taken_up_to_a_bound():
+    head = POST.replace(b"/a", b"/refused").replace(b"length: 3", b"length: %d" % (1 << 40))
+    part = b"x" * (LINGER_BYTES // 4)
+
+    async def main() -> None:
+        connection, wire = connect(Telling())
+        connection.data_received(head)
+        for _ in range(4):
+            assert not wire.closed
+            connection.data_received(part)
+        assert wire.closed
+
+    run(main)
+
+
+def test_no_more_is_read_than_a_step_beyond_what_belongs_to_one_body():
+    async def main() -> list[int]:
+        connection, _ = connect(Telling(patient=True))
+        head = POST[:-3].replace(b"length: 3", b"length: 100000")
+        sizes = [len(connection.get_buffer(-1))]
+        for sent in (head, b"x" * 50_000, b"x" * 49_000, b"x" * 1_000, CHUNKED + b"\r\n1"):
+            connection.data_received(sent)
+            sizes.append(len(connection.get_buffer(-1)))
+        return sizes
+
+    assert run(main) == [STEP_BYTES, 100_000, 50_000, STEP_BYTES, STEP_BYTES, STEP_BYTES]
+
+
+def test_a_large_body_is_read_in_large_parts():
+    async def main() -> int:
+        connection, _ = connect(Telling())
+        connection.data_received(POST.replace(b"length: 3", b"length: %d" % (1 << 30)))
+        return len(connection.get_buffer(-1))
+
+    assert run(main) == LARGEST_READ_BYTES
+
+
+@pytest.mark.parametrize(("rate", "cut_off"), [(1.5, False), (0.5, True)])
+def test_a_client_that_takes_its_answer_at_less_than_a_least_rate_is_cut_off(rate, cut_off):
+    async def main() -> bool:
+        connection, wire = connect(Telling(), keep_alive_s=2.0)
+        connection.data_received(GET)
+        wire.unsent_bytes = 1 << 20
+        connection.pause_writing()
+        for _ in range(10):
+            wire.unsent_bytes -= int(rate * LEAST_TAKEN_BYTES_PER_S)
+            await asyncio.sleep(1)
+        connection.connection_lost(None)
+        return wire.aborted
+
+    assert run(main, LeapingLoop) == cut_off
+
+
+def test_what_clients_have_yet_to_take_is_counted_until_they_take_it_or_leave():
+    async def main() -> list[int]:
+        counted = [0]
+
+        def count(unsent_bytes: int) -> int:
+            counted.append(unsent_bytes)
+            return unsent_bytes
+
+        connections = Connections(handler=Telling(), count_unsent=count)
+        (first, wire), (second, other) = meet(connections), meet(connections)
+        wire.unsent_bytes, other.unsent_bytes = 1000, 500
+        first.pause_writing()
+        second.pause_writing()
+        first.resume_writing()
+        second.connection_lost(None)
+        return counted
+
+    assert run(main) == [0, 1000, 1500, 500, 0]
+
+
+def test_where_answers_that_are_not_taken_are_too_many_who_has_taken_longest_is_cut_off():
+    async def main() -> list[bool]:
+        connections = Connections(handler=Telling(), most_unsent_bytes=1000)
+        clients = [meet(connections) for _ in range(3)]
+        for connection, wire in clients:
+            wire.unsent_bytes = 600
+            connection.pause_writing()
+        return [wire.aborted for _, wire in clients]
+
+    assert run(main) == [True, True, False]
+    assert run(one_large_answer) is False
+
+
+async def one_large_answer() -> bool:
+    connection, wire = connect(Telling(), most_unsent_bytes=1000)
+    wire.unsent_bytes = 5000
+    connection.pause_writing()
+    return wire.aborted
 
 
 # Refused before the body ---------------------------------------------------------------------------------------------
@@ -574,6 +802,21 @@ def test_a_client_has_bounded_time_for_a_request_and_between_requests(sent, expe
         return statuses(wire)
 
     assert run(main, LeapingLoop) == expected
+
+
+@pytest.mark.parametrize(("sent", "expected"), [(b"", []), (b"GET /", [408])])
+def test_a_client_has_less_time_for_its_first_byte_than_for_a_request(sent, expected):
+    async def main() -> tuple[list[int], float]:
+        connection, wire = connect(Telling(), longest_read_s=6.0, first_byte_s=1.0)
+        connection.data_received(sent)
+        while not (wire.closed or wire.ended):
+            await asyncio.sleep(0.1)
+        connection.connection_lost(None)
+        return statuses(wire), asyncio.get_running_loop().time()
+
+    answers, past_s = run(main, LeapingLoop)
+    assert answers == expected
+    assert past_s == pytest.approx(6 if sent else 1, abs=0.2)
 
 
 @pytest.mark.parametrize("begun", [GET[:-2], POST[:-1]], ids=["head", "body"])

@@ -53,16 +53,17 @@ def is_closed(client: socket.socket) -> bool:
         return True
 
 
-def test_a_client_that_has_not_agreed_on_keys_counts_as_a_connection(tmp_path):
+def test_clients_that_have_not_agreed_on_keys_count_and_the_oldest_goes_where_another_comes(tmp_path):
     async def main() -> None:
         async with listening(tmp_path, most_connections=2) as (server, address):
             with ExitStack() as clients:
-                first, _ = (clients.enter_context(silent(address)) for _ in range(2))
+                first, second = (clients.enter_context(silent(address)) for _ in range(2))
                 await until(lambda: len(server._connections.open) == 2)
-                assert await asyncio.to_thread(ask, address, tmp_path) == b""
-                first.close()
-                await until(lambda: len(server._connections.open) == 1)
                 assert (await asyncio.to_thread(ask, address, tmp_path)).startswith(b"HTTP/1.1 200 OK")
+                assert await asyncio.to_thread(is_closed, first)
+                second.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    second.recv(1)
 
     run(main)
 
@@ -70,7 +71,7 @@ def test_a_client_that_has_not_agreed_on_keys_counts_as_a_connection(tmp_path):
 @pytest.mark.parametrize("said", [b"", b"no TLS at all\r\n\r\n"])
 def test_a_client_has_bounded_time_and_ways_to_agree_on_keys(tmp_path, said):
     async def main() -> None:
-        async with listening(tmp_path, longest_read_s=0.2) as (server, address):
+        async with listening(tmp_path, first_byte_s=0.2) as (server, address):
             with silent(address) as client:
                 client.sendall(said)
                 assert await asyncio.to_thread(is_closed, client)

@@ -50,6 +50,8 @@ class Wire(asyncio.Transport):
         self.aborted = True
         self.close()
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
     def is_closing(self) -> bool:
         return self.closed
 
