@@ -48,6 +48,7 @@ from gearshift.serving.front_messages import (
 from gearshift.serving.http import Application
 from gearshift.serving.http_exchange import EXPECT, HttpExchange
 from gearshift.serving.sockets import beside
+from gearshift.serving.stand_in import StandIns
 
 LONGEST_START_S = 60.0
 SHORTEST_RESTART_WAIT_S, LONGEST_RESTART_WAIT_S = 0.1, 5.0
@@ -81,6 +82,7 @@ class FrontEnds:
         self.ending = False
         self._count = serve.settings.front_ends
         self._board = Board.of_router(self._count)
+        self._stand_ins = StandIns(application, serve.settings, self._board)
         self._socks: list[socket.socket] = []
         self._now: dict[int, FrontEndProcess] = {}
         self._kept: list[asyncio.Task[None]] = []
@@ -104,6 +106,7 @@ class FrontEnds:
     def stop_listening(self) -> None:
         """Take no more clients; those that are there leave after their next answer."""
         self.ending = True
+        self._stand_ins.stop_listening()
         for sock in self._socks:
             sock.close()
         for front_end in self._now.values():
@@ -122,8 +125,10 @@ class FrontEnds:
         for number, kept in enumerate(self._kept):
             if number not in self._now:  # it waits to be started again
                 kept.cancel()
+        stand_ins = asyncio.create_task(self._stand_ins.stop(longest_s))
         if self._kept:
             await asyncio.wait(self._kept, timeout=longest_s + GRACE_S)
+        await stand_ins
         for front_end in self._now.values():
             front_end.kill()
         await asyncio.gather(*self._kept, return_exceptions=True)
@@ -139,11 +144,15 @@ class FrontEnds:
         board.write(TAKING, service.accepting and service.router.missing_first_model() is None)
 
     async def _keep(self, number: int, ready: "asyncio.Future[None]") -> None:
-        """Have one front end live until the end; each start waits twice as long as the one before, up to a bound."""
+        """Have one front end live until the end; each start waits twice as long as the one before, up to a bound.
+
+        Its clients are the router's meanwhile.
+        """
         loop, wait_s = asyncio.get_running_loop(), SHORTEST_RESTART_WAIT_S
         while not self.ending:
             began = loop.time()
-            front_end = self._now[number] = FrontEndProcess(self, ready)
+            listening = partial(self._stand_ins.end, number)
+            front_end = self._now[number] = FrontEndProcess(self, ready, listening)
             try:
                 how = await front_end.live(self._socks[number], self._board, 1 + number)
             except OSError as error:
@@ -155,6 +164,7 @@ class FrontEnds:
                 ready.set_exception(WorkerDied(f"a front end {how} before it was ready"))
             if self.ending:
                 return
+            await self._stand_ins.begin(number, self._socks[number])
             if loop.time() - began > STAYED_S:
                 wait_s = SHORTEST_RESTART_WAIT_S
             log.warning("front end %d %s; starting it again in %g s", number, how, wait_s)
@@ -166,8 +176,10 @@ class FrontEnds:
 class FrontEndProcess:
     """One front end: its process, and what its clients wait for."""
 
-    def __init__(self, all: FrontEnds, ready: "asyncio.Future[None]") -> None:
-        self._all, self._ready = all, ready
+    def __init__(
+        self, all: FrontEnds, ready: "asyncio.Future[None]", listening: Callable[[], None] = lambda: None
+    ) -> None:
+        self._all, self._ready, self._listening = all, ready, listening
         self.protocol = FrameProtocol(self._received, lambda: None, decoder=TO_ROUTER)
         self._process: subprocess.Popen[bytes] | None = None
         self._withdraw: dict[int, Callable[[], None]] = {}
@@ -243,6 +255,7 @@ class FrontEndProcess:
             case Untrusted():
                 self._all.distrusted(message.reason)
             case Listening():
+                self._listening()
                 if not self._ready.done():
                     self._ready.set_result(None)
         self._all.publish()
