@@ -199,7 +199,7 @@ class Server:
         method, body = ("GET", "") if posted is None else ("POST", posted)
         try:
             connection.writer.write(
-                f"{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
+                f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
             )
             return await connection.answer()
         finally:
@@ -305,7 +305,7 @@ class Connection:
         """Send a request of one row."""
         tensor = {"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [number, what, seconds]}
         body = json.dumps({"id": str(number), "inputs": [tensor]}).encode()
-        head = f"POST /v2/models/faults/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = f"POST /v2/models/faults/infer HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
         self.writer.write(head.encode() + body)
 
     async def answer(self) -> tuple[int, str]:
@@ -667,7 +667,9 @@ async def vanish(folder: Path, rng: random.Random) -> Tally:
             connections[i].writer.transport.abort()
         for _ in range(CLIENTS // 2):
             half = await Connection.open(server)
-            half.writer.write(b"POST /v2/models/faults/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{")
+            half.writer.write(
+                b"POST /v2/models/faults/infer HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n{"
+            )
             await half.writer.drain()
             half.writer.transport.abort()
         load.tally.vanished += len(gone)

@@ -321,11 +321,15 @@ class Asked:
     def may_close(self) -> bool:
         """Whether its answer may be the last: what came after it would go unheard."""
         too_large = len(self.body) > (LARGEST_BODY_BYTES if "infer" in self.path else 4096)
-        return too_large or self.path in ("*", "http://x:99999/v2") or any(name == "expect" for name, _ in self.headers)
+        return (
+            too_large
+            or self.path in ("*", "http://x:99999/v2")
+            or any(name in ("expect", "host") for name, _ in self.headers)
+        )
 
     def framed(self, id: str, rng: random.Random) -> bytes:
         """Its bytes under this id, its body with its length or in chunks."""
-        sent = {"host": "x", **dict(self.headers), "x-request-id": id}
+        sent = {"host": "localhost", **dict(self.headers), "x-request-id": id}
         lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
         head = f"{self.method} {self.path} HTTP/1.1\r\n{lines}".encode()
         if rng.random() < 0.8:

@@ -152,7 +152,7 @@ def test_the_deployment_runs_a_command_line_that_serve_takes():
 
 
 def test_the_deployment_probes_paths_that_ask_for_no_key(tmp_path):
-    (tmp_path / "keys").write_text("a-key")
+    (tmp_path / "keys").write_text("a-key-of-the-deployment\n")
     with serving(tmp_path, "emulated", api_keys=str(tmp_path / "keys")) as server:
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             assert get(server, container()[1][probe]["httpGet"]["path"])[0] == 200

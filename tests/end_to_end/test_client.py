@@ -58,7 +58,7 @@ def test_errors_of_the_server_are_those_of_the_package(server):
 
 
 def test_a_key_and_a_certificate_of_ones_own_are_used(tmp_path):
-    (tmp_path / "keys").write_text("secret\n")
+    (tmp_path / "keys").write_text("a-secret-of-the-client\n")
     certificate = write_certificate(tmp_path)
 
     async def main(url, **options):
@@ -67,11 +67,11 @@ def test_a_key_and_a_certificate_of_ones_own_are_used(tmp_path):
 
     with serving(tmp_path, api_keys=str(tmp_path / "keys"), **certificate) as server:
         trusting = {"ca_file": certificate["tls_certificate"], "most_attempts": 1}
-        with Client(server.url, "sums", api_key="secret", **trusting) as client:
+        with Client(server.url, "sums", api_key="a-secret-of-the-client", **trusting) as client:
             for _ in range(3):
                 assert client.infer({"x": [[1.0, 2.0]]}).outputs["sum"].tolist() == [3]
             assert len(client._free) == 1
-        assert asyncio.run(main(server.url, api_key="secret", **trusting)) == [3]
+        assert asyncio.run(main(server.url, api_key="a-secret-of-the-client", **trusting)) == [3]
         with Client(server.url, "sums", **trusting) as client, pytest.raises(NoAccess, match="key is needed"):
             client.infer({"x": [[1.0, 2.0]]})
         with Client(server.url, "sums", most_attempts=1) as client, pytest.raises(NoAnswer, match="certificate"):

@@ -127,14 +127,14 @@ async def until_held(client: aiohttp.ClientSession, server: Server, **held: int)
 
 def head_only(server: Server) -> bytes:
     with connected(server) as sock:
-        sock.sendall(f"POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n".encode())
+        sock.sendall(f"POST {INFER} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n".encode())
         return sock.recv(1000)
 
 
 def test_keys_and_certificates_hold_at_each_front_end_and_grpc_is_served_beside(tmp_path):
     keys, admins = tmp_path / "users", tmp_path / "admins"
-    keys.write_text("first-key\n")
-    admins.write_text("admin-key\n")
+    keys.write_text("a-longer-first-key\n")
+    admins.write_text("a-longer-admin-key\n")
     files = write_certificate(tmp_path)
     settings = {"front_ends": 2, "grpc_port": 0, "api_keys": str(keys), "admin_keys": str(admins), **files}
     context = ssl.create_default_context(cafile=files["tls_certificate"])
@@ -159,14 +159,17 @@ def test_keys_and_certificates_hold_at_each_front_end_and_grpc_is_served_beside(
             return speak(main)
 
         pin, asked = {"pin": 0}, body((1, 2))
-        assert (statuses(INFER, "first-key", asked), statuses(INFER, "another", asked)) == ({200}, {401})
-        assert (statuses("/v2", "first-key"), statuses("/v2", "another")) == ({200}, {401})
+        assert (statuses(INFER, "a-longer-first-key", asked), statuses(INFER, "another", asked)) == ({200}, {401})
+        assert (statuses("/v2", "a-longer-first-key"), statuses("/v2", "another")) == ({200}, {401})
         gear = "/v2/gearshift/gear"
-        assert (statuses(gear, "first-key", pin), statuses(gear, "admin-key", pin)) == ({401}, {200})
-        answer = client.infer("sums", inputs((1, 2)), headers={"x-api-key": "first-key"})
+        assert (statuses(gear, "a-longer-first-key", pin), statuses(gear, "a-longer-admin-key", pin)) == ({401}, {200})
+        answer = client.infer("sums", inputs((1, 2)), headers={"x-api-key": "a-longer-first-key"})
         assert answer.as_numpy("sum").tolist() == [3]
-        keys.write_text("second-key\n")
-        assert (statuses(INFER, "first-key", asked), statuses(INFER, "second-key", asked)) == ({401}, {200})
+        keys.write_text("a-longer-second-key\n")
+        assert (statuses(INFER, "a-longer-first-key", asked), statuses(INFER, "a-longer-second-key", asked)) == (
+            {401},
+            {200},
+        )
         assert server.end() == 0
         assert not any("-key" in line for line in server.said)
 

@@ -272,7 +272,7 @@ def test_a_stream_of_many_requests_answers_all(server):
 
 def test_only_those_with_a_key_may_ask_and_tls_keeps_it_secret(tmp_path):
     for name in ("user", "admin"):
-        (tmp_path / name).write_text(f"{name}-key\n")
+        (tmp_path / name).write_text(f"a-longer-{name}-key\n")
     keys = {"api_keys": str(tmp_path / "user"), "admin_keys": str(tmp_path / "admin")}
     settings = {**keys, **write_certificate(tmp_path)}
     with (
@@ -280,7 +280,7 @@ def test_only_those_with_a_key_may_ask_and_tls_keeps_it_secret(tmp_path):
         triton.InferenceServerClient(server.grpc, ssl=True, root_certificates=settings["tls_certificate"]) as client,
     ):
         denied = grpc.StatusCode.UNAUTHENTICATED
-        user, admin = {"authorization": "Bearer user-key"}, {"x-api-key": "admin-key"}
+        user, admin = {"authorization": "Bearer a-longer-user-key"}, {"x-api-key": "a-longer-admin-key"}
         assert client.is_server_live()
         assert client.is_server_ready()
         refused(lambda: client.is_model_ready("sums"), denied, "an API key is needed")

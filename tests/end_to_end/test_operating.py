@@ -16,8 +16,8 @@ from tests.unit.cli.little import run
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("operated")
-    (folder / "users.txt").write_text("user-key\n")
-    (folder / "admins.txt").write_text("# of the team on call\nadmin-key\n")
+    (folder / "users.txt").write_text("a-longer-user-key\n")
+    (folder / "admins.txt").write_text("# of the team on call\na-longer-admin-key\n")
     return folder
 
 
@@ -77,7 +77,7 @@ def test_a_server_that_is_not_there_is_told_of() -> None:
     assert "is the server running?" in done.output
 
 
-def test_a_pinned_gear_answers_by_its_own_cascade_and_a_drain_ends_it(tmp_path: Path) -> None:
+def test_a_pinned_gear_answers_by_its_own_cascade_and_a_drain_ends_it_until_it_is_undone(tmp_path: Path) -> None:
     with serving(tmp_path, make_plan=two_gear_plan) as server:
 
         async def by(client: object) -> tuple[int, object]:
@@ -90,6 +90,8 @@ def test_a_pinned_gear_answers_by_its_own_cascade_and_a_drain_ends_it(tmp_path: 
         assert [before["outputs"][1]["data"], pinned["outputs"][1]["data"]] == [["large"], ["small"]]
         assert asked_locally(server, "drain")["state"] == "draining"
         assert speak(by)[0] == 503
+        assert asked_locally(server, "drain", "--undo")["state"] == "serving"
+        assert speak(by)[0] == 200
         assert server.end() == 0
 
 

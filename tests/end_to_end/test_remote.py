@@ -32,14 +32,14 @@ def server(tmp_path_factory) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def key_and_connections(monkeypatch) -> Iterator[None]:
-    monkeypatch.setenv("THE_KEY", "a-key")
+    monkeypatch.setenv("THE_KEY", "a-key-of-the-remote")
     yield
     while OPENED:
         OPENED.pop().model.endpoint.close()
 
 
 def key_file(folder: Path) -> str:
-    (folder / "keys").write_text("a-key\n")
+    (folder / "keys").write_text("a-key-of-the-remote\n")
     return str(folder / "keys")
 
 
@@ -180,7 +180,7 @@ def test_a_remote_model_is_profiled_planned_and_served_as_a_stage(tmp_path):
             assert answer["parameters"]["reason"] == "model 'large' gave no answer"
             server.until_it_says(r"model 'large' failed on 1 of 1 samples .* gave no answer \(ConnectionRefusedError")
             assert speak(lambda client: post_to(client, server.url, body((1, 1))))[0] == 200
-            assert not any("a-key" in line for line in server.said)
+            assert not any("a-key-of-the-remote" in line for line in server.said)
 
 
 @contextmanager

@@ -246,7 +246,7 @@ def test_bad_input_is_400_with_field_and_reason(server, data, reason):
 def test_a_body_over_the_bound_is_413_before_it_is_sent(server):
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=LONGEST_S) as sock:
-        head = b"POST /v2/models/sums/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 100001\r\n\r\n"
+        head = b"POST /v2/models/sums/infer HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100001\r\n\r\n"
         sock.sendall(head)
         assert sock.recv(1000).startswith(b"HTTP/1.1 413 ")
 
@@ -284,14 +284,14 @@ def test_headers_without_end_are_refused(server):
 
 def test_a_head_over_the_bound_is_refused_also_when_it_arrives_whole(server):
     with connected(server) as sock:
-        sock.sendall(b"GET /v2 HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 12_000 + b"\r\n\r\n")
+        sock.sendall(b"GET /v2 HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 12_000 + b"\r\n\r\n")
         assert sock.recv(1000).startswith(b"HTTP/1.1 431 ")
     with connected(server) as sock:
-        sock.sendall(b"GET /v2 HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 9_000 + b"\r\n\r\n")
+        sock.sendall(b"GET /v2 HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 9_000 + b"\r\n\r\n")
         assert sock.recv(1000).startswith(b"HTTP/1.1 200 ")
 
 
-INFER = b"POST /v2/models/sums/infer HTTP/1.1\r\nhost: x\r\n"
+INFER = b"POST /v2/models/sums/infer HTTP/1.1\r\nhost: localhost\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -309,7 +309,7 @@ def strict(tmp_path_factory) -> Iterator[Server]:
         (INFER, b"HTTP/1.1 408 "),
         (INFER + b"content-length: 10\r\n\r\n{", b"HTTP/1.1 408 "),
         (INFER + b"transfer-encoding: chunked\r\n\r\n1\r\n{", b"HTTP/1.1 408 "),
-        (b"GET /v2 HTTP/1.1\r\nhost: x\r\n\r\nGET /v2 HTTP/1.1\r\n", b"HTTP/1.1 200 "),
+        (b"GET /v2 HTTP/1.1\r\nhost: localhost\r\n\r\nGET /v2 HTTP/1.1\r\n", b"HTTP/1.1 200 "),
     ],
 )
 def test_a_request_that_is_never_complete_is_given_up(strict, sent, answer):
@@ -331,7 +331,7 @@ def test_waiting_for_an_answer_is_not_bounded_by_the_time_for_reading(strict):
 
 
 def test_silent_connections_give_way_to_others_and_beyond_those_that_wait_only_health_is_answered(tmp_path):
-    asked, waits = b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n", json.dumps(body((4, 1))).encode()
+    asked, waits = b"GET %b HTTP/1.1\r\nhost: localhost\r\n\r\n", json.dumps(body((4, 1))).encode()
     waits = INFER + b"content-length: %d\r\n\r\n" % len(waits) + waits
     with (
         serving(tmp_path, most_connections=2) as server,
@@ -700,19 +700,19 @@ def test_a_server_open_to_other_machines_without_keys_warns(tmp_path):
 
 def test_a_server_with_keys_does_not_warn_and_takes_changed_keys_at_once(tmp_path):
     keys = tmp_path / "keys"
-    keys.write_text("first-key\n")
+    keys.write_text("a-longer-first-key\n")
     with serving(tmp_path, backend="emulated", host="0.0.0.0", api_keys=str(keys)) as server:
         url = server.url.replace("0.0.0.0", "127.0.0.1")
 
         async def main(client):
             statuses = []
-            for key in ("first-key", "second-key"):
+            for key in ("a-longer-first-key", "a-longer-second-key"):
                 async with client.get(f"{url}/v2", headers={"x-api-key": key}) as response:
                     statuses.append(response.status)
             return statuses
 
         assert speak(main) == [200, 401]
-        keys.write_text("second-key\n")
+        keys.write_text("a-longer-second-key\n")
         assert speak(main) == [401, 200]
         assert server.end() == 0
         assert not any("warning" in line or "-key" in line for line in server.said)

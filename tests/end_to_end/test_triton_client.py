@@ -167,12 +167,12 @@ def test_asyncio_asks_for_all_else_too(server):
 
 
 def test_keys_are_sent_as_headers(tmp_path):
-    (tmp_path / "keys").write_text("user-key\n")
+    (tmp_path / "keys").write_text("a-longer-user-key\n")
     with serving(tmp_path, backend="emulated", api_keys=str(tmp_path / "keys")) as server:
         client = triton.InferenceServerClient(server.url.removeprefix("http://"))
         assert client.is_server_ready()
         with pytest.raises(triton.InferenceServerException, match="an API key is needed") as raised:
             client.get_server_metadata()
         assert raised.value.status() == "401"
-        assert client.get_server_metadata(headers={"Authorization": "Bearer user-key"})["name"] == "gearshift"
+        assert client.get_server_metadata(headers={"Authorization": "Bearer a-longer-user-key"})["name"] == "gearshift"
         client.close()

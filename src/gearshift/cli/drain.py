@@ -9,12 +9,14 @@ from gearshift.cli.output import Output, verb
 from gearshift.serving.control_client import Operator
 
 
-@click.command("drain", short_help="Have a server refuse new requests.")
+@click.command("drain", short_help="Have a server refuse new requests, or let them in again.")
+@click.option("--undo", is_flag=True, help="Let new requests in again.")
 @server_options
 @verb
-def command(output: Output, url: str, **access: Any) -> None:
-    """Have the server at --url refuse new requests for good, and answer those it has accepted.
+def command(output: Output, undo: bool, url: str, **access: Any) -> None:
+    """Have the server at --url refuse new requests, and answer those it has accepted.
 
-    Its process goes on, not ready, until a signal ends it.  `gearshift status` tells how many requests are open.
+    Its process goes on, not ready, until a signal ends it or --undo has it let requests in again.  `gearshift status`
+    tells how many requests are open.
     """
-    show_status(output, url, Operator(url, **access).drain())
+    show_status(output, url, Operator(url, **access).drain(undo=undo))

@@ -97,7 +97,7 @@ class Service:
         self._spans: dict[int, RequestSpan] = {}
         self._request_ids, self._sequence, self._batch_ids = itertools.count(1), itertools.count(), itertools.count(1)
         self._started_ns: dict[int, int] = {}
-        self._accepting = False
+        self._accepting = self._drained = self._ending = False
         self._in_force = True
         """Whether the metrics of replicas are its own; not once another has taken over, while this one ends."""
         self._ready_replicas: set[int] = set()
@@ -118,7 +118,7 @@ class Service:
             raise
         self._pulse.start()
         self._watch()
-        self._accepting = True
+        self._accepting = not (self._drained or self._ending)
         self._journal.write("ready", replicas=len(self._tables.replica_ids))
 
     def stop_accepting(self) -> None:
@@ -127,7 +127,8 @@ class Service:
 
     async def drain(self, longest_s: float) -> bool:
         """Refuse new requests and answer the accepted ones; after `longest_s` the rest fail, and it returns False."""
-        self.drain_for_good()
+        self._ending = True
+        self.refuse_new()
         try:
             async with asyncio.timeout(longest_s):
                 await self._idle.wait()
@@ -138,6 +139,7 @@ class Service:
 
     async def stop(self) -> None:
         """End at once: what is not answered yet fails; nothing is left running."""
+        self._ending = True
         self.stop_accepting()
         fault: BaseException | None = None
         try:
@@ -191,10 +193,19 @@ class Service:
         self._journal.write("free", gear=self.router.gear)
         self.router.free()
 
-    def drain_for_good(self) -> None:
+    def refuse_new(self) -> None:
         """Refuse new requests from now on; those accepted are answered, however long that takes."""
         self._journal.write("drain", unanswered=len(self._open))
+        self._drained = True
         self.stop_accepting()
+
+    def undo_drain(self) -> None:
+        """Let new requests in again; raises `NotReady` where it ends, which nothing undoes."""
+        if self._ending:
+            raise NotReady("the server is ending")
+        if self._drained:
+            self._journal.write("drain_undone")
+            self._drained, self._accepting = False, self._pulse.started
 
     def take_over_from(self, before: "Service") -> None:
         """Count in the metrics of `before`, and begin with the gear of its metered load; both need the same clock."""

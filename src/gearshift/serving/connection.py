@@ -13,7 +13,6 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, cast
-from urllib.parse import unquote
 
 import httptools
 
@@ -23,6 +22,7 @@ from gearshift.runtime.transport import Buffer
 from gearshift.serving import v2_json
 from gearshift.serving.connections import STEP_BYTES, Connections
 from gearshift.serving.http_exchange import CLOSE, EXPECT, TRANSFER_ENCODING, HttpExchange, announced_length
+from gearshift.serving.origins import HOST, host_name
 
 LINGER_S, LINGER_BYTES = 2.0, 16 << 20
 """How long, and for how much, a client is still read from that has its last answer and may go on sending."""
@@ -36,8 +36,6 @@ FULL = ((b"retry-after", b"1"), CLOSE)
 NEVER = float("inf")
 CONNECTION, UPGRADE = b"connection", b"upgrade"
 VERSIONS = "1.1", "1.0"
-ENCODED_SLASH = "%252F"
-"""A slash that is encoded divides no path, or a proxy that filters by prefix would be passed by."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LONGEST_LIST_BYTES = 8 << 10
 """Of the values of one header that is given several times."""
@@ -330,14 +328,20 @@ class Connection(asyncio.BufferedProtocol):
         method = parser.get_method()
         if method == b"CONNECT":
             raise NotTaken("CONNECT is for proxies")
-        if parser.get_http_version() not in VERSIONS:
-            raise NotTaken(f"HTTP/{parser.get_http_version()} in the form of HTTP/1")
+        version = parser.get_http_version()
+        if version not in VERSIONS:
+            raise NotTaken(f"HTTP/{version} in the form of HTTP/1")
+        if HOST in headers:
+            if host_name(headers[HOST]) is None:  # several are a list
+                raise NotTaken("its Host is none")
+        elif version != "1.0":
+            raise NotTaken("it has no Host")
         if UPGRADE in headers and parser.should_upgrade():
             return
         if TRANSFER_ENCODING in headers and headers[TRANSFER_ENCODING].strip().lower() != b"chunked":
             raise NotTaken("of transfer codings only chunked is taken")
-        keep_alive = parser.should_keep_alive() and (CONNECTION not in headers or parser.get_http_version() != "1.0")
-        exchange = HttpExchange(self, method.decode(), _path(url), headers, keep_alive and not self._reserve)
+        keep_alive = parser.should_keep_alive() and (CONNECTION not in headers or version != "1.0")
+        exchange = HttpExchange(self, method.decode(), _path(url, headers), headers, keep_alive and not self._reserve)
         self._url, self._headers, self._head_bytes, self._more_lines = b"", {}, 0, 0
         self._body_bytes = self._body_parts = 0
         self._arriving = exchange
@@ -538,12 +542,19 @@ class Connection(asyncio.BufferedProtocol):
         return past_s >= self._all.keep_alive_s
 
 
-def _path(url: bytes) -> str:
-    """The path of a request's target; raises `NotTaken` for what is none."""
+def _path(url: bytes, headers: dict[bytes, bytes]) -> str:
+    """A request's target as it is written, without its query; raises `NotTaken` for what is none.
+
+    What stands before the path is the request's `Host` (RFC 9112, section 3.2.2).
+    """
     try:
-        if b"?" in url or b"%" in url or url[:1] != b"/":
-            path = (httptools.parse_url(url).path or b"/").decode("ascii")
-            return unquote(path.replace("%2f", ENCODED_SLASH).replace("%2F", ENCODED_SLASH))
-        return url.decode("ascii")
+        if url[:1] != b"/":
+            httptools.parse_url(url)
+            _, before_path, rest = url.partition(b"://")
+            if before_path:
+                headers[HOST] = rest.partition(b"?")[0].partition(b"/")[0]
+                if host_name(headers[HOST]) is None:
+                    raise NotTaken("the host in its target is none")
+        return (url.partition(b"?")[0] if b"?" in url else url).decode("ascii")
     except (httptools.HttpParserError, UnicodeDecodeError):
         raise NotTaken("its target cannot be read") from None

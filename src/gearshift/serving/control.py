@@ -1,4 +1,4 @@
-"""What operators ask of a server: what it is doing, a gear to keep, an end to new requests."""
+"""What operators ask of a server: what it is doing, a gear to keep, an end to new requests and its undoing."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -25,6 +25,8 @@ SWAP_PATH = "/v2/gearshift/swap"
 ADMINISTRATION = frozenset({GEAR_PATH, DRAIN_PATH, SWAP_PATH})
 """What needs a key of administration; without any keys, a client on this machine."""
 LARGEST_BODY_BYTES = 4096
+OF_OTHERS = frozenset({b"origin", b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
+"""Headers of what a page in a browser, or a proxy, asks for others."""
 
 Body = TypeVar("Body")
 
@@ -33,6 +35,12 @@ class GearBody(msgspec.Struct, forbid_unknown_fields=True):
     """The gear to keep whatever the load, or null to let the load choose again."""
 
     pin: int | None
+
+
+class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether new requests are to be let in again; without a body they are refused from now on."""
+
+    undo: bool = False
 
 
 class Inference(Protocol):
@@ -129,9 +137,16 @@ class Control:
             self.service.pin_gear(asked.pin)
         return self.status()
 
-    def drain(self) -> Status:
-        """Refuse new requests for good; those accepted are answered."""
-        self.service.drain_for_good()
+    def drain_or_not(self, body: bytes) -> Status:
+        """Refuse new requests and answer those accepted, or let them in again, as `body`, a `DrainBody`, says.
+
+        Raises `InvalidInput` where it makes no sense, `NotReady` where the server ends.
+        """
+        asked = decode(body, DrainBody) if body else DrainBody()
+        if asked.undo:
+            self.service.undo_drain()
+        else:
+            self.service.refuse_new()
         return self.status()
 
 
@@ -146,11 +161,12 @@ def decode(body: bytes, kind: type[Body]) -> Body:
 def require_operator(keys: Keys | None, address: str | None, headers: Mapping[bytes, bytes]) -> None:
     """Raise unless a client at `address` may steer: `NoAccess` without the key, `Forbidden` without keys from afar.
 
-    Without keys a page in a browser on this machine may not either; browsers say with `Origin` who sends.
+    Without keys a page in a browser on this machine may not either; browsers say with `Origin` who sends.  Nor may what
+    a proxy on this machine passes on.
     """
     if keys is not None:
         keys.require_admin(headers)
-    elif not _is_local(address) or b"origin" in headers:
+    elif not _is_local(address) or not OF_OTHERS.isdisjoint(headers):
         raise Forbidden(
             "without keys only programs on the server's own machine may do this",
             remedy="do it there, or serve with --admin-keys",

@@ -9,7 +9,7 @@ import msgspec
 from gearshift.errors import NoAnswer, require
 from gearshift.files import read_text
 from gearshift.runtime.status import Status
-from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, GearBody
+from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
 from gearshift.serving.http_client import HttpClient, Response, address_of
 from gearshift.serving.swap import SwapBody, SwapResult
 from gearshift.serving.v2_client import error_in, tls_context
@@ -39,9 +39,9 @@ class Operator:
         """Keep `gear` whatever the load; None lets the load choose again."""
         return self._ask("POST", GEAR_PATH, msgspec.json.encode(GearBody(pin=gear)), Status)
 
-    def drain(self) -> Status:
-        """Refuse new requests for good."""
-        return self._ask("POST", DRAIN_PATH, b"", Status)
+    def drain(self, *, undo: bool = False) -> Status:
+        """Refuse new requests; with `undo` let them in again."""
+        return self._ask("POST", DRAIN_PATH, msgspec.json.encode(DrainBody(undo=undo)), Status)
 
     def swap(self, asked: SwapBody) -> SwapResult:
         """Put another plan in force; answers when the one before is unloaded."""

@@ -56,7 +56,7 @@ from gearshift.serving.front_messages import (
 from gearshift.serving.http import Application
 from gearshift.serving.http_exchange import EXPECT, HttpExchange, announced_length
 from gearshift.serving.http_server import HttpServer
-from gearshift.serving.keys import read_keys
+from gearshift.serving.keys import keys_in
 from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.v2 import limits_of
 
@@ -249,7 +249,8 @@ class FrontEnd:
             outputs=serve.outputs,
             largest_body_bytes=settings.largest_body_bytes,
             limits=limits_of(settings),
-            keys=read_keys(settings.api_keys, settings.admin_keys),
+            keys=keys_in(settings.api_keys, settings.admin_keys),
+            names=settings.names,
             times=_Times(settings.trust_clock_s, link),
         )
         inference = [path for path in self._application.paths if path.endswith("/infer")]

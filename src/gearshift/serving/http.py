@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 from gearshift.errors import GearshiftError, InvalidInput, NoAccess, NotReady, QueueFull, TooLarge, TooLargeInside
 from gearshift.model import TensorSpec
@@ -19,6 +20,7 @@ from gearshift.serving import compression, deadline_headers, large_json, openapi
 from gearshift.serving import control as operators
 from gearshift.serving.http_exchange import CLOSE, JSON, Headers, HttpExchange, Then, announced_length
 from gearshift.serving.keys import Keys
+from gearshift.serving.origins import OwnNames
 from gearshift.serving.swap import SwapBody, Swaps
 from gearshift.serving.v2_bodies import InferRequest
 
@@ -32,8 +34,11 @@ INFERENCE_HEADER = b"inference-header-content-length"
 ACCEPT_ENCODING = b"accept-encoding"
 SLO_MS, REQUEST_START = deadline_headers.SLO_MS.encode(), deadline_headers.REQUEST_START.encode()
 LOADING = re.compile("/v2/repository/models/[^/]+/(load|unload)")
+OF_OPERATORS = re.compile("/v2/gearshift|/v2/repository|/metrics")
+ENCODED_SLASH = "%252F"
+"""A slash that is encoded divides no path, or a proxy that filters by prefix would be passed by."""
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/v2/health/live", "/v2/health/ready"})
-"""Those that ask for no key."""
+"""Those that ask for no key, and by whatever name."""
 LARGEST_INDEX_BODY_BYTES = 4096
 RETRY_AFTER = (b"retry-after", b"1")
 LONGEST_TEXT = 2000
@@ -57,6 +62,7 @@ class Application:
         limits: v2.Limits = v2_json.DEFAULT_LIMITS,
         metrics: Metrics | NoMetrics | None = None,
         keys: Keys | None = None,
+        names: OwnNames | None = None,
         tracing: Tracing | None = None,
         control: operators.Control | None = None,
         swaps: Swaps | None = None,
@@ -70,7 +76,7 @@ class Application:
         self._largest_body_bytes = largest_body_bytes
         self._limits = limits
         self._metrics = metrics or NoMetrics()
-        self._keys, self._tracing = keys, tracing
+        self._keys, self._names, self._tracing = keys, names or OwnNames(), tracing
         self._server_metadata = v2_json.encode(v2.server_metadata())
         self._model_metadata = v2_json.encode(v2.model_metadata(operator, inputs, outputs))
         self._model_config = v2_json.encode(v2.model_config(operator, inputs, outputs, limits.most_rows))
@@ -169,6 +175,12 @@ class Application:
 
     def _route(self, exchange: HttpExchange) -> None:
         path, method = exchange.path, exchange.method
+        if "%" in path or path[:1] != "/":
+            path = _path_meant(path)
+        if method == "POST":
+            self._names.require_own_page(exchange.headers)
+        if (self._keys is None or not self._keys.of_users) and path not in OPEN_PATHS:
+            self._names.require_known(exchange.headers)
         if path in operators.ADMINISTRATION:
             operators.require_operator(self._keys, exchange.client.address, exchange.headers)
         elif self._keys is not None and path not in OPEN_PATHS:
@@ -350,7 +362,7 @@ class Application:
         _read(exchange, operators.LARGEST_BODY_BYTES, self._drain)
 
     def _drain(self, exchange: HttpExchange) -> None:
-        exchange.respond(200, v2_json.encode(self._control.drain()))
+        exchange.respond(200, v2_json.encode(self._control.drain_or_not(exchange.take_body())))
 
     def _post_swap(self, exchange: HttpExchange) -> None:
         _read(exchange, operators.LARGEST_BODY_BYTES, self._swap)
@@ -380,6 +392,17 @@ class Application:
 
     def _get_metrics(self, exchange: HttpExchange) -> None:
         exchange.respond(200, self._metrics.text(), content_type=CONTENT_TYPE.encode())
+
+
+def _path_meant(path: str) -> str:
+    """The path that another spelling stands for, decoded and without a host; as it is where that is operators'.
+
+    A proxy that keeps others from those does so by the path as it is written.
+    """
+    _, _, authority_and_path = path.partition("://") if path[:1] != "/" else ("", "", path)
+    plain = "/" + authority_and_path.partition("/")[2]
+    meant = unquote(plain.replace("%2f", ENCODED_SLASH).replace("%2F", ENCODED_SLASH))
+    return path if OF_OPERATORS.match(meant) else meant
 
 
 # Reading and answering -----------------------------------------------------------------------------------------------

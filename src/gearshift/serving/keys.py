@@ -1,16 +1,27 @@
-"""API keys: files of keys, read again when they change, and who may ask for what."""
+"""API keys: files of keys that count as they are now, and who may ask for what."""
 
 import hmac
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import stat
+import time
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from gearshift.errors import InvalidInput, NoAccess, require
+from gearshift.errors import Forbidden, InvalidInput, NoAccess, require
 
 AUTHORIZATION, API_KEY = b"authorization", b"x-api-key"
 BEARER = b"bearer "
+SHORTEST_KEY_BYTES = 16
+LARGEST_FILE_BYTES = 256 << 10
+MOST_PROBLEMS = 3
+"""That are named of one file."""
+READ_AGAIN_S = 1.0
+"""How often a file is read again that looks unchanged: two changes within one tick of the clock look like one."""
+
+PLAIN_REMEDY = "write keys in ASCII, without spaces"
+SEVERAL, SEND_ONE = "several keys are sent", "send one, as `Authorization: Bearer KEY` or `x-api-key: KEY`"
 
 log = logging.getLogger(__name__)
 
@@ -18,71 +29,126 @@ log = logging.getLogger(__name__)
 class KeyFile:
     """The keys in a file: one per line; blank lines, and those that begin with `#`, are passed over.
 
-    Only their hashes are kept.  A change of the file counts from the next request on.  Where the changed file cannot
-    be used, as when it is half written, the keys from before stay and a warning is logged.
+    The file is the truth: what it holds now counts from the next request on, and where it is empty, gone or cannot be
+    read, nobody has a key.  A line that is no key counts for nothing, and so does one without a line break at its end,
+    as it may be half written.  Only hashes of keys are kept.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._state: tuple[int, ...] = ()
+    def __init__(self, path: Path, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._now = path, now
+        self._state: tuple[int, ...] | None = None
+        self._digest = b""
         self._hashes: list[bytes] = []
+        self._read_s = float("-inf")
+        self._warned_of_mode = False
 
-    def read(self) -> None:
-        """Read the file; raises `InvalidInput` where it cannot be read, holds a line that is no key, or no key."""
-        state, keys = _read(self._path)
-        self._state, self._hashes = state, [sha256(key).digest() for key in keys]
+    def require_usable(self) -> None:
+        """Raise `InvalidInput` where the file cannot be read, a line of it is no key, or there is none."""
+        keys, problems = _keys_in(_read(self._path)[1])
+        where, remedy = str(self._path), "write one key per line"
+        require(not problems, "; ".join(problems[:MOST_PROBLEMS]), where=where, remedy=remedy)
+        require(bool(keys), "holds no key", where=where, remedy=remedy)
 
     def holds(self, key: bytes) -> bool:
         """Whether `key` is one of the file's, in a time that does not tell which, nor how much of it was right."""
-        self._read_again_if_changed()
+        self.look()
         given, found = sha256(key).digest(), False
         for known in self._hashes:
             found |= hmac.compare_digest(given, known)
         return found
 
-    def _read_again_if_changed(self) -> None:
+    def look(self) -> None:
+        """Take what the file holds now: it is read where it looks changed, and otherwise once in `READ_AGAIN_S`."""
         try:
-            state = _state(self._path)
+            state = _state(os.stat(self._path))
         except OSError:
             state = ()
-        if state != self._state:
-            try:
-                self.read()
-            except InvalidInput as error:
-                self._state = state
-                log.warning("the keys from before stay: %s", error)
+        now_s = self._now()
+        if state == self._state and now_s - self._read_s < READ_AGAIN_S:
+            return
+        self._state, self._read_s = state, now_s
+        try:
+            status, content = _read(self._path)
+            self._warn_of_mode(status)
+        except InvalidInput as error:
+            self._take(str(error).encode(), [], [str(error)])
+            return
+        digest = sha256(content).digest()
+        if digest != self._digest:
+            self._take(digest, *_keys_in(content))
+
+    def _take(self, digest: bytes, keys: list[bytes], problems: list[str]) -> None:
+        """Have these keys count from now on; `digest` is of what they come from."""
+        if digest != self._digest and (problems or not keys):
+            said = "; ".join(problems[:MOST_PROBLEMS]) or "it holds no key"
+            who = "its other lines count" if keys else "nobody has a key of it now"
+            log.warning("%s: %s; %s", self._path, said, who)
+        self._digest, self._hashes = digest, [sha256(key).digest() for key in keys]
+
+    def _warn_of_mode(self, status: os.stat_result) -> None:
+        if status.st_mode & (stat.S_IROTH | stat.S_IWOTH) and not self._warned_of_mode:
+            self._warned_of_mode = True
+            log.warning("other users of this machine can read or write %s; chmod o-rw it", self._path)
 
 
 def first_key(path: Path) -> str:
-    """The first key in a file, for a client to send; raises `InvalidInput` as `KeyFile.read` does."""
-    return _read(path)[1][0].decode()
+    """The first key in a file, for a client to send; raises `InvalidInput` where it cannot be read or holds none."""
+    lines = [line for line in map(bytes.strip, _read(path)[1].splitlines()) if line and not line.startswith(b"#")]
+    require(bool(lines), "holds no key", where=str(path), remedy="write one key per line")
+    require(_is_plain(lines[0]), "holds a line that is no key", where=str(path), remedy=PLAIN_REMEDY)
+    return lines[0].decode()
 
 
-def _read(path: Path) -> tuple[tuple[int, ...], list[bytes]]:
-    """State and keys of a file."""
-    where, keys = str(path), []
+def _read(path: Path) -> tuple[os.stat_result, bytes]:
+    """State and content of a regular file; raises `InvalidInput` where it cannot be read."""
+    where, remedy = str(path), "name a file of keys"
     try:
-        state, lines = _state(path), path.read_bytes().splitlines()
+        with open(path, "rb", opener=_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            require(stat.S_ISREG(status.st_mode), "is no regular file", where=where, remedy=remedy)
+            content = file.read(LARGEST_FILE_BYTES + 1)
     except OSError as error:
-        raise InvalidInput(f"cannot be read ({error.strerror})", where=where, remedy="name a file of keys") from None
-    for number, line in enumerate(map(bytes.strip, lines), start=1):
-        if line and not line.startswith(b"#"):
-            plain = all(0x21 <= byte <= 0x7E for byte in line)
-            require(plain, f"line {number} is no key", where=where, remedy="write keys in ASCII, without spaces")
+        raise InvalidInput(f"cannot be read ({error.strerror})", where=where, remedy=remedy) from None
+    require(len(content) <= LARGEST_FILE_BYTES, "is larger than 256 KiB", where=where, remedy=remedy)
+    return status, content
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """As the system opens files, but for pipes that nobody writes to."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _keys_in(content: bytes) -> tuple[list[bytes], list[str]]:
+    """The keys in a file's content, and what is wrong with its other lines."""
+    *ended, last = content.split(b"\n")
+    keys, problems = [], []
+    for number, line in enumerate(map(bytes.strip, ended), start=1):
+        if not line or line.startswith(b"#"):
+            continue
+        if not _is_plain(line):
+            problems.append(f"line {number} is no key, which is ASCII without spaces")
+        elif len(line) < SHORTEST_KEY_BYTES:
+            problems.append(f"the key in line {number} is shorter than {SHORTEST_KEY_BYTES} characters")
+        else:
             keys.append(line)
-    require(bool(keys), "holds no key", where=where, remedy="write one key per line")
-    return state, keys
+    if last.strip():
+        problems.append(f"line {len(ended) + 1} has no line break at its end, so it may be half written")
+    return keys, problems
 
 
-def _state(path: Path) -> tuple[int, ...]:
-    status = os.stat(path)
-    return status.st_mtime_ns, status.st_size, status.st_ino
+def _is_plain(line: bytes) -> bool:
+    return line.isascii() and line.decode().isprintable() and b" " not in line
+
+
+def _state(status: os.stat_result) -> tuple[int, ...]:
+    """What a change of the file changes; its time of change cannot be set back, as its time of modification can."""
+    return status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino, status.st_dev
 
 
 class Keys:
     """Who may ask: who has a key of `users`, and, for administration, of `admins`, whose keys are good for all.
 
-    Without `users` anybody may ask; without `admins` administration is theirs who may ask.
+    Without `users` anybody may ask.  With `users` alone nobody may administer: those who may ask are many.
     """
 
     def __init__(self, users: KeyFile | None = None, admins: KeyFile | None = None) -> None:
@@ -95,43 +161,64 @@ class Keys:
 
     @property
     def of_admins(self) -> bool:
-        """Whether administration needs one of its own."""
+        """Whether administration needs one of its own; without it is closed."""
         return self._admins is not None
 
     def require_user(self, headers: Mapping[bytes, bytes]) -> None:
         """Raise `NoAccess` unless `headers` carry a key where one is needed."""
         if self._users is not None:
-            _require(headers, [self._users, self._admins], "an API key")
+            _require(headers, self._users, self._admins, "an API key")
 
     def require_admin(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise `NoAccess` unless `headers` carry a key of administration where one is needed."""
-        if self._admins is None:
-            self.require_user(headers)
-        else:
-            _require(headers, [self._admins], "an administration key")
+        """Raise `NoAccess` unless `headers` carry a key of administration, `Forbidden` where there are none."""
+        if self._admins is not None:
+            _require(headers, self._admins, None, "an administration key")
+            return
+        self.require_user(headers)
+        raise Forbidden(
+            "administration is closed, as this server has keys of users alone", remedy="serve with --admin-keys"
+        )
 
 
 def read_keys(users: str | None, admins: str | None) -> Keys | None:
     """The keys in the files with these paths, None without any; raises `InvalidInput` where one cannot be used."""
-    files = [None if path is None else KeyFile(Path(path)) for path in (users, admins)]
-    for file in files:
-        if file is not None:
-            file.read()
+    files = _files(users, admins)
+    for file in filter(None, files):
+        file.require_usable()
+        file.look()
     return Keys(*files) if any(files) else None
 
 
-def _require(headers: Mapping[bytes, bytes], files: Sequence[KeyFile | None], needed: str) -> None:
+def keys_in(users: str | None, admins: str | None) -> Keys | None:
+    """As `read_keys`, whatever the files hold just now."""
+    files = _files(users, admins)
+    return Keys(*files) if any(files) else None
+
+
+def _files(users: str | None, admins: str | None) -> list[KeyFile | None]:
+    return [None if path is None else KeyFile(Path(path)) for path in (users, admins)]
+
+
+def _require(headers: Mapping[bytes, bytes], file: KeyFile, other: KeyFile | None, needed: str) -> None:
     key = given_key(headers)
     if key is None:
         raise NoAccess(f"{needed} is needed; send it as `Authorization: Bearer KEY` or `x-api-key: KEY`")
-    found = [file.holds(key) for file in files if file is not None]
-    if not any(found):
+    found = file.holds(key)
+    if other is not None:
+        found |= other.holds(key)
+    if not found:
         raise NoAccess(f"{needed} is needed, and the key that was sent is none that this server knows")
 
 
 def given_key(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """The key in `headers`, if any."""
-    if API_KEY in headers:
-        return headers[API_KEY].strip()
+    """The key in `headers`, if any; raises `InvalidInput` for several, of which another might take another one."""
     value = headers.get(AUTHORIZATION, b"")
-    return value[len(BEARER) :].strip() if value[: len(BEARER)].lower() == BEARER else None
+    bearer = value[len(BEARER) :].strip() if value[: len(BEARER)].lower() == BEARER else None
+    alone = headers.get(API_KEY)
+    if alone is None:
+        key = bearer
+    else:
+        key = alone.strip()
+        require(bearer is None or bearer == key, SEVERAL, remedy=SEND_ONE)
+    require(key is None or b", " not in key, SEVERAL, remedy=SEND_ONE)  # headers of one name are a list
+    return key

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from gearshift import __version__
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.runtime.status import Status
-from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, GearBody
+from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
 from gearshift.serving.keys import Keys
 from gearshift.serving.swap import SwapBody, SwapResult
 from gearshift.serving.v2 import MODEL_VERSION, ROW_FACTS
@@ -17,6 +17,8 @@ from gearshift.serving.v2_bodies import IndexBody, InferBody
 
 OPENAPI_VERSION = "3.1.0"
 COMPONENTS = "#/components/schemas/"
+CLOSED = "Closed, as there are no keys of administration"
+FOREIGN = "From a page of another site, or, without keys of users, by a name that is not the server's"
 EITHER: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]
 
 Schema = dict[str, Any]
@@ -170,7 +172,7 @@ class InferAnswer(msgspec.Struct):
 
 BODIES = (
     InferBody, InferAnswer, IndexBody, IndexEntry, Error, Live, Ready, ServerMetadata, ModelMetadata,
-    ModelConfiguration, Statistics, Status, GearBody, SwapBody, SwapResult,
+    ModelConfiguration, Statistics, Status, GearBody, DrainBody, SwapBody, SwapResult,
 )  # fmt: skip
 
 
@@ -225,7 +227,7 @@ def _paths(operator: str, keys: Keys | None) -> Schema:
         "/v2/repository/index": _post("The operators and their state", IndexBody, array_of=IndexEntry),
         STATUS_PATH: _get("What the server is doing", Status),
         GEAR_PATH: _administration("Keep a gear, or let the load choose again", GearBody, keys=keys),
-        DRAIN_PATH: _administration("Refuse new requests for good, and answer those accepted", None, keys=keys),
+        DRAIN_PATH: _drain(keys),
         SWAP_PATH: _swap(keys),
     }
     model = f"/v2/models/{operator}"
@@ -244,8 +246,11 @@ def _paths(operator: str, keys: Keys | None) -> Schema:
         for methods in paths.values():
             for operation in methods.values():
                 operation["responses"].setdefault("401", _response("No key, or none that is known", Error))
+                operation["responses"].setdefault("400", _response("Several keys are sent", Error))
     for methods in paths.values():
-        for operation in methods.values():
+        for method, operation in methods.items():
+            if method == "post" or not locked:
+                operation["responses"].setdefault("403", _response(FOREIGN, Error))
             if "413" in operation["responses"]:  # its body is read
                 operation["responses"]["408"] = {"description": "The request was not complete in time"}
     unlocked = {"/livez": live, "/v2/health/live": live, "/readyz": ready, "/v2/health/ready": ready}
@@ -281,6 +286,13 @@ def _post(summary: str, body: type[msgspec.Struct], *, array_of: type[msgspec.St
     return {"post": {"summary": summary, "requestBody": {"content": content}, "responses": responses}}
 
 
+def _drain(keys: Keys | None) -> Schema:
+    summary = "Refuse new requests and answer those accepted, or let new ones in again"
+    drain = _administration(summary, DrainBody, required=False, keys=keys)
+    drain["post"]["responses"]["503"] = _response("The server is ending", Error, headers=RETRY_AFTER)
+    return drain
+
+
 def _swap(keys: Keys | None) -> Schema:
     swap = _administration("Put another plan in force", SwapBody, answer=SwapResult, keys=keys)
     swap["post"]["responses"] |= {
@@ -291,24 +303,35 @@ def _swap(keys: Keys | None) -> Schema:
 
 
 def _administration(
-    summary: str, body: type[msgspec.Struct] | None, *, answer: type[msgspec.Struct] = Status, keys: Keys | None
+    summary: str,
+    body: type[msgspec.Struct],
+    *,
+    answer: type[msgspec.Struct] = Status,
+    required: bool = True,
+    keys: Keys | None,
 ) -> Schema:
     """What operators alone may do."""
     operation: Schema = {
         "summary": summary,
-        "responses": {"200": _response(summary, answer), "413": _response("The body is too large", Error)},
+        "requestBody": {"required": required, "content": {"application/json": {"schema": _reference(body)}}},
+        "responses": {
+            "200": _response(summary, answer),
+            "400": _response("The body makes no sense", Error),
+            "413": _response("The body is too large", Error),
+        },
     }
-    if body is not None:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _reference(body)}}}
-        operation["responses"]["400"] = _response("The body makes no sense", Error)
     if keys is None:
         operation["responses"]["403"] = _response("Without keys, only from the server's own machine", Error)
+    elif not keys.of_admins:
+        operation["responses"]["403"] = _response(CLOSED, Error)
     return {"post": _with_key(operation, keys)}
 
 
 def _refused(summary: str, keys: Keys | None) -> Schema:
     model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
-    operation = {"summary": summary, "parameters": [model], "responses": {"400": _response(summary, Error)}}
+    operation: Schema = {"summary": summary, "parameters": [model], "responses": {"400": _response(summary, Error)}}
+    if keys is not None and not keys.of_admins:
+        operation["responses"]["403"] = _response(CLOSED, Error)
     return {"post": _with_key(operation, keys)}
 
 
@@ -316,6 +339,7 @@ def _with_key(operation: Schema, keys: Keys | None) -> Schema:
     """An operation of administration, and the key that it asks for."""
     if keys is not None:
         kind = "key of administration" if keys.of_admins else "key"
+        operation["responses"].setdefault("400", _response("Several keys are sent", Error))
         operation["responses"]["401"] = _response(f"No {kind}, or none that is known", Error)
         operation["security"] = EITHER
     return operation

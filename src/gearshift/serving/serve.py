@@ -199,6 +199,7 @@ class ServerProcess:
             limits=limits_of(settings),
             metrics=metrics,
             keys=keys,
+            names=settings.names,
             tracing=tracing,
             control=control,
             swaps=self._swaps,

@@ -9,6 +9,7 @@ from gearshift.errors import require
 from gearshift.observability.logs import Form, Level
 from gearshift.request import Late
 from gearshift.serving.deadline_headers import DEFAULT_TRUST_S
+from gearshift.serving.origins import OwnNames, allowed_names
 
 LostStage = Literal["degrade", "refuse"]
 Replan = Literal["off", "offer", "swap"]
@@ -190,7 +191,16 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ] = None
 
     api_keys: Annotated[str | None, _help("A file of API keys, one per line; requests without one are refused.")] = None
-    admin_keys: Annotated[str | None, _help("A file of keys that administration needs in place of API keys.")] = None
+    admin_keys: Annotated[
+        str | None, _help("A file of keys that administration needs; with --api-keys alone it is closed.")
+    ] = None
+    allowed_hosts: Annotated[
+        str | None,
+        _help(
+            "Further names, between commas, under which this server may be asked without --api-keys, and whose pages "
+            "may ask it; addresses, localhost and the name in --host always may."
+        ),
+    ] = None
     plans: Annotated[str | None, _help("A folder of plans that may be swapped in while serving.")] = None
     tls_certificate: Annotated[str | None, _help("A PEM file of the certificate chain, to serve HTTPS.")] = None
     tls_key: Annotated[str | None, _help("A PEM file of the certificate's key.")] = None
@@ -198,12 +208,18 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         require_settings(msgspec.structs.asdict(self))
 
+    @property
+    def names(self) -> OwnNames:
+        """The names under which the server may be asked."""
+        return OwnNames(self.host, allowed_names(self.allowed_hosts))
+
 
 def require_settings(values: Mapping[str, Any], *, spelt: Callable[[str], str] = str) -> None:
     """Raise `InvalidInput` unless these values, of all settings by name, are allowed; names are `spelt` as asked."""
     require(bool(values["host"]), f"{spelt('host')} is empty", remedy="give an address, such as 127.0.0.1")
     for name, hint in get_type_hints(ServerSettings, include_extras=True).items():
         _require_allowed(spelt(name), values[name], hint)
+    allowed_names(values["allowed_hosts"])
     require(
         values["replan"] == "off" or values["plans"] is not None,
         f"{spelt('replan')} is {values['replan']!r}, but there is no folder for the plan that is made",

@@ -524,7 +524,7 @@ def test_the_status_says_what_runs_and_what_waits():
         busy = service.status(PLAN)
         await asyncio.gather(*requests)
         backend.lose(0)
-        service.drain_for_good()
+        service.refuse_new()
         return idle, busy, service.status(PLAN)
 
     idle, busy, ended = serve(use)

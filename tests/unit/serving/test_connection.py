@@ -141,16 +141,41 @@ def test_a_large_answer_is_whole():
     ("target", "path"),
     [
         (b"/a?b=c", "/a"),
-        (b"/a%20b?%41", "/a b"),
-        (b"http://elsewhere/p/q?r", "/p/q"),
-        (b"/v2/gearshift%2Fdrain", "/v2/gearshift%2Fdrain"),
-        (b"/v2/gearshift%2fdrain?x", "/v2/gearshift%2Fdrain"),
-        (b"/v2/models/%C3%A9", "/v2/models/\u00e9"),
+        (b"/a%20b?%41", "/a%20b"),
+        (b"http://elsewhere/p/q?r", "http://elsewhere/p/q"),
+        (b"/v2/gearshift%2fdrain?x", "/v2/gearshift%2fdrain"),
         (b"*", "*"),
     ],
 )
-def test_a_target_is_read_as_a_path(target, path):
+def test_a_path_is_as_it_is_written_without_its_query(target, path):
     assert told(say(b"GET " + target + b" HTTP/1.1\r\nhost: x\r\n\r\n"))[0]["path"] == path
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /a HTTP/1.1\r\n", 400),
+        (b"GET /a HTTP/1.1\r\nhost: x\r\nhost: x\r\n", 400),
+        (b"GET http://y/a HTTP/1.1\r\nhost: x\r\nhost: y\r\n", 400),
+        (b"GET /a HTTP/1.1\r\nhost: x, y\r\n", 400),
+        (b"GET /a HTTP/1.1\r\nhost: a@x\r\n", 400),
+        (b"GET http://a@x/a HTTP/1.1\r\nhost: x\r\n", 400),
+        (b"GET /a HTTP/1.1\r\nhost:\r\n", 200),
+        (b"GET /a HTTP/1.0\r\n", 200),
+        (b"GET /a HTTP/1.0\r\nhost: x\r\nhost: x\r\n", 400),
+    ],
+)
+def test_a_request_has_one_host(head, status):
+    assert statuses(say(head + b"\r\n")) == [status]
+
+
+@pytest.mark.parametrize(
+    ("target", "host"), [(b"/a", b"x"), (b"http://[::1]:80/a?b/c", b"[::1]:80"), (b"http://y?b", b"y")]
+)
+def test_the_host_in_a_target_takes_the_place_of_the_header(target, host):
+    handler = Telling()
+    say(b"GET " + target + b" HTTP/1.1\r\nhost: x\r\n\r\n", handler=handler)
+    assert handler.exchanges[0].headers[b"host"] == host
 
 
 def test_a_chunked_body_is_joined_and_extensions_and_trailers_are_passed_over():
@@ -192,8 +217,8 @@ def test_a_body_in_tiny_parts_is_held_in_few_and_joined_whole():
 
 
 def test_a_long_row_of_offered_upgrades_is_passed_over_one_by_one():
-    offers = b"GET / HTTP/1.1\r\nUpgrade:a\r\nConnection:upgrade\r\n\r\n" * 330
-    wire = say(offers + b"G", b"ET / HTTP/1.1\r\n\r\n")
+    offers = b"GET / HTTP/1.1\r\nHost:x\r\nUpgrade:a\r\nConnection:upgrade\r\n\r\n" * 330
+    wire = say(offers + b"G", b"ET / HTTP/1.1\r\nHost:x\r\n\r\n")
     assert statuses(wire) == [200] * 331
 
 
@@ -302,9 +327,9 @@ def test_of_a_target_that_cannot_be_read_nothing_is_logged(caplog):
 @pytest.mark.parametrize(
     "request_",
     [
-        GET.replace(b"host: x", b"connection: close"),
+        GET.replace(b"host: x", b"host: x\r\nconnection: close"),
         GET.replace(b"1.1", b"1.0"),
-        GET.replace(b"1.1", b"1.0").replace(b"host: x", b"connection: keep-alive"),
+        GET.replace(b"1.1", b"1.0").replace(b"host: x", b"host: x\r\nconnection: keep-alive"),
     ],
 )
 def test_after_the_last_answer_the_connection_is_closed_and_what_follows_is_not_heard(request_):
@@ -592,7 +617,7 @@ def test_an_answer_that_closes_waits_for_the_body_before_it_does():
     [(b"/a", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK"), (b"/refused", b"HTTP/1.1 404 Not Found")],
 )
 def test_a_body_is_asked_for_only_where_it_is_wanted(path, said):
-    head, body = POST[:-3].replace(b"host: x", b"expect: 100-continue").replace(b"/a", path), POST[-3:]
+    head, body = POST[:-3].replace(b"host: x", b"host: x\r\nexpect: 100-continue").replace(b"/a", path), POST[-3:]
     wire = say(head, body)
     assert wire.written.startswith(said)
     assert wire.closed == (path == b"/refused")  # as nobody knows whether the body comes
@@ -602,7 +627,7 @@ def test_a_body_that_is_there_already_is_not_asked_for():
     async def main() -> Wire:
         handler = Telling(patient=True)
         connection, wire = connect(handler)
-        connection.data_received(GET + POST.replace(b"host: x", b"expect: 100-continue"))
+        connection.data_received(GET + POST.replace(b"host: x", b"host: x\r\nexpect: 100-continue"))
         for _ in range(2):
             handler.tell(handler.exchanges[-1])
         return wire
@@ -717,7 +742,7 @@ def test_a_head_behind_a_large_body_is_not_measured_with_it():
 @pytest.mark.parametrize("connection", [b"upgrade", b"keep-alive, Upgrade, HTTP2-Settings"])
 def test_an_offered_upgrade_is_passed_over_and_the_body_belongs_to_the_request(connection):
     offer = b"connection: " + connection + b"\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk"
-    wire = say(POST.replace(b"host: x", offer)[:-1], b"c" + GET)
+    wire = say(POST.replace(b"host: x", b"host: x\r\n" + offer)[:-1], b"c" + GET)
     assert [each["body"] for each in told(wire)] == ["abc", ""]
 
 
@@ -856,8 +881,8 @@ REQUESTS = st.sampled_from(
         CHUNKED + b"\r\n3;x=y\r\nabc\r\n10\r\n0123456789abcdef\r\n0\r\nt: u\r\n\r\n",
         GET.replace(b"GET", b"HEAD"),
         POST.replace(b"/a", b"/refused"),
-        POST.replace(b"host: x", b"connection: upgrade\r\nupgrade: h2c"),
-        GET.replace(b"host: x", b"connection: close"),
+        POST.replace(b"host: x", b"host: x\r\nconnection: upgrade\r\nupgrade: h2c"),
+        GET.replace(b"host: x", b"host: x\r\nconnection: close"),
         b"no HTTP\r\n\r\n",
         POST.replace(b"length: 3", b"length: x"),
     ]

@@ -32,6 +32,13 @@ from tests.unit.serving import test_http
 from tests.unit.serving.test_control import *  # noqa: F403
 from tests.unit.serving.test_http import *  # noqa: F403
 from tests.unit.serving.test_http import INFER, Server, samples, serve
+from tests.unit.serving.test_origins import (  # noqa: F401
+    test_a_model_is_found_however_its_path_is_encoded,
+    test_a_page_of_another_site_may_not_even_ask_for_an_inference,
+    test_by_a_foreign_name_only_health_is_told,
+    test_with_keys_of_administration_alone_the_name_matters,
+    test_with_keys_of_users_the_name_does_not_matter_and_the_page_does,
+)
 from tests.unit.serving.wire import Wire, answered
 
 del test_large_answers_are_compressed_for_those_who_accept_it  # noqa: F821  it takes long
@@ -128,7 +135,7 @@ def test_a_client_that_is_too_slow_holds_nothing_at_the_router():
     async def use(server: Server) -> tuple[int, int, int]:
         server.handler._parsed_here = frozenset()
         connection, wire = server.connect(longest_read_s=0.5)
-        connection.data_received(f"POST {INFER} HTTP/1.1\r\ncontent-length: 1000\r\n\r\n{{".encode())
+        connection.data_received(f"POST {INFER} HTTP/1.1\r\nhost: [::1]\r\ncontent-length: 1000\r\n\r\n{{".encode())
         await until(lambda: server.service.room.held_bytes == 1000)
         status = (await answered(wire)).status
         await until(lambda: not server.handler.behind._exchanges)
@@ -153,7 +160,7 @@ def test_a_full_queue_is_refused_before_the_body_is_there():
         await waiting(server)  # it runs
         await waiting(server)
         connection, wire = server.connect()
-        connection.data_received(f"POST {INFER} HTTP/1.1\r\ncontent-length: 49000\r\n\r\n".encode())
+        connection.data_received(f"POST {INFER} HTTP/1.1\r\nhost: [::1]\r\ncontent-length: 49000\r\n\r\n".encode())
         response = await answered(wire)
         return response.status, response.headers.get("retry-after")
 
@@ -174,7 +181,7 @@ def test_what_the_router_has_not_taken_counts_too():
 def test_a_body_that_is_held_back_is_asked_for_once_the_router_lets_the_head_in(path, first):
     async def use(server: Server) -> list[int]:
         connection, wire = server.connect()
-        head = f"POST {path} HTTP/1.1\r\ncontent-length: 2\r\nexpect: 100-continue\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nhost: [::1]\r\ncontent-length: 2\r\nexpect: 100-continue\r\n\r\n"
         connection.data_received(head.encode())
         assert not wire.written
         statuses = [(await answered(wire)).status]
@@ -211,7 +218,7 @@ def test_where_the_front_end_has_not_heard_yet_the_router_has_the_last_word(monk
 def test_what_is_read_in_a_front_end_counts_for_all():
     async def use(server: Server) -> tuple[int, int, int]:
         connection, _ = server.connect()
-        connection.data_received(f"POST {INFER} HTTP/1.1\r\ncontent-length: 1000\r\n\r\n".encode())
+        connection.data_received(f"POST {INFER} HTTP/1.1\r\nhost: [::1]\r\ncontent-length: 1000\r\n\r\n".encode())
         while_read = (await server.ask("GET", "/v2/gearshift/status")).json()["held_bytes"]
         connection.connection_lost(None)
         after = (await server.ask("GET", "/v2/gearshift/status")).json()["held_bytes"]
@@ -263,7 +270,9 @@ async def waiting(server: Server) -> tuple[Connection, Wire]:
     before = len(server.service._open)
     connection, wire = server.connect()
     body = json.dumps(samples(0)).encode()
-    connection.data_received(f"POST {INFER} HTTP/1.1\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+    connection.data_received(
+        f"POST {INFER} HTTP/1.1\r\nhost: [::1]\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+    )
     await until(lambda: len(server.service._open) > before)
     return connection, wire
 

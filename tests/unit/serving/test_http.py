@@ -66,6 +66,7 @@ class Server:
         """The answer to a request whose body comes in one part, or in several."""
         chunked = isinstance(body, list)
         given = {"transfer-encoding": "chunked"} if chunked else {"content-length": str(len(body))}
+        given["host"] = "127.0.0.1"
         lines = [
             f"{method} {path} HTTP/1.1",
             *(f"{name}: {value}" for name, value in (given | (headers or {})).items()),
@@ -344,8 +345,8 @@ def test_a_body_over_the_bound_once_decompressed_is_413():
 def test_what_is_no_http_behind_a_request_that_is_refused_later_is_400_all_the_same(caplog):
     async def main(server: Server) -> bytes:
         connection, wire = server.connect()
-        head = f"POST {INFER} HTTP/1.1\r\ncontent-encoding: gzip\r\ncontent-length: 5\r\n\r\nwrong"
-        connection.data_received(head.encode() + b"GET /livez HTTP/1.1\r\n\r\n" * 1000 + b"no HTTP\r\n\r\n")
+        head = f"POST {INFER} HTTP/1.1\r\nhost: [::1]\r\ncontent-encoding: gzip\r\ncontent-length: 5\r\n\r\nwrong"
+        connection.data_received(head.encode() + b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n" * 1000 + b"no HTTP\r\n\r\n")
         while not wire.ended:
             await asyncio.sleep(0)
         connection.connection_lost(None)
@@ -439,7 +440,7 @@ def test_large_answers_are_compressed_for_those_who_accept_it(rows, compressed):
 @pytest.fixture
 def keys(tmp_path) -> Keys | None:
     for name in ("user", "admin"):
-        (tmp_path / name).write_text(f"{name}-key")
+        (tmp_path / name).write_text(f"a-longer-{name}-key\n")
     return read_keys(str(tmp_path / "user"), str(tmp_path / "admin"))
 
 
@@ -447,7 +448,7 @@ ANYBODY = ["/livez", "/readyz", "/v2/health/live", "/v2/health/ready"]
 USERS = ["/v2", "/metrics", "/v2/models/sums", "/v2/models/sums/ready", "/v2/models/stats", "/nothing"]
 
 
-@pytest.mark.parametrize("key", [None, "no-key", "user-key", "admin-key"])
+@pytest.mark.parametrize("key", [None, "no-key", "a-longer-user-key", "a-longer-admin-key"])
 def test_all_but_health_needs_a_key(keys, key):
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
 
@@ -458,7 +459,7 @@ def test_all_but_health_needs_a_key(keys, key):
 
     open_to_all, locked = serve(use, keys=keys)
     assert open_to_all == [200] * 4
-    assert locked == ([200] * 5 + [404, 200] if key in ("user-key", "admin-key") else [401] * 7)
+    assert locked == ([200] * 5 + [404, 200] if key in ("a-longer-user-key", "a-longer-admin-key") else [401] * 7)
 
 
 def test_a_refused_key_is_401_with_a_sentence(keys, caplog):
@@ -469,7 +470,7 @@ def test_a_refused_key_is_401_with_a_sentence(keys, caplog):
     assert "guessed" not in caplog.text
 
 
-@pytest.mark.parametrize(("key", "status"), [("user-key", 401), ("admin-key", 400)])
+@pytest.mark.parametrize(("key", "status"), [("a-longer-user-key", 401), ("a-longer-admin-key", 400)])
 def test_administration_needs_its_own_key(keys, key, status):
     path = "/v2/repository/models/sums/unload"
     assert serve(lambda server: server.ask("POST", path, headers={"x-api-key": key}), keys=keys).status == status

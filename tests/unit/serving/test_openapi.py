@@ -150,10 +150,10 @@ def test_what_it_says_can_be_asked_is_what_is_taken():
 
 
 def test_with_keys_it_says_where_none_is_needed(tmp_path):
-    (tmp_path / "keys").write_text("user-key")
+    (tmp_path / "keys").write_text("a-longer-user-key\n")
 
     async def use(server: Server) -> None:
-        described = await description(server, **{"x-api-key": "user-key"})
+        described = await description(server, **{"x-api-key": "a-longer-user-key"})
         assert described["security"] == [{"bearer": []}, {"header": []}]
         assert set(described["components"]["securitySchemes"]) == {"bearer", "header"}
         for path, methods in described["paths"].items():
@@ -167,7 +167,7 @@ def test_with_keys_it_says_where_none_is_needed(tmp_path):
 
 
 def test_with_keys_of_administration_alone_it_says_that_these_alone_are_asked_for(tmp_path):
-    (tmp_path / "admins").write_text("admin-key")
+    (tmp_path / "admins").write_text("a-longer-admin-key\n")
 
     async def use(server: Server) -> None:
         described = await description(server)

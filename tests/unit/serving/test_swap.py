@@ -250,7 +250,7 @@ def test_a_plan_whose_models_take_more_memory_than_is_left_is_not_loaded(tmp_pat
 def test_a_plan_that_takes_over_ends_a_drain_and_a_pin(tmp_path: Path) -> None:
     async def use(world: World) -> None:
         world.control.service.pin_gear(1)
-        world.control.drain()
+        world.control.drain_or_not(b"")
         await world.swaps.swap(SwapBody(plan="other.json"))
         status = world.control.status()
         assert (status.state, status.pinned) == ("serving", False)
