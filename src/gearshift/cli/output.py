@@ -21,12 +21,14 @@ from rich.table import Table
 
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.files import write_atomically
+from gearshift.plain_text import plain
 
 EXIT_NOT_VALID = 4
 EXIT_NOT_WITHIN = 5
 EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
 WIDTH_OF_FILES = 160
+KEPT = "\n\t"
 
 Tell = Callable[[str, float], None]
 
@@ -54,7 +56,7 @@ class Output:
 
     def say(self, text: str) -> None:
         """A line for people."""
-        self.terminal.print(text, markup=False)
+        self.terminal.print(plain(text, keep=KEPT), markup=False)
 
     def show(self, table: Table) -> None:
         """A table for people."""
@@ -85,7 +87,7 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         except GearshiftError as error:
             notes = list(getattr(error, "__notes__", ()))
             write_error(output, error.facts() | ({"commands": notes} if notes else {}), said=str(error))
-            click.echo(f"error: {error}", err=True)
+            click.echo(f"error: {plain(str(error), keep=KEPT)}", err=True)
             for line in notes:
                 click.echo(f"try: {line}", err=True)
             raise SystemExit(error.exit_code) from None

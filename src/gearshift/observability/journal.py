@@ -9,6 +9,7 @@ from typing import BinaryIO
 import msgspec
 
 from gearshift.files import not_written
+from gearshift.plain_text import plain
 
 ROTATE_AT_BYTES = 64 << 20
 
@@ -50,7 +51,8 @@ class Journal:
 
     def write(self, event: str, **facts: object) -> None:
         """Append `event`, when it was and its facts."""
-        line = msgspec.json.encode({"at": round(time.time(), 6), "event": event, **facts}) + b"\n"
+        text = msgspec.json.encode({"at": round(time.time(), 6), "event": event, **facts}).decode()
+        line = plain(text).encode() + b"\n"
         try:
             self._append(line)
         except OSError as error:

@@ -1,23 +1,36 @@
 """Logs: what a process says on standard error, as text for people or as one JSON object per line.
 
-Every module has a logger of its own name; `logging_to_stderr` decides what of it is written, and how.
+Every module has a logger of its own name; `logging_to_stderr` decides what of it is written, and how.  What others have
+a part in (clients, models, endpoints) makes no second line, does nothing to a terminal, and fills no disk.
 """
 
 import logging
 import os
 import sys
+import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import msgspec
+
+from gearshift.plain_text import plain
 
 Level = Literal["debug", "info", "warning", "error"]
 Form = Literal["text", "json"]
 
 OURS = "gearshift"
 PREFIX = "gearshift {process} {pid}: "
+TRACEBACK = "  | "
+"""Before each of its lines, which so are no messages."""
+LONGEST_MESSAGE, LONGEST_TRACEBACK = 8_000, 40_000
+"""In characters."""
+MOST_LINES, WINDOW_S = 20, 10.0
+"""Of warnings and errors of one kind within that time; debug writes all."""
+LEFT_OUT = "; more of this kind are left out and counted for %g s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +63,9 @@ def logging_to_stderr(settings: LogSettings, *, process: str = "") -> Iterator[N
     root, ours = logging.getLogger(), logging.getLogger(OURS)
     before = _in_force, root.level, ours.level, ours.propagate
     whose = root if settings.form == "json" else ours
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _FewLines(sys.stderr) if settings.level != "debug" else logging.StreamHandler(sys.stderr)
     prefix = PREFIX.format(process=process, pid=os.getpid()) if process else ""
-    handler.setFormatter(_JsonLines() if settings.form == "json" else logging.Formatter(f"{prefix}%(message)s"))
+    handler.setFormatter(_JsonLines() if settings.form == "json" else _TextLines(prefix))
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     root.setLevel(max(level, logging.WARNING))
     ours.setLevel(level)
@@ -65,6 +78,7 @@ def logging_to_stderr(settings: LogSettings, *, process: str = "") -> Iterator[N
     finally:
         logging.captureWarnings(False)
         whose.removeHandler(handler)
+        handler.close()
         _in_force = before[0]
         root.setLevel(before[1])
         ours.setLevel(before[2])
@@ -76,6 +90,68 @@ def facts(**values: object) -> dict[str, Any]:
     return {"facts": values}
 
 
+class _FewLines(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes so many warnings and errors of one kind within a time, and of those that follow how many they were."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._began_s = 0.0
+        self._timer: threading.Timer | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            now_s, kind = time.monotonic(), (record.name, str(record.msg))
+            if now_s - self._began_s >= WINDOW_S and self._timer is None:
+                self._began_s = now_s
+                self._counts.clear()
+            self._counts[kind] += 1
+            if self._counts[kind] > MOST_LINES:
+                return
+            if self._counts[kind] == MOST_LINES:
+                self._count_until_the_window_ends()
+                record = logging.makeLogRecord(record.__dict__ | {"msg": f"{record.msg}{LEFT_OUT % WINDOW_S}"})
+        super().emit(record)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._window_ends()
+        super().close()
+
+    def _count_until_the_window_ends(self) -> None:
+        if self._timer is None:
+            self._timer = threading.Timer(WINDOW_S, self._window_ends)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _window_ends(self) -> None:
+        self.acquire()
+        try:
+            left_out = {kind: count - MOST_LINES for kind, count in self._counts.items() if count > MOST_LINES}
+            self._counts.clear()
+            self._timer = None
+            for (name, message), count in left_out.items():
+                told = {"name": name, "levelno": logging.WARNING, "levelname": "WARNING"}
+                told |= {"msg": "%d more lines were left out: %s", "args": (count, message)}
+                super().emit(logging.makeLogRecord(told))
+        finally:
+            self.release()
+
+
+class _TextLines(logging.Formatter):
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self._prefix = prefix
+
+    def format(self, record: logging.LogRecord) -> str:
+        lines = [f"{self._prefix}{plain(_shortened(record.getMessage(), LONGEST_MESSAGE))}"]
+        if record.exc_info:
+            traceback = _shortened(self.formatException(record.exc_info), LONGEST_TRACEBACK)
+            lines += [f"{self._prefix}{TRACEBACK}{plain(line)}" for line in traceback.split("\n")]
+        return "\n".join(lines)
+
+
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -83,12 +159,18 @@ class _JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "process": record.process,
-            "message": _encodable(record.getMessage()),
+            "message": _encodable(_shortened(record.getMessage(), LONGEST_MESSAGE)),
             **getattr(record, "facts", {}),
         }
         if record.exc_info:
-            line["traceback"] = _encodable(self.formatException(record.exc_info))
-        return msgspec.json.encode(line).decode()
+            line["traceback"] = _encodable(_shortened(self.formatException(record.exc_info), LONGEST_TRACEBACK))
+        return plain(msgspec.json.encode(line).decode())
+
+
+def _shortened(text: str, longest: int) -> str:
+    """Beginning and end of a long text, and how much was left out between them."""
+    left_out = len(text) - longest
+    return text if left_out <= 0 else f"{text[: longest // 2]} ... {left_out} characters ... {text[-longest // 2 :]}"
 
 
 def _encodable(text: str) -> str:

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from gearshift.observability.logs import LogSettings, facts, logging_to_stderr, settings_in_force
+from gearshift.observability.logs import (
+    LONGEST_MESSAGE,
+    MOST_LINES,
+    LogSettings,
+    facts,
+    logging_to_stderr,
+    settings_in_force,
+)
 
 log = logging.getLogger("gearshift.somewhere")
 
@@ -128,3 +135,77 @@ def test_afterwards_everything_is_as_it_was(capsys):
     assert state() == before
     assert warnings.showwarning is showwarning
     assert settings_in_force() == LogSettings()
+
+
+# What others have a part in ------------------------------------------------------------------------------------------
+
+HOSTILE = "a\nserving demo\r\x1b]0;owned\x07\x1b[2J\u202e\u009b31m\u2028b"
+HARMLESS = "a\\nserving demo\\r\\u001b]0;owned\\u0007\\u001b[2J\\u202e\\u009b31m\\u2028b"
+
+
+def test_as_text_no_message_makes_a_second_line_or_does_anything_to_a_terminal(capsys):
+    with logging_to_stderr(LogSettings()):
+        log.error("request failed: %s", HOSTILE)
+    assert capsys.readouterr().err == f"request failed: {HARMLESS}\n"
+
+
+def test_no_line_of_a_traceback_looks_like_a_message(capsys):
+    with logging_to_stderr(LogSettings(), process="worker"):
+        try:
+            raise ValueError("a\nserving demo at http://evil\x1b[2J")
+        except ValueError:
+            log.exception("fault")
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first.endswith(": fault")
+    assert len(others) > 3
+    assert all(re.match(r"gearshift worker \d+:   \| ", line) for line in others)
+    assert others[-1].endswith("serving demo at http://evil\\u001b[2J")
+
+
+def test_json_shows_a_terminal_nothing_that_it_obeys(capsys):
+    with logging_to_stderr(LogSettings(form="json")):
+        log.error("request failed: %s", HOSTILE)
+    line = capsys.readouterr().err
+    assert line.rstrip("\n").isprintable()
+    assert json.loads(line)["message"] == f"request failed: {HOSTILE}"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_message_has_a_bounded_length(capsys, form):
+    with logging_to_stderr(LogSettings(form=form)):
+        log.error("failed: %s", "x" * (8 << 20))
+    line = capsys.readouterr().err
+    assert len(line) < 9000
+    assert f" {(8 << 20) + len('failed: ') - LONGEST_MESSAGE} characters " in line
+
+
+def test_a_flood_of_one_kind_is_bounded_and_counted_and_other_kinds_are_heard(capsys):
+    with logging_to_stderr(LogSettings()):
+        for number in range(1000):
+            log.warning("nonsense: %s", number)
+        log.warning("something else")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:MOST_LINES] == [
+        *(f"nonsense: {number}" for number in range(MOST_LINES - 1)),
+        f"nonsense: {MOST_LINES - 1}; more of this kind are left out and counted for 10 s",
+    ]
+    assert lines[MOST_LINES:] == ["something else", f"{1000 - MOST_LINES} more lines were left out: nonsense: %s"]
+
+
+def test_a_flood_is_summed_up_when_its_time_is_over_and_lines_are_heard_again(capsys, monkeypatch):
+    monkeypatch.setattr("gearshift.observability.logs.WINDOW_S", 0.01)
+    with logging_to_stderr(LogSettings(form="json")):
+        for number in range(MOST_LINES + 5):
+            log.error("nonsense: %s", number)
+        (handler,) = [one for one in logging.getLogger().handlers if type(one).__name__ == "_FewLines"]
+        handler._timer.join(10)
+        log.error("nonsense again")
+    told = [line["message"] for line in json_lines(capsys)]
+    assert told[MOST_LINES:] == ["5 more lines were left out: nonsense: %s", "nonsense again"]
+
+
+def test_debug_writes_every_line(capsys):
+    with logging_to_stderr(LogSettings("debug")):
+        for number in range(100):
+            log.warning("nonsense: %s", number)
+    assert len(capsys.readouterr().err.splitlines()) == 100

@@ -1,0 +1,16 @@
+"""Text from elsewhere, made such that a terminal shows it and does not obey it."""
+
+import re
+
+_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Controls of both sets, line breaks among them, and what turns the direction of writing."""
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def plain(text: str, *, keep: str = "") -> str:
+    """The text with an escape, as JSON has them, in the place of each character that a terminal would obey."""
+    return _OBEYED.sub(lambda found: found[0] if found[0] in keep else _escaped(found[0]), text)
+
+
+def _escaped(character: str) -> str:
+    return _SHORT.get(character) or f"\\u{ord(character):04x}"
