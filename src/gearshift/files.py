@@ -1,6 +1,7 @@
 """Files, read with sentences for errors and written whole or not at all."""
 
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -46,31 +47,32 @@ def require_writable(path: Path) -> None:
 
 
 @contextmanager
-def written_atomically(path: Path) -> Iterator[BinaryIO]:
+def written_atomically(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """A file to write to under a temporary name beside `path`, renamed when the block ends without an error.
 
+    A `private` one, of what clients have sent, is for this user's eyes alone; of others the umask decides.
     Raises `InvalidInput` where that is impossible.
     """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if private else 0o666)
     except OSError as error:
         raise not_written(path, error) from None
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise not_written(path, error) from None
         raise
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, *, private: bool = False) -> None:
     """Write `data` to a temporary name beside `path`, then rename; raises `InvalidInput` where that is impossible."""
-    with written_atomically(path) as file:
+    with written_atomically(path, private=private) as file:
         file.write(data)
 
 

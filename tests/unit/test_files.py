@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -5,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
-from gearshift.files import read_bytes, read_text, require_writable, write_atomically
+from gearshift.files import read_bytes, read_text, replace_folder, require_writable, write_atomically
 
 
 @settings(deadline=None)
@@ -27,9 +28,19 @@ def test_folders_on_the_way_are_made(tmp_path: Path) -> None:
     assert (tmp_path / "a/b/file").read_bytes() == b"1"
 
 
-def test_a_written_file_may_be_read_by_others(tmp_path: Path) -> None:
-    write_atomically(tmp_path / "file", b"1")
-    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_who_may_read_a_written_file_is_for_the_umask_to_say_unless_it_is_private(
+    tmp_path: Path, umask: int, mode: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        write_atomically(tmp_path / "file", b"1")
+        write_atomically(tmp_path / "private", b"1", private=True)
+        replace_folder(tmp_path / "folder", {"file": b"1"})
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("file", "folder/file", "private")]
+    assert modes == [mode, mode, 0o600]
 
 
 def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ class Window:
             return
         known = np.array([sample.probabilities is not None for sample in self._samples])
         scores = [sample.probabilities for sample in self._samples if sample.probabilities is not None]
-        with written_atomically(path) as file:
+        with written_atomically(path, private=True) as file:
             np.savez(
                 file,
                 inputs=np.stack([sample.row for sample in self._samples]),

@@ -200,7 +200,7 @@ def _said(result: ServingResult) -> str:
 
 def _write_counts(counts: list[int], path: Path) -> None:
     rows = "".join(f"{second},{count}\n" for second, count in enumerate(counts))
-    write_atomically(path, f"second,requests\n{rows}".encode())
+    write_atomically(path, f"second,requests\n{rows}".encode(), private=True)
 
 
 async def _simulated(plan: Path, trace: Path, profile: str) -> ServingResult:
