@@ -1,5 +1,7 @@
 import json
 import re
+from base64 import b64encode
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -211,3 +213,27 @@ def test_the_gear_at_an_instant_is_that_of_the_last_shift() -> None:
 def test_a_series_that_does_not_fit_its_seconds_is_refused() -> None:
     with pytest.raises(InvalidInput, match="load_qps does not fit"):
         RunSeries(name="x", kind="measured", result=result(), seconds=np.arange(3.0), load_qps=np.zeros(4))
+
+
+def policy_of(page: str) -> dict[str, list[str]]:
+    (content,) = [
+        attributes["content"]
+        for tag, attributes in Elements(page).found
+        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert page.index("Content-Security-Policy") < page.index("<style>")
+    return {name: values for name, *values in (each.split() for each in (content or "").split(";"))}
+
+
+@pytest.mark.parametrize("content", [full(), full(NASTY), ReportContent(title=NASTY, note=NASTY)])
+def test_a_browser_runs_no_script_but_those_that_the_page_was_made_with_and_fetches_nothing(
+    content: ReportContent,
+) -> None:
+    page = page_of(content)
+    policy = policy_of(page)
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    hashes = [f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts]
+    assert policy["script-src"] == (hashes or ["'none'"])
+    assert policy["default-src"] == ["'none'"]
+    assert {"base-uri", "form-action"} <= policy.keys()
+    assert not any(key.startswith("on") for _, attributes in Elements(page).found for key in attributes)
