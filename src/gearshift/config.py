@@ -18,13 +18,15 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """One model: its loader or its ONNX file, relative to the project file, or its endpoint; and memory if known.
 
     `load` is `file.py:function` or `file.onnx`, and empty with `remote`; `softmax` makes probabilities of the scores
-    that the model answers, before certainty is taken of them.
+    that the model answers, before certainty is taken of them; `environment` names the variables with secrets that it
+    needs, such as `HF_TOKEN`, which workers do not get otherwise.
     """
 
     load: str = ""
     softmax: bool = False
     memory_mib: float | None = None
     remote: RemoteSettings | None = None
+    environment: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.remote is not None:

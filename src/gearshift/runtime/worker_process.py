@@ -7,12 +7,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from gearshift.errors import WorkerDied, require
 from gearshift.observability.logs import settings_in_force
 from gearshift.runtime.messages import Adopt, Adopted, Load, Loaded, LoadFailed, Message, Release, Run, ThreadsSet
 from gearshift.runtime.transport import Buffer, FrameProtocol, widen
 from gearshift.runtime.worker_link import OnDone, OnEnd, OnOther, WorkerLink
+from gearshift.runtime.worker_variables import worker_variables
 
 THREAD_SETTINGS = (
     "OMP_NUM_THREADS",
@@ -73,7 +75,7 @@ class WorkerProcess:
         Raises `ModelFailed`, `WorkerDied`, or `InvalidInput` for more CUDA devices than there are.
         """
         loop = asyncio.get_running_loop()
-        environment = self._environment()
+        environment = self._environment(load)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         widen(ours)
         widen(theirs)
@@ -146,11 +148,12 @@ class WorkerProcess:
             self._signal(signal.SIGKILL)
             await self._is_gone_within(KILL_WAIT_S)
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, load: Load) -> dict[str, str]:
         settings = thread_settings(len(self._cores))
         if self._cuda:
             settings[CUDA_SETTING] = visible_cuda(self._cuda, os.environ.get(CUDA_SETTING))
-        return {**os.environ, **settings}
+        given = worker_variables(os.environ, Path(load.project), [replica.model for replica in load.replicas])
+        return given | settings
 
     def _spawn(self, fd: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-m", "gearshift.runtime.worker", "--fd", str(fd)]
