@@ -201,13 +201,22 @@ def plan_in(folder: Path, name: str) -> Path:
 
 
 def require_same_task(task: ServingTask, served: ServingTask, path: Path) -> None:
-    """Raise `InvalidInput` unless both plans serve the same operator with the same tensors."""
+    """Raise `InvalidInput` unless both plans serve the same operator with the same tensors, by code of one project.
+
+    Who may put a plan into the folder may so choose among the models of that project, and run no other code.
+    """
     for what, new, old in (
         ("operator", task.tables.operator, served.tables.operator),
         ("inputs", task.inputs, served.inputs),
         ("outputs", task.outputs, served.outputs),
     ):
         require(new == old, f"the plan serves other {what} than the one in force", where=path.name)
+    require(
+        task.project == served.project,
+        f"the plan's models are those of another project ({task.project}) than the one in force ({served.project})",
+        where=path.name,
+        remedy="start a server with it",
+    )
 
 
 async def _try(service: Service, task: ServingTask) -> None:

@@ -22,7 +22,7 @@ from gearshift.runtime.backends.base import BatchEvents
 from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.service import Service
 from gearshift.serving.control import Control
-from gearshift.serving.swap import SwapBody, Swaps, plan_in
+from gearshift.serving.swap import SwapBody, Swaps, plan_in, require_same_task
 from gearshift.serving.task import ServingTask, read_task
 from tests.little_task import little_profile, two_gear_plan
 
@@ -174,6 +174,16 @@ def test_a_new_plan_that_loses_a_worker_while_it_is_tried_is_given_up(tmp_path: 
     events = in_world(tmp_path, use)
     failed = next(line for line in events if line["event"] == "swap_failed")
     assert (failed["plan"], "have no worker" in failed["reason"]) == ("other.json", True)
+
+
+def test_a_plan_runs_no_other_code_than_that_of_the_project_that_is_served(tmp_path: Path) -> None:
+    async def use(world: World) -> None:
+        served = replace(world.swaps.served, project=tmp_path / "gearshift.toml")
+        require_same_task(served, served, Path("next.json"))
+        with pytest.raises(InvalidInput, match=r"next.json: the plan's models are those of another project"):
+            require_same_task(replace(served, project=tmp_path / "evil" / "gearshift.toml"), served, Path("next.json"))
+
+    in_world(tmp_path, use)
 
 
 def test_a_fault_of_ours_fails_the_swap_and_the_plan_before_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
