@@ -41,7 +41,7 @@ def ranges_table(ranges: Sequence[RangePoint]) -> str:
     rows = "".join(
         f"<tr><td>{i}</td><td>{_load(r.from_qps, r.to_qps)}</td><td class='text'>{html.escape(r.cascade)}</td>"
         f"<td>{r.accuracy:.2%}</td><td>{milliseconds(r.p95_s)}</td><td>{r.share_late:.2%}</td>"
-        f"{f'<td>{r.cores}</td>' if pooled else ''}</tr>"
+        f"{f'<td>{html.escape(str(r.cores))}</td>' if pooled else ''}</tr>"
         for i, r in enumerate(ranges)
     )
     columns = ("gear", "requests/s", "cascade", "accuracy", "p95", "share late", *(("cores",) if pooled else ()))

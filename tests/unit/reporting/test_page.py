@@ -97,7 +97,7 @@ def full(name: str = "gearshift") -> ReportContent:
         ],
         ranges=[
             RangePoint(from_qps=0, to_qps=50, cascade=name, accuracy=0.9, p95_s=0.1, share_late=0.01),
-            RangePoint(from_qps=50, to_qps=None, cascade="small", accuracy=0.8, p95_s=0.05, share_late=0.0),
+            RangePoint(from_qps=50, to_qps=None, cascade="small", accuracy=0.8, p95_s=0.05, share_late=0.0, cores=name),
         ],
         runs=[run(name, "predicted"), run(name, "measured"), run("largest model alone", "measured")],
         slo_s=0.08,
