@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,15 @@ def test_the_unit_lets_the_server_drain_before_it_kills():
     assert service["KillSignal"] == "SIGTERM"
 
 
+def test_the_unit_gives_keys_of_users_and_of_administration_as_credentials():
+    text = (DEPLOY / "gearshift.service").read_text()
+    credentials = set(re.findall(r"^LoadCredential=([\w-]+):/etc/gearshift/[\w-]+$", text, re.MULTILINE))
+    options = served_with(shlex.split(unit()["Service"]["ExecStart"])[2:])
+    given = {options["api_keys"], options["admin_keys"]}
+    assert given == {f"${{CREDENTIALS_DIRECTORY}}/{name}" for name in credentials}
+    assert len(given) == 2
+
+
 def test_the_unit_does_not_start_again_what_cannot_be_served():
     service = unit()["Service"]
     assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", "2")
@@ -147,8 +157,26 @@ def test_the_deployment_runs_a_command_line_that_serve_takes():
     options = served_with(one["args"])
     assert options["port"] == one["ports"][0]["containerPort"]
     mounts = [Path(mount["mountPath"]) for mount in one["volumeMounts"]]
-    assert any(Path(options["api_keys"]).is_relative_to(mount) for mount in mounts)
+    for keys in {options["api_keys"], options["admin_keys"]}:
+        assert any(Path(keys).is_relative_to(mount) for mount in mounts)
+    assert options["api_keys"] != options["admin_keys"]
     assert mounts[0] == Path([value for name, value in instructions() if name == "WORKDIR"][-1])
+
+
+@pytest.mark.parametrize("name", ["kubernetes.yaml", "kubernetes-ray.yaml"])
+def test_keys_in_a_pod_are_read_by_its_group_alone(name):
+    found = list(secrets_of(documents(name)[0]))
+    assert [(volume["secret"]["defaultMode"], group) for volume, group in found] == [(0o440, 10001)]
+
+
+def secrets_of(content: Any) -> Iterator[tuple[Any, int]]:
+    """The volumes of secrets in pods, each with the group that the pod's files belong to."""
+    if isinstance(content, dict):
+        for volume in content.get("volumes", ()):
+            if "secret" in volume:
+                yield volume, content["securityContext"]["fsGroup"]
+    for part in content.values() if isinstance(content, dict) else content if isinstance(content, list) else ():
+        yield from secrets_of(part)
 
 
 def test_the_deployment_probes_paths_that_ask_for_no_key(tmp_path):

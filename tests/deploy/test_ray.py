@@ -72,7 +72,8 @@ def test_all_pods_mount_the_task_at_the_same_path():
         if mount["name"] == "task" and {"name": "task", **claim(pod)} in pod["volumes"]
     }
     assert len(paths) == 1
-    assert any(Path(options()["api_keys"]).is_relative_to(mount["mountPath"]) for mount in head()[1]["volumeMounts"])
+    for keys in (options()["api_keys"], options()["admin_keys"]):
+        assert any(Path(keys).is_relative_to(mount["mountPath"]) for mount in head()[1]["volumeMounts"])
 
 
 def claim(pod: dict[str, Any]) -> dict[str, Any]:
