@@ -35,7 +35,7 @@ from gearshift.runtime.status import (
     ServedPlan,
     Status,
 )
-from gearshift.serving.control import GearBody
+from gearshift.serving.control import DrainBody, GearBody
 from gearshift.serving.keys import KeyFile, Keys
 from gearshift.serving.openapi import AnsweredTensor, BinarySize, HowAnswered, InferAnswer, describe
 from gearshift.serving.settings import ServerSettings
@@ -60,7 +60,7 @@ PLAN_NOUNS = (
 HTTP_BODIES = (
     InferBody, InputTensor, InputParameters, AskedOutput, AskedParameters, InferParameters,
     InferAnswer, HowAnswered, AnsweredTensor, BinarySize, Status, ServedPlan, ReplicaStatus, AdaptingStatus,
-    DisagreementStatus, ReplanStatus, GearBody,
+    DisagreementStatus, ReplanStatus, GearBody, DrainBody,
     SwapBody, SwapResult, Comparison,
 )  # fmt: skip
 
@@ -156,16 +156,17 @@ def http_page() -> str:
         "The server describes itself, tensors included, at `GET /openapi.json` (OpenAPI 3.1). "
         "When it answers what, and within which limits, is in [behaviour](../behaviour.md#status-codes).\n\n"
     )
+    described_api = describe("NAME", (), (), keys=Keys(KeyFile(Path("keys")), KeyFile(Path("admin-keys"))))
     operations = [
         (f"`{method.upper()} {path}`", operation["summary"], ", ".join(sorted(operation["responses"])))
-        for path, methods in describe("NAME", (), (), keys=Keys(KeyFile(Path("keys"))))["paths"].items()
+        for path, methods in described_api["paths"].items()
         for method, operation in methods.items()
     ]
-    infer = describe("NAME", (), (), keys=Keys(KeyFile(Path("keys"))))["paths"]["/v2/models/NAME/infer"]["post"]
+    infer = described_api["paths"]["/v2/models/NAME/infer"]["post"]
     headers = [(f"`{header['name']}`", header["description"]) for header in infer["parameters"]]
     parts = [
-        "## Paths\n\n401 only where the server asks for keys; "
-        "where it does not, steering from another machine is 403.\n\n",
+        "## Paths\n\nOf a server with keys of users and of administration. Without those of users nothing is 401, and "
+        "all but health is 403 by a name that is not the server's; without those of administration steering is 403.\n\n",
         table(("path", "what", "statuses"), operations),
         "\n## Headers of an inference\n\n",
         table(("header", "meaning"), headers),

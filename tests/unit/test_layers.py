@@ -38,6 +38,7 @@ NOUNS = {
         "onnx_file",
         "torch_module",
         "remote_settings",
+        "plain_text",
         "segmented_model",
     ),
 }
