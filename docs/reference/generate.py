@@ -166,7 +166,7 @@ def http_page() -> str:
     headers = [(f"`{header['name']}`", header["description"]) for header in infer["parameters"]]
     parts = [
         "## Paths\n\nOf a server with keys of users and of administration. Without those of users nothing is 401, and "
-        "all but health is 403 by a name that is not the server's; without those of administration steering is 403.\n\n",
+        "all but health is 403 by a name that is not the server's; without the others steering is 403.\n\n",
         table(("path", "what", "statuses"), operations),
         "\n## Headers of an inference\n\n",
         table(("header", "meaning"), headers),
