@@ -270,6 +270,18 @@ def test_a_stream_of_many_requests_answers_all(server):
     assert asyncio.run(main()) == [(str(n), n + 1) for n in range(500)]
 
 
+def test_with_keys_of_users_alone_nobody_may_administer(tmp_path):
+    (tmp_path / "user").write_text("a-longer-user-key\n")
+    with (
+        serving(tmp_path, "emulated", grpc_port=0, api_keys=str(tmp_path / "user")) as server,
+        triton.InferenceServerClient(server.grpc) as client,
+    ):
+        user, closed = {"x-api-key": "a-longer-user-key"}, grpc.StatusCode.PERMISSION_DENIED
+        refused(lambda: client.load_model("sums", headers=user), closed, "administration is closed")
+        refused(lambda: client.unload_model("sums", headers=user), closed, "--admin-keys")
+        refused(lambda: client.load_model("sums"), grpc.StatusCode.UNAUTHENTICATED, "an API key is needed")
+
+
 def test_only_those_with_a_key_may_ask_and_tls_keeps_it_secret(tmp_path):
     for name in ("user", "admin"):
         (tmp_path / name).write_text(f"a-longer-{name}-key\n")

@@ -20,7 +20,7 @@ from gearshift.serving import compression, deadline_headers, large_json, openapi
 from gearshift.serving import control as operators
 from gearshift.serving.http_exchange import CLOSE, JSON, Headers, HttpExchange, Then, announced_length
 from gearshift.serving.keys import Keys
-from gearshift.serving.origins import OwnNames
+from gearshift.serving.origins import FETCH_SITE, ORIGIN, OwnNames
 from gearshift.serving.swap import SwapBody, Swaps
 from gearshift.serving.v2_bodies import InferRequest
 
@@ -174,17 +174,17 @@ class Application:
         return 500, exchange.fault(error), extra
 
     def _route(self, exchange: HttpExchange) -> None:
-        path, method = exchange.path, exchange.method
+        path, method, headers = exchange.path, exchange.method, exchange.headers
         if "%" in path or path[:1] != "/":
             path = _path_meant(path)
-        if method == "POST":
-            self._names.require_own_page(exchange.headers)
+        if method == "POST" and (ORIGIN in headers or FETCH_SITE in headers):
+            self._names.require_own_page(headers)
         if (self._keys is None or not self._keys.of_users) and path not in OPEN_PATHS:
-            self._names.require_known(exchange.headers)
+            self._names.require_known(headers)
         if path in operators.ADMINISTRATION:
-            operators.require_operator(self._keys, exchange.client.address, exchange.headers)
+            operators.require_operator(self._keys, exchange.client.address, headers)
         elif self._keys is not None and path not in OPEN_PATHS:
-            self._require_key(self._keys, path, exchange.headers)
+            self._require_key(self._keys, path, headers)
             if self._keys.of_users:
                 exchange.client.vouch()
         post = self._posts.get(path)

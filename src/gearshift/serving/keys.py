@@ -34,13 +34,13 @@ class KeyFile:
     as it may be half written.  Only hashes of keys are kept.
     """
 
-    def __init__(self, path: Path, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: Path, *, warns_of_mode: bool = True, now: Callable[[], float] = time.monotonic) -> None:
         self._path, self._now = path, now
         self._state: tuple[int, ...] | None = None
         self._digest = b""
         self._hashes: list[bytes] = []
         self._read_s = float("-inf")
-        self._warned_of_mode = False
+        self._warns_of_mode = warns_of_mode
 
     def require_usable(self) -> None:
         """Raise `InvalidInput` where the file cannot be read, a line of it is no key, or there is none."""
@@ -71,7 +71,7 @@ class KeyFile:
             status, content = _read(self._path)
             self._warn_of_mode(status)
         except InvalidInput as error:
-            self._take(str(error).encode(), [], [str(error)])
+            self._take(str(error).encode(), [], [error.what])
             return
         digest = sha256(content).digest()
         if digest != self._digest:
@@ -86,8 +86,8 @@ class KeyFile:
         self._digest, self._hashes = digest, [sha256(key).digest() for key in keys]
 
     def _warn_of_mode(self, status: os.stat_result) -> None:
-        if status.st_mode & (stat.S_IROTH | stat.S_IWOTH) and not self._warned_of_mode:
-            self._warned_of_mode = True
+        if status.st_mode & (stat.S_IROTH | stat.S_IWOTH) and self._warns_of_mode:
+            self._warns_of_mode = False
             log.warning("other users of this machine can read or write %s; chmod o-rw it", self._path)
 
 
@@ -190,13 +190,13 @@ def read_keys(users: str | None, admins: str | None) -> Keys | None:
 
 
 def keys_in(users: str | None, admins: str | None) -> Keys | None:
-    """As `read_keys`, whatever the files hold just now."""
-    files = _files(users, admins)
+    """As `read_keys`, whatever the files hold just now, for a process beside the one that warns of their mode."""
+    files = _files(users, admins, warn_of_mode=False)
     return Keys(*files) if any(files) else None
 
 
-def _files(users: str | None, admins: str | None) -> list[KeyFile | None]:
-    return [None if path is None else KeyFile(Path(path)) for path in (users, admins)]
+def _files(users: str | None, admins: str | None, *, warn_of_mode: bool = True) -> list[KeyFile | None]:
+    return [None if path is None else KeyFile(Path(path), warns_of_mode=warn_of_mode) for path in (users, admins)]
 
 
 def _require(headers: Mapping[bytes, bytes], file: KeyFile, other: KeyFile | None, needed: str) -> None:

@@ -29,12 +29,14 @@ def host_name(host: bytes) -> str | None:
     return None if match is None else match[1].decode().lower()
 
 
-def allowed_names(text: str | None) -> tuple[str, ...]:
+def allowed_names(text: str | None, *, where: str = "") -> tuple[str, ...]:
     """The names in a list with commas; raises `InvalidInput` for what can be no name."""
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     for name in names:
         plain = host_name(name.encode(errors="replace")) == name.lower()
-        require(plain, f"{name[:100]!r} is no host's name", remedy="give names without ports, between commas")
+        require(
+            plain, f"{name[:100]!r} is no host's name", where=where, remedy="give names without ports, between commas"
+        )
     return names
 
 
@@ -60,8 +62,6 @@ class OwnNames:
 
     def require_own_page(self, headers: Mapping[bytes, bytes]) -> None:
         """Raise `Forbidden` for a request that a browser sends for a page of another site."""
-        if ORIGIN not in headers and FETCH_SITE not in headers:
-            return
         if headers.get(FETCH_SITE) in FROM_ELSEWHERE or not self._is_own(headers.get(ORIGIN), headers.get(HOST)):
             raise Forbidden(
                 "pages of other sites may not ask this server for anything",

@@ -219,7 +219,7 @@ def require_settings(values: Mapping[str, Any], *, spelt: Callable[[str], str] =
     require(bool(values["host"]), f"{spelt('host')} is empty", remedy="give an address, such as 127.0.0.1")
     for name, hint in get_type_hints(ServerSettings, include_extras=True).items():
         _require_allowed(spelt(name), values[name], hint)
-    allowed_names(values["allowed_hosts"])
+    allowed_names(values["allowed_hosts"], where=spelt("allowed_hosts"))
     require(
         values["replan"] == "off" or values["plans"] is not None,
         f"{spelt('replan')} is {values['replan']!r}, but there is no folder for the plan that is made",

@@ -78,6 +78,7 @@ def test_what_is_saved_comes_back_but_for_what_is_too_old(tmp_path: Path) -> Non
     (tmp_path / ".window.npz.left-by-a-kill").write_bytes(b"half")
     filled.save(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["window.npz"]
+    assert (tmp_path / "window.npz").stat().st_mode & 0o777 == 0o600
     again = window(window_s=10)
     assert again.load(tmp_path, 11, lambda rows, scores: rows.shape == (4, 10) and scores.shape == (1, 2)) == ""
     assert [(one.at_s, one.row[0]) for one in again] == [(1, 1), (2, 2), (3, 3)]

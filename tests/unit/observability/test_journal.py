@@ -22,6 +22,15 @@ def test_a_full_journal_makes_room_and_keeps_the_one_before(tmp_path):
     assert kept == list(range(20 - len(kept), 20))
 
 
+def test_what_others_have_a_part_in_does_nothing_to_a_terminal(tmp_path):
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.write("poisonous", reason="a\nb\x1b[2J\u202e\u009b")
+    journal.close()
+    (line,) = (tmp_path / "journal.jsonl").read_text().splitlines()
+    assert line.isprintable()
+    assert json.loads(line)["reason"] == "a\nb\x1b[2J\u202e\u009b"
+
+
 def test_a_journal_that_cannot_be_begun_says_so() -> None:
     with pytest.raises(InvalidInput, match=r"/dev/full: cannot be written \(No space left on device\)"):
         Journal(Path("/dev/full")).write("ready")

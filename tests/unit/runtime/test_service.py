@@ -415,6 +415,26 @@ def test_a_cancelled_request_leaves_its_queue():
     serve(use)
 
 
+def test_a_drain_and_its_undoing_are_in_the_journal_and_an_end_is_not_undone(tmp_path):
+    journal = Journal(tmp_path / "journal.jsonl")
+
+    async def use(service: Service, backend: EmulatedBackend) -> list[bool]:
+        service.undo_drain()  # of none
+        service.refuse_new()
+        drained = service.ready
+        service.undo_drain()
+        undone = service.ready
+        assert await service.drain(LONGEST_S)
+        with pytest.raises(NotReady, match="the server is ending"):
+            service.undo_drain()
+        return [drained, undone, service.ready]
+
+    assert serve(use, journal=journal) == [False, True, False]
+    journal.close()
+    events = [json.loads(line)["event"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    assert events == ["replica_ready", "replica_ready", "ready", "drain", "drain_undone", "drain", "stop"]
+
+
 @pytest.mark.usefixtures("lost_for_good")
 def test_the_journal_and_the_metrics_tell_what_happened(tmp_path):
     metrics, journal = Metrics(), Journal(tmp_path / "journal.jsonl")

@@ -209,6 +209,7 @@ def test_a_better_plan_is_offered_with_its_trace_beside_it(tmp_path: Path) -> No
         assert planned.over_s == 6.0
         assert plan.trace.path == "replanned-a.csv"
         assert read_task(tmp_path / "replanned-a.json", "emulated").plan == plan
+        assert (tmp_path / "replanned-a.csv").stat().st_mode & 0o777 == 0o600
         assert (tmp_path / "replanned-a.csv").read_text().splitlines()[1:] == [f"{s},40" for s in range(6)]
 
     in_world(tmp_path, use, arrivals=40, longest_s=300.0)
