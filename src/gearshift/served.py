@@ -193,6 +193,7 @@ class Validation:
             "failed": run.failed,
             "valid": run.valid,
             "why_invalid": run.why_invalid,
+            "warnings": run.warnings,
         }
 
 

@@ -31,6 +31,7 @@ NOUNS = {
     *("request", "plan_file", "plan_folder", "plan_diff", "plan_tables", "hardware_file", "decisions"),
     *(
         "certainty",
+        "classes",
         "compiled",
         "config",
         "loading",

@@ -39,6 +39,7 @@ from gearshift.caches.store import save_caches
 from gearshift.caches.timing import timed
 from gearshift.caches.train import Training
 from gearshift.caches.validation import CHECK, JUDGE, Validation
+from gearshift.classes import class_names
 from gearshift.errors import require
 
 WHERE = "learned caches"
@@ -223,21 +224,18 @@ def build(
 
 
 def class_numbers(module: nn.Module, labels: NDArray[Any], n: int, classes: int) -> NDArray[np.int64]:
-    """Labels (n,) as numbers of classes; names are looked up in the module's `classes_`."""
+    """Labels (n,) as numbers of classes, which the module's `classes_` name; without these they are their numbers."""
     require(labels.shape == (n,), f"labels have shape {labels.shape}, needs ({n},)", where=WHERE)
-    names = getattr(module, "classes_", None)
-    if names is not None:
-        listed = np.asarray(names).astype(str).tolist()
-        place = {name: i for i, name in enumerate(listed)}
-        labels = np.array([place.get(str(label), -1) for label in labels.tolist()])
-    usable = labels.dtype.kind in "iu" and bool(((labels >= 0) & (labels < classes)).all())
+    known = class_names(np.asarray(getattr(module, "classes_", np.arange(classes))))
+    place = {name: i for i, name in enumerate(known.tolist())}
+    numbers = np.array([place.get(name, -1) for name in class_names(labels).tolist()], dtype=np.int64)
     require(
-        usable,
+        bool(((numbers >= 0) & (numbers < classes)).all()),
         f"labels are not among the model's {classes} classes",
         where=WHERE,
         remedy=f"give whole numbers from 0 to {classes - 1}, or name the classes in the module's classes_",
     )
-    return labels.astype(np.int64)
+    return numbers
 
 
 def samples_to_show(accuracy: float, confidence: float) -> int:

@@ -8,7 +8,7 @@ import msgspec
 from gearshift import api
 from gearshift.cli.options import PATH
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import gears_table, profile_table, results_table
+from gearshift.cli.tables import gears_table, profile_table, results_table, tell_warnings
 from gearshift.gear import GearPlan
 
 
@@ -19,8 +19,11 @@ def command(output: Output, path: Path) -> None:
     """Print and check PATH, a plan file or the folder of a profile."""
     found = api.inspect(path)
     if not isinstance(found, GearPlan):
-        output.json({"operator": found.operator, "sha256": found.sha256, "models": found.models})
+        output.json(
+            {"operator": found.operator, "sha256": found.sha256, "models": found.models, "warnings": found.warnings}
+        )
         output.show(profile_table(found))
+        tell_warnings(output, found.warnings)
         output.say(f"{len(found.predictions.part)} samples; certainty is {found.certainty}; sha256 {found.sha256[:12]}")
         return
     output.json(msgspec.to_builtins(found))

@@ -21,7 +21,7 @@ from gearshift.cli.options import (
 )
 from gearshift.cli.options import devices as devices_of
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import NO_LABELS, gears_table, results_table
+from gearshift.cli.tables import NO_LABELS, gears_table, results_table, tell_warnings
 from gearshift.errors import Infeasible, require
 from gearshift.files import require_writable
 from gearshift.gear import GearPlan
@@ -163,13 +163,15 @@ def command(
         output.say("the search was ended early: this is the best so far")
     if not measured.predictions.labelled:
         output.say(NO_LABELS)
+    tell_warnings(output, measured.warnings)
     if isinstance(found, list):
         paths = [out / plan_name(i) for i in range(len(found))]
-        output.json({"plans": [facts(*pair, planning_s) for pair in zip(found, paths, strict=True)]})
+        plans = [facts(*pair, planning_s) for pair in zip(found, paths, strict=True)]
+        output.json({"plans": plans, "warnings": measured.warnings})
         output.show(results_table("Frontier", [(p.name, result_of(f)) for f, p in zip(found, paths, strict=True)]))
         output.say(f"wrote {len(found)} plans into {out} after {planning_s:.1f} s")
         return
-    output.json(facts(found, out, planning_s))
+    output.json(facts(found, out, planning_s) | {"warnings": measured.warnings})
     output.show(gears_table(found, measured.operator))
     output.show(results_table("Predicted for the trace", [("gear plan", result_of(found))]))
     output.say(f"wrote {out} after {planning_s:.1f} s")

@@ -7,7 +7,7 @@ import click
 from gearshift import api
 from gearshift.cli.options import PATH, SEED, numbers
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import NO_LABELS, profile_table
+from gearshift.cli.tables import NO_LABELS, profile_table, tell_warnings
 from gearshift.config import PROJECT_FILE
 
 
@@ -54,6 +54,7 @@ def command(
             "sha256": made.sha256,
             "samples": len(made.predictions.part),
             "labelled": made.predictions.labelled,
+            "warnings": made.warnings,
             "models": [
                 {
                     "model": curve.model,
@@ -82,4 +83,5 @@ def command(
         )
     if not made.predictions.labelled:
         output.say(NO_LABELS)
+    tell_warnings(output, made.warnings)
     output.say(f"wrote {out}")

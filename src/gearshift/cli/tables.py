@@ -82,6 +82,7 @@ def tell_generator(output: Output, run: "Replay") -> None:
     )
     microseconds = 1e6 * run.effort.processor_s / run.result.requests
     output.say(f"it took {microseconds:.0f} us of processor a request")
+    tell_warnings(output, run.warnings)
     if not run.valid:
         output.say(f"not valid: {run.why_invalid}")
         raise SystemExit(EXIT_NOT_VALID)
@@ -126,6 +127,12 @@ def profile_table(profile: Profile) -> Table:
             f"{curve.memory_bytes / 2**20:.0f} MiB",
         )
     return made
+
+
+def tell_warnings(output: Output, warnings: Sequence[str]) -> None:
+    """Say what is odd, a line each."""
+    for sentence in warnings:
+        output.say(f"warning: {sentence}")
 
 
 def _place_of(curve: RunTimeCurve, segments: int) -> str:

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.classes import class_names
 from gearshift.errors import require
 from gearshift.loading import Samples
 from gearshift.model import Predicted
+from gearshift.profiles.doubts import require_common_class, require_some_right
 from gearshift.profiles.parts import split_parts
 from gearshift.profiles.performance_model import PerformanceModel, Statistic, fit_performance_model
 from gearshift.profiles.profile import PredictionRecords, RunTimeCurve
@@ -128,23 +130,23 @@ def records_from_answers(
     *,
     strongest: str | None = None,
 ) -> PredictionRecords:
-    """Records of what `models` answered for all `samples`; quality is whether the output `label` equals the label.
+    """Records of what `models` answered for all `samples`; quality is whether output `label` is the label's class.
 
-    Without labels, quality is agreement with the model `strongest`.  Raises `InvalidInput` for a certainty that is not
-    finite, for a model without an output `label`, and for labels of another kind than the outputs.
+    Without labels, quality is agreement with the model `strongest`.  Raises `InvalidInput` for a certainty or a label
+    that is not finite, for a model without an output `label` or with outputs that no label is, and where no model is
+    right on any sample.
     """
-    said = [_labels_said(model, answers[model], len(samples)) for model in models]
-    prediction = np.stack([as_text(values) for values in said])
+    prediction = np.stack([class_names(_labels_said(model, answers[model], len(samples))) for model in models])
     labels = samples.labels
     if labels is None:
         require(strongest in models, "there are no labels and no strongest model to compare with")
         truth = prediction[list(models).index(str(strongest))]
     else:
-        for model, values in zip(models, said, strict=True):
-            _require_comparable(model, values, labels)
-        truth = as_text(labels)
+        truth = class_names(labels)
+        for model, names in zip(models, prediction, strict=True):
+            require_common_class(model, names, truth, where="samples, labels")
     groups = np.arange(len(samples)) if samples.groups is None else samples.groups
-    return PredictionRecords(
+    records = PredictionRecords(
         models=tuple(models),
         quality=(prediction == truth).astype(np.float64),
         certainty=np.stack([np.asarray(answers[model].certainty, dtype=np.float64) for model in models]),
@@ -154,6 +156,8 @@ def records_from_answers(
         prediction=prediction,
         exit_segment=_exits(models, answers, len(samples)),
     )
+    require_some_right(records, where="samples, labels")
+    return records
 
 
 def _exits(models: Sequence[str], answers: Mapping[str, Predicted], n: int) -> NDArray[np.int64] | None:
@@ -194,28 +198,6 @@ def _labels_said(model: str, answer: Predicted, n: int) -> NDArray[Any]:
         where=where,
         remedy="answer one label per sample",
     )
+    unknown = np.count_nonzero(np.isnan(values)) if values.dtype.kind == "f" else 0
+    require(unknown == 0, f"output 'label' is NaN for {unknown} of {n} samples", where=where, remedy="answer a class")
     return values
-
-
-def _require_comparable(model: str, values: NDArray[Any], labels: NDArray[Any]) -> None:
-    where = f"samples, labels beside the outputs of model {model!r}"
-    remedy = "let labels and the model's output 'label' be the same names or numbers"
-    kinds = ["text" if array.dtype.kind in "OSU" else "numbers" for array in (labels, values)]
-    examples = f"for example {str(as_text(labels)[0])!r} and {str(as_text(values)[0])!r}"
-    require(
-        kinds[0] == kinds[1], f"labels are {kinds[0]}, outputs are {kinds[1]}, {examples}", where=where, remedy=remedy
-    )
-    common = np.isin(as_text(values), as_text(labels)).any()
-    require(bool(common), f"no output is ever a value that the labels have, {examples}", where=where, remedy=remedy)
-
-
-def as_text(values: NDArray[Any]) -> NDArray[np.str_]:
-    """Values (n,) as text; equal numbers give equal text (1.0 and True are "1")."""
-    kind = values.dtype.kind
-    if kind in "OS":
-        return np.array([v.decode(errors="replace") if isinstance(v, bytes) else str(v) for v in values], dtype=np.str_)
-    if kind == "b":
-        return values.astype(np.int8).astype(np.str_)
-    if kind == "f":
-        return np.array([str(int(v)) if float(v).is_integer() else str(v) for v in values], dtype=np.str_)
-    return values.astype(np.str_)

@@ -172,7 +172,7 @@ class Profile:
     relative to the profile's folder; None for imported records.  `front_end_s` is what a lone
     request spends on its way, being parsed and being answered; for `router_s` of that the router's process can do
     nothing else.  `inputs` and `outputs` describe the operator.  `performance` are the models by batch size and cores,
-    of those measured on several core counts.
+    of those measured on several core counts.  `warnings` are sentences on what is odd about the models.
     """
 
     operator: str
@@ -187,6 +187,7 @@ class Profile:
     project: str | None = None
     sha256: str = ""
     notes: dict[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require_operator_name(self.operator)

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.classes import class_name
 from gearshift.errors import InvalidInput, require
+from gearshift.profiles.doubts import doubts_about, require_common_class, require_some_right
 from gearshift.profiles.measure import performance_models, strongest_model
 from gearshift.profiles.parts import split_parts
 from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
@@ -33,9 +35,10 @@ def profile_from_records(folder: Path, *, operator: str = "default", seed: int =
 
     `predictions` has columns sample, model, certainty and correct (0, 1, true, false, or a score in [0, 1]);
     optionally label, prediction, output_tokens, exit_segment.  Without correct, an answer is correct where prediction
-    equals label, and without label where it equals the strongest model's.  `runtimes` has columns model, batch_size
-    and seconds (the median); optionally device_kind, cores, tensor_parallel, segment, memory_bytes, seconds_p95.
-    Raises `InvalidInput` that names file, line (or row) and column for what is missing, doubled or out of range.
+    is the class of label, and without label where it is the strongest model's.  `runtimes` has columns model,
+    batch_size and seconds (the median); optionally device_kind, cores, tensor_parallel, segment, memory_bytes,
+    seconds_p95.  Raises `InvalidInput` that names file, line (or row) and column for what is missing, doubled or out
+    of range, and where no model is right on any sample.
     """
     require(folder.is_dir(), "there is no such folder of records", where=str(folder), remedy="check the path")
     predictions = read_table(
@@ -52,10 +55,13 @@ def profile_from_records(folder: Path, *, operator: str = "default", seed: int =
     )
     _require_same_models(predictions, run_times)
     curves = _curves(run_times)
+    records = _records(_Grid.of(predictions), curves, seed)
+    require_some_right(records, where=str(predictions.path))
     return Profile(
         operator=operator,
         curves=curves,
-        predictions=_records(_Grid.of(predictions), curves, seed),
+        predictions=records,
+        warnings=doubts_about(records),
         performance=performance_models(_of_enough_sizes(curves)),
         certainty="recorded",
         notes={"source": "records"},
@@ -305,9 +311,11 @@ class _Grid:
         """Values of the table's rows as (models, samples)."""
         return np.array(values, dtype=dtype)[self.rows]
 
-    def text(self, column: str) -> NDArray[np.str_]:
-        """A column of text as (models, samples); raises `InvalidInput` where it would not fit in memory."""
-        cells = self.table.columns[column]
+    def classes(self, column: str) -> NDArray[np.str_]:
+        """A column of classes as (models, samples); raises `InvalidInput` where it would not fit in memory."""
+        written = self.table.columns[column]
+        names = {cell: class_name(cell) for cell in set(written)}
+        cells = [names[cell] for cell in written]
         words, codes = _codes(cells)
         longest = max(words, key=len)
         if 4 * len(longest) * len(cells) > LARGEST_TEXT_BYTES:
@@ -322,7 +330,7 @@ class _Grid:
 def _records(grid: _Grid, curves: tuple[RunTimeCurve, ...], seed: int) -> PredictionRecords:
     table = grid.table
     label = _label(grid) if "label" in table.columns else None
-    prediction = grid.text("prediction") if "prediction" in table.columns else None
+    prediction = grid.classes("prediction") if "prediction" in table.columns else None
     tokens = None
     if "output_tokens" in table.columns:
         tokens = grid.numbers(table.parsed("output_tokens", partial(_whole, least=0)), np.int64)
@@ -343,7 +351,7 @@ def _records(grid: _Grid, curves: tuple[RunTimeCurve, ...], seed: int) -> Predic
 def _label(grid: _Grid) -> NDArray[np.str_]:
     """The label (samples,), which all rows of a sample must share."""
     grid.table.parsed("label", _text)
-    labels = grid.text("label")
+    labels = grid.classes("label")
     differing = np.argwhere(labels != labels[0])
     if len(differing):
         model, sample = differing[0]
@@ -378,6 +386,9 @@ def _judged(
         )
     by_model = None if exits is None else dict(zip(grid.models, exits, strict=True))
     truth = label if label is not None else prediction[grid.models.index(strongest_model(curves, by_model))]
+    if label is not None:
+        for model, names in zip(grid.models, prediction, strict=True):
+            require_common_class(model, names, label, where=f"{grid.table.path}, columns 'label' and 'prediction'")
     return np.asarray(prediction == truth, dtype=np.float64)
 
 

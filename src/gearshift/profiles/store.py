@@ -72,6 +72,7 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     curves: tuple[RunTimeCurve, ...]
     performance: tuple[PerformanceModel, ...] = ()
     router_s: float = 0.0
+    warnings: tuple[str, ...] = ()
 
 
 class _Versioned(msgspec.Struct):
@@ -126,6 +127,7 @@ def read_profile(folder: Path, *, remedy: str = REMEDY) -> Profile:
             project=metadata.project,
             sha256=metadata.sha256,
             notes=metadata.notes,
+            warnings=metadata.warnings,
         )
     except InvalidInput as error:
         raise InvalidInput(error.what, where=str(folder), remedy=REMEDY) from error
@@ -165,6 +167,7 @@ def _metadata_of(profile: Profile, arrays: Arrays) -> _Metadata:
         arrays=tuple(arrays),
         curves=profile.curves,
         performance=profile.performance,
+        warnings=profile.warnings,
     )
     # Decoded once, so that the hash sees the very numbers that a reader will (1.0 where a curve holds 1).
     return msgspec.json.decode(_encode(metadata), type=_Metadata)

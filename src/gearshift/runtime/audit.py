@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gearshift.classes import class_names
 from gearshift.clock import NS_PER_S
 from gearshift.gear import GearPlan
 from gearshift.plan_tables import PlanTables
@@ -19,7 +20,7 @@ from gearshift.policies.audit import (
     selected,
 )
 from gearshift.policies.batching import AUDIT
-from gearshift.profiles.measure import as_text, strongest_model
+from gearshift.profiles.measure import strongest_model
 from gearshift.profiles.profile import Profile
 from gearshift.request import Request, Sample
 from gearshift.result import wilson_interval
@@ -184,8 +185,8 @@ def planned_disagreement(tables: PlanTables, profile: Profile, strongest: int) -
 
 
 def _label(sample: Sample) -> Any:
-    """What a model has answered, as profiles compare it; None where it names no label."""
+    """The class that a model has answered; None where it names no label."""
     result: Any = sample.result
     if not isinstance(result, dict) or LABEL not in result:
         return None
-    return as_text(np.asarray(result[LABEL]).reshape(1, -1)[0]).tolist()
+    return class_names(np.asarray(result[LABEL]).reshape(1, -1)[0]).tolist()

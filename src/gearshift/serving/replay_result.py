@@ -28,6 +28,7 @@ class RequestLog:
     whole answer was there or the request was given up.  `outcome` indexes `OUTCOMES`.  `status` is HTTP's, over gRPC
     the one that means the same, `NO_ANSWER` where the connection failed.  `model` indexes `models`; it, `stage` and
     `gear` may be `UNKNOWN`, and `quality` is NaN, where the request was not answered or the answer does not say.
+    `wrong` holds the first answer that was judged wrong, in words.
     """
 
     due_s: NDArray[np.float64]
@@ -41,6 +42,7 @@ class RequestLog:
     stage: NDArray[np.int16]
     quality: NDArray[np.float64]
     models: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.due_s)
@@ -184,6 +186,15 @@ class Replay:
         """Whether the figures are the server's."""
         return not self.why_invalid
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is odd about the answers, as sentences for people."""
+        quality = self.log.quality[self.log.answered]
+        if len(quality) == 0 or quality.any():
+            return ()
+        example = "".join(f", for example {wrong}" for wrong in self.log.wrong[:1])
+        return (f"no answer is right{example}; check that samples and labels are those of the profile",)
+
     def as_json(self) -> dict[str, object]:
         """The figures under the names that `simulate` uses, and how far to trust them."""
         facts: dict[str, object] = msgspec.structs.asdict(self.result)
@@ -194,6 +205,7 @@ class Replay:
             "processor_s": self.effort.processor_s,
             "valid": self.valid,
             "why_invalid": self.why_invalid,
+            "warnings": self.warnings,
             "gears": self.gears,
             "models": self.runs,
         }

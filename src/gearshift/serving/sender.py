@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, Clock
 from gearshift.errors import InvalidInput, NoAnswer
+from gearshift.profiles.doubts import told
 from gearshift.runtime.fine_timer import FineSleeper
 from gearshift.serving.deadline_headers import refused_before_it_ran
 from gearshift.serving.replay_result import ANSWERED, DEGRADED, LATE, REFUSED, UNKNOWN, Effort, RequestLog
@@ -131,7 +132,10 @@ class _Run:
 
     def _note_answer(self, i: int, record: int, reply: Reply) -> None:
         log = self._log
-        log.quality[i] = quality_of(reply.answered, self._labels[record])
+        label = self._labels[record]
+        log.quality[i] = quality = quality_of(reply.answered, label)
+        if quality == 0 and label is not None and not log.wrong:
+            log.wrong.append(f"sample {record} is labelled {told(label)}, and {told(reply.answered)} was answered")
         log.outcome[i] = DEGRADED if reply.degraded else ANSWERED
         log.gear[i] = UNKNOWN if reply.gear is None else reply.gear
         log.stage[i] = UNKNOWN if reply.stage is None else reply.stage

@@ -65,6 +65,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     columns: dict[str, bytes]
     models: list[str]
+    wrong: list[str]
     processor_s: float
     waited: int
 
@@ -197,6 +198,7 @@ def _merge(log: RequestLog, part: slice, result: Finished) -> None:
     known = np.array([number_of(name, log.models, numbers) for name in result.models], dtype=np.int16)
     model = log.model[part]
     model[model >= 0] = known[model[model >= 0]]
+    log.wrong.extend(result.wrong)
 
 
 # The child -----------------------------------------------------------------------------------------------------------
@@ -248,7 +250,9 @@ async def _work(job: Job, out: BinaryIO) -> Told:
     finally:
         await target.close()
     columns = {name: getattr(log, name).tobytes() for name in MEASURED}
-    return Finished(columns=columns, models=log.models, processor_s=effort.processor_s, waited=effort.waited)
+    return Finished(
+        columns=columns, models=log.models, wrong=log.wrong, processor_s=effort.processor_s, waited=effort.waited
+    )
 
 
 def _hear() -> Heard | None:

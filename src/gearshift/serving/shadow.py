@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.classes import class_names
 from gearshift.clock import NS_PER_S
 from gearshift.errors import GearshiftError, QueueFull
 from gearshift.model import Arrays
@@ -105,6 +106,8 @@ def rows_agreed(a: NDArray[Any] | None, b: NDArray[Any] | None) -> int:
     """Rows on which two outputs agree; none where one is missing or their shapes differ."""
     if a is None or b is None or a.shape != b.shape:
         return 0
+    if {a.dtype.kind, b.dtype.kind} & set("OSU"):
+        a, b = class_names(a), class_names(b)
     floating = a.dtype.kind == b.dtype.kind == "f"
     same = np.isclose(a, b, rtol=1e-5, atol=1e-5, equal_nan=True) if floating else a == b
     return int(np.count_nonzero(same.reshape(len(a), -1).all(axis=1)))

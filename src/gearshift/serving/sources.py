@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.classes import same_class
 from gearshift.errors import InvalidInput, require
 from gearshift.model import datatype_of
 from gearshift.profiles.profile import PredictionRecords
@@ -76,12 +77,12 @@ class RecordedSamples:
 
 
 def quality_of(answered: object, label: Label | None) -> float:
-    """1 when what was answered equals the label, in value or in text, else 0; without a label the answer itself.
+    """1 when what was answered is the class of the label, else 0; without a label the answer itself.
 
     Raises `InvalidInput` where that is no quality in [0, 1].
     """
     if label is not None:
-        return float(answered == label or str(answered) == str(label))
+        return float(same_class(answered, label))
     if not isinstance(answered, int | float) or not 0 <= answered <= 1:
         raise InvalidInput(f"the answer's quality is {answered!r}", remedy="an emulated server answers 0 to 1")
     return float(answered)

@@ -223,6 +223,12 @@ def test_labels_are_numbers_of_classes_or_their_names() -> None:
         class_numbers(module, np.array([0, 3]), 2, 3)
     module.classes_ = np.array(["a", "b", "c"])
     assert class_numbers(module, np.array(["c", "a"]), 2, 3).tolist() == [2, 0]
+    assert class_numbers(module, np.array([b"c", b"a"]), 2, 3).tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("labels", [[0.0, 2.0], ["0", "2"], [b"0", b"2"], ["0.0", "2.0"]])
+def test_numbers_of_classes_may_be_written_in_any_way(labels: list[object]) -> None:
+    assert class_numbers(torch.nn.Linear(2, 3), np.array(labels), 2, 3).tolist() == [0, 2]
 
 
 def test_hidden_outputs_are_collected_in_groups_that_fit_on_disk() -> None:

@@ -152,13 +152,13 @@ def test_without_labels_quality_is_agreement_with_the_strongest_model() -> None:
 
 def test_text_labels_beside_integer_outputs_are_refused_with_an_example() -> None:
     with pytest.raises(
-        InvalidInput, match="model 'a': labels are text, outputs are numbers, for example 'cat' and '0'"
+        InvalidInput, match="no output of model 'a' is ever a value that the labels have, for example 'cat' and '0'"
     ):
         records_from_answers(["a"], {"a": answer([0, 1, 1, 0])}, samples(["cat", "dog", "cat", "dog"]), 0)
 
 
 def test_outputs_that_never_are_a_label_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="model 'a': no output is ever a value that the labels have"):
+    with pytest.raises(InvalidInput, match="no output of model 'a' is ever a value that the labels have"):
         records_from_answers(["a"], {"a": answer([0, 1, 1, 0])}, samples([10, 11, 11, 10]), 0)
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
@@ -128,11 +128,43 @@ def test_an_empty_exit_segment_means_the_last(tmp_path: Path) -> None:
 def test_numbers_survive_to_the_last_bit(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[bool, float]]
 ) -> None:
+    assume(any(correct for correct, _ in rows))
     lines = [f"{i},m,{int(correct)},{certainty!r}" for i, (correct, certainty) in enumerate(rows)]
     text = "\n".join(["sample,model,correct,certainty", *lines])
     profile = read(tmp_path_factory.mktemp("records"), text, "model,batch_size,seconds\nm,1,1\n")
     assert profile.predictions.certainty[0].tolist() == [certainty for _, certainty in rows]
     assert profile.predictions.quality[0].tolist() == [float(correct) for correct, _ in rows]
+
+
+def judged_by_label(label: str, prediction: str) -> str:
+    """Records of one model, that is right on the second sample and perhaps on the first."""
+    return f"sample,model,label,prediction,certainty\ns1,m,{label},{prediction},0.5\ns2,m,right,right,0.5\n"
+
+
+@pytest.mark.parametrize(
+    ("label", "prediction"), [("1", "1.0"), ("true", "True"), ("a", '"a "'), ("0.5", "0.50"), ("1", "True")]
+)
+def test_classes_may_be_written_differently(tmp_path: Path, label: str, prediction: str) -> None:
+    judged = read(tmp_path, judged_by_label(label, prediction), "model,batch_size,seconds\nm,1,1\n")
+    assert judged.predictions.quality.tolist() == [[1, 1]]
+    assert judged.warnings == ()
+
+
+def test_a_class_that_no_label_is_is_a_warning(tmp_path: Path) -> None:
+    judged = read(tmp_path, judged_by_label("tech", "Tech"), "model,batch_size,seconds\nm,1,1\n")
+    assert judged.predictions.quality.tolist() == [[0, 1]]
+    assert judged.warnings[1] == "model 'm' answers 'Tech', which no label is, to 50.0 % of the samples"
+
+
+def test_predictions_that_never_are_a_label_are_refused(tmp_path: Path) -> None:
+    text = judged_by_label("tech", "Tech").replace("right,right", "spam,Spam")
+    told = refusal(tmp_path, text, "model,batch_size,seconds\nm,1,1\n")
+    assert "no output of model 'm' is ever a value that the labels have, for example 'tech' and 'Tech'" in told
+
+
+def test_records_in_which_nothing_is_right_are_refused(tmp_path: Path) -> None:
+    told = refusal(tmp_path, PREDICTIONS.replace(",1,0", ",0,0"))
+    assert told == "predictions.csv: no model is right on any sample; check how they were judged"
 
 
 def test_the_same_seed_gives_the_same_parts(tmp_path: Path) -> None:

@@ -294,9 +294,10 @@ def test_requests_hold_one_row_and_ask_for_what_is_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "answered"), [(7, 7), (7.0, 7), ("7", 7), (True, True), ("no", "no"), (None, 1.0), (b"x", b"x")]
+    ("label", "answered"),
+    [(7, 7), (7.0, 7), ("7", 7), (True, True), ("no", "no"), (None, 1.0), (b"x", b"x"), (b"x", "x")],
 )
-def test_labels_compare_in_value_or_in_text(label: Label | None, answered: object) -> None:
+def test_an_answer_of_the_labels_class_is_good(label: Label | None, answered: object) -> None:
     assert quality_of(answered, label) == 1
 
 
@@ -309,6 +310,26 @@ def test_another_answer_than_the_label_is_worth_nothing(label: Label | None, ans
 def test_a_quality_that_is_none_is_refused(answered: object) -> None:
     with pytest.raises(InvalidInput, match="the answer's quality is"):
         quality_of(answered, None)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_answers_that_are_never_right_are_told_with_an_example(processes: int) -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return answer("three")
+
+    replayed_ = replayed(handler, workload([0, 1]), processes=processes)
+    assert replayed_.warnings == (
+        "no answer is right, for example sample 0 is labelled '3', and 'three' was answered; "
+        "check that samples and labels are those of the profile",
+    )
+    assert replayed_.as_json()["warnings"] == replayed_.warnings
+
+
+def test_a_right_answer_leaves_nothing_to_warn_of() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return answer(LABELS[await sample_of(request)].item() if await sample_of(request) else "no")
+
+    assert replayed(handler, workload([0, 1], [0, 1])).warnings == ()
 
 
 def test_samples_that_cannot_be_sent_are_refused() -> None:

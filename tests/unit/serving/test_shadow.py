@@ -83,6 +83,8 @@ def test_copies_beyond_the_shadows_own_bounds_are_left_out(bound: dict[str, int]
         (np.array([1, 2, 3]), np.array([1, 2, 4]), 2),
         (np.array(["a", "b"], dtype=object), np.array(["a", "c"], dtype=object), 1),
         (np.array([[0.1, 0.9], [0.5, 0.5]]), np.array([[0.1, 0.900001], [0.6, 0.4]]), 1),
+        (np.array(["a", "b"], dtype=object), np.array([b"a", "b"], dtype=object), 2),
+        (np.array(["1", "b"], dtype=object), np.array([1, 2]), 1),
         (np.array([np.nan]), np.array([np.nan]), 1),
         (np.array([1.0, 2.0]), np.array([1.0]), 0),
         (np.array([1.0]), None, 0),

@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+
+from gearshift.errors import InvalidInput
+from gearshift.profiles.doubts import doubts_about, require_common_class, require_some_right
+from gearshift.profiles.profile import PredictionRecords
+
+
+def records(label: list[str] | None, *predictions: list[str], quality: object = None) -> PredictionRecords:
+    said = np.array(predictions)
+    truth = said[-1] if label is None else np.array(label)
+    return PredictionRecords(
+        models=("small", "large")[: len(predictions)],
+        quality=(said == truth).astype(float) if quality is None else np.array(quality, dtype=float),
+        certainty=np.ones(said.shape),
+        part=np.arange(said.shape[1], dtype=np.int8) % 2,
+        labelled=label is not None,
+        label=None if label is None else truth,
+        prediction=said,
+    )
+
+
+def test_predictions_that_fit_the_labels_raise_no_doubt() -> None:
+    assert doubts_about(records(["a", "b", "a"], ["a", "a", "b"], ["a", "b", "b"])) == ()
+
+
+def test_a_model_that_answers_one_class_alone_is_told() -> None:
+    told = doubts_about(records(["a", "b", "a"], ["a", "a", "a"]))
+    assert told[0] == "model 'small' answers 'a' to all 3 samples"
+    assert doubts_about(records(["a", "a"], ["a", "a"])) == ()
+
+
+def test_without_labels_a_constant_model_is_told_where_others_are_not() -> None:
+    assert doubts_about(records(None, ["a", "a"], ["a", "b"])) == ("model 'small' answers 'a' to all 2 samples",)
+
+
+def test_a_model_that_is_never_right_is_told_with_an_example() -> None:
+    told = doubts_about(records(["a", "b"], ["b", "a"], ["a", "b"]))
+    assert told == ("model 'small' is right on no sample: sample 0 is labelled 'a', it answers 'b'",)
+
+
+def test_classes_that_one_side_alone_has_are_told_with_their_share() -> None:
+    told = doubts_about(records(["a", "b", "c", "a"], ["a", "B", "a", "a"]))
+    assert told == (
+        "model 'small' never answers 'b', 'c', which the labels of 50.0 % of the samples are",
+        "model 'small' answers 'B', which no label is, to 25.0 % of the samples",
+    )
+
+
+def test_rare_classes_are_not_told() -> None:
+    label = ["a", "b"] * 100
+    assert doubts_about(records([*label, "c"], [*label, "d"])) == ()
+
+
+def test_what_another_judge_has_judged_is_not_doubted() -> None:
+    assert doubts_about(records(["a long text", "b"], ["another", "b"], quality=[[0.7, 1.0]])) == ()
+
+
+def test_long_and_unprintable_values_are_told_short_and_printable() -> None:
+    (told,) = doubts_about(records(["a", "b"], ["\udcff" + 100 * "x", "b"]))[1:]
+    assert told.isascii()
+    assert len(told) < 150
+
+
+def test_nothing_right_anywhere_is_refused_with_an_example() -> None:
+    with pytest.raises(InvalidInput, match="no model is right on any sample, for example sample 0 is labelled 'a'"):
+        require_some_right(records(["a", "b"], ["b", "a"], ["b", "a"]), where="here")
+    require_some_right(records(["a", "b"], ["b", "a"], ["a", "a"]), where="here")
+
+
+def test_a_model_without_any_class_of_the_labels_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"no output of model 'm' .* for example 'tech' and 'Tech'"):
+        require_common_class("m", np.array(["Tech"]), np.array(["tech"]), where="here")
