@@ -18,6 +18,7 @@ from gearshift.errors import ModelFailed, require
 from gearshift.hardware import REMOTE, Device, Hardware, is_cuda
 from gearshift.loading import Samples, load_samples
 from gearshift.model import Predicted, TensorSpec, spec_of
+from gearshift.profiles.doubts import doubts_about
 from gearshift.profiles.measure import (
     curve_from_timings,
     fit_overheads,
@@ -34,6 +35,7 @@ from gearshift.runtime.backends.local import assign_cores, router_cores
 from gearshift.runtime.backends.workers import assemble, settle
 from gearshift.runtime.core_pool import on_processors
 from gearshift.runtime.messages import Done, Load, ReplicaToLoad, Run
+from gearshift.runtime.other_batches import found_in_other_batches
 from gearshift.runtime.remote.models import is_remote_model
 from gearshift.runtime.turnaround import Turnaround
 from gearshift.runtime.worker_process import WorkerProcess
@@ -96,12 +98,12 @@ def profile_project(
     curves = tuple(curve for one in measured for curve in one.curves)
     answers = {one.model: one.answers for one in measured if one.answers is not None}
     exits = {model: answer.exit_segment for model, answer in answers.items() if answer.exit_segment is not None}
+    records = records_from_answers(tuple(answers), answers, samples, seed, strongest=strongest_model(curves, exits))
     return Profile(
         operator=project.operator,
         curves=curves,
-        predictions=records_from_answers(
-            tuple(answers), answers, samples, seed, strongest=strongest_model(curves, exits)
-        ),
+        predictions=records,
+        warnings=(*(sentence for one in measured for sentence in one.warnings), *doubts_about(records)),
         inputs=tuple(spec_of(name, array) for name, array in samples.arrays.items()),
         outputs=common_outputs(list(answers.values())),
         certainty=project.certainty,
@@ -114,11 +116,15 @@ def profile_project(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredModel:
-    """What a model's segments cost, its answers to all samples where asked for, and the front end's time beside it."""
+    """What a model's segments cost, its answers to all samples where asked for, and the front end's time beside it.
+
+    `warnings` say how those answers depend on their batch.
+    """
 
     curves: tuple[RunTimeCurve, ...]
     answers: Predicted | None
     front_end: FrontEndTime
+    warnings: tuple[str, ...] = ()
 
     @property
     def model(self) -> str:
@@ -238,7 +244,8 @@ async def _measure(
         async with front_end(samples) as front_end_time, Turnaround(sizes[-1]) as turnaround:
             with held:
                 timings = await _time_sizes(bench, turnaround, sizes, project.profile, samples, progress, seed)
-        answers = {}
+        answers: dict[str, Predicted] = {}
+        warnings: dict[str, list[str]] = {}
         for done, name in enumerate(names if predict else ()):
 
             def told(share: float, name: str = name, done: int = done) -> None:
@@ -247,6 +254,8 @@ async def _measure(
                 )
 
             answers[name] = await _predict_all(bench, name, sizes[-1], samples, told)
+            if device.kind != REMOTE:  # whose answers are paid for
+                warnings[name] = await _in_other_batches(bench, name, answers[name], project.profile, samples, seed)
     finally:
         await bench.stop()
     measured = []
@@ -275,7 +284,7 @@ async def _measure(
             )
             for segment in range(runs[0].shape[1])
         )
-        measured.append(MeasuredModel(curves, answers.get(name), front_end_time))
+        measured.append(MeasuredModel(curves, answers.get(name), front_end_time, tuple(warnings.get(name, ()))))
     return measured
 
 
@@ -344,6 +353,17 @@ async def _predict_all(
         raise ModelFailed(f"model {name!r} answers outputs of different names or shapes from batch to batch") from error
     exits = np.array([sample.exit_segment for sample in finished]) if name in bench.segmented else None
     return Predicted(outputs, np.array([sample.certainty for sample in finished]), exit_segment=exits)
+
+
+async def _in_other_batches(
+    bench: "Bench", name: str, answers: Predicted, how: ProfileSettings, samples: Samples, seed: int
+) -> list[str]:
+    async def run(rows: list[int]) -> tuple[list[Sample], float]:
+        batch, _, trip_s = await bench.run(name, samples, rows)
+        return batch, trip_s
+
+    sizes = sorted(set(how.batch_sizes))
+    return await found_in_other_batches(name, run, answers, sizes, seed=seed, longest_s=how.longest_s)
 
 
 class Bench:

@@ -7,6 +7,7 @@ import pytest
 
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.model import TensorSpec
+from gearshift.profiles.store import read_profile, write_profile
 from gearshift.runtime import measure
 from gearshift.runtime.measure import profile_project
 
@@ -135,6 +136,22 @@ def small():
     assert profile.predictions.exit_segment is not None
     total = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32).sum(axis=1)
     assert profile.predictions.exit_segment.tolist() == [(np.abs(total) <= 1).astype(int).tolist(), [0] * 50]
+
+
+def test_a_model_whose_answers_depend_on_their_batch_is_said_in_the_profile(tmp_path):
+    normalising = """
+def small():
+    def run(inputs):
+        total = (inputs["x"] - inputs["x"].mean(axis=0)).sum(axis=1)
+        return {"label": np.where(total > 0, "up", "down")}, np.abs(total)
+    return run
+"""
+    profile = profile_project(project(tmp_path, TASK + normalising), progress=lambda what, share: None)
+    (told,) = profile.warnings
+    assert told.startswith("model 'small' answers")
+    assert "of 50 rows otherwise when they run alone or in other batches" in told
+    write_profile(profile, tmp_path / "profile")
+    assert read_profile(tmp_path / "profile").warnings == profile.warnings
 
 
 @pytest.mark.parametrize(
