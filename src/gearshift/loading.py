@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from gearshift.certainty import BUILT_IN, CertaintyFunction, softmax
 from gearshift.config import PROJECT_FILE, Project
+from gearshift.declared_outputs import EVERY_OUTPUT, DeclaredOutputs
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, require
-from gearshift.model import Arrays, Predicted, datatype_of
+from gearshift.model import LABEL, SCORES, Arrays, Predicted, datatype_of
 from gearshift.onnx_file import open_onnx_file
 from gearshift.torch_module import is_module, placed
 
 DEFAULT_INPUT = "input"
-LABEL = "label"
-SCORES = "scores"
 CERTAINTY = "certainty"
 EXIT_SEGMENT = "exit_segment"
 NAMES_OF_SCORES = (SCORES, "probabilities", "logits")
@@ -81,13 +80,14 @@ class RunnableModel:
     """A user's model behind one call, whatever its loader returned; `certainty` is used where it answers scores alone.
 
     `model` is an estimator (`predict_proba`), an object with `predict`, or a function; see `gearshift.model.Model`.
-    With `softmax`, scores are made probabilities first.
+    With `softmax`, scores are made probabilities first.  What it answers is made into the outputs that are `declared`.
     """
 
     name: str
     model: Any
     certainty: CertaintyFunction
     softmax: bool = False
+    declared: DeclaredOutputs = EVERY_OUTPUT
 
     def run(self, inputs: Arrays) -> Predicted:
         """What the model says of n rows; a row's certainty may be NaN.
@@ -201,7 +201,10 @@ class RunnableModel:
                 f"answered a certainty of shape {sure.shape} and type {sure.dtype} for a batch of {n}",
                 f"give one number per row, shape ({n},)",
             )
-        return Predicted(arrays, sure.astype(np.float64))
+        try:
+            return Predicted(self.declared.of(arrays), sure.astype(np.float64))
+        except ValueError as error:
+            raise self._refused(str(error), "answer as when it was profiled, or profile it again") from None
 
     def _output(self, name: str, value: Any, n: int) -> NDArray[Any]:
         array = self._array(f"output {name!r}", value)
@@ -223,7 +226,7 @@ class RunnableModel:
             raise self._refused(f"gave {what} that is no array ({_told(error)})", "give a NumPy array") from error
         if array.dtype.kind == "O" and array.ndim == 0:
             raise self._refused(f"gave {what} of type {type(value).__name__}", "give a NumPy array")
-        return array
+        return _in_own_order(array)
 
     def _call(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -382,7 +385,7 @@ def _sample_array(what: str, value: Any) -> NDArray[Any]:
         raise InvalidInput(f"{what} is no array ({_told(error)})", where="samples", remedy=remedy) from error
     require(array.ndim >= 1, f"{what} is {type(value).__name__}, no array of rows", where="samples", remedy=remedy)
     require(0 not in array.shape[1:], f"{what} has shape {array.shape}", where="samples", remedy=remedy)
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    array = _in_own_order(array)
     problem = _unusable(array)
     require(not problem, f"{what} holds {problem}", where="samples", remedy=remedy)
     if array.dtype.kind == "f":
@@ -390,6 +393,11 @@ def _sample_array(what: str, value: Any) -> NDArray[Any]:
         rows = f"{what} holds NaN or infinity in {len(bad)} rows, the first is row {bad[0] if len(bad) else 0}"
         require(len(bad) == 0, rows, where="samples", remedy="fill it in or leave those rows out")
     return array
+
+
+def _in_own_order(array: NDArray[Any]) -> NDArray[Any]:
+    """The array in this machine's byte order."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _unusable(array: NDArray[Any]) -> str:

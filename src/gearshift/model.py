@@ -12,6 +12,9 @@ from gearshift.errors import require
 
 Arrays = Mapping[str, NDArray[Any]]
 
+LABEL = "label"
+SCORES = "scores"
+
 DATATYPES: dict[str, str] = {
     "BOOL": "bool",
     "INT8": "int8",

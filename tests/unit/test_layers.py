@@ -34,6 +34,7 @@ NOUNS = {
         "classes",
         "compiled",
         "config",
+        "declared_outputs",
         "loading",
         "extras",
         "onnx_file",

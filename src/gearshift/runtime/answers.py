@@ -95,6 +95,9 @@ def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:
     results: list[dict[str, NDArray[Any]]] = [sample.result for sample in samples]  # type: ignore[misc]
     if len(results) == 1:
         return results[0]
+    for result in results:
+        if result.keys() != results[0].keys():
+            raise KeyError("outputs of different names")
     return {name: np.concatenate([result[name] for result in results]) for name in results[0]}
 
 

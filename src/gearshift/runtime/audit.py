@@ -10,6 +10,7 @@ import numpy as np
 from gearshift.classes import class_names
 from gearshift.clock import NS_PER_S
 from gearshift.gear import GearPlan
+from gearshift.model import LABEL
 from gearshift.plan_tables import PlanTables
 from gearshift.policies.audit import (
     MOST_AUDITED,
@@ -26,7 +27,6 @@ from gearshift.request import Request, Sample
 from gearshift.result import wilson_interval
 from gearshift.runtime.router import Router
 
-LABEL = "label"
 LONGEST_WAIT_NS = NS_PER_S
 """Then an audit that has found no slack is dropped."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gearshift.errors import ModelFailed, WorkerDied
-from gearshift.loading import SCORES
+from gearshift.model import SCORES
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.plan_tables import PlanTables

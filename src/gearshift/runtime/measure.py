@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.config import ProfileSettings, Project, read_project
+from gearshift.declared_outputs import common_outputs
 from gearshift.errors import ModelFailed, require
 from gearshift.hardware import REMOTE, Device, Hardware, is_cuda
 from gearshift.loading import Samples, load_samples
-from gearshift.model import Predicted, TensorSpec, spec_of
+from gearshift.model import Predicted, spec_of
 from gearshift.profiles.doubts import doubts_about
 from gearshift.profiles.measure import (
     curve_from_timings,
@@ -98,14 +99,15 @@ def profile_project(
     curves = tuple(curve for one in measured for curve in one.curves)
     answers = {one.model: one.answers for one in measured if one.answers is not None}
     exits = {model: answer.exit_segment for model, answer in answers.items() if answer.exit_segment is not None}
+    outputs, left_out = common_outputs({model: answer.outputs for model, answer in answers.items()})
     records = records_from_answers(tuple(answers), answers, samples, seed, strongest=strongest_model(curves, exits))
     return Profile(
         operator=project.operator,
         curves=curves,
         predictions=records,
-        warnings=(*(sentence for one in measured for sentence in one.warnings), *doubts_about(records)),
+        warnings=(*(sentence for one in measured for sentence in one.warnings), *left_out, *doubts_about(records)),
         inputs=tuple(spec_of(name, array) for name, array in samples.arrays.items()),
-        outputs=common_outputs(list(answers.values())),
+        outputs=outputs,
         certainty=project.certainty,
         performance=performance_models(curves),
         front_end_s=float(np.mean([one.front_end.mean_s for one in measured])),
@@ -130,19 +132,6 @@ class MeasuredModel:
     def model(self) -> str:
         """The model's name."""
         return self.curves[0].model
-
-
-def common_outputs(answers: Sequence[Predicted]) -> tuple[TensorSpec, ...]:
-    """The outputs that all models answer; a dimension in which they differ is -1."""
-    specs = [{name: spec_of(name, np.asarray(array)) for name, array in one.outputs.items()} for one in answers]
-    common = []
-    for name, spec in specs[0].items():
-        others = [other[name] for other in specs[1:] if name in other]
-        if len(others) == len(specs) - 1 and all(len(other.shape) == len(spec.shape) for other in others):
-            sizes = zip(spec.shape, *(other.shape for other in others), strict=True)
-            shape = tuple(size[0] if len(set(size)) == 1 else -1 for size in sizes)
-            common.append(TensorSpec(name=name, datatype=spec.datatype, shape=shape))
-    return tuple(common)
 
 
 def _core_counts(cores: Sequence[int], core_share: float, project: Project, *, where: str) -> tuple[int, ...]:

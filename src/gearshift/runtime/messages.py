@@ -40,6 +40,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `device_kind` says where PyTorch modules and ONNX files go; a worker sees no other CUDA devices than its own.
 
     `inputs` are the operator's tensors, from which warm-up batches of zeros are made; without them none is run.
+    `outputs` are those that models' answers are made into; without them they pass as they are.
 
     `thread_counts` are those that `SetThreads` may ask for; sessions of ONNX files are made for each of them.
 
@@ -52,6 +53,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     project: str
     replicas: tuple[ReplicaToLoad, ...]
     inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
     device_kind: str = "cpu"
     keep_others: bool = False
     thread_counts: tuple[int, ...] = ()

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.classes import class_names
-from gearshift.loading import LABEL
-from gearshift.model import Predicted
+from gearshift.model import LABEL, Predicted
 from gearshift.request import Sample
 
 ROWS = 64

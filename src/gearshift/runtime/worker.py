@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, get_args, runtime_checkable
 
@@ -187,7 +187,7 @@ def load_all(message: Load, replicas: dict[int, Held], connection: BlockingConne
     """Load each replica and say so, or why it could not be; raises `ModelFailed` then, unless others are kept."""
     for replica in message.replicas:
         try:
-            held, loaded = load_one(Path(message.project), replica, message.inputs, message.device_kind)
+            held, loaded = load_one(Path(message.project), replica, message)
         except Exception as error:
             reason = str(error) if isinstance(error, GearshiftError) else f"{type(error).__name__}: {error}"
             connection.send(LoadFailed(replica=replica.replica, model=replica.model, reason=reason))
@@ -198,23 +198,26 @@ def load_all(message: Load, replicas: dict[int, Held], connection: BlockingConne
         connection.send(loaded)
 
 
-def load_one(path: Path, replica: ReplicaToLoad, inputs: Sequence[TensorSpec], device_kind: str) -> tuple[Held, Loaded]:
+def load_one(path: Path, replica: ReplicaToLoad, message: Load) -> tuple[Held, Loaded]:
     """The replica, loaded and warm, and what that took."""
     from gearshift.config import read_project
+    from gearshift.declared_outputs import DeclaredOutputs
     from gearshift.loading import load_model
     from gearshift.runtime.remote.models import is_remote_model, open_remote
     from gearshift.torch_module import own_stream
 
+    device_kind, declared = message.device_kind, DeclaredOutputs(message.outputs)
     memory_before = held_bytes(device_kind)
     begun = time.perf_counter()
     project = read_project(path)
     if is_remote_model(project, replica.model):
-        held, failure = Held(replica.model, open_remote(project, path.parent, replica.model), nullcontext()), ""
+        remote = replace(open_remote(project, path.parent, replica.model), declared=declared)
+        held, failure = Held(replica.model, remote, nullcontext()), ""
     else:
         model = load_model(project, path.parent, replica.model, device_kind=device_kind)
-        held = Held(replica.model, model, own_stream(device_kind))
+        held = Held(replica.model, replace(model, declared=declared), own_stream(device_kind))
         with held.stream:
-            failure = warm_up(replica, model, inputs)
+            failure = warm_up(replica, held.model, message.inputs)
     load_s = time.perf_counter() - begun
     grown = max(0, held_bytes(device_kind, peak=True) - memory_before)
     return held, Loaded(

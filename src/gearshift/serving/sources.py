@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gearshift.classes import same_class
 from gearshift.errors import InvalidInput, require
-from gearshift.model import datatype_of
+from gearshift.model import LABEL, datatype_of
 from gearshift.profiles.profile import PredictionRecords
 
 Label = bool | int | float | str | bytes
@@ -45,7 +45,7 @@ class LabelledSamples:
     operator: str
     samples: Mapping[str, NDArray[Any]]
     labels: NDArray[Any]
-    output: str = "label"
+    output: str = LABEL
 
     def inputs(self, record: int) -> dict[str, NDArray[Any]]:
         """The sample's row of every input."""

@@ -78,6 +78,7 @@ class ServingTask:
         options: WorkersOptions = {
             "project": self.project,
             "inputs": self.inputs,
+            "outputs": self.outputs,
             "longest_start_s": settings.longest_start_s,
             "run_ns": self.run_ns if run_ns is None else run_ns,
             "shortest_hang_s": max(settings.shortest_hang_s, longest_remote_s(read_project(self.project))),

@@ -110,6 +110,7 @@ class WorkersOptions(TypedDict, total=False):
 
     project: Required[Path]
     inputs: Required[Sequence[TensorSpec]]
+    outputs: Sequence[TensorSpec]
     longest_start_s: float
     run_ns: Sequence[Sequence[int]] | None
     shortest_hang_s: float
@@ -122,15 +123,17 @@ class WorkersOptions(TypedDict, total=False):
 class WorkersBackend(ABC):
     """Runs batches in workers; one that ends is started again, each time after a longer wait.
 
-    `project` is the path of the `gearshift.toml` whose models the plan places; `inputs` are the operator's tensors.
-    A worker that does not answer within `probe_s` while it is idle, or holds a batch for much longer than profiled
-    (`run_ns`: (replicas, sizes); `hangs_after_ns`), is stuck, and is replaced.  A worker that is started again serves
-    those of its models that can be loaded.  `thread_counts` are the numbers of threads that a worker may be told to
-    compute with; between batches that follow one another closely it stays awake, for `awake_s` at most.
+    `project` is the path of the `gearshift.toml` whose models the plan places; `inputs` and `outputs` are the
+    operator's tensors.  A worker that does not answer within `probe_s` while it is idle, or holds a batch for much
+    longer than profiled (`run_ns`: (replicas, sizes); `hangs_after_ns`), is stuck, and is replaced.  A worker that is
+    started again serves those of its models that can be loaded.  `thread_counts` are the numbers of threads that a
+    worker may be told to compute with; between batches that follow one another closely it stays awake, for `awake_s`
+    at most.
     """
 
     def __init__(self, tables: PlanTables, hardware: Hardware, **options: Unpack[WorkersOptions]) -> None:
         self._tables, self._project, self._inputs = tables, options["project"], tuple(options["inputs"])
+        self._outputs = tuple(options.get("outputs", ()))
         self._longest_start_s, self._say = options.get("longest_start_s", 120.0), options.get("say", _say_nothing)
         self._run_ns, self._probe_s = options.get("run_ns"), options.get("probe_s", 3.0)
         self._shortest_hang_ns = to_ns(options.get("shortest_hang_s", 10.0))
@@ -239,6 +242,7 @@ class WorkersBackend(ABC):
         return Load(
             project=str(self._project),
             inputs=self._inputs,
+            outputs=self._outputs,
             device_kind=slot.devices.devices[0].kind,
             keep_others=again,
             thread_counts=self._thread_counts,

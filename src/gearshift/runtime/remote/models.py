@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from gearshift.config import PROJECT_FILE, Project
 from gearshift.errors import ModelFailed
-from gearshift.loading import LABEL, RunnableModel, load_certainty
-from gearshift.model import Arrays, Predicted
+from gearshift.loading import RunnableModel, load_certainty
+from gearshift.model import LABEL, Arrays, Predicted
 from gearshift.remote_settings import RemoteSettings
 from gearshift.runtime.remote.endpoint import Asked, Endpoint, Reply
 from gearshift.runtime.v2_binary import INFERENCE_HEADER, binary_tensor, read_answer

@@ -1,0 +1,119 @@
+"""The outputs that an operator publishes, and what models answer made into just these."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.classes import class_names
+from gearshift.errors import InvalidInput
+from gearshift.model import DATATYPES, LABEL, SCORES, Arrays, TensorSpec, datatype_of
+
+
+class DeclaredOutputs:
+    """Makes a model's answer into the outputs that `specs` publish; without any, every output passes."""
+
+    def __init__(self, specs: Sequence[TensorSpec]) -> None:
+        self._specs = [(one, None if one.datatype == "BYTES" else np.dtype(DATATYPES[one.datatype])) for one in specs]
+
+    def of(self, outputs: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        """The published outputs, each with its datatype; others are left out.
+
+        Raises `ValueError` where one is missing, has another shape, or would lose something in its datatype.
+        """
+        if not self._specs:
+            return outputs
+        return {spec.name: _as_published(outputs.get(spec.name), spec, dtype) for spec, dtype in self._specs}
+
+
+EVERY_OUTPUT = DeclaredOutputs(())
+
+
+def _as_published(array: NDArray[Any] | None, spec: TensorSpec, dtype: np.dtype[Any] | None) -> NDArray[Any]:
+    if array is None:
+        raise ValueError(f"answered without output {spec.name!r}")
+    if len(array.shape) != len(spec.shape) or any(
+        wanted not in (given, -1) for given, wanted in zip(array.shape, spec.shape, strict=True)
+    ):
+        raise ValueError(f"answered output {spec.name!r} of shape {list(array.shape)}, not {list(spec.shape)}")
+    is_text = array.dtype.kind in "OSU"
+    if array.dtype == dtype or (is_text and dtype is None):
+        return array
+    if is_text or dtype is None:
+        raise ValueError(f"answered output {spec.name!r} of type {array.dtype}, not {spec.datatype}")
+    with np.errstate(all="ignore"):
+        made = array.astype(dtype)
+        back = made.astype(array.dtype)
+    if not np.array_equal(back, array, equal_nan=array.dtype.kind == "f"):
+        raise ValueError(f"answered output {spec.name!r} of type {array.dtype}, which {spec.datatype} cannot hold")
+    return made
+
+
+# What can be published -----------------------------------------------------------------------------------------------
+
+
+def common_outputs(answers: Mapping[str, Arrays]) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
+    """The outputs of an operator whose models answer `answers` (by model, all of the same rows), and what is left out.
+
+    Published is what all models answer alike but for the datatype: numbers have one that holds them all.  What one
+    lacks, or answers in another shape, or as text where another answers numbers, is left out, and a sentence says so.
+    Raises `InvalidInput` where that is the label.
+    """
+    specs, sentences = list[TensorSpec](), list[str]()
+    for name in dict.fromkeys(name for outputs in answers.values() for name in outputs):
+        given = {model: np.asarray(outputs[name]) for model, outputs in answers.items() if name in outputs}
+        why = _why_not(name, given, answers)
+        if not why:
+            specs.append(TensorSpec(name=name, datatype=_common_datatype(given), shape=_shape(given)))
+        elif name == LABEL:
+            raise InvalidInput(f"output {name!r} {why}", where="models", remedy="let all models answer it alike")
+        else:
+            sentences.append(f"output {name!r} is not answered by the server: it {why}")
+    return tuple(specs), tuple(sentences)
+
+
+def _why_not(name: str, given: Mapping[str, NDArray[Any]], answers: Mapping[str, Arrays]) -> str:
+    """Why an output cannot be published; empty where it can."""
+    first, *others = given
+    lacking = next((model for model in answers if model not in given), None)
+    if lacking is not None:
+        return f"is answered by model {first!r}, but not by {lacking!r}"
+    for other in others:
+        a, b = given[first], given[other]
+        if a.shape[1:] != b.shape[1:]:
+            return f"has shape {_told(a)} from model {first!r} and {_told(b)} from {other!r}"
+        if (a.dtype.kind in "OSU") != (b.dtype.kind in "OSU"):
+            return f"is {datatype_of(a)} from model {first!r} and {datatype_of(b)} from {other!r}"
+        if name == SCORES:
+            meant, also = (_meaning(answers[model]) for model in (first, other))
+            column = next((column for column in meant if meant[column] != also.get(column, meant[column])), None)
+            if column is not None:
+                return (
+                    f"has the class {meant[column]!a} in column {column} from model {first!r} "
+                    f"and {also[column]!a} from {other!r}"
+                )
+    return ""
+
+
+def _meaning(outputs: Arrays) -> dict[int, str]:
+    """Which class each column of the scores stands for, as far as answers say: of columns with one label alone."""
+    if LABEL not in outputs or np.ndim(outputs[SCORES]) != 2:
+        return {}
+    best, labels = np.argmax(outputs[SCORES], axis=1), class_names(np.asarray(outputs[LABEL]))
+    found = {int(column): np.unique(labels[best == column]) for column in np.unique(best)}
+    return {column: str(names[0]) for column, names in found.items() if len(names) == 1}
+
+
+def _common_datatype(given: Mapping[str, NDArray[Any]]) -> str:
+    if next(iter(given.values())).dtype.kind in "OSU":
+        return "BYTES"
+    return datatype_of(np.empty(0, np.result_type(*(array.dtype for array in given.values()))))
+
+
+def _shape(given: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
+    return (-1, *next(iter(given.values())).shape[1:])
+
+
+def _told(array: NDArray[Any]) -> list[int]:
+    return [-1, *array.shape[1:]]
