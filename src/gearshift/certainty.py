@@ -12,8 +12,6 @@ CertaintyFunction = Callable[[Scores], NDArray[np.float64]]
 
 def top_two_difference(scores: Scores) -> NDArray[np.float64]:
     """Difference of the two highest of `scores` (n, classes) per row (CascadeServe Eq. 5)."""
-    if scores.shape[1] == 1:
-        return np.asarray(scores[:, 0], dtype=np.float64)
     top = np.partition(np.asarray(scores, dtype=np.float64), -2, axis=1)
     return np.asarray(top[:, -1] - top[:, -2], dtype=np.float64)
 
@@ -47,6 +45,8 @@ def agreement(votes: Scores) -> NDArray[np.float64]:
     return np.asarray(same.sum(axis=2).max(axis=1) / votes.shape[1], dtype=np.float64)
 
 
+OF_CLASSES: frozenset[CertaintyFunction] = frozenset({top_two_difference, highest_probability, negative_entropy})
+"""Those that compare the scores of two or more classes."""
 BUILT_IN: dict[str, CertaintyFunction] = {
     function.__name__: function
     for function in (top_two_difference, highest_probability, negative_entropy, mean_token_log_probability, agreement)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.certainty import BUILT_IN, CertaintyFunction, softmax
+from gearshift.certainty import BUILT_IN, OF_CLASSES, CertaintyFunction, softmax
 from gearshift.config import PROJECT_FILE, Project
 from gearshift.declared_outputs import EVERY_OUTPUT, DeclaredOutputs
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, require
@@ -116,7 +116,24 @@ class RunnableModel:
     def _decoded(self, inputs: Arrays) -> Any:
         if hasattr(self.model, "decode"):
             return self._call("decode", self.model.decode, dict(inputs))
+        columns = getattr(self.model, "feature_names_in_", None)
+        if columns is not None and any(str(column) in inputs for column in columns):
+            return self._frame([str(column) for column in columns], inputs)
         return next(iter(inputs.values())) if len(inputs) == 1 else dict(inputs)
+
+    def _frame(self, columns: list[str], inputs: Arrays) -> Any:
+        """The inputs as the data frame that an estimator was fitted on."""
+        missing = [column for column in columns if column not in inputs]
+        if missing:
+            raise self._refused(
+                f"was fitted on a column {missing[0]!r}, but the inputs are {', '.join(map(repr, inputs))}",
+                "name the samples' inputs as the columns are",
+            )
+        try:
+            import pandas
+        except ImportError:
+            raise self._refused("was fitted on a data frame, and pandas is not installed", "install it") from None
+        return self._call("its columns", pandas.DataFrame, {column: inputs[column] for column in columns})
 
     def _judged(self, outputs: dict[str, Any], n: int) -> tuple[Arrays, Any]:
         """Outputs by name and their certainty: the one among them, or that of the scores among them."""
@@ -146,6 +163,12 @@ class RunnableModel:
         return array.astype(np.int64)
 
     def _certainty_of(self, scores: NDArray[Any]) -> Any:
+        if scores.shape[1] == 1 and self.certainty in OF_CLASSES:
+            raise self._refused(
+                "answered scores of one column, which is low where it is sure of the other class",
+                "answer a column per class, such as np.stack([1 - p, p], axis=1) of a sigmoid's p, or the certainty "
+                "beside the label, such as np.maximum(p, 1 - p)",
+            )
         return self._call("its certainty", self.certainty, scores)
 
     def _outputs(self, outputs: Any, n: int) -> Arrays:

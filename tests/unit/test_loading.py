@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gearshift.certainty import highest_probability, top_two_difference
+from gearshift.certainty import agreement, highest_probability, mean_token_log_probability, top_two_difference
 from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput, ModelFailed
 from gearshift.loading import RunnableModel, Samples, load_model, load_samples
@@ -236,6 +236,40 @@ def test_decode_sees_inputs_by_name_and_encode_names_outputs() -> None:
     assert said.certainty.tolist() == [1.0, 1.0]
 
 
+def test_outputs_of_the_other_byte_order_are_turned() -> None:
+    said = runnable(Predicts(SCORES.astype(">f4"))).run(INPUTS)
+    assert said.outputs["scores"].dtype == np.dtype("<f4")
+    said = runnable(Predicts({"label": np.array([1, 2], ">i2"), "certainty": np.ones(2, ">f8")})).run(INPUTS)
+    assert (said.outputs["label"].dtype, said.outputs["label"].tolist()) == (np.dtype("<i2"), [1, 2])
+
+
+@pytest.mark.parametrize("certainty", [mean_token_log_probability, agreement, lambda scores: np.abs(scores[:, 0])])
+def test_one_column_beside_a_label_is_enough_for_a_certainty_that_is_not_of_classes(certainty: Any) -> None:
+    said = RunnableModel("m", Predicts({"label": ["x", "y"], "scores": np.array([[1.0], [1.0]])}), certainty)
+    assert said.run(INPUTS).certainty.tolist() == [1.0, 1.0]
+
+
+class Fitted(Predicts):
+    """As an estimator that was fitted on a data frame."""
+
+    feature_names_in_ = np.array(["age", "town"], dtype=object)
+
+    def predict(self, batch: Any) -> Any:
+        assert list(batch.columns) == ["age", "town"]
+        return np.stack([np.zeros(len(batch)), (batch["town"] == "Ulm") * batch["age"]], axis=1)
+
+
+def test_an_estimator_of_named_columns_gets_the_inputs_of_these_names_as_a_frame() -> None:
+    pytest.importorskip("pandas")
+    inputs = {"town": np.array(["Ulm", "Bonn"], dtype=object), "more": np.zeros(2), "age": np.array([3.0, 4.0])}
+    assert runnable(Fitted(None)).run(inputs).outputs["scores"].tolist() == [[0, 3], [0, 0]]
+
+
+def test_a_column_that_no_input_is_is_named() -> None:
+    with pytest.raises(ModelFailed, match="'m' was fitted on a column 'town', but the inputs are 'age', 'city'"):
+        runnable(Fitted(None)).run({"age": np.zeros(2), "city": np.zeros(2)})
+
+
 # What a model may not answer
 
 WRONG: dict[str, tuple[object, str]] = {
@@ -246,6 +280,10 @@ WRONG: dict[str, tuple[object, str]] = {
     "one value per row": (np.array([0, 1]), r"one value per row \(shape \(2,\)\).*answer scores \(n, classes\)"),
     "a number": (0.5, r"answered an array of shape \(\)"),
     "one column": (np.ones((2, 1)), r"from which no class can be chosen; .*two or more classes"),
+    "one column beside a label": (
+        {"label": np.array([0, 1]), "scores": np.array([[0.1], [0.9]])},
+        r"model 'm' answered scores of one column, which is low where it is sure of the other class; .*np\.stack",
+    ),
     "text scores": (np.array([["a", "b"]] * 2), "from which no class can be chosen"),
     "no classes": (np.ones((2, 0)), r"shape \(2, 0\)"),
     "three dimensions": (np.ones((2, 3, 4)), r"shape \(2, 3, 4\)"),
