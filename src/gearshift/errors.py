@@ -52,6 +52,13 @@ class Forbidden(InvalidInput):
     http_status = 403
 
 
+class NotAcceptable(InvalidInput):
+    """An answer cannot be written in the form that was asked for."""
+
+    kind = "not_acceptable"
+    http_status = 406
+
+
 class TooLarge(InvalidInput):
     """A request body is over the limit."""
 
@@ -179,6 +186,11 @@ class Infeasible(GearshiftError):
             "nearest_devices": self.nearest_devices,
             "together": self.together,
         }
+
+
+def printable(text: str) -> str:
+    """`text` as all can take it: what is no Unicode, as of bytes that were no UTF-8, is escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def require(condition: bool, what: str, *, where: str = "", remedy: str = "") -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gearshift.certainty import BUILT_IN, OF_CLASSES, CertaintyFunction, softmax
 from gearshift.config import PROJECT_FILE, Project
 from gearshift.declared_outputs import EVERY_OUTPUT, DeclaredOutputs
-from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, require
+from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, printable, require
 from gearshift.model import LABEL, SCORES, Arrays, Predicted, datatype_of
 from gearshift.onnx_file import open_onnx_file
 from gearshift.torch_module import is_module, placed
@@ -232,6 +232,8 @@ class RunnableModel:
     def _output(self, name: str, value: Any, n: int) -> NDArray[Any]:
         array = self._array(f"output {name!r}", value)
         self._require_rows(f" in output {name!r}", array, n)
+        if printable(name) != name:
+            raise self._refused(f"answered an output of name {name!a}", "name it by UTF-8 text")
         problem = _unusable(array)
         if problem:
             raise self._refused(f"answered output {name!r} with {problem}", "answer numbers or text")

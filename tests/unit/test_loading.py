@@ -303,6 +303,7 @@ WRONG: dict[str, tuple[object, str]] = {
         (np.zeros(2), np.ones((2, 1))),
         r"certainty of shape \(2, 1\).* for a batch of 2; .*shape \(2,\)",
     ),
+    "unwritable name": (({"a\udc80": np.zeros(2)}, np.ones(2)), r"answered an output of name 'a\\udc80'"),
     "text certainty": ((np.zeros(2), np.array(["a", "b"])), "certainty of shape .* and type <U1"),
     "no certainty": ((np.zeros(2), None), "gave a certainty of type NoneType"),
 }

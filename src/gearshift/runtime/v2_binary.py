@@ -92,8 +92,14 @@ def write_tensor(array: NDArray[Any]) -> bytes | memoryview:
 
 
 def as_bytes(element: object) -> bytes:
-    """An element of a BYTES tensor as it is sent."""
-    return element if isinstance(element, bytes) else str(element).encode(errors="replace")
+    """An element of a BYTES tensor as it is sent; of text with lone surrogates the bytes that they stand for."""
+    if isinstance(element, bytes):
+        return element
+    text = str(element)
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
 
 
 # Clients -------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from typing import Any, Protocol, get_args, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.errors import GearshiftError, ModelFailed
+from gearshift.errors import GearshiftError, ModelFailed, printable
 from gearshift.hardware import is_cuda
 from gearshift.model import DATATYPES, Arrays, Predicted, TensorSpec
 from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
@@ -190,7 +190,7 @@ def load_all(message: Load, replicas: dict[int, Held], connection: BlockingConne
             held, loaded = load_one(Path(message.project), replica, message)
         except Exception as error:
             reason = str(error) if isinstance(error, GearshiftError) else f"{type(error).__name__}: {error}"
-            connection.send(LoadFailed(replica=replica.replica, model=replica.model, reason=reason))
+            connection.send(LoadFailed(replica=replica.replica, model=replica.model, reason=printable(reason)))
             if message.keep_others:
                 continue
             raise ModelFailed(reason) from error
@@ -370,7 +370,7 @@ class Attempt:
         certainty, headers, buffers = packed(predicted)
         unknown = np.isnan(certainty)
         if unknown.any():
-            self.first_failure = self.first_failure or predicted.failure or "the certainty is not a number"
+            self.first_failure = self.first_failure or printable(predicted.failure) or "the certainty is not a number"
             self._keep_known(predicted, rows, unknown)
         else:
             self._keep(rows, headers, buffers, predicted.exit_segment)
@@ -455,8 +455,8 @@ def packed(predicted: Predicted) -> tuple[NDArray[Any], tuple[TensorHeader, ...]
 def describe(name: str, error: BaseException) -> str:
     """What model `name` did wrong, in a sentence that begins after its name."""
     if isinstance(error, GearshiftError):
-        return str(error).removeprefix(f"model {name!r} ")
-    return f"raised {type(error).__name__}: {error}"
+        return printable(str(error).removeprefix(f"model {name!r} "))
+    return printable(f"raised {type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

@@ -229,28 +229,28 @@ async def encode_answer(operator: str, request: InferRequest, answer: Answer) ->
         if request.wants_binary(name):
             parts.append(v2_json.encode(v2_json.binary_tensor(name, array, buffers)))
         else:
-            parts += [v2_json.encode(v2_json.written_tensor(name, array, []))[:-2], *await _written(array), b"]}"]
+            parts += [v2_json.encode(v2_json.written_tensor(name, array, []))[:-2], *await _written(name, array), b"]}"]
     parts.append(b"]}")
     return [*parts, *buffers], sum(len(part) for part in parts) if buffers else None
 
 
-async def _written(array: NDArray[Any]) -> list[Buffer]:
+async def _written(name: str, array: NDArray[Any]) -> list[Buffer]:
     """The elements of `array` as JSON, in parts, commas among them."""
     flat, parts = array.ravel(), list[Buffer]()
     for begin in range(0, len(flat), STEP_ELEMENTS):
         await asyncio.sleep(0)
-        elements = v2_json.elements(flat[begin : begin + STEP_ELEMENTS])
+        elements = v2_json.elements(name, flat[begin : begin + STEP_ELEMENTS])
         if isinstance(elements[0], str) and sum(len(text) for text in elements) > STEP_BYTES:
             for text in elements:
-                parts += [*await _written_string(text), b","]
+                parts += [*await _written_string(name, text), b","]
         else:
-            parts += [v2_json.encode(elements)[1:-1], b","]
+            parts += [v2_json.encode_elements(name, elements)[1:-1], b","]
     return parts[:-1]
 
 
-async def _written_string(text: str) -> list[Buffer]:
+async def _written_string(name: str, text: str) -> list[Buffer]:
     parts: list[Buffer] = [b'"']
     for begin in range(0, len(text), STEP_BYTES):
-        parts.append(v2_json.encode(text[begin : begin + STEP_BYTES])[1:-1])
+        parts.append(v2_json.encode_elements(name, text[begin : begin + STEP_BYTES])[1:-1])
         await asyncio.sleep(0)
     return [*parts, b'"']

@@ -367,6 +367,7 @@ def _infer() -> Schema:
             "responses": {
                 "200": answered,
                 "400": _response("A field, tensor, parameter or header does not fit", Error),
+                "406": _response("JSON cannot carry an output; ask for it in binary", Error),
                 "413": _response("The body is too large", Error),
                 "429": _response("Queues or held bytes are at their bound", Error, headers=RETRY_AFTER),
                 "500": _response("A row has failed, or a fault of the server", Error),

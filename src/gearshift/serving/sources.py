@@ -126,11 +126,13 @@ def json_tensor(name: str, array: NDArray[Any]) -> dict[str, object]:
 
 def _text(name: str, value: object) -> str:
     try:
-        return value.decode() if isinstance(value, bytes) else str(value)
-    except UnicodeDecodeError:
+        text = value.decode() if isinstance(value, bytes) else str(value)
+        text.encode()
+    except UnicodeError:
         raise InvalidInput(
-            f"input {name!r} holds bytes that are no UTF-8 text", remedy="JSON requests carry text and numbers alone"
+            f"input {name!r} holds what is no UTF-8 text", remedy="JSON requests carry text and numbers alone"
         ) from None
+    return text
 
 
 def _check_record(record: int, samples: int) -> None:

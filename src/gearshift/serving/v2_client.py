@@ -21,6 +21,7 @@ from gearshift.errors import (
     InvalidInput,
     NoAccess,
     NoAnswer,
+    NotAcceptable,
     NotReady,
     QueueFull,
     RequestFailed,
@@ -37,7 +38,7 @@ BINARY_EXTENSION = "binary_tensor_data"
 ERRORS: dict[int, type[GearshiftError]] = {
     error.http_status: error
     for error in (
-        *(InvalidInput, NoAccess, Forbidden, UnknownModel, SwapFailed),
+        *(InvalidInput, NoAccess, Forbidden, UnknownModel, NotAcceptable, SwapFailed),
         *(TooLarge, QueueFull, NotReady, DeadlinePassed),
     )
 }

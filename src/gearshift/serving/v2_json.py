@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import InvalidInput, NotAcceptable, printable, require
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
 from gearshift.runtime.transport import datatype_named
@@ -40,6 +40,7 @@ from gearshift.serving.v2_bodies import (
 )
 
 DEFAULT_LIMITS = Limits()
+FEW = 100
 NESTED = re.compile(rb"\s*\[\s*\[")
 PACKED = {
     "FP16": "e", "FP32": "f", "FP64": "d", "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q",
@@ -238,13 +239,13 @@ def _decoder(datatype: str, depth: int) -> msgspec.json.Decoder[Any]:
 def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple[bytes, int | None]:
     """The answer's body, and how much of it is JSON where binary tensors follow.
 
-    Raises `InvalidInput` when an output asked for was not answered.
+    Raises `InvalidInput` when an output asked for was not answered, `NotAcceptable` when JSON cannot carry one.
     """
     buffers: list[bytes | memoryview] = []
     tensors = [
         binary_tensor(name, array, buffers)
         if request.wants_binary(name)
-        else written_tensor(name, array, elements(array))
+        else written_tensor(name, array, elements(name, array))
         for name, array in answered_arrays(request, answer).items()
     ]
     text = encode_with(operator, request, answer, tensors)
@@ -254,7 +255,13 @@ def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple
 def encode_with(operator: str, request: InferRequest, answer: Answer, tensors: Sequence[WrittenTensor]) -> bytes:
     """The JSON of an answer with these outputs, which come last in it."""
     parameters = answer_parameters(answer)
-    return _ENCODER.encode(WrittenAnswer(operator, MODEL_VERSION, request.id or msgspec.UNSET, parameters, tensors))
+    whole = WrittenAnswer(operator, MODEL_VERSION, request.id or msgspec.UNSET, parameters, tensors)
+    try:
+        return _ENCODER.encode(whole)
+    except UnicodeEncodeError:
+        for tensor in tensors:  # to say which
+            encode_elements(tensor.name, tensor.data)
+        raise
 
 
 def written_tensor(name: str, array: NDArray[Any], data: list[Any]) -> WrittenTensor:
@@ -262,12 +269,39 @@ def written_tensor(name: str, array: NDArray[Any], data: list[Any]) -> WrittenTe
     return WrittenTensor(name, datatype_named(array.dtype), array.shape, data)
 
 
-def elements(array: NDArray[Any]) -> list[Any]:
-    """The elements of `array` as JSON has them."""
+def elements(name: str, array: NDArray[Any]) -> list[Any]:
+    """The elements of an output as JSON has them; raises `NotAcceptable` where it cannot."""
+    datatype = datatype_named(array.dtype)
     data: list[Any] = array.ravel().tolist()
-    if datatype_named(array.dtype) == "BYTES":
-        return [item.decode(errors="replace") if isinstance(item, bytes) else str(item) for item in data]
+    if datatype == "BYTES":
+        try:
+            return [item.decode() if isinstance(item, bytes) else str(item) for item in data]
+        except UnicodeDecodeError:
+            raise _not_in_json(name, "bytes that are no UTF-8") from None
+    if datatype in FLOATS and not _is_finite(array, data):
+        raise _not_in_json(name, "NaN or infinity")
     return data
+
+
+def encode_elements(name: str, data: object) -> bytes:
+    """The JSON of such elements; raises `NotAcceptable` where they are no text."""
+    try:
+        return _ENCODER.encode(data)
+    except UnicodeEncodeError:
+        raise _not_in_json(name, "text with a lone surrogate") from None
+
+
+def _is_finite(array: NDArray[Any], data: Sequence[float]) -> bool:
+    """Whether all are; of few numbers the sum tells sooner, where it is finite."""
+    return (len(data) <= FEW and math.isfinite(sum(data))) or bool(np.isfinite(array).all())
+
+
+def _not_in_json(name: str, what: str) -> NotAcceptable:
+    return NotAcceptable(
+        f"holds {what}, which JSON cannot carry",
+        where=f"output {name!r}",
+        remedy='ask for it in binary, with "parameters": {"binary_data": true} beside its name, or over gRPC',
+    )
 
 
 def binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> WrittenTensor:
@@ -285,7 +319,7 @@ def encode(content: object) -> bytes:
 
 def encode_error(text: str) -> bytes:
     """An error as the protocol has it."""
-    return _ENCODER.encode({"error": text})
+    return _ENCODER.encode({"error": printable(text)})
 
 
 def encode_readiness(name: str, ready: bool) -> bytes:

@@ -11,7 +11,7 @@ from gearshift.model import Predicted, TensorSpec
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.workers import LARGE_ROW_BYTES, assemble, settle
 from gearshift.runtime.messages import Done, Load, Loaded, ReplicaToLoad, Run, RunPart, SetThreads, Stop, ThreadsSet
-from gearshift.runtime.transport import BlockingConnection, pack_tensors, unpack_tensors
+from gearshift.runtime.transport import BlockingConnection, encode_frame, pack_tensors, unpack_tensors
 from gearshift.runtime.worker import describe, held_bytes, main_loop, run_batch, warm_up, zeros
 from gearshift.segmented_model import SegmentedModel
 from tests.little_task import INPUTS, write_little_task
@@ -60,6 +60,25 @@ def run_telling(
 
     run_batch("m", model, Run(batch=1, replica=0, parts=parts, through=through), body, send)
     return samples, told
+
+
+def test_what_a_model_raises_may_be_no_unicode():
+    class Fails:
+        def run(self, inputs):
+            raise ValueError("no file a\udcff")
+
+    _, done = run_through(Fails(), *rows(1.0))
+    assert done.first_failure == "raised ValueError: no file a\\udcff"
+    encode_frame(done)
+
+
+def test_why_a_model_has_no_answer_may_be_no_unicode():
+    class Lacks:
+        def run(self, inputs):
+            return Predicted({"y": np.zeros(1)}, np.full(1, np.nan), "no \udcff")
+
+    _, done = run_through(Lacks(), *rows(1.0))
+    encode_frame(done)
 
 
 def rows(*values: float) -> list[np.ndarray]:

@@ -91,6 +91,14 @@ def test_elements_that_are_neither_text_nor_bytes_are_written_as_text():
     )
 
 
+@pytest.mark.parametrize("element", [b"\xff", b"a\x80b", "a\udc80b", "\ud800", "\udc80\ud800"])
+def test_what_is_no_unicode_is_sent_without_a_replacement(element):
+    sent = bytes(write_tensor(np.array([element], dtype=object)))[4:]
+    assert b"?" not in sent
+    escaped = element if isinstance(element, bytes) else None
+    assert sent == (escaped or element.encode("utf-8", "surrogatepass" if "\ud800" in element else "surrogateescape"))
+
+
 @settings(deadline=None, derandomize=True)
 @given(st.binary(max_size=64), st.sampled_from(sorted(DATATYPES)), st.integers(1, 1 << 20))
 def test_any_bytes_are_read_or_refused_by_name(data, datatype, rows):

@@ -4,11 +4,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from gearshift.errors import InvalidInput
+from gearshift.errors import InvalidInput, NotAcceptable
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer, RowFacts
+from gearshift.runtime.transport import datatype_named
+from gearshift.runtime.v2_binary import read_tensor
 from gearshift.serving.v2 import Limits
-from gearshift.serving.v2_json import DEFAULT_LIMITS, encode_answer, parse_request
+from gearshift.serving.v2_json import DEFAULT_LIMITS, encode_answer, encode_error, parse_request
 
 SPECS = {
     "x": TensorSpec(name="x", datatype="FP32", shape=(-1, 2)),
@@ -171,6 +173,47 @@ def test_row_facts_are_outputs_on_request():
     outputs = json.loads(encode_answer("op", request, ANSWER)[0])["outputs"]
     assert [output["name"] for output in outputs] == names
     assert [output["data"] for output in outputs[:4]] == [["small", "large"], [0, 1], [0.9, 0.5], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("array", "what"),
+    [
+        (np.array([1, np.inf]), "NaN or infinity"),
+        (np.array([-np.inf], np.float32), "NaN or infinity"),
+        (np.array([np.nan, 1], np.float16), "NaN or infinity"),
+        (np.full(1000, np.inf), "NaN or infinity"),
+        (np.array([b"\xff\x00ok", b"a"], dtype=object), "bytes that are no UTF-8"),
+        (np.array(["a\udc80b"], dtype=object), "text with a lone surrogate"),
+    ],
+)
+def test_what_json_cannot_carry_is_refused_with_the_way_out_and_goes_in_binary(array: np.ndarray, what: str):
+    request = parse({"inputs": [GOOD_X, GOOD_N]})
+    answer = msgspec.structs.replace(ANSWER, outputs={"fine": np.ones(2), "odd": array})
+    with pytest.raises(NotAcceptable, match=rf"^output 'odd': holds {what}, which JSON cannot carry; .*binary_data"):
+        encode_answer("op", request, answer)
+    body, head_bytes = encode_answer("op", msgspec.structs.replace(request, binary_outputs={"odd": True}), answer)
+    sent = read_tensor(memoryview(body)[head_bytes:], array.shape, datatype_named(array.dtype), "")
+    expected = [b"a\x80b"] if what.endswith("surrogate") else array.tolist()
+    np.testing.assert_array_equal(sent.tolist(), expected)
+
+
+def test_finite_numbers_whose_sum_is_not_are_answered():
+    largest = np.full(3, np.finfo(np.float64).max)
+    answer = msgspec.structs.replace(ANSWER, outputs={"large": largest})
+    body, _ = encode_answer("op", parse({"inputs": [GOOD_X, GOOD_N]}), answer)
+    assert json.loads(body)["outputs"][0]["data"] == largest.tolist()
+
+
+def test_a_certainty_that_is_infinite_is_refused_where_it_is_asked_for():
+    facts = (RowFacts(model="small", stage=0, certainty=float("-inf")),)
+    answer = msgspec.structs.replace(ANSWER, rows=facts)
+    request = parse({"inputs": [GOOD_X, GOOD_N], "outputs": [{"name": "gearshift_certainty"}]})
+    with pytest.raises(NotAcceptable, match="output 'gearshift_certainty'"):
+        encode_answer("op", request, answer)
+
+
+def test_an_error_that_is_no_unicode_is_escaped():
+    assert json.loads(encode_error("no \udcff here")) == {"error": "no \\udcff here"}
 
 
 def test_a_shape_of_numbers_too_long_to_write_is_refused_with_a_sentence():
