@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.classes import class_names
+
 Scores = NDArray[Any]
 CertaintyFunction = Callable[[Scores], NDArray[np.float64]]
 
@@ -40,7 +42,9 @@ def mean_token_log_probability(scores: Scores) -> NDArray[np.float64]:
 
 
 def agreement(votes: Scores) -> NDArray[np.float64]:
-    """Share of `votes` (n, samples) that equal the row's most common vote."""
+    """Share of `votes` (n, samples) that are the class of the row's most common vote."""
+    if votes.dtype.kind in "OSU":
+        votes = class_names(votes)
     same = votes[:, :, None] == votes[:, None, :]
     return np.asarray(same.sum(axis=2).max(axis=1) / votes.shape[1], dtype=np.float64)
 

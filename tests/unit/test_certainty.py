@@ -49,6 +49,7 @@ def test_softmax_gives_probabilities_of_scores_of_any_type_and_size(dtype: type)
 
 def test_agreement_is_the_share_of_the_most_common_vote() -> None:
     assert agreement(np.array([["a", "a", "b", "c"], ["a", "a", "a", "a"]])).tolist() == [0.5, 1.0]
+    assert agreement(np.array([["1", "1.0", b"1", " 1"]], dtype=object)).tolist() == [1.0]
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

@@ -117,7 +117,8 @@ class PredictionRecords:
     """For each model (rows) and recorded sample (columns): quality in [0, 1] and certainty, both (models, samples).
 
     `part` (samples,) is `PART_A`, on which thresholds and plans are chosen, or `PART_B`, on which they are reported.
-    Optional: `label` (samples,), `prediction` (models, samples) as text, `output_tokens` and `exit_segment`.
+    Optional: `label` (samples,) and `prediction` (models, samples) as names of classes (`gearshift.classes`),
+    `output_tokens` and `exit_segment`.
     `labelled` is False where quality is agreement with the strongest model.
     """
 

@@ -48,6 +48,17 @@ def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_what_a_profile_warns_of_is_told_again(place: Path) -> None:
+    odd = "model 'm0' answers '1' to all 400 samples"
+    write_profile(dataclasses.replace(synthetic_profile(models=3, samples=400), warnings=(odd,)), place / "profile")
+    asked = ["plan", "profile", "--trace", "t.csv", "--planner", "optimal"]
+    for options in (["--p95-ms", 100], ["--frontier"]):
+        done = run(*asked, *options, "--json", "facts.json")
+        assert f"warning: {odd}\n" in done.output
+        assert json.loads((place / "facts.json").read_text())["warnings"] == [odd]
+    assert f"warning: {odd}\n" in run("inspect", "profile").output
+
+
 def test_every_option_reaches_the_planner(place: Path) -> None:
     done = run(
         "plan", "profile", "--trace", "t.csv", "--latency-ms", 50, "--percentile", 0.99, "--accuracy", 0.8,
