@@ -15,7 +15,7 @@ from gearshift.caches.manifest import CLASS_MIX
 from gearshift.caches.validation import CHECK
 from gearshift.cli.options import PATH, SEED, listed
 from gearshift.cli.output import Output, table, verb
-from gearshift.cli.tables import milliseconds, percent
+from gearshift.cli.tables import milliseconds, percent, tell_warnings
 from gearshift.errors import InvalidInput, require
 from gearshift.extras import load_extra
 from gearshift.files import require_writable, write_atomically
@@ -354,6 +354,8 @@ def show_evaluation(output: Output, found: "Evaluation", target: float) -> None:
     output.show(rows)
     low, high = found.agreement_interval
     output.say(f"gain {found.gain:.2f}, agreement {percent(found.agreement)} ({percent(low)} to {percent(high)})")
+    if found.base_accuracy == 0:
+        tell_warnings(output, ("the model is right on no sample; check that the labels are those of its classes",))
     if shortfall := found.shortfall(target):
         output.say(shortfall)
     if found.built_from:

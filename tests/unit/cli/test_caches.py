@@ -225,6 +225,18 @@ def test_evaluate_says_where_agreement_is_below_what_was_asked_for(
         assert ("agreement is below the 90.00% asked for, which may be luck" in done.output) == told
 
 
+@pytest.mark.parametrize(("accuracy", "told"), [(0.0, True), (0.1, False), (None, False)])
+def test_evaluate_warns_where_the_model_is_never_right(
+    built: Path, monkeypatch: pytest.MonkeyPatch, accuracy: float | None, told: bool
+) -> None:
+    found = msgspec.structs.replace(evaluation(1.0, (0.9, 1.0)), base_accuracy=accuracy)
+    monkeypatch.setattr(caches, "evaluate", lambda *model, **options: found)
+    done = run(
+        "caches", "evaluate", f"{built / 'model.py'}:load", "--data", built / "data.npz", "--caches", built / "caches"
+    )
+    assert ("warning: the model is right on no sample" in done.output) == told
+
+
 @pytest.mark.parametrize(
     ("agreement", "interval", "told"),
     [
