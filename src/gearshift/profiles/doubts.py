@@ -51,8 +51,8 @@ def doubts_about(records: PredictionRecords) -> tuple[str, ...]:
 def _doubts_about_model(records: PredictionRecords, row: int, model: str) -> Iterator[str]:
     said: Names = records.prediction[row]  # type: ignore[index]
     label, n = records.label, len(said)
-    several = len(np.unique(records.prediction if label is None else label)) > 1  # type: ignore[arg-type]
-    if several and bool((said == said[0]).all()):
+    expected: Names = records.prediction if label is None else label  # type: ignore[assignment]
+    if bool((said == said[0]).all() and (expected != said[0]).any()):
         yield f"model {model!r} answers {told(said[0])} to all {n} samples"
     if label is None or not _judged_by(label, said, records.quality[row]):
         return

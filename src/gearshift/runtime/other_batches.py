@@ -12,7 +12,9 @@ from gearshift.request import Sample
 ROWS = 64
 """So many at most are run again."""
 NOISE = 0.01
-"""Certainties may differ by this share of their range, as sums in another order do."""
+"""Certainties may differ by this share of their range, as sums in another order do,"""
+ROUNDING = 1e-6
+"""and by this share of the largest."""
 REMEDY = (
     "call eval() where batches are normalised or dropped out, and pad and scale each row by itself, "
     "or what is planned is not what is served"
@@ -30,11 +32,12 @@ async def found_in_other_batches(
     One batch of the first rows is run a second time, then up to `ROWS` rows in another order, in batches of the largest
     and the middle of `sizes` and alone, for about `longest_s`.
     """
-    if LABEL not in answers.outputs:
-        return []
     n, largest = len(answers.certainty), max(sizes)
-    names = class_names(np.asarray(answers.outputs[LABEL]))
-    noise = NOISE * float(np.ptp(answers.certainty))
+    labels = np.asarray(answers.outputs.get(LABEL, ()))
+    if labels.shape != (n,) or not np.isfinite(answers.certainty).all():
+        return []  # such answers are refused
+    names = class_names(labels)
+    noise = NOISE * float(np.ptp(answers.certainty)) + ROUNDING * float(np.abs(answers.certainty).max())
     again, took_s = await run(list(range(min(n, largest))))
     unsteady = _differing(again, names)
     if unsteady:

@@ -28,6 +28,7 @@ def test_a_model_that_answers_one_class_alone_is_told() -> None:
     told = doubts_about(records(["a", "b", "a"], ["a", "a", "a"]))
     assert told[0] == "model 'small' answers 'a' to all 3 samples"
     assert doubts_about(records(["a", "a"], ["a", "a"])) == ()
+    assert doubts_about(records(None, ["a", "a"], ["a", "a"])) == ()
 
 
 def test_without_labels_a_constant_model_is_told_where_others_are_not() -> None:

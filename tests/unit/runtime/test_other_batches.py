@@ -3,6 +3,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 from gearshift.certainty import top_two_difference
 from gearshift.loading import RunnableModel
@@ -22,7 +23,7 @@ def found(
     model = RunnableModel("m", predict, top_two_difference)
     parts = [model.run({"x": x[begin : begin + sizes[-1]]}) for begin in range(0, len(x), sizes[-1])]
     answers = Predicted(
-        {"label": np.concatenate([part.outputs["label"] for part in parts])},
+        {name: np.concatenate([part.outputs[name] for part in parts]) for name in parts[0].outputs},
         np.concatenate([part.certainty for part in parts]),
     )
     ran = 0
@@ -54,6 +55,7 @@ def test_a_model_that_takes_each_row_by_itself_is_fine() -> None:
 
 def test_float_noise_in_certainties_is_fine() -> None:
     assert found(lambda x: scored(x.sum(axis=1) * (1 + 1e-4 * len(x))))[0] == []
+    assert found(lambda x: (np.zeros(len(x)), np.full(len(x), 5 + 1e-9 * len(x))))[0] == []
 
 
 def test_a_model_that_normalises_over_its_batch_is_told() -> None:
@@ -86,6 +88,18 @@ def test_a_model_that_answers_the_same_batch_in_two_ways_is_told() -> None:
 def test_slow_models_are_looked_at_for_a_bounded_time() -> None:
     _, ran = found(lambda x: scored(x.sum(axis=1)), longest_s=10.0)
     assert ran == 11
+
+
+@pytest.mark.parametrize(
+    "predict",
+    [
+        lambda x: ({"other": x[:, 0]}, np.ones(len(x))),
+        lambda x: ({"label": x}, np.ones(len(x))),
+        lambda x: (np.zeros(len(x)), np.full(len(x), np.inf)),
+    ],
+)
+def test_answers_that_are_refused_anyway_are_not_looked_at(predict: Callable[[Any], Any]) -> None:
+    assert found(predict) == ([], 0)
 
 
 def test_a_single_batch_size_is_enough() -> None:
