@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check
 
-.PHONY: demo test test-long test-wheel wheel lint compiled format messages clean
+.PHONY: demo test test-long test-lowest test-wheel wheel lint compiled format messages clean
 
 demo: .venv/installed-demo
 	"$(BIN)/python" -m gearshift demo
@@ -15,6 +15,18 @@ test: .venv/installed-test
 test-long: .venv/installed-test-long
 	"$(MAKE)" -j 2 lint compiled
 	"$(BIN)/python" -m pytest -n 3
+
+# The oldest versions that pyproject.toml admits, with the tools of the tests as they are elsewhere.  PyTorch and Ray come
+# with gigabytes; without them: make test-lowest LOWEST_EXTRAS=grpc,onnx,parquet,sklearn
+LOWEST ?= build/lowest
+LOWEST_EXTRAS ?= grpc,onnx,parquet,ray,sklearn,torch
+test-lowest:
+	mkdir -p build
+	"$(PYTHON)" tests/lowest.py > build/lowest.txt
+	grep -E -i '^(aiohttp|hypothesis|onnx|pytest|pytest-xdist|pyyaml)==' constraints.txt > build/lowest-tools.txt
+	test -x "$(LOWEST)/bin/python" || "$(PYTHON)" -m venv "$(LOWEST)"
+	"$(LOWEST)/bin/python" -m pip --disable-pip-version-check install --quiet --constraint build/lowest.txt --requirement build/lowest-tools.txt --editable '.[$(LOWEST_EXTRAS)]'
+	"$(LOWEST)/bin/python" -m pytest -n 3 -m "not long" tests/unit/serving tests/unit/runtime tests/unit/profiles tests/unit/policies tests/unit/test_*.py --ignore=tests/unit/serving/test_grpc_tensors.py
 
 lint: .venv/installed-test
 	"$(BIN)/python" -m ruff format --check .

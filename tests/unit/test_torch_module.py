@@ -188,6 +188,14 @@ def test_a_pickled_module_is_refused_and_its_code_is_not_run(tmp_path: Path) -> 
     assert not (tmp_path / "trapped").exists()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*TorchScript archive:UserWarning")
+def test_an_archive_of_torchscript_is_no_state_dictionary_and_is_not_opened_as_one(tmp_path: Path) -> None:
+    """CVE-2025-32434: PyTorch before 2.6 opened it in spite of `weights_only`."""
+    torch.jit.save(torch.jit.trace(linear(), torch.ones(1, 2)), tmp_path / "w.pt")
+    with pytest.raises(InvalidInput, match=r"w\.pt: holds no weights of Linear .*weights_only.*TorchScript"):
+        load_weights(linear(), tmp_path / "w.pt")
+
+
 @pytest.mark.parametrize("name", ["w.pt", "w.safetensors"])
 def test_weights_of_another_module_or_garbage_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"nothing of the kind")
