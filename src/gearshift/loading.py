@@ -100,7 +100,8 @@ class RunnableModel:
     def _predicted(self, answer: Any, n: int) -> Predicted:
         if isinstance(answer, Predicted):
             checked = self._checked(answer.outputs, answer.certainty, n)
-            return replace(checked, failure=answer.failure, exit_segment=self._exits(answer.exit_segment, n))
+            exits = self._exits(answer.exit_segment, n)
+            return replace(checked, failure=answer.failure, exit_segment=exits, unusable=self._unusable(answer, n))
         if isinstance(answer, tuple):
             if len(answer) != 2:
                 raise self._refused(f"answered a tuple of {len(answer)}", "answer (outputs, certainty)")
@@ -161,6 +162,17 @@ class RunnableModel:
                 "give the number of a segment per row, from 0",
             )
         return array.astype(np.int64)
+
+    def _unusable(self, answer: Predicted, n: int) -> NDArray[np.bool_] | None:
+        if answer.unusable is None:
+            return None
+        array = self._array("unusable", answer.unusable)
+        if array.shape != (n,) or array.dtype.kind != "b":
+            raise self._refused(
+                f"answered unusable of shape {array.shape} and type {array.dtype} for a batch of {n}",
+                "give true or false per row",
+            )
+        return array
 
     def _certainty_of(self, scores: NDArray[Any]) -> Any:
         if scores.shape[1] == 1 and self.certainty in OF_CLASSES:

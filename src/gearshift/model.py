@@ -59,6 +59,8 @@ class Predicted:
 
     A row whose certainty is NaN has failed.  Where `failure` says why the first of them did, the model has no answer,
     such as one behind an endpoint that is not there: in a cascade, an earlier stage's answer is given then.
+    Of those without an answer, `unusable` (n,) marks the ones to which an answer came that does not count, such as none
+    of the classes: they are wrong where the model is profiled.
     `exit_segment` (n,) numbers the segment after which each row left a model with learned caches.
     """
 
@@ -66,6 +68,7 @@ class Predicted:
     certainty: NDArray[np.float64]
     failure: str = ""
     exit_segment: NDArray[np.int64] | None = None
+    unusable: NDArray[np.bool_] | None = None
 
 
 @runtime_checkable

@@ -1,8 +1,9 @@
 """A model behind an HTTP endpoint, as `gearshift.toml` declares it."""
 
 import os
+import re
 from string import Formatter
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -10,23 +11,39 @@ import msgspec
 from gearshift.errors import require
 
 Protocol = Literal["v2", "openai"]
+TokensField = Literal["", "max_tokens", "max_completion_tokens"]
+AUTHORIZATION = "Authorization"
 LARGEST_MOST_REQUESTS = 256
+LARGEST_MOST_ATTEMPTS = 100
 LONGEST_PROMPT = 100_000
+OURS = frozenset({"model", "messages", "max_tokens", "max_completion_tokens", "temperature", "logprobs", "stream", "n"})
+"""Fields of a body that a project does not write."""
+OUR_HEADERS = frozenset(
+    {"authorization", "connection", "content-length", "content-type", "host", "inference-header-content-length", "te",
+     "transfer-encoding", "upgrade"}
+)  # fmt: skip
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 
 
 class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model that another server runs: where it is, how it is asked, and within which bounds.
 
-    `url` is what comes before `/v2/...`, or before `/chat/completions`; `model` its name there.  `longest_s` is the
-    time for a batch; `most_requests` how many requests of one batch are open at a time (V2 needs one).
-    `api_key_env` names the environment variable that holds the key, and `ca_file`, relative to the project file, the
-    certificates to trust in place of the system's.
+    `url` is what comes before `/v2/...`, or before `/chat/completions`, and may end in `?name=value`; `model` its name
+    there.  `longest_s` is the time for a batch; `most_requests` how many requests of one batch are open at a time (V2
+    needs one).  `api_key_env` names the environment variable that holds the key, which is sent as `Authorization:
+    Bearer`, or alone in another `api_key_header`; `headers` are sent, too.  `ca_file`, relative to the project file,
+    holds the certificates to trust in place of the system's.
+
+    While profiling, a request that fails for the moment is sent up to `most_attempts` times, as long as the next is not
+    later than `longest_asking_s` after the first; while serving `most_attempts_served` times, all within `longest_s`.
 
     V2: `outputs` are the outputs to ask for, and what each is called here: `certainty`, `scores`, `label` or any
     other name; without it all, by their own names.
 
-    OpenAI: `prompt` is the message of one sample, with `{name}` for each input; `most_tokens` bounds the answer, and
-    `classes`, where there are any, are the only answers that count.
+    OpenAI: `prompt` is the message of one sample, with `{name}` for each input; `classes`, where there are any, are the
+    only answers that count.  `most_tokens` bounds the answer, in `tokens_field`: by default `max_tokens`, and
+    `max_completion_tokens` where the endpoint asks for that.  `temperature` and `body` (other fields) are sent as they
+    are, and none of the fields in `leave_out`.
     """
 
     url: str
@@ -34,13 +51,22 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     model: str
     longest_s: float = 5.0
     most_requests: int = 8
+    most_attempts: int = 6
+    longest_asking_s: float = 120.0
+    most_attempts_served: int = 1
     api_key_env: str | None = None
+    api_key_header: str = AUTHORIZATION
+    headers: dict[str, str] = {}
     ca_file: str | None = None
     largest_answer_bytes: int = 64 << 20
     outputs: dict[str, str] = {}
     prompt: str = ""
     classes: tuple[str, ...] = ()
     most_tokens: int = 16
+    tokens_field: TokensField = ""
+    temperature: float = 0.0
+    body: dict[str, Any] = {}
+    leave_out: tuple[Literal["temperature", "max_tokens"], ...] = ()
 
     def __post_init__(self) -> None:
         self._check_url()
@@ -52,11 +78,30 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         )
         require(self.largest_answer_bytes >= 1, f"largest_answer_bytes is {self.largest_answer_bytes}, needs 1 or more")
         require(self.most_tokens >= 1, f"most_tokens is {self.most_tokens}, needs at least 1")
+        for name in ("most_attempts", "most_attempts_served"):
+            attempts = getattr(self, name)
+            require(1 <= attempts <= LARGEST_MOST_ATTEMPTS, f"{name} is {attempts}, needs 1 to {LARGEST_MOST_ATTEMPTS}")
+        require(
+            0 < self.longest_asking_s <= 86_400,
+            f"longest_asking_s is {self.longest_asking_s}, needs more than 0, up to 86400",
+        )
+        require(0 <= self.temperature <= 100, f"temperature is {self.temperature}, needs 0 to 100")
+        self._check_headers()
         if self.protocol == "v2":
-            require(not self.prompt and not self.classes, "prompt and classes are of protocol openai alone")
+            chat = self.prompt or self.classes or self.body or self.leave_out or self.tokens_field
+            require(not chat, "body, leave_out, tokens_field, prompt and classes are of protocol openai alone")
             require(len(set(self.outputs.values())) == len(self.outputs), "two outputs have the same name here")
         else:
             require(not self.outputs, "outputs are of protocol v2 alone")
+            require(
+                all(one.strip() for one in self.classes), "a class is empty", remedy="name what the model is to answer"
+            )
+            ours = sorted(OURS & set(self.body))
+            require(
+                not ours,
+                f"body holds {ours[0]!r}, which is set otherwise" if ours else "",
+                remedy="use model, prompt, most_tokens, tokens_field, temperature or leave_out",
+            )
             self._check_prompt()
 
     def _check_url(self) -> None:
@@ -67,12 +112,37 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             usable = False
         require(usable, f"url is {self.url!r}", remedy="give it as https://HOST:PORT/PATH, or with http")
         require(
-            not (parts.query or parts.fragment or parts.username or parts.password),
+            not (parts.fragment or parts.username or parts.password),
             "url holds more than host, port and path",
-            remedy="name the key's environment variable by api_key_env",
+            remedy="let ?name=value alone follow the path, and name the key's environment variable by api_key_env",
         )
         plain = self.url.isascii() and self.url.isprintable() and " " not in self.url
         require(plain, f"url is {self.url!r}", remedy="write it in plain ASCII")
+
+    def _check_headers(self) -> None:
+        for name in (self.api_key_header, *self.headers):
+            require(bool(_HEADER.fullmatch(name)), f"{name!r} is no name of a header")
+        key_fits = self.api_key_header.lower() not in OUR_HEADERS - {AUTHORIZATION.lower()}
+        require(key_fits, f"api_key_header is {self.api_key_header!r}, which is set otherwise")
+        for name, value in self.headers.items():
+            plain = value.isascii() and value.isprintable()
+            require(plain, f"the header {name!r} holds more than one line of plain ASCII")
+        fixed = [name for name in self.headers if name.lower() in OUR_HEADERS | {self.api_key_header.lower()}]
+        require(
+            not fixed,
+            f"headers hold {fixed[0]!r}, which is set otherwise" if fixed else "",
+            remedy="leave it out; the key comes from the variable that api_key_env names",
+        )
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without what follows its path, which may be secret."""
+        return self.url.partition("?")[0]
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The inputs that the prompt names."""
+        return frozenset(name for _, name, _, _ in Formatter().parse(self.prompt) if name is not None)
 
     def _check_prompt(self) -> None:
         remedy = "write {name} for an input, and {{ or }} for a brace"

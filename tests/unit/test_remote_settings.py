@@ -16,7 +16,7 @@ CHAT = {"url": "http://127.0.0.1:8080/v1", "protocol": "openai", "model": "chat"
         ({"url": "https://"}, "url is 'https://'"),
         ({"url": "https://host:port"}, "url is 'https://host:port'"),
         ({"url": "https://user:secret@host"}, "url holds more than host, port and path; .* by api_key_env"),
-        ({"url": "https://host/?key=1"}, "url holds more than host"),
+        ({"url": "https://host/#part"}, "url holds more than host"),
         ({"url": "https://host/a b"}, "write it in plain ASCII"),
         ({"url": "https://host/\r\nx: y"}, "url is|plain ASCII"),
         ({"model": ""}, "model is empty"),
@@ -24,6 +24,22 @@ CHAT = {"url": "http://127.0.0.1:8080/v1", "protocol": "openai", "model": "chat"
         ({"longest_s": float("nan")}, "longest_s is nan"),
         ({"most_requests": 0}, "most_requests is 0"),
         ({"largest_answer_bytes": 0}, "largest_answer_bytes is 0"),
+        ({"most_attempts": 0}, "most_attempts is 0"),
+        ({"most_attempts_served": 101}, "most_attempts_served is 101, needs 1 to 100"),
+        ({"longest_asking_s": 0.0}, "longest_asking_s is 0.0"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"headers": {"a b": "c"}}, "'a b' is no name of a header"),
+        ({"headers": {"a": "b\r\nc: d"}}, "the header 'a' holds more than one line"),
+        (
+            {"headers": {"authorization": "Bearer x"}},
+            "headers hold 'authorization', which is set otherwise; .*api_key_env",
+        ),
+        ({"headers": {"Content-Length": "0"}}, "headers hold 'Content-Length'"),
+        ({"headers": {"api-key": "k"}, "api_key_header": "API-Key"}, "headers hold 'api-key'"),
+        ({"api_key_header": "Host"}, "api_key_header is 'Host'"),
+        ({"body": {"seed": 1}}, "body, leave_out, .* are of protocol openai alone"),
+        ({"leave_out": ("temperature",)}, "of protocol openai alone"),
+        ({"tokens_field": "max_tokens"}, "of protocol openai alone"),
         ({"prompt": "{x}"}, "prompt and classes are of protocol openai alone"),
         ({"outputs": {"a": "x", "b": "x"}}, "two outputs have the same name here"),
     ],
@@ -39,6 +55,24 @@ def test_what_makes_no_sense_is_refused(changed, told):
 def test_a_prompt_holds_names_of_inputs_and_nothing_else_in_braces(prompt):
     with pytest.raises(InvalidInput, match="prompt"):
         RemoteSettings(**(CHAT | {"prompt": prompt}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"classes": ("good", " ")}, "a class is empty"),
+        ({"body": {"temperature": 1}}, "body holds 'temperature', which is set otherwise"),
+        ({"body": {"stream": True}}, "body holds 'stream'"),
+    ],
+)
+def test_what_makes_no_sense_of_chat_completions_is_refused(changed, told):
+    with pytest.raises(InvalidInput, match=told):
+        RemoteSettings(**(CHAT | changed))
+
+
+def test_what_follows_the_path_of_a_url_is_not_shown():
+    settings = RemoteSettings(**(CHAT | {"url": "https://host/v1?api-version=2026-01-01&key=secret"}))
+    assert settings.shown_url == "https://host/v1"
 
 
 def test_a_prompt_may_hold_braces_of_its_own():

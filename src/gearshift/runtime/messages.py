@@ -46,6 +46,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Between batches that follow one another closely the worker stays awake, `awake_s` at most (`BlockingConnection`).
 
+    Models behind endpoints have more time to ask again while `profiling`.
+
     With `adaptation` the process does not run batches: it audits and adapts the learned caches of the only replica's
     model (`attending.py`), by these settings.
     """
@@ -58,6 +60,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     keep_others: bool = False
     thread_counts: tuple[int, ...] = ()
     awake_s: float = 0.0
+    profiling: bool = False
     adaptation: dict[str, Any] | None = None
 
 
@@ -178,9 +181,11 @@ class DonePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
     """A batch is done: its rows are in `parts`, or in `failed` where the model failed on that row alone.
 
-    Of those in `failed`, `unanswered` are the ones of which it said why it has no answer (`Predicted.failure`).
+    Of those in `failed`, `unanswered` are the ones of which it said why it has no answer (`Predicted.failure`), and of
+    these, `unusable` the ones to which an answer came that does not count.
     Where `more` is set, these rows have left a model with learned caches and others of the batch go on.
-    `run_s` is the time in the model, `segment_s` that of each segment of a batch that was to go `through`.
+    `run_s` is the time in the model, `segment_s` that of each segment of a batch that was to go `through`; `waited_s`,
+    in which a remote model waited to ask again while profiling, is in neither.
     `first_failure` says what the model raised first, for logs and never for clients.
     `not_finite` lookups of learned caches met NaN or infinity, and were misses.
     """
@@ -190,6 +195,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     parts: tuple[DonePart, ...]
     failed: tuple[int, ...] = ()
     unanswered: tuple[int, ...] = ()
+    unusable: tuple[int, ...] = ()
+    waited_s: float = 0.0
     first_failure: str = ""
     more: bool = False
     segment_s: tuple[float, ...] = ()

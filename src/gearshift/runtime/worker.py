@@ -187,7 +187,7 @@ def load_all(message: Load, replicas: dict[int, Held], connection: BlockingConne
     """Load each replica and say so, or why it could not be; raises `ModelFailed` then, unless others are kept."""
     for replica in message.replicas:
         try:
-            held, loaded = load_one(Path(message.project), replica, message)
+            held, loaded = load_one(replica, message)
         except Exception as error:
             reason = str(error) if isinstance(error, GearshiftError) else f"{type(error).__name__}: {error}"
             connection.send(LoadFailed(replica=replica.replica, model=replica.model, reason=printable(reason)))
@@ -198,7 +198,7 @@ def load_all(message: Load, replicas: dict[int, Held], connection: BlockingConne
         connection.send(loaded)
 
 
-def load_one(path: Path, replica: ReplicaToLoad, message: Load) -> tuple[Held, Loaded]:
+def load_one(replica: ReplicaToLoad, message: Load) -> tuple[Held, Loaded]:
     """The replica, loaded and warm, and what that took."""
     from gearshift.config import read_project
     from gearshift.declared_outputs import DeclaredOutputs
@@ -206,12 +206,14 @@ def load_one(path: Path, replica: ReplicaToLoad, message: Load) -> tuple[Held, L
     from gearshift.runtime.remote.models import is_remote_model, open_remote
     from gearshift.torch_module import own_stream
 
-    device_kind, declared = message.device_kind, DeclaredOutputs(message.outputs)
+    path, device_kind = Path(message.project), message.device_kind
+    declared = DeclaredOutputs(message.outputs)
     memory_before = held_bytes(device_kind)
     begun = time.perf_counter()
     project = read_project(path)
     if is_remote_model(project, replica.model):
-        remote = replace(open_remote(project, path.parent, replica.model), declared=declared)
+        remote = open_remote(project, path.parent, replica.model, profiling=message.profiling)
+        remote = replace(remote, declared=declared)
         held, failure = Held(replica.model, remote, nullcontext()), ""
     else:
         model = load_model(project, path.parent, replica.model, device_kind=device_kind)
@@ -313,23 +315,27 @@ class Attempt:
         self._name, self._model, self._send = name, model, send
         self._batch, self._through = message.batch, message.through
         self._left = sum(len(part.rows) for part in message.parts)
-        self._not_finite_before = not_finite(model)
+        self._not_finite_before, self._waited_before_s = not_finite(model), waited_s(model)
         self.parts: list[DonePart] = []
         self.buffers: list[Buffer] = []
         self.failed: list[int] = []
         self.unanswered: list[int] = []
+        self.unusable: list[int] = []
         self.first_failure = ""
         self.run_s = 0.0
         self.segment_s: tuple[float, ...] = ()
 
     def tell(self, *, more: bool = False) -> None:
         """Send what is known; with `more`, other rows go on."""
+        waited = waited_s(self._model) - self._waited_before_s
         done = Done(
             batch=self._batch,
-            run_s=self.run_s,
+            run_s=self.run_s - waited,
             parts=tuple(self.parts),
             failed=() if more else tuple(self.failed),
             unanswered=() if more else tuple(self.unanswered),
+            unusable=() if more else tuple(self.unusable),
+            waited_s=waited,
             first_failure="" if more else self.first_failure,
             more=more,
             segment_s=self.segment_s,
@@ -407,6 +413,9 @@ class Attempt:
         self.failed += without_certainty
         if predicted.failure:
             self.unanswered += without_certainty
+        if predicted.unusable is not None:
+            marked = np.asarray(predicted.unusable) & unknown
+            self.unusable += [row for row, one in zip(rows, marked.tolist(), strict=True) if one]
         if unknown.all():
             return
         outputs = {name: np.asarray(array)[~unknown] for name, array in predicted.outputs.items()}
@@ -430,6 +439,11 @@ class Attempt:
 def not_finite(model: RunnableModel) -> int:
     """How many lookups of a model's learned caches have met NaN or infinity so far."""
     return int(getattr(getattr(model, "model", None), "not_finite", 0))
+
+
+def waited_s(model: RunnableModel) -> float:
+    """How long a remote model has waited so far to ask again, while profiling."""
+    return float(getattr(getattr(model, "model", None), "waited_s", 0.0))
 
 
 def check_rows(name: str, predicted: Predicted, rows: int) -> None:

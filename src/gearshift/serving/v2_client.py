@@ -4,8 +4,6 @@ import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,6 +28,7 @@ from gearshift.errors import (
     UnknownModel,
     require,
 )
+from gearshift.runtime.retry_after import asked_pause_s
 from gearshift.runtime.v2_binary import INFERENCE_HEADER, binary_tensor, read_answer
 from gearshift.serving.http_client import Response, address_of
 from gearshift.serving.sources import json_tensor
@@ -46,7 +45,6 @@ ERRORS: dict[int, type[GearshiftError]] = {
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 """Between attempts where the server does not say how long to wait: twice as long each time."""
 LONGEST_CALL_S = 86_400
-LONGEST_NUMBER = 15
 
 
 def require_seconds(name: str, seconds: float | None) -> None:
@@ -243,24 +241,9 @@ class Call:
         """How long to wait before the next attempt; raises `error` where there is to be none."""
         self._attempts += 1
         again = isinstance(error, QueueFull | NotReady) or (isinstance(error, NoAnswer) and not error.sent)
-        pause_s = _asked_pause_s(retry_after or "")
+        pause_s = asked_pause_s(retry_after or "")
         if pause_s is None:
             pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self._attempts - 1))
         if not again or self._attempts >= self._protocol.most_attempts or time.monotonic() + pause_s >= self._end_s:
             raise error
         return pause_s
-
-
-def _asked_pause_s(retry_after: str) -> float | None:
-    """How long the server asks to wait, in seconds or by a date (RFC 9110, section 10.2.3); None where it does not.
-
-    A date that has passed says little, as clocks differ.
-    """
-    if retry_after.isascii() and retry_after.isdigit():
-        return float(retry_after[:LONGEST_NUMBER])
-    try:
-        date = parsedate_to_datetime(retry_after)
-        left_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time()
-    except (ValueError, OverflowError):
-        return None
-    return left_s if left_s > 0 else None

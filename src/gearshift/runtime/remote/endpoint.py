@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gearshift.errors import InvalidInput
-from gearshift.remote_settings import RemoteSettings
+from gearshift.remote_settings import AUTHORIZATION, RemoteSettings
 
 PART_BYTES = 256 << 10
 LONGEST_TOLD = 300
@@ -32,12 +32,16 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole answer, names of headers in lower case; or, with status 0, a `failure` in words."""
+    """A whole answer, names of headers in lower case; or a `failure` in words, which may be `passing`.
+
+    Without an answer the status is 0.
+    """
 
     status: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     failure: str = ""
+    passing: bool = False
 
 
 class Endpoint:
@@ -51,17 +55,22 @@ class Endpoint:
         self._settings = settings
         parts = urlsplit(settings.url)
         self._host, self._port, self._prefix = str(parts.hostname), parts.port, parts.path.rstrip("/")
+        self._query = f"?{parts.query}" if parts.query else ""
+        self._url = settings.shown_url
+        self._heard = False
+        """Whether there has ever been an answer."""
         self._tls = _tls(settings.ca_file, directory, where) if parts.scheme == "https" else None
         self._key = settings.key(f"{where}.api_key_env")
         self._threads = ThreadPoolExecutor(settings.most_requests, thread_name_prefix="remote")
         self._free: list[http.client.HTTPConnection] = []
         self._busy: set[http.client.HTTPConnection] = set()
 
-    def ask(self, requests: Sequence[Asked]) -> list[Reply]:
-        """The replies to `requests`, all within `longest_s`; those that are not there by then have failed."""
-        end_s = time.monotonic() + self._settings.longest_s
+    def ask(self, requests: Sequence[Asked], within_s: float | None = None) -> list[Reply]:
+        """The replies to `requests`, all within `longest_s` or sooner; those that are not there by then have failed."""
+        left_s = self._settings.longest_s if within_s is None else within_s
+        end_s = time.monotonic() + left_s
         futures = [self._threads.submit(self._exchange, request, end_s) for request in requests]
-        there, _ = wait(futures, timeout=self._settings.longest_s)
+        there, _ = wait(futures, timeout=left_s)
         self._cut_off(futures)
         return [future.result() if future in there else self._late() for future in futures]
 
@@ -80,7 +89,7 @@ class Endpoint:
         if self._key is not None:
             text = text.replace(self._key, "***")
         printable = "".join(character for character in text if character.isprintable())[:LONGEST_TOLD]
-        return f"{self._settings.url} answered with status {reply.status}{again}: {printable}"
+        return f"{self._url} answered with status {reply.status}{again}: {printable}"
 
     def _cut_off(self, futures: Sequence["Future[Reply]"]) -> None:
         """End what still goes on: a thread that waits on a socket sees its end."""
@@ -100,8 +109,10 @@ class Endpoint:
         try:
             connection = self._connection(end_s)
             self._busy.add(connection)
-            connection.request(request.method, self._prefix + request.path, request.body, self._headers(request))
+            target = self._prefix + request.path + self._query
+            connection.request(request.method, target, request.body, self._headers(request))
             reply = self._read(connection, end_s)
+            self._heard = True
             keep = connection.sock is not None
             return reply
         except TimeoutError:
@@ -109,7 +120,8 @@ class Endpoint:
         except (OSError, ValueError, http.client.HTTPException) as error:
             if time.monotonic() >= end_s:
                 return self._late()
-            return Reply(failure=f"{self._settings.url} gave no answer ({type(error).__name__}: {error})")
+            passing = self._heard and not isinstance(error, ssl.SSLCertVerificationError)
+            return Reply(failure=f"{self._url} gave no answer ({type(error).__name__}: {error})", passing=passing)
         finally:
             if connection is not None:
                 self._busy.discard(connection)
@@ -119,11 +131,16 @@ class Endpoint:
                     connection.close()
 
     def _late(self) -> Reply:
-        return Reply(failure=f"{self._settings.url} did not answer within {self._settings.longest_s:g} s")
+        text = f"{self._url} did not answer within {self._settings.longest_s:g} s"
+        return Reply(failure=text, passing=True)
 
     def _headers(self, request: Asked) -> dict[str, str]:
-        headers = {"Content-Type": "application/json", **request.headers}
-        return headers if self._key is None else {**headers, "Authorization": f"Bearer {self._key}"}
+        headers = {"Content-Type": "application/json", **self._settings.headers, **request.headers}
+        if self._key is None:
+            return headers
+        header = self._settings.api_key_header
+        bearer = header.lower() == AUTHORIZATION.lower()
+        return {**headers, header: f"Bearer {self._key}" if bearer else self._key}
 
     def _connection(self, end_s: float) -> http.client.HTTPConnection:
         """A connected one: kept, unless the server has closed it, or new."""
@@ -156,7 +173,7 @@ class Endpoint:
                 if size_bytes > self._settings.largest_answer_bytes:
                     connection.close()
                     largest = self._settings.largest_answer_bytes
-                    return Reply(failure=f"{self._settings.url} answered with more than {largest} bytes")
+                    return Reply(response.status, failure=f"{self._url} answered with more than {largest} bytes")
                 sock.settimeout(_left_s(end_s))
             if response.length:
                 raise http.client.IncompleteRead(b"", response.length)

@@ -78,10 +78,11 @@ def endpoint(answer: Callable[[str, bytes], Answer], certificate: dict[str, str]
             thread.join()
 
 
-def opened(remote: dict[str, Any], folder: Path = Path(), **model: Any) -> RunnableModel:
+def opened(remote: dict[str, Any], folder: Path = Path(), *, profiling: bool = False, **model: Any) -> RunnableModel:
     """The model that such a section of a project declares."""
     settings = ModelSettings(remote=RemoteSettings(**remote), **model)
-    OPENED.append(open_remote(Project(operator="o", samples="s.py:s", models={"large": settings}), folder, "large"))
+    project = Project(operator="o", samples="s.py:s", models={"large": settings})
+    OPENED.append(open_remote(project, folder, "large", profiling=profiling))
     return OPENED[-1]
 
 

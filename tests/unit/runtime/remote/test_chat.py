@@ -18,7 +18,7 @@ TEXTS = np.array(["fine food", "bad food", "fine wine"], dtype=object)
 
 
 def completion(text: str | None, probability: float = 0.75) -> Answer:
-    tokens = [{"token": "x", "logprob": math.log(probability)}, {"token": "y", "logprob": -9.0}]
+    tokens = [{"token": text or "", "logprob": math.log(probability)}, {"token": "<end>", "logprob": -9.0}]
     message = {"role": "assistant", "content": text}
     return as_json({"choices": [{"index": 0, "message": message, "logprobs": {"content": tokens}}]})
 
@@ -36,11 +36,24 @@ def chat(url: str, **changed: Any) -> dict[str, Any]:
     return settings | {"longest_s": 20.0} | changed
 
 
-def test_each_sample_gets_the_answers_text_and_the_probability_of_its_first_token():
+def test_each_sample_gets_the_answers_text_and_the_probability_of_its_tokens():
     with endpoint(judge) as server:
         predicted = opened(chat(server.url)).run({"text": TEXTS})
     assert predicted.outputs["label"].tolist() == ["Good.", "bad", "Good."]
     assert predicted.certainty == pytest.approx([0.6, 0.6, 0.9])
+
+
+def test_the_certainty_is_that_of_the_tokens_that_spell_the_label():
+    def answer(path: str, body: bytes) -> Answer:
+        spelled = [("\n\n", 1.0), (" **", 0.5), ("go", 0.8), ("od", 0.9), ("**.", 0.3)]
+        tokens = [{"token": token, "logprob": math.log(probability)} for token, probability in spelled]
+        message = {"content": "\n\n **good**."}
+        return as_json({"choices": [{"message": message, "logprobs": {"content": tokens}}]})
+
+    with endpoint(answer) as server:
+        predicted = opened(chat(server.url, classes=("good", "bad"))).run({"text": TEXTS[:1]})
+    assert predicted.outputs["label"].tolist() == ["good"]
+    assert predicted.certainty == pytest.approx([0.8 * 0.9])
 
 
 def test_classes_are_found_whatever_their_case():
@@ -63,6 +76,54 @@ def test_a_request_asks_for_log_probabilities_and_carries_the_key(monkeypatch):
         "temperature": 0,
         "logprobs": True,
     }
+
+
+def test_what_is_sent_can_be_changed(monkeypatch):
+    monkeypatch.setenv("THE_KEY", "sk-secret")
+    changed = {
+        "api_key_env": "THE_KEY",
+        "api_key_header": "api-key",
+        "headers": {"x-team": "blue"},
+        "tokens_field": "max_completion_tokens",
+        "leave_out": ("temperature",),
+        "body": {"reasoning_effort": "none", "seed": 1},
+    }
+    with endpoint(judge) as server:
+        settings = chat(server.url) | changed | {"url": f"{server.url}/v1/?api-version=2026-01-01"}
+        opened(settings).run({"text": TEXTS[:1]})
+        ((path, headers, body),) = server.asked
+    assert path == "/v1/chat/completions?api-version=2026-01-01"
+    assert (headers["api-key"], headers["x-team"]) == ("sk-secret", "blue")
+    assert "Authorization" not in headers
+    sent = json.loads(body)
+    assert {name: sent.get(name) for name in ("max_completion_tokens", "max_tokens", "temperature")} == {
+        "max_completion_tokens": 16,
+        "max_tokens": None,
+        "temperature": None,
+    }
+    assert (sent["reasoning_effort"], sent["seed"]) == ("none", 1)
+
+
+def test_an_endpoint_that_takes_the_new_name_of_a_field_alone_is_asked_by_that_from_then_on():
+    def answer(path: str, body: bytes) -> Answer:
+        if "max_tokens" in json.loads(body):
+            return as_json({"error": {"message": "max_tokens is not taken, max_completion_tokens is"}}, 400)
+        return judge(path, body)
+
+    with endpoint(answer) as server:
+        model = opened(chat(server.url))
+        assert not np.isnan(model.run({"text": TEXTS}).certainty).any()
+        assert len(server.asked) == 6
+        assert not np.isnan(model.run({"text": TEXTS}).certainty).any()
+        assert len(server.asked) == 9
+
+
+def test_a_request_that_stays_refused_for_that_field_is_sent_twice_and_no_more():
+    refusal = as_json({"error": {"message": "max_completion_tokens is too large"}}, 400)
+    with endpoint(lambda path, body: refusal) as server:
+        predicted = opened(chat(server.url)).run({"text": TEXTS[:1]})
+        assert len(server.asked) == 2
+    assert "max_completion_tokens is too large" in predicted.failure
 
 
 def test_numbers_and_several_inputs_stand_in_a_prompt_as_text():
@@ -118,6 +179,29 @@ def test_only_the_sample_without_a_usable_answer_fails_and_says_why(monkeypatch,
     assert predicted.outputs["label"].tolist()[::2] == ["good", "good"]
     assert re.search(told, predicted.failure)
     assert "sk-secret" not in predicted.failure
+
+
+@pytest.mark.parametrize(
+    ("answer", "unusable"),
+    [
+        (completion(None), True),
+        (completion(""), True),
+        (completion("perhaps"), True),
+        (as_json({"choices": []}), True),
+        (as_json({"choices": [{"message": {"content": "good"}}]}), True),
+        (as_json({"error": "filtered"}, 400), True),
+        ((200, {}, b"x" * 5000), True),
+        (as_json({"error": "slow down"}, 429), False),
+        (as_json({"error": "no such model"}, 404), False),
+        ((200, {"content-length": "4", "connection": "close"}, b"{}"), False),
+    ],
+)
+def test_an_answer_that_does_not_count_is_told_apart_from_none(answer, unusable):
+    remote = {"classes": ("good", "bad"), "largest_answer_bytes": 4000}
+    with endpoint(lambda path, body: answer if "bad" in prompt_in(body) else judge(path, body)) as server:
+        predicted = opened(chat(server.url, **remote)).run({"text": TEXTS})
+    assert np.isnan(predicted.certainty).tolist() == [False, True, False]
+    assert (predicted.unusable is not None and predicted.unusable.tolist() == [False, True, False]) == unusable
 
 
 def test_what_is_not_there_in_time_fails_and_what_is_counts(monkeypatch):

@@ -1,0 +1,170 @@
+"""A model behind OpenAI's chat completions."""
+
+import logging
+from collections.abc import Sequence
+from string import Formatter
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from gearshift.errors import ModelFailed
+from gearshift.loading import LABEL
+from gearshift.model import Arrays, Predicted
+from gearshift.remote_settings import RemoteSettings
+from gearshift.runtime.remote.asking_again import Asking
+from gearshift.runtime.remote.endpoint import Asked, Endpoint, Reply
+from gearshift.runtime.remote.label_tokens import Span, peeled, probability, stripped
+
+OLD_FIELD, NEW_FIELD = "max_tokens", "max_completion_tokens"
+OF_THE_SAMPLE = frozenset({400, 413, 422})
+"""Statuses that say that this request will never be answered: its content is filtered, or too long."""
+LONGEST_QUOTED = 60
+
+log = logging.getLogger(__name__)
+
+
+_Byte = Annotated[int, msgspec.Meta(ge=0, le=255)]
+
+
+class Unusable(ModelFailed):
+    """An answer came, and it is none that counts; the same request would not get a better one."""
+
+
+class _Token(msgspec.Struct):
+    logprob: float
+    token: str = ""
+    utf8: list[_Byte] | None = msgspec.field(default=None, name="bytes")
+
+    def spelled(self) -> bytes:
+        return self.token.encode(errors="replace") if self.utf8 is None else bytes(self.utf8)
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[_Token] | None = None
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+    logprobs: _Logprobs | None = None
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+
+
+class RemoteChat:
+    """A model behind OpenAI's chat completions: one request per sample, several at a time.
+
+    The label is the answer's text, the certainty the probability of the tokens that spell it.  With `quoting`, failures
+    quote answers that are none of the classes.
+    """
+
+    def __init__(
+        self, name: str, settings: RemoteSettings, endpoint: Endpoint, asking: Asking, *, quoting: bool = False
+    ) -> None:
+        self._name, self._settings, self.endpoint, self._asking = name, settings, endpoint, asking
+        self._quoting = quoting
+        self._template = [(literal, field) for literal, field, _, _ in Formatter().parse(settings.prompt)]
+        self._classes = {one.strip().casefold(): one for one in settings.classes}
+        self._tokens_field = settings.tokens_field or OLD_FIELD
+
+    @property
+    def waited_s(self) -> float:
+        """As of `Asking`."""
+        return self._asking.waited_s
+
+    def decode(self, inputs: Arrays) -> Arrays:
+        """The inputs by name; raises `ModelFailed` where the prompt names another."""
+        for _, field in self._template:
+            if field is not None and field not in inputs:
+                raise ModelFailed(
+                    f"model {self._name!r} has a prompt with {{{field}}}, but the inputs are {', '.join(inputs)}"
+                )
+        return inputs
+
+    def predict(self, inputs: Arrays) -> Predicted:
+        """Labels (n,) and certainties; a sample without a usable answer has no certainty."""
+        n = len(next(iter(inputs.values())))
+        replies = self._replies(inputs, range(n))
+        labels, certainty = np.full(n, "", dtype=object), np.full(n, np.nan)
+        unusable, failure, odd = np.zeros(n, dtype=bool), "", ""
+        for row, reply in enumerate(replies):
+            try:
+                labels[row], certainty[row] = self._judged(reply)
+            except Unusable as error:
+                unusable[row], odd = True, odd or str(error)
+            except ModelFailed as error:
+                failure = failure or str(error)
+        return Predicted({LABEL: labels}, certainty, failure or odd, unusable=unusable if odd else None)
+
+    def _replies(self, inputs: Arrays, rows: Sequence[int]) -> list[Reply]:
+        """The replies to all rows; those that were refused for the old name of a field are asked by the new one."""
+        replies = self._asking.ask([self._request(inputs, row) for row in rows])
+        if self._settings.tokens_field or self._tokens_field == NEW_FIELD:
+            return replies
+        refused = [i for i, one in enumerate(replies) if one.status in OF_THE_SAMPLE and NEW_FIELD.encode() in one.body]
+        if not refused:
+            return replies
+        self._tokens_field = NEW_FIELD
+        log.warning("%s takes %s, and no %s", self._settings.shown_url, NEW_FIELD, OLD_FIELD)
+        for i, reply in zip(refused, self._replies(inputs, [rows[i] for i in refused]), strict=True):
+            replies[i] = reply
+        return replies
+
+    def _request(self, inputs: Arrays, row: int) -> Asked:
+        prompt = "".join(
+            literal + ("" if field is None else _as_text(inputs[field][row])) for literal, field in self._template
+        )
+        content: dict[str, Any] = {
+            "model": self._settings.model,
+            "messages": [{"role": "user", "content": prompt}],
+            **({} if OLD_FIELD in self._settings.leave_out else {self._tokens_field: self._settings.most_tokens}),
+            **({} if "temperature" in self._settings.leave_out else {"temperature": self._settings.temperature}),
+            "logprobs": True,
+            **self._settings.body,
+        }
+        return Asked("POST", "/chat/completions", msgspec.json.encode(content))
+
+    def _judged(self, reply: Reply) -> tuple[str, float]:
+        """Label and certainty of an answer; raises `Unusable` or `ModelFailed` where it has none."""
+        url = self._settings.shown_url
+        if reply.failure or reply.status != 200:
+            kind = Unusable if reply.status == 200 or reply.status in OF_THE_SAMPLE else ModelFailed
+            raise kind(self.endpoint.told(reply))
+        try:
+            choices = msgspec.json.decode(reply.body, type=_Completion).choices
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Unusable(f"{url} gave an answer that is no chat completion ({error})") from None
+        text = choices[0].message.content if choices else None
+        if text is None:
+            raise Unusable(f"{url} answered without text or without the log-probabilities of its tokens")
+        label, span = self._label(text)
+        tokens = choices[0].logprobs.content if choices[0].logprobs else None
+        if not tokens:
+            raise Unusable(f"{url} answered without the log-probabilities of its tokens")
+        return label, probability(text, span, [(token.spelled(), token.logprob) for token in tokens])
+
+    def _label(self, text: str) -> tuple[str, Span]:
+        """The label that an answer gives, and where it stands there."""
+        begin, end = whole = stripped(text)
+        if not self._classes:
+            return text[begin:end], whole
+        for begin, end in (whole, peeled(text)):
+            found = self._classes.get(text[begin:end].casefold())
+            if found is not None:
+                return found, (begin, end)
+        said = f": {text[:LONGEST_QUOTED]!a}" if self._quoting else ""
+        raise Unusable(f"{self._settings.shown_url} answered with none of the classes{said}")
+
+
+def _as_text(value: Any) -> str:
+    """One sample's input as it stands in a prompt: text as it is, several values with commas between."""
+    elements: Sequence[Any] = np.asarray(value).ravel().tolist()
+    return ", ".join(
+        element.decode(errors="replace") if isinstance(element, bytes) else str(element) for element in elements
+    )

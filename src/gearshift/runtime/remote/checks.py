@@ -1,0 +1,40 @@
+"""What is wrong about a remote model and can be known before its endpoint is asked, and paid."""
+
+from gearshift.config import PROJECT_FILE, Project
+from gearshift.errors import require
+from gearshift.loading import Samples
+from gearshift.profiles.measure import as_text
+from gearshift.remote_settings import RemoteSettings
+
+MOST_NAMED = 5
+
+
+def require_askable(project: Project, samples: Samples) -> None:
+    """Raise `InvalidInput` where a remote model lacks its key, or its prompt or classes do not fit the samples."""
+    for name, model in project.models.items():
+        if model.remote is not None:
+            where = f"{PROJECT_FILE}, field models.{name}.remote"
+            model.remote.key(f"{where}.api_key_env")
+            if model.remote.protocol == "openai":
+                _require_fitting(model.remote, samples, where)
+
+
+def _require_fitting(remote: RemoteSettings, samples: Samples, where: str) -> None:
+    inputs = ", ".join(samples.arrays)
+    missing = sorted(remote.inputs - set(samples.arrays))
+    require(
+        not missing,
+        f"the prompt names {{{missing[0]}}}, and the inputs of the samples are {inputs}" if missing else "",
+        where=f"{where}.prompt",
+        remedy="name an input",
+    )
+    if samples.labels is None or not remote.classes:
+        return
+    others = sorted(set(as_text(samples.labels).tolist()) - set(remote.classes))
+    named = ", ".join(f"{one!a}" for one in others[:MOST_NAMED]) + (", ..." if len(others) > MOST_NAMED else "")
+    require(
+        not others,
+        f"the samples are labelled {named}, and the classes are {', '.join(f'{one!a}' for one in remote.classes)}",
+        where=f"{where}.classes",
+        remedy="write classes as labels are written, and name all of them: an answer that is no class is wrong",
+    )

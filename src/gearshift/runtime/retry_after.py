@@ -1,0 +1,22 @@
+"""The header `Retry-After`."""
+
+import time
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+
+LONGEST_NUMBER = 15
+
+
+def asked_pause_s(retry_after: str) -> float | None:
+    """How long the server asks to wait, in seconds or by a date (RFC 9110, section 10.2.3); None where it does not.
+
+    A date that has passed says little, as clocks differ.
+    """
+    if retry_after.isascii() and retry_after.isdigit():
+        return float(retry_after[:LONGEST_NUMBER])
+    try:
+        date = parsedate_to_datetime(retry_after)
+        left_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return None
+    return left_s if left_s > 0 else None
