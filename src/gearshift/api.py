@@ -35,11 +35,16 @@ if TYPE_CHECKING:
     from gearshift.traces.network import Uplink
 
 Progress = Callable[[str, float], None]
+Notice = Callable[[str], None]
 PathLike = Path | str
 
 
 def _silent(what: str, share: float) -> None:
     """Progress that nobody watches."""
+
+
+def _unheard(text: str) -> None:
+    """A notice that nobody reads."""
 
 
 def profile(
@@ -50,16 +55,21 @@ def profile(
     core_share: float = 1.0,
     seed: int = 0,
     progress: Progress = _silent,
+    notice: Notice = _unheard,
 ) -> Profile:
     """Measure the models of a project through the real path; writes the profile into the folder `out` if given.
 
     On several counts of `cores`, run times are fitted by batch size and cores (`Profile.performance`).  Each core is
     `core_share` of a processor, held by a quota below 1.
 
+    What endpoints answer is kept beside `out`, in a folder with `.partial` added to its name, until the profile is
+    written: the same call goes on from there after an error.  `notice` hears of it.
+
     `project` is a `gearshift.toml` or its folder.  Raises `InvalidInput` before measuring where `out` holds anything
     else than a profile.
     """
     from gearshift.runtime.measure import profile_project
+    from gearshift.runtime.paid import forget
     from gearshift.serving.beside import front_end_beside
 
     folder = None if out is None else Path(out)
@@ -73,8 +83,13 @@ def profile(
         front_end=front_end_beside,
         cores=cores,
         core_share=core_share,
+        notice=notice,
     )
-    return made if folder is None else write_profile(made, folder)
+    if folder is None:
+        return made
+    written = write_profile(made, folder)
+    forget(folder)
+    return written
 
 
 def profile_from_records(

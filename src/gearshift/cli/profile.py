@@ -46,6 +46,7 @@ def command(
                 core_share=core_share,
                 seed=seed,
                 progress=lambda what, share: tell(f"profiling: {what}", share),
+                notice=lambda text: click.echo(text, err=True),
             )
     output.json(
         {

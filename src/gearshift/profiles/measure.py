@@ -1,6 +1,7 @@
 """From what was measured to a profile: run-time curves, overheads and prediction records."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -158,6 +159,25 @@ def records_from_answers(
     )
     require_some_right(records, where="samples, labels")
     return records
+
+
+def without_unusable(records: PredictionRecords, answers: Mapping[str, Predicted]) -> PredictionRecords:
+    """The records with quality 0 of answers that do not count, whatever they were compared with."""
+    quality = records.quality.copy()
+    for row, model in enumerate(records.models):
+        if (unusable := answers[model].unusable) is not None:
+            quality[row, unusable] = 0.0
+    return replace(records, quality=quality)
+
+
+def unusable_counted(answers: Mapping[str, Predicted]) -> list[str]:
+    """A sentence for each model some of whose answers do not count."""
+    return [
+        f"{np.count_nonzero(answer.unusable)} of {len(answer.certainty)} answers of model {model!r} were none of the "
+        "classes, or none at all, and count as wrong"
+        for model, answer in answers.items()
+        if answer.unusable is not None
+    ]
 
 
 def _exits(models: Sequence[str], answers: Mapping[str, Predicted], n: int) -> NDArray[np.int64] | None:

@@ -26,6 +26,8 @@ from gearshift.profiles.measure import (
     performance_models,
     records_from_answers,
     strongest_model,
+    unusable_counted,
+    without_unusable,
 )
 from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
 from gearshift.profiles.profile import Profile, RunTimeCurve
@@ -37,6 +39,8 @@ from gearshift.runtime.backends.workers import assemble, settle
 from gearshift.runtime.core_pool import on_processors
 from gearshift.runtime.messages import Done, Load, ReplicaToLoad, Run
 from gearshift.runtime.other_batches import found_in_other_batches
+from gearshift.runtime.paid import Kept, PaidWork, Timed, count_as_wrong
+from gearshift.runtime.remote.checks import require_askable
 from gearshift.runtime.remote.models import is_remote_model
 from gearshift.runtime.turnaround import Turnaround
 from gearshift.runtime.worker_process import WorkerProcess
@@ -49,7 +53,12 @@ LONGEST_PAUSE_S = 0.005
 SHARE_OF_TIMING = 0.4
 """Of the progress; the rest are predictions."""
 
+MOST_UNUSABLE = 20
+"""Answers that do not count, where there has been no other: then something else is wrong than a sample."""
+
 Progress = Callable[[str, float], None]
+Notice = Callable[[str], None]
+Keep = Callable[[Done, memoryview], None]
 
 
 @dataclass(slots=True)
@@ -81,6 +90,7 @@ def profile_project(
     front_end: FrontEnd = no_front_end,
     cores: Sequence[int] = (1,),
     core_share: float = 1.0,
+    notice: Notice = lambda text: None,
 ) -> Profile:
     """The profile of the project's models on the highest processors this process may use, or with CUDA device 0.
 
@@ -88,14 +98,24 @@ def profile_project(
     A core is `core_share` of a processor, held by the quota of a control group below 1.
     `front_end` works beside the models while they are timed, and is measured itself.
     `progress(what, share)` is told what is done and how far it is.  The profile's `project` is relative to `folder`,
-    where it will be written; without one it is absolute.  Raises `ModelFailed` or `InvalidInput` naming the model
+    where it will be written; without one it is absolute.  Beside `folder` is kept what endpoints answer, until that is
+    forgotten (`runtime/paid.py`), and `notice` hears of it.  Raises `ModelFailed` or `InvalidInput` naming the model
     that cannot be loaded, raises, answers wrong rows or an unusable certainty.
     """
     project_path = project_path.resolve()
     project = read_project(project_path)
     counts = _core_counts(cores, core_share, project, where=str(project_path))
     samples = load_samples(project, project_path.parent)
-    measured = _run(_measure_all(project, project_path, samples, progress, seed, front_end, counts, core_share))
+    require_askable(project, samples)
+    paid = PaidWork(folder)
+    try:
+        measured = _run(
+            _measure_all(project, project_path, samples, progress, seed, front_end, counts, core_share, paid, notice)
+        )
+    except BaseException:
+        if paid.kept:
+            notice(f"what endpoints have answered is kept in {paid.folder}: the same command goes on from there")
+        raise
     curves = tuple(curve for one in measured for curve in one.curves)
     answers = {one.model: one.answers for one in measured if one.answers is not None}
     exits = {model: answer.exit_segment for model, answer in answers.items() if answer.exit_segment is not None}
@@ -104,16 +124,26 @@ def profile_project(
     return Profile(
         operator=project.operator,
         curves=curves,
-        predictions=records,
-        warnings=(*(sentence for one in measured for sentence in one.warnings), *left_out, *doubts_about(records)),
+        predictions=without_unusable(records, answers),
+        warnings=(
+            *(sentence for one in measured for sentence in one.warnings),
+            *left_out,
+            *unusable_counted(answers),
+            *doubts_about(records),
+        ),
         inputs=tuple(spec_of(name, array) for name, array in samples.arrays.items()),
         outputs=outputs,
         certainty=project.certainty,
         performance=performance_models(curves),
-        front_end_s=float(np.mean([one.front_end.mean_s for one in measured])),
-        router_s=float(np.mean([one.front_end.router_s for one in measured])),
+        front_end_s=_mean([one.front_end.mean_s for one in measured]),
+        router_s=_mean([one.front_end.router_s for one in measured]),
         project=str(project_path) if folder is None else os.path.relpath(project_path, folder.resolve()),
     )
+
+
+def _mean(seconds: Sequence[float]) -> float:
+    """Of those that were measured."""
+    return float(np.mean([one for one in seconds if one > 0] or [0.0]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,6 +194,8 @@ async def _measure_all(
     front_end: FrontEnd,
     core_counts: Sequence[int],
     core_share: float,
+    paid: PaidWork,
+    notice: Notice,
 ) -> list[MeasuredModel]:
     """All models in turn in one worker, as they will be served, or each in a worker of its own; per core count.
 
@@ -191,8 +223,23 @@ async def _measure_all(
             os.sched_setaffinity(0, router_cores(hardware, sorted(cores_before)))
             first = count == core_counts[0]
             quota = count * core_share if core_share < 1 and kind != REMOTE else None
+            at_endpoints = group if kind == REMOTE else []
+            kept = Kept(paid, project, project_path.parent, at_endpoints, samples, seed)
+            if kept.found:
+                notice(f"going on with {kept.found} in {paid.folder}")
             for one in await _measure(
-                group, project, project_path, samples, told, devices[kind], cores, quota, seed, front_end, predict=first
+                group,
+                project,
+                project_path,
+                samples,
+                told,
+                devices[kind],
+                cores,
+                quota,
+                seed,
+                front_end,
+                kept,
+                predict=first,
             ):
                 measured[one.model, count] = one
     finally:
@@ -221,6 +268,7 @@ async def _measure(
     quota: float | None,
     seed: int,
     front_end: FrontEnd,
+    kept: Kept,
     *,
     predict: bool,
 ) -> list[MeasuredModel]:
@@ -232,7 +280,7 @@ async def _measure(
         held = nullcontext() if quota is None else bounded(bench.pid, quota)
         async with front_end(samples) as front_end_time, Turnaround(sizes[-1]) as turnaround:
             with held:
-                timings = await _time_sizes(bench, turnaround, sizes, project.profile, samples, progress, seed)
+                timings = await _time_sizes(bench, turnaround, sizes, project.profile, samples, progress, seed, kept)
         answers: dict[str, Predicted] = {}
         warnings: dict[str, list[str]] = {}
         for done, name in enumerate(names if predict else ()):
@@ -242,7 +290,7 @@ async def _measure(
                     f"predicting with {name}", SHARE_OF_TIMING + (1 - SHARE_OF_TIMING) * (done + share) / len(names)
                 )
 
-            answers[name] = await _predict_all(bench, name, sizes[-1], samples, told)
+            answers[name] = await _predict_all(bench, name, sizes[-1], samples, told, kept)
             if device.kind != REMOTE:  # whose answers are paid for
                 warnings[name] = await _in_other_batches(bench, name, answers[name], project.profile, samples, seed)
     finally:
@@ -288,6 +336,7 @@ async def _time_sizes(
     samples: Samples,
     progress: Progress,
     seed: int,
+    kept: Kept,
 ) -> dict[str, tuple[Timings, Timings]]:
     """Per model, runs and round trips for each batch size, over real samples; the first of each does not count.
 
@@ -309,12 +358,18 @@ async def _time_sizes(
             name, size = pairs[i]
             if spent_s[name, size] > how.longest_s and len(timed[name, size]) >= LEAST_REPEATS:
                 continue
-            turnaround.hold(size)
-            if generator.random() < SHARE_OF_PAUSES:
-                await asyncio.sleep(generator.random() * LONGEST_PAUSE_S)
-            _, run_s, trip_s = await bench.run(
-                name, samples, [next(rows) for _ in range(size)], through=True, then=turnaround.turn
-            )
+            chosen = [next(rows) for _ in range(size)]
+            paused = generator.random() < SHARE_OF_PAUSES
+            pause_s = generator.random() * LONGEST_PAUSE_S if paused else None
+
+            async def run(name: str = name, chosen: list[int] = chosen, pause_s: float | None = pause_s) -> Timed:
+                turnaround.hold(len(chosen))
+                if pause_s is not None:
+                    await asyncio.sleep(pause_s)
+                _, run_s, trip_s = await bench.run(name, samples, chosen, through=True, then=turnaround.turn)
+                return run_s, trip_s
+
+            run_s, trip_s = await kept.runs.run(size, run)
             spent_s[name, size] += trip_s
             if done > 0:
                 timed[name, size].append((run_s, trip_s))
@@ -329,19 +384,24 @@ async def _time_sizes(
 
 
 async def _predict_all(
-    bench: "Bench", name: str, size: int, samples: Samples, progress: Callable[[float], None]
+    bench: "Bench", name: str, size: int, samples: Samples, progress: Callable[[float], None], kept: Kept
 ) -> Predicted:
-    finished: list[Sample] = []
-    for begin in range(0, len(samples), size):
-        batch, _, _ = await bench.run(name, samples, list(range(begin, min(begin + size, len(samples)))))
-        finished += batch
-        progress(len(finished) / len(samples))
+    answered = dict(kept.answered(name))
+    left = [row for row in range(len(samples)) if row not in answered]
+    for begin in range(0, len(left), size):
+        rows = left[begin : begin + size]
+        batch, _, _ = await bench.run(name, samples, rows, keep=lambda *said, rows=rows: kept.keep(name, rows, *said))
+        answered.update(zip(rows, batch, strict=True))
+        progress(len(answered) / len(samples))
+    finished = [answered[row] for row in range(len(samples))]
     try:
         outputs = stack_results(finished)
     except (KeyError, ValueError) as error:
         raise ModelFailed(f"model {name!r} answers outputs of different names or shapes from batch to batch") from error
     exits = np.array([sample.exit_segment for sample in finished]) if name in bench.segmented else None
-    return Predicted(outputs, np.array([sample.certainty for sample in finished]), exit_segment=exits)
+    certainty = np.array([sample.certainty for sample in finished])
+    unusable = np.array([sample.unanswered for sample in finished])
+    return Predicted(outputs, certainty, exit_segment=exits, unusable=unusable if unusable.any() else None)
 
 
 async def _in_other_batches(
@@ -368,6 +428,8 @@ class Bench:
         self._finished: asyncio.Future[tuple[Done, memoryview]] | None = None
         self._running = ""
         self._batch: list[Sample] = []
+        self._unusable = dict.fromkeys(self.names, 0)
+        """Answers that did not count, of models that have given no other."""
 
     @property
     def pid(self) -> int:
@@ -389,6 +451,7 @@ class Bench:
             replicas=replicas,
             inputs=tuple(spec_of(name, array) for name, array in samples.arrays.items()),
             device_kind=self._device_kind,
+            profiling=True,
         )
         loaded = await self._worker.start(load, longest_s=LONGEST_LOAD_S)
         self.segmented = frozenset(self.names[one.replica] for one in loaded if one.segments > 1)
@@ -403,11 +466,13 @@ class Bench:
         *,
         through: bool = False,
         then: Callable[[], None] = lambda: None,
+        keep: Keep = lambda done, body: None,
     ) -> tuple[list[Sample], tuple[float, ...], float]:
         """The finished samples, seconds in each segment, and those from assembling the batch to what is done `then`.
 
         Where it does not go `through`, samples leave a model with learned caches, and its time is told as a whole.
-        Raises `ModelFailed` when a sample fails or the worker dies.
+        Time in which a remote model waited to ask again does not count.  `keep` hears of what was answered, also where
+        others of the batch failed.  Raises `ModelFailed` when a sample fails or the worker dies.
         """
         request = Request(id=0, operator="", arrived_ns=0)
         payloads = rows_of(samples.batch(np.array(rows)), len(rows))
@@ -421,15 +486,33 @@ class Bench:
         done, body = await self._finished
         settle(batch, done, body, name)
         then()
-        trip_s = time.perf_counter() - begun
-        if done.failed:
+        trip_s = time.perf_counter() - begun - done.waited_s
+        count_as_wrong(batch, done)
+        if done.parts or done.unusable:
+            keep(done, body)
+        self._judge_usable(name, done, len(rows))
+        failed = [row for row in done.failed if row not in done.unusable]
+        if failed:
             raise ModelFailed(
-                f"model {name!r} failed on {len(done.failed)} of {len(rows)} samples, "
-                f"first on sample {rows[done.failed[0]]}: {done.first_failure}"
+                f"model {name!r} failed on {len(failed)} of {len(rows)} samples, "
+                f"first on sample {rows[failed[0]]}: {done.first_failure}"
             )
-        if done.first_failure:
+        if done.first_failure and not done.unusable:
             raise ModelFailed(f"model {name!r} failed on a batch of {len(rows)} samples: {done.first_failure}")
         return batch, tuple(max(seconds, 1e-9) for seconds in done.segment_s or (done.run_s,)), trip_s
+
+    def _judge_usable(self, name: str, done: Done, rows: int) -> None:
+        """Raise `ModelFailed` where none of very many answers counts."""
+        if name not in self._unusable:
+            return
+        if len(done.unusable) < rows:
+            del self._unusable[name]
+            return
+        self._unusable[name] += rows
+        if self._unusable[name] >= MOST_UNUSABLE:
+            raise ModelFailed(
+                f"none of the first {self._unusable[name]} answers of model {name!r} counts: {done.first_failure}"
+            )
 
     async def stop(self) -> None:
         """End the worker."""
