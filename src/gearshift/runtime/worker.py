@@ -187,7 +187,7 @@ def load_all(message: Load, replicas: dict[int, Held], connection: BlockingConne
     """Load each replica and say so, or why it could not be; raises `ModelFailed` then, unless others are kept."""
     for replica in message.replicas:
         try:
-            held, loaded = load_one(replica, message)
+            held, loaded = load_one(Path(message.project), replica, message)
         except Exception as error:
             reason = str(error) if isinstance(error, GearshiftError) else f"{type(error).__name__}: {error}"
             connection.send(LoadFailed(replica=replica.replica, model=replica.model, reason=printable(reason)))
@@ -198,7 +198,7 @@ def load_all(message: Load, replicas: dict[int, Held], connection: BlockingConne
         connection.send(loaded)
 
 
-def load_one(replica: ReplicaToLoad, message: Load) -> tuple[Held, Loaded]:
+def load_one(path: Path, replica: ReplicaToLoad, message: Load) -> tuple[Held, Loaded]:
     """The replica, loaded and warm, and what that took."""
     from gearshift.config import read_project
     from gearshift.declared_outputs import DeclaredOutputs
@@ -206,8 +206,7 @@ def load_one(replica: ReplicaToLoad, message: Load) -> tuple[Held, Loaded]:
     from gearshift.runtime.remote.models import is_remote_model, open_remote
     from gearshift.torch_module import own_stream
 
-    path, device_kind = Path(message.project), message.device_kind
-    declared = DeclaredOutputs(message.outputs)
+    device_kind, declared = message.device_kind, DeclaredOutputs(message.outputs)
     memory_before = held_bytes(device_kind)
     begun = time.perf_counter()
     project = read_project(path)
