@@ -32,7 +32,7 @@ _NAME = re.compile(rf"\.?(?:run|answers)-[0-9a-f]{{{KEY_LETTERS}}}-[0-9]{{6,}}\.
 """Files of ours, and what a killed writer leaves of them."""
 OF_PATIENCE = ("most_attempts", "longest_asking_s", "most_attempts_served")
 OF_ASKING = ("longest_s", "most_requests", *OF_PATIENCE)
-OF_REACHING = ("api_key_env", "api_key_header", "ca_file", "largest_answer_bytes")
+OF_REACHING = ("api_key_env", "api_key_header", "ca_file")
 
 Timed = tuple[tuple[float, ...], float]
 """Seconds in each segment, and of the round trip."""

@@ -174,6 +174,24 @@ def test_rows_of_which_a_model_says_why_it_has_no_answer_are_told_apart():
     assert (set(done.failed), done.unanswered) == ({1, 2}, (1,))
 
 
+def test_rows_whose_answer_does_not_count_are_told_apart_and_waiting_is_no_time_of_the_model():
+    class Remote:
+        waited_s = 0.0
+
+    class Waiting:
+        model = Remote()
+
+        def run(self, inputs) -> Predicted:
+            self.model.waited_s += 100.0
+            unknown, unusable = np.array([np.nan, np.nan, 0.5]), np.array([True, False, False])
+            return Predicted({"y": inputs["x"]}, unknown, "none of the classes", unusable=unusable)
+
+    _, done = run_through(Waiting(), *(np.ones((1, 1)) * i for i in range(3)))
+    assert (done.failed, done.unanswered, done.unusable) == ((0, 1), (0, 1), (0,))
+    assert done.waited_s == 100.0
+    assert done.run_s < 0  # as nothing has really waited
+
+
 def test_memory_of_children_counts_such_as_of_lookups_beside_a_model():
     before = held_bytes("cpu")
     child = "import sys; held = b'x' * (64 << 20); print(flush=True); sys.stdin.read()"

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from gearshift.errors import InvalidInput
 from gearshift.remote_settings import AUTHORIZATION, RemoteSettings
+from gearshift.runtime.retry_after import asked_pause_s
 
 PART_BYTES = 256 << 10
 LONGEST_TOLD = 300
@@ -81,13 +82,15 @@ class Endpoint:
             kept.close()
 
     def told(self, reply: Reply) -> str:
-        """What went wrong, in words, without the key."""
+        """What went wrong, in words, without the key and what follows the path of the URL."""
         if reply.failure:
             return reply.failure
         again = ", and redirects are not followed" if 300 <= reply.status < 400 else ""
+        if (asked_s := asked_pause_s(reply.headers.get("retry-after", ""))) is not None:
+            again = f" and asks to wait {asked_s:.0f} s"
         text = " ".join(reply.body[: 4 * LONGEST_TOLD].decode(errors="replace").split())
-        if self._key is not None:
-            text = text.replace(self._key, "***")
+        for secret in filter(None, (self._key, self._query)):
+            text = text.replace(secret, "***")
         printable = "".join(character for character in text if character.isprintable())[:LONGEST_TOLD]
         return f"{self._url} answered with status {reply.status}{again}: {printable}"
 

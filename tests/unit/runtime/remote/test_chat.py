@@ -104,6 +104,14 @@ def test_what_is_sent_can_be_changed(monkeypatch):
     assert (sent["reasoning_effort"], sent["seed"]) == ("none", 1)
 
 
+def test_what_follows_the_path_of_a_url_is_not_told():
+    with endpoint(lambda path, body: as_json({"error": f"no such path {path}"}, 404)) as server:
+        predicted = opened(chat(server.url) | {"url": f"{server.url}/v1?key=secret"}).run({"text": TEXTS[:1]})
+        assert server.asked[0][0].endswith("?key=secret")
+    assert "no such path /v1/chat/completions***" in predicted.failure
+    assert "secret" not in predicted.failure
+
+
 def test_an_endpoint_that_takes_the_new_name_of_a_field_alone_is_asked_by_that_from_then_on():
     def answer(path: str, body: bytes) -> Answer:
         if "max_tokens" in json.loads(body):
@@ -157,6 +165,7 @@ def test_at_most_so_many_requests_are_open_at_a_time():
     ("answer", "told"),
     [
         (as_json({"error": {"message": "slow down"}}, 429), "answered with status 429: .*slow down"),
+        ((429, {"retry-after": "3600"}, b"slow down"), "status 429 and asks to wait 3600 s: slow down"),
         (as_json({"error": "key sk-secret is wrong"}, 401), r"status 401: .*key \*\*\* is wrong"),
         ((302, {"location": "/elsewhere"}, b""), "status 302, and redirects are not followed"),
         (as_json({"choices": []}), "without text or without the log-probabilities"),
