@@ -143,13 +143,16 @@ def count_as_wrong(batch: Sequence[Sample], done: Done) -> None:
 
 
 class Kept:
-    """What is known of remote models from earlier attempts at a profile, and is kept for later ones."""
+    """What is known of remote models from earlier attempts at a profile, and is kept for later ones.
+
+    Of no models nothing is known or kept: what local ones do costs nothing.
+    """
 
     def __init__(
         self, work: PaidWork, project: Project, directory: Path, names: Sequence[str], samples: Samples, seed: int
     ) -> None:
-        self._work = work
-        self.runs = PaidRuns(work, runs_key(project, names, samples, seed) if names else "")
+        self._work = work if names else PaidWork(None)
+        self.runs = PaidRuns(self._work, runs_key(project, names, samples, seed) if names else "")
         self._keys = {name: answers_key(project, directory, name) for name in names}
         self._samples = sample_names(samples.arrays) if names else []
         self._answered = {name: self._answers(name) for name in names}

@@ -1,11 +1,12 @@
 """The front end at work while models are timed: what it costs a request, and what it costs the batches beside it.
 
 The real HTTP front end runs in the event loop that times the models, over a model that answers at once.  A client in
-a process of its own (`python -m gearshift.serving.beside URL`) first asks as fast as it can, for what a request takes
-of this process's time, and then some hundred times a second, and measures how long it waits.
+a process of its own (`python -m gearshift.serving.beside URL PARENT`) first asks as fast as it can, for what a request
+takes of this process's time, and then some hundred times a second, and measures how long it waits.
 """
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from gearshift.runtime.fine_timer import FineSleeper
 from gearshift.runtime.measure import FrontEndTime
 from gearshift.runtime.service import Service
 from gearshift.runtime.turnaround import LABEL, OPERATOR, OneBatch, plan_of_one_model
+from gearshift.runtime.worker import die_with_parent
 from gearshift.serving.http import Application
 from gearshift.serving.http_client import HttpClient
 from gearshift.serving.http_server import HttpServer
@@ -92,7 +94,10 @@ def _bodies(samples: Samples) -> list[bytes]:
 async def _client(url: str, bodies: Sequence[bytes], time: FrontEndTime) -> AsyncIterator[None]:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "gearshift.serving.beside", url, stdin=pipe, stdout=pipe, start_new_session=True
+        *(sys.executable, "-P", "-m", "gearshift.serving.beside", url, str(os.getpid())),
+        stdin=pipe,
+        stdout=pipe,
+        start_new_session=True,
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -168,7 +173,9 @@ def _tell(line: str) -> None:
 
 
 def main() -> None:
-    """Read the bodies, ask, and write the mean."""
+    """Read the bodies, ask, and write the mean; without the process that started this one, nothing."""
+    if not die_with_parent(int(sys.argv[2])):
+        return
     bodies = [body.encode() for body in _decoder.decode(sys.stdin.buffer.readline())]
     import uvloop
 

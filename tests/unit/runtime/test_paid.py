@@ -30,6 +30,9 @@ TEXTS = np.array([f"{word} {i}" for i in range(8) for word in ("fine", "doubtful
 
 def samples():
     return gearshift.Samples({"text": TEXTS}, np.array(["good", "bad"] * 8, dtype=object))
+
+def small():
+    return lambda texts: ({"label": np.full(len(texts), "good", dtype=object)}, np.ones(len(texts)))
 """
 PROJECT = """
 operator = "copy"
@@ -106,6 +109,15 @@ def test_a_profile_that_failed_goes_on_where_it_was(tmp_path, answered):
         assert profile.predictions.quality.tolist() == [[1.0] * 16]
 
 
+def test_what_local_models_do_is_not_kept(tmp_path):
+    local = ("[models.large.remote]", '[models.small]\nload = "task.py:small"\n[models.large.remote]')
+    with endpoint(lambda path, body: FULL) as there:
+        written(tmp_path, there, local)
+        with pytest.raises(ModelFailed, match="status 402"):
+            profiled(tmp_path)
+    assert not (tmp_path / "profile.partial").exists()
+
+
 def test_nothing_is_asked_again_where_all_was_answered_and_the_labels_were_wrong(tmp_path):
     any_answer = ('classes = ["good", "bad"]', "")
     with endpoint(judge) as there:
@@ -180,7 +192,9 @@ def test_a_profile_that_is_interrupted_or_killed_goes_on_where_it_was(tmp_path, 
             os.kill(process.pid, how)
             process.wait(60)
             assert process.stderr is not None
-            assert how == signal.SIGKILL or "goes on from there" in process.stderr.read()
+            said = process.stderr.read()
+        assert how == signal.SIGKILL or "goes on from there" in said
+        assert "Traceback" not in said
         go_on.set()
         before = len(there.asked)
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

@@ -81,8 +81,9 @@ class Asking:
             if wait_s is None:
                 break
             log.warning(
-                "%d of %d requests are sent again in %.1f s, for the %d. time: %s",
-                len(failed), len(requests), wait_s, attempts + 1, self._endpoint.told(replies[failed[0]]),
+                "%d of %d requests failed and are sent again in %.1f s (attempt %d of %d): %s",
+                len(failed), len(requests), wait_s, attempts + 1, self._patience.most_attempts,
+                self._endpoint.told(replies[failed[0]]),
             )  # fmt: skip
             self._pause(wait_s)
             round_begun_s = time.monotonic()
