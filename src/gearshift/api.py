@@ -69,22 +69,28 @@ def profile(
     else than a profile.
     """
     from gearshift.runtime.measure import profile_project
-    from gearshift.runtime.paid import forget
+    from gearshift.runtime.paid import forget, kept_files, partial_folder
     from gearshift.serving.beside import front_end_beside
 
     folder = None if out is None else Path(out)
     if folder is not None:
         require_replaceable(folder)
-    made = profile_project(
-        project_file(Path(project)),
-        progress=progress,
-        seed=seed,
-        folder=folder,
-        front_end=front_end_beside,
-        cores=cores,
-        core_share=core_share,
-        notice=notice,
-    )
+    try:
+        made = profile_project(
+            project_file(Path(project)),
+            progress=progress,
+            seed=seed,
+            folder=folder,
+            front_end=front_end_beside,
+            cores=cores,
+            core_share=core_share,
+            notice=notice,
+        )
+    except BaseException:
+        if folder is not None and kept_files(folder):
+            where = partial_folder(folder)
+            notice(f"what endpoints have answered is kept in {where}: the same command goes on from there")
+        raise
     if folder is None:
         return made
     written = write_profile(made, folder)

@@ -99,8 +99,8 @@ def profile_project(
     `front_end` works beside the models while they are timed, and is measured itself.
     `progress(what, share)` is told what is done and how far it is.  The profile's `project` is relative to `folder`,
     where it will be written; without one it is absolute.  Beside `folder` is kept what endpoints answer, until that is
-    forgotten (`runtime/paid.py`), and `notice` hears of it.  Raises `ModelFailed` or `InvalidInput` naming the model
-    that cannot be loaded, raises, answers wrong rows or an unusable certainty.
+    forgotten (`runtime/paid.py`), and `notice` hears where it goes on with that.  Raises `ModelFailed` or
+    `InvalidInput` naming the model that cannot be loaded, raises, answers wrong rows or an unusable certainty.
     """
     project_path = project_path.resolve()
     project = read_project(project_path)
@@ -108,14 +108,9 @@ def profile_project(
     samples = load_samples(project, project_path.parent)
     require_askable(project, samples)
     paid = PaidWork(folder)
-    try:
-        measured = _run(
-            _measure_all(project, project_path, samples, progress, seed, front_end, counts, core_share, paid, notice)
-        )
-    except BaseException:
-        if paid.kept:
-            notice(f"what endpoints have answered is kept in {paid.folder}: the same command goes on from there")
-        raise
+    measured = _run(
+        _measure_all(project, project_path, samples, progress, seed, front_end, counts, core_share, paid, notice)
+    )
     curves = tuple(curve for one in measured for curve in one.curves)
     answers = {one.model: one.answers for one in measured if one.answers is not None}
     exits = {model: answer.exit_segment for model, answer in answers.items() if answer.exit_segment is not None}

@@ -10,6 +10,7 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ SUFFIX = ".partial"
 VERSION = 1
 KEY_LETTERS = 24
 _NAME = re.compile(rf"\.?(?:run|answers)-[0-9a-f]{{{KEY_LETTERS}}}-[0-9]{{6,}}\.(?:json|bin)(?:\..*)?")
-"""Files of ours, and what a killed writer leaves of them."""
 OF_PATIENCE = ("most_attempts", "longest_asking_s", "most_attempts_served")
 OF_ASKING = ("longest_s", "most_requests", *OF_PATIENCE)
 OF_REACHING = ("api_key_env", "api_key_header", "ca_file")
@@ -59,8 +59,6 @@ class PaidWork:
     def __init__(self, profile_folder: Path | None) -> None:
         self._folder = None if profile_folder is None else partial_folder(profile_folder)
         self._next: dict[str, int] = {}
-        self.kept = 0
-        """How many batches were kept by now."""
 
     @property
     def folder(self) -> Path | None:
@@ -103,7 +101,6 @@ class PaidWork:
     def _write(self, kind: str, key: str, number: int, suffix: str, data: bytes) -> None:
         if self._folder is not None:
             write_atomically(self._folder / f"{kind}-{key}-{number:06}.{suffix}", data)
-            self.kept += 1
 
 
 class PaidRuns:
@@ -194,16 +191,18 @@ def partial_folder(profile_folder: Path) -> Path:
     return profile_folder.resolve().with_name(profile_folder.resolve().name + SUFFIX)
 
 
+def kept_files(profile_folder: Path) -> list[Path]:
+    """The files in which batches are kept, and what a killed writer has left of them."""
+    folder = partial_folder(profile_folder)
+    return [path for path in folder.iterdir() if _NAME.fullmatch(path.name)] if folder.is_dir() else []
+
+
 def forget(profile_folder: Path) -> None:
     """Remove what was kept for a profile that is written now, and nothing else."""
-    folder = partial_folder(profile_folder)
-    if not folder.is_dir():
-        return
-    for path in folder.iterdir():
-        if _NAME.fullmatch(path.name):
-            path.unlink(missing_ok=True)
-    if not any(folder.iterdir()):
-        folder.rmdir()
+    for path in kept_files(profile_folder):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):  # it holds something else, or is not there
+        partial_folder(profile_folder).rmdir()
 
 
 # Names ---------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from gearshift import api
 from gearshift.config import Project, read_project
 from gearshift.errors import InvalidInput, ModelFailed
 from gearshift.loading import Samples
@@ -98,7 +99,7 @@ def test_a_profile_that_failed_goes_on_where_it_was(tmp_path, answered):
         written(tmp_path, there)
         with pytest.raises(ModelFailed, match=r"status 402: .*the account is empty"):
             profiled(tmp_path, notices.append)
-        assert re.search(r"is kept in \S+profile.partial: the same command goes on", notices[-1])
+        assert notices == []
         there.asked.clear()
         there.answer = judge
         profile = profiled(tmp_path, notices.append)
@@ -122,8 +123,11 @@ def test_nothing_is_asked_again_where_all_was_answered_and_the_labels_were_wrong
     any_answer = ('classes = ["good", "bad"]', "")
     with endpoint(judge) as there:
         project = written(tmp_path, there, any_answer, TASK.replace('["good", "bad"]', '["Good", "Bad"]'))
+        notices: list[str] = []
         with pytest.raises(InvalidInput, match="no output"):
-            profiled(tmp_path)
+            api.profile(project, out=tmp_path / "profile", notice=notices.append)
+        (kept,) = notices
+        assert re.search(r"is kept in \S+profile.partial: the same command goes on", kept)
         there.asked.clear()
         (tmp_path / "mended.py").write_text(TASK)
         project.write_text(project.read_text().replace("task.py", "mended.py"))
@@ -286,4 +290,4 @@ def test_only_what_was_kept_is_forgotten(tmp_path):
 def test_without_a_folder_nothing_is_kept():
     work = PaidWork(None)
     work.keep_answers("", ANSWERS, b"")
-    assert (work.kept, list(work.answers("")), work.runs("")) == (0, [], {})
+    assert (list(work.answers("")), work.runs("")) == ([], {})
