@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput
 from gearshift.files import write_atomically
-from gearshift.loading import LABEL, Samples
+from gearshift.loading import Samples
+from gearshift.model import LABEL
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.workers import settle
 from gearshift.runtime.messages import Done

@@ -401,7 +401,7 @@ ENDED: dict[str, tuple[int, str, str, Any, dict[str, str]]] = {
 
 
 def kept() -> list[object]:
-    """Requests and errors that are there, without a collection; by type, as some objects act when asked what they are."""
+    """Requests and errors that are there, by their types alone, as some objects act when they are asked."""
     return [found for found in gc.get_objects() if issubclass(type(found), (HttpExchange, BaseException))]
 
 

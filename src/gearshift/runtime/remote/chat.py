@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 
 from gearshift.errors import ModelFailed
-from gearshift.loading import LABEL
-from gearshift.model import Arrays, Predicted
+from gearshift.model import LABEL, Arrays, Predicted
 from gearshift.remote_settings import RemoteSettings
 from gearshift.runtime.remote.asking_again import Asking
 from gearshift.runtime.remote.endpoint import Asked, Endpoint, Reply

@@ -1,9 +1,9 @@
 """What is wrong about a remote model and can be known before its endpoint is asked, and paid."""
 
+from gearshift.classes import class_name, class_names
 from gearshift.config import PROJECT_FILE, Project
 from gearshift.errors import require
 from gearshift.loading import Samples
-from gearshift.profiles.measure import as_text
 from gearshift.remote_settings import RemoteSettings
 
 MOST_NAMED = 5
@@ -30,7 +30,7 @@ def _require_fitting(remote: RemoteSettings, samples: Samples, where: str) -> No
     )
     if samples.labels is None or not remote.classes:
         return
-    others = sorted(set(as_text(samples.labels).tolist()) - set(remote.classes))
+    others = sorted(set(class_names(samples.labels).tolist()) - set(map(class_name, remote.classes)))
     named = ", ".join(f"{one!a}" for one in others[:MOST_NAMED]) + (", ..." if len(others) > MOST_NAMED else "")
     require(
         not others,
