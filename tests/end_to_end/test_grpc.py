@@ -209,7 +209,7 @@ def test_compressed_messages_are_taken_within_the_same_bound(client):
     refused(
         lambda: client.infer("sums", zeros, compression_algorithm="gzip"),
         grpc.StatusCode.RESOURCE_EXHAUSTED,
-        "larger than max",
+        "more than 100000 bytes once it is decompressed",
     )
 
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -12,21 +14,36 @@ import msgspec
 from google.protobuf.message import DecodeError, Message
 
 from gearshift.clock import NS_PER_S
-from gearshift.errors import GearshiftError, InvalidInput, NotReady, QueueFull, RequestFailed, UnknownModel
+from gearshift.errors import (
+    DeadlinePassed,
+    GearshiftError,
+    InvalidInput,
+    NotReady,
+    QueueFull,
+    RequestFailed,
+    TooLarge,
+    UnknownModel,
+)
 from gearshift.model import TensorSpec
 from gearshift.observability.metrics import Metrics, NoMetrics
 from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
-from gearshift.runtime.room import Client
+from gearshift.runtime.room import Client, Reading, Room
 from gearshift.runtime.service import Service
 from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.serving import v2
+from gearshift.serving.compression import DEFLATE, GZIP, decompress
 from gearshift.serving.control import Control
 from gearshift.serving.deadline_headers import REQUEST_START, SLO_MS, SendingTimes, deadline_ns_of
 from gearshift.serving.exchange import REQUEST_ID, Exchange
-from gearshift.serving.grpc_tensors import encode_answer, parse_request, require_few_fields
+from gearshift.serving.grpc_answers import Answers, Unread
+from gearshift.serving.grpc_arrivals import WINDOW_BYTES, Arrivals
+from gearshift.serving.grpc_fields import MOST_FIELDS, Split
+from gearshift.serving.grpc_sockets import GrpcSockets
+from gearshift.serving.grpc_tensors import encode_answer, memory_bytes, parse_request, varint
 from gearshift.serving.keys import Keys
 from gearshift.serving.settings import ServerSettings
+from gearshift.serving.v2_bodies import InferRequest
 
 SERVICE = "inference.GRPCInferenceService"
 STREAM_REQUESTS = 64
@@ -36,9 +53,14 @@ LONGEST_TEXT = 500
 LONGEST_REASON = 360
 """Of a failure, so that an id fits behind it."""
 LARGE_BYTES = 64 << 10
-"""From here on a message's fields are counted before it is parsed."""
-FIELDS_PER_TENSOR = 4
-"""An input, its raw contents, an output, and another for what a request has beside."""
+"""From here on a message's fields are counted before it is parsed, and that is done in a thread."""
+FIELDS_PER_TENSOR = 16
+"""An input with what is in it, its raw contents, an output, and what a request has beside."""
+LONGEST_SILENCE_S = 10.0
+"""Until a connection has begun with HTTP/2."""
+MOST_CALLS_OF_CONNECTION = 1024
+COMPRESSED = {b"\x1f\x8b": GZIP, b"x\x01": DEFLATE, b"x\x5e": DEFLATE, b"x\x9c": DEFLATE, b"x\xda": DEFLATE}
+"""How a compressed message begins, and none of the protocol's does."""
 RETRY_AFTER = (("grpc-retry-pushback-ms", "1000"),)
 STATUS = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -55,7 +77,10 @@ STATUS = {
 Asked = TypeVar("Asked", bound=Message)
 Sent = TypeVar("Sent")
 May = Callable[[Mapping[bytes, bytes]], None]
-Call = Callable[[Any, Any, Exchange], Awaitable[Sent]]
+Call = Callable[[Any, Exchange], Awaitable[Sent]]
+StreamAnswers = asyncio.Queue[asyncio.Task[bytes] | tuple[type[Exception], str] | None]
+"""Answers to come of a stream, in the order of its requests; at the end why it ends, None where it was whole."""
+Refusal = tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]
 
 
 class GrpcServer:
@@ -84,10 +109,18 @@ class GrpcServer:
         self._times = times or SendingTimes()
         self._clients: WeakValueDictionary[str, Client] = WeakValueDictionary()
         self._server: Any = None
+        self._sockets = GrpcSockets()
+        shared: Any = {"most_bytes": settings.most_waiting_bytes // 2, "longest_s": settings.longest_read_s}
+        self._answers = Answers(self._room, self._sockets, **shared)
+        self._arrivals = Arrivals(self._room, self._sockets, largest_bytes=settings.largest_body_bytes, **shared)
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="grpc-reader")
 
     @property
     def _service(self) -> Service:
         return self._control.service
+
+    def _room(self) -> Room:
+        return self._control.service.room
 
     async def start(self) -> int:
         """Listen, and answer on which port; raises `InvalidInput` where that cannot be used."""
@@ -102,7 +135,11 @@ class GrpcServer:
                 ("grpc.absolute_max_metadata_size", settings.largest_header_bytes),
                 ("grpc.max_allowed_incoming_connections", settings.most_connections),
                 ("grpc.max_connection_idle_ms", settings.keep_alive_s * 1000),
-                ("grpc.server_handshake_timeout_ms", math.ceil(settings.longest_read_s * 1000)),
+                ("grpc.server_handshake_timeout_ms", math.ceil(min(LONGEST_SILENCE_S, settings.longest_read_s) * 1000)),
+                ("grpc.max_concurrent_streams", MOST_CALLS_OF_CONNECTION),
+                ("grpc.http2.bdp_probe", 0),  # it takes up to whole messages before anybody asks for them
+                ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+                ("grpc.per_message_decompression", 0),  # what comes out would be held before it can be counted
             ],
             maximum_concurrent_rpcs=settings.most_grpc_calls,
         )
@@ -119,12 +156,14 @@ class GrpcServer:
                 f"port {port} of {host} cannot be used for gRPC, or is in use", remedy="choose another with --grpc-port"
             ) from None
         await self._server.start()
+        self._sockets.port = int(bound)
         return int(bound)
 
     async def stop(self, longest_s: float) -> None:
         """Take no more calls, and end when those at work are done, or after `longest_s`; may be called again."""
         if self._server is not None:
             await self._server.stop(longest_s)
+        self._reader.shutdown(wait=False, cancel_futures=True)
 
     def _handlers(self) -> dict[str, Any]:
         """The methods, and who may call them: anybody is told of the server's health."""
@@ -132,41 +171,115 @@ class GrpcServer:
         if self._keys is not None:
             user, admin = self._keys.require_user, self._keys.require_admin
         return {
-            "ServerLive": _unary(pb.ServerLiveRequest, self._server_live, None),
-            "ServerReady": _unary(pb.ServerReadyRequest, self._server_ready, None),
-            "ModelReady": _unary(pb.ModelReadyRequest, self._model_ready, user),
-            "ServerMetadata": _unary(pb.ServerMetadataRequest, self._server_metadata, user),
-            "ModelMetadata": _unary(pb.ModelMetadataRequest, self._model_metadata, user),
-            "ModelConfig": _unary(pb.ModelConfigRequest, self._model_config, user),
-            "ModelStatistics": _unary(pb.ModelStatisticsRequest, self._model_statistics, user),
-            "RepositoryIndex": _unary(pb.RepositoryIndexRequest, self._repository_index, user),
-            "RepositoryModelLoad": _unary(pb.RepositoryModelLoadRequest, self._refuse_loading, admin),
-            "RepositoryModelUnload": _unary(pb.RepositoryModelUnloadRequest, self._refuse_unloading, admin),
-            "ModelInfer": grpc.unary_unary_rpc_method_handler(_guarded("ModelInfer", self._infer, user)),
+            "ServerLive": self._health("ServerLive", self._server_live),
+            "ServerReady": self._health("ServerReady", self._server_ready),
+            "ModelReady": self._unary(pb.ModelReadyRequest, self._model_ready, user),
+            "ServerMetadata": self._unary(pb.ServerMetadataRequest, self._server_metadata, user),
+            "ModelMetadata": self._unary(pb.ModelMetadataRequest, self._model_metadata, user),
+            "ModelConfig": self._unary(pb.ModelConfigRequest, self._model_config, user),
+            "ModelStatistics": self._unary(pb.ModelStatisticsRequest, self._model_statistics, user),
+            "RepositoryIndex": self._unary(pb.RepositoryIndexRequest, self._repository_index, user),
+            "RepositoryModelLoad": self._unary(pb.RepositoryModelLoadRequest, self._refuse_loading, admin),
+            "RepositoryModelUnload": self._unary(pb.RepositoryModelUnloadRequest, self._refuse_unloading, admin),
+            "ModelInfer": grpc.stream_unary_rpc_method_handler(_guarded("ModelInfer", self._infer, user)),
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(
                 _guarded("ModelStreamInfer", self._infer_stream, user)
             ),
         }
 
+    def _health(self, method: str, answer: Callable[[], Message]) -> Any:
+        """The handler of a method that says nothing but its name, so that its message is not waited for."""
+
+        async def call(context: Any, exchange: Exchange) -> bytes:
+            return _bytes(answer())
+
+        return grpc.stream_unary_rpc_method_handler(_guarded(method, call, None))
+
+    def _unary(self, asked: type[Asked], answer: Callable[[Asked], Message], may: May | None) -> Any:
+        """The handler of a method that answers at once."""
+
+        async def call(context: Any, exchange: Exchange) -> bytes:
+            data = await self._plain(await self._message(context), LARGE_BYTES, _hold_nothing)
+            if len(data) > LARGE_BYTES:
+                raise TooLarge(f"the message has {len(data)} bytes, this method takes {LARGE_BYTES}")
+            return _bytes(answer(_parsed(asked, data)))
+
+        return grpc.stream_unary_rpc_method_handler(_guarded(asked.__name__.removesuffix("Request"), call, may))
+
+    # Messages --------------------------------------------------------------------------------------------------------
+
+    async def _message(self, context: Any) -> bytes:
+        """The only message of a call; raises `InvalidInput` where there is none."""
+        data = await self._arrivals.receive(context)
+        if data is None:
+            raise InvalidInput("the call has no message", remedy="send one")
+        return data
+
+    async def _plain(self, data: bytes, largest_bytes: int, hold: Callable[[int], None]) -> bytes:
+        """The message without compression, which the library leaves to us."""
+        encoding = COMPRESSED.get(data[:2])
+        if encoding is None:
+            return data
+        try:
+            return await decompress(data, encoding, largest_bytes, hold)
+        except TooLarge:
+            raise
+        except InvalidInput:
+            raise InvalidInput(
+                "the message is not compressed as it begins", where="grpc-encoding", remedy="compress all of it"
+            ) from None
+
+    async def _in_thread(self, work: Callable[[], Sent]) -> Sent:
+        """Do what takes long beside the event loop, one such thing at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+
+    async def _request(self, data: bytes, reading: Reading, exchange: Exchange) -> tuple[InferRequest, int]:
+        """The request in a message that `reading` holds, and how many bytes are held for it from then on."""
+        data = await self._plain(data, self._settings.largest_body_bytes, reading.hold)
+        if len(data) <= LARGE_BYTES:
+            message = _parsed(pb.ModelInferRequest, data)
+            raw: Sequence[bytes | memoryview] = message.raw_input_contents
+        else:
+            split = await self._in_thread(partial(Split, data, self._most_fields))
+            message, raw = await self._in_thread(partial(_parsed, pb.ModelInferRequest, split.rest)), split.raw
+        self._check_model(message.model_name, message.model_version)
+        exchange.offer(message.id)
+        v2.require_few_tensors(len(message.inputs), len(message.outputs), self._limits)
+        memory = memory_bytes(message, raw, self._specs, len(data))
+        reading.hold(memory - len(data))
+        parse = partial(parse_request, message, raw, self._specs, self._output_names, self._limits)
+        return (parse() if len(data) <= LARGE_BYTES else await self._in_thread(parse)), memory
+
+    @property
+    def _most_fields(self) -> int:
+        return max(MOST_FIELDS, FIELDS_PER_TENSOR * self._limits.most_tensors)
+
     # Inference -------------------------------------------------------------------------------------------------------
 
-    async def _infer(self, data: bytes, context: Any, exchange: Exchange) -> bytes:
-        return _bytes(await self._answer(data, context, exchange))
+    async def _infer(self, context: Any, exchange: Exchange) -> bytes:
+        self._trace(context, exchange)
+        with self._service.reading(0) as reading:
+            data = await self._message(context)
+            reading.hold(len(data))
+            request, memory = await self._request(data, reading, exchange)
+        del data
+        answer = await self._answer(request, memory, context, exchange)
+        unread = self._answers.of(context.peer())
+        unread.add(len(answer))
+        unread.offer()
+        call: Any = asyncio.current_task()  # it ends when the client has the answer
+        call.add_done_callback(unread.close)
+        return answer
 
-    async def _answer(self, data: bytes, context: Any, exchange: Exchange) -> pb.ModelInferResponse:
-        """Answer the request in `data`; a client that leaves cancels this, and what still waits leaves its queue."""
+    def _trace(self, context: Any, exchange: Exchange) -> None:
         if self._tracing is not None:
             headers = {name: value for name, value in context.invocation_metadata() if isinstance(value, str)}
             exchange.span = self._tracing.begin(
                 headers, **{"rpc.system.name": "grpc", "rpc.method": f"{SERVICE}/ModelInfer"}
             )
-        with self._service.reading(len(data)):
-            if len(data) > LARGE_BYTES:
-                require_few_fields(data, FIELDS_PER_TENSOR * self._limits.most_tensors)
-            message = _parsed(pb.ModelInferRequest, data)
-            self._check_model(message.model_name, message.model_version)
-            exchange.offer(message.id)
-            request = parse_request(message, self._specs, self._output_names, self._limits)
+
+    async def _answer(self, request: InferRequest, payload_bytes: int, context: Any, exchange: Exchange) -> bytes:
+        """The answer; a client that leaves cancels this, and what still waits leaves its queue."""
         metadata = _metadata_of(context)
         sent_ns = self._times.sent_ns(metadata.get(REQUEST_START), self._service.now_ns())
         answer = await self._control.infer(
@@ -174,7 +287,7 @@ class GrpcServer:
             priority=request.priority,
             deadline_ns=self._deadline_ns(context.time_remaining(), sent_ns, request.timeout_us, metadata.get(SLO_MS)),
             sent_ns=sent_ns,
-            payload_bytes=len(data),
+            payload_bytes=payload_bytes,
             client=self._client_of(context),
             span=exchange.span,
         )
@@ -193,28 +306,51 @@ class GrpcServer:
         limit_us = timeout_us or (0 if slo_ms is None else v2.timeout_us_of_slo(slo_ms))
         return deadline_ns_of(sent_ns, self._service.now_ns(), limit_us)
 
-    async def _infer_stream(self, requests: AsyncIterator[bytes], context: Any, exchange: Exchange) -> None:
+    async def _infer_stream(self, context: Any, exchange: Exchange) -> None:
         """Answer in the order of requests; an error is an answer too, and the stream goes on."""
-        answers: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue(STREAM_REQUESTS - 1)
-        async with asyncio.TaskGroup() as group:
-
-            async def read() -> None:
-                async for data in requests:
-                    await answers.put(group.create_task(self._infer_streamed(data, context)))
-                await answers.put(None)
-
-            group.create_task(read())
-            while (answer := await answers.get()) is not None:
-                await context.write(await answer)
-
-    async def _infer_streamed(self, data: bytes, context: Any) -> bytes:
-        exchange = Exchange("ModelStreamInfer request")
+        answers: StreamAnswers = asyncio.Queue(STREAM_REQUESTS - 1)
+        unread = self._answers.of(context.peer())
+        tasks = Tasks()
         try:
-            response = pb.ModelStreamInferResponse(infer_response=await self._answer(data, context, exchange))
+            tasks.begin(self._read_stream(context, tasks, answers, unread))
+            while isinstance(answer := await answers.get(), asyncio.Task):
+                data = await answer
+                unread.offer()
+                await _write(context, data)
+                unread.take(len(data))
+        finally:
+            tasks.cancel()
+            unread.close()
+        if answer is not None:
+            kind, text = answer
+            raise kind(text)
+
+    async def _read_stream(self, context: Any, tasks: "Tasks", answers: StreamAnswers, unread: Unread) -> None:
+        """Begin on each request of a stream, and put its answer to come in the queue, then why the stream ends."""
+        why = None
+        try:
+            while (data := await self._arrivals.receive(context, may_rest=True)) is not None:
+                await answers.put(tasks.begin(self._infer_streamed([data], context, unread)))
+                del data
+        except Exception as error:  # noqa: BLE001  it is raised anew where the stream is answered
+            told = isinstance(error, QueueFull | DeadlinePassed)
+            why = (type(error), str(error)) if told else (RuntimeError, repr(error))
+        await answers.put(why)  # and not the error, which holds what was at work
+
+    async def _infer_streamed(self, sent: list[bytes], context: Any, unread: Unread) -> bytes:
+        exchange = Exchange("ModelStreamInfer request")
+        status = "OK"
+        try:
+            self._trace(context, exchange)
+            with self._service.reading(len(sent[0])) as reading:
+                request, memory = await self._request(sent.pop(), reading, exchange)
+            answer = await self._answer(request, memory, context, exchange)
+            response = b"".join((b"\x12", varint(len(answer)), answer))  # infer_response
         except Exception as error:  # noqa: BLE001  the door to the outside
-            response = pb.ModelStreamInferResponse(error_message=_told(error, exchange))
-        exchange.end("error" if response.error_message else "OK")
-        return _bytes(response)
+            response, status = _bytes(pb.ModelStreamInferResponse(error_message=_told(error, exchange))), "error"
+        exchange.end(status)
+        unread.add(len(response))
+        return response
 
     # All else --------------------------------------------------------------------------------------------------------
 
@@ -224,10 +360,10 @@ class GrpcServer:
         if version not in ("", v2.MODEL_VERSION):
             raise UnknownModel(f"model {name!r} has no version {version[:64]!r}, only {v2.MODEL_VERSION!r}")
 
-    def _server_live(self, asked: pb.ServerLiveRequest) -> pb.ServerLiveResponse:
+    def _server_live(self) -> pb.ServerLiveResponse:
         return pb.ServerLiveResponse(live=True)
 
-    def _server_ready(self, asked: pb.ServerReadyRequest) -> pb.ServerReadyResponse:
+    def _server_ready(self) -> pb.ServerReadyResponse:
         return pb.ServerReadyResponse(ready=self._service.ready)
 
     def _model_ready(self, asked: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
@@ -265,42 +401,73 @@ class GrpcServer:
         v2.refuse_loading("unload")
 
 
+class Tasks:
+    """Those of one stream, which end with it.  A `TaskGroup` that is cancelled leaves what waits for a collection."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, Sent]) -> asyncio.Task[Sent]:
+        """Do `work` beside the rest."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def cancel(self) -> None:
+        """End what is not done."""
+        for task in self._tasks:
+            task.cancel()
+
+
 # Calls and errors ----------------------------------------------------------------------------------------------------
 
 
-def _unary(asked: type[Asked], answer: Callable[[Asked], Message], may: May | None) -> Any:
-    """The handler of a method that answers at once."""
-
-    async def call(data: bytes, context: Any, exchange: Exchange) -> bytes:
-        return _bytes(answer(_parsed(asked, data)))
-
-    return grpc.unary_unary_rpc_method_handler(_guarded(asked.__name__.removesuffix("Request"), call, may))
-
-
 def _guarded(method: str, call: Call[Sent], may: May | None) -> Callable[[Any, Any], Awaitable[Sent]]:
-    """`call` for those who `may`, with every error as a status, and the request's id in the trailing metadata."""
+    """`call` for those who `may`, with every error as a status, and the request's id in the trailing metadata.
 
-    async def guarded(asked: Any, context: Any) -> Sent:
+    The call begins with its metadata alone: what it asks is taken once `call` wants it.
+    """
+
+    async def guarded(requests: Any, context: Any) -> Any:
+        answer, refusal = await outcome(context)
+        if refusal is None:
+            return answer
+        ending = [context.abort(*refusal)]
+        del (
+            requests,
+            context,
+        )  # the call keeps what aborting raises, and with it this frame, which must not keep the call
+        await ending.pop()
+
+    async def outcome(context: Any) -> tuple[Sent | None, Refusal | None]:
         metadata = _metadata_of(context)
         exchange, status = Exchange(method, given=metadata.get(REQUEST_ID, "")), None
         try:
             if may is not None:
                 may({name.encode(): _as_bytes(value) for name, value in metadata.items()})
-            answer = await call(asked, context, exchange)
+            answer = await call(context, exchange)
             status = grpc.StatusCode.OK
             context.set_trailing_metadata(((REQUEST_ID, exchange.id),))
-            return answer
-        except Exception as error:  # the door to the outside
+            return answer, None
+        except Exception as error:  # noqa: BLE001  the door to the outside
             status = STATUS.get(
                 error.http_status if isinstance(error, GearshiftError) else 500, grpc.StatusCode.INTERNAL
             )
             again = RETRY_AFTER if isinstance(error, QueueFull | NotReady) else ()
-            await context.abort(status, _told(error, exchange), (*again, (REQUEST_ID, exchange.id)))
-            raise
+            return None, (status, _told(error, exchange), (*again, (REQUEST_ID, exchange.id)))
         finally:
             exchange.end(None if status is None else status.name)
 
     return guarded
+
+
+async def _write(context: Any, data: bytes) -> None:
+    """Send one of several answers; where the client is gone, end the call as if it had been told so already."""
+    try:
+        await context.write(data)
+    except grpc.aio.InternalError:
+        raise asyncio.CancelledError from None
 
 
 def _metadata_of(context: Any) -> dict[str, Any]:
@@ -309,6 +476,10 @@ def _metadata_of(context: Any) -> dict[str, Any]:
     for name, value in context.invocation_metadata():
         metadata[name] = f"{metadata[name]}, {value}" if name in metadata and isinstance(value, str) else value
     return metadata
+
+
+def _hold_nothing(more_bytes: int) -> None:
+    """What is bounded by `LARGE_BYTES` needs no room."""
 
 
 def _as_bytes(value: str | bytes) -> bytes:

@@ -48,55 +48,52 @@ CONTENTS = {
 }
 """Where typed contents of each datatype stand; FP16 has no place there and travels raw."""
 
-_SKIPPED_BYTES = {1: 8, 5: 4}
-"""How much follows a field's tag, by the kind that it names; a number follows 0, and a length with its bytes 2."""
+OBJECT_BYTES = 64
+"""Of memory that an element of BYTES takes beside its own bytes."""
+LEAST_ELEMENT_BYTES = 4
+"""An element of BYTES in raw contents, which begins with its length."""
+_RAW_CONTENTS = b"\x32"
+"""The tag of `raw_output_contents`."""
 
 # Requests ------------------------------------------------------------------------------------------------------------
 
 
-def require_few_fields(data: bytes, most_fields: int) -> None:
-    """Raise `InvalidInput` where the message in `data` has more fields, before it is parsed.
+def memory_bytes(
+    message: ModelInferRequest, raw: Sequence[bytes | memoryview], inputs: Mapping[str, TensorSpec], message_bytes: int
+) -> int:
+    """What a request takes as arrays, or as a message of `message_bytes` where that is more; known before it is read.
 
-    An empty field is 2 bytes, and dozens of times as many once it is parsed.  Of what is no message nothing is said:
-    the parser does.
+    What will be refused counts as nothing.
     """
-    at = fields = 0
-    while at < len(data):
-        fields += 1
-        require(fields <= most_fields, f"the message has more than {most_fields} fields", remedy="send fewer")
-        tag, at = _varint(data, at)
-        kind = tag & 7
-        if kind in (0, 2):
-            number, at = _varint(data, at)
-            at += number if kind == 2 else 0
-        elif kind in _SKIPPED_BYTES:
-            at += _SKIPPED_BYTES[kind]
+    numbers_bytes = objects = 0
+    for number, tensor in enumerate(message.inputs):
+        spec = inputs.get(tensor.name)
+        if spec is None or len(tensor.shape) != len(spec.shape):
+            continue
+        elements = max(0, math.prod(tensor.shape))
+        raw_bytes = len(raw[number]) if number < len(raw) else 0
+        if spec.datatype == "BYTES":
+            objects += min(elements, raw_bytes // LEAST_ELEMENT_BYTES + len(tensor.contents.bytes_contents))
+        elif raw_bytes or spec.datatype not in CONTENTS:
+            numbers_bytes += raw_bytes
         else:
-            return
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at `at`, and where it ends."""
-    value = shift = 0
-    while at < len(data):
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80 or shift >= 70:
-            break
-    return value, at
+            values = len(getattr(tensor.contents, CONTENTS[spec.datatype]))
+            numbers_bytes += min(elements, values) * np.dtype(DATATYPES[spec.datatype]).itemsize
+    return max(message_bytes, numbers_bytes) + OBJECT_BYTES * objects
 
 
 def parse_request(
-    message: ModelInferRequest, inputs: Mapping[str, TensorSpec], outputs: Sequence[str], limits: Limits
+    message: ModelInferRequest,
+    raw: Sequence[bytes | memoryview],
+    inputs: Mapping[str, TensorSpec],
+    outputs: Sequence[str],
+    limits: Limits,
 ) -> InferRequest:
-    """The request in `message`; raises `InvalidInput` that names the field and the reason.
+    """The request in `message` with its `raw` contents; raises `InvalidInput` that names the field and the reason.
 
     `outputs` are the names of the operator's outputs; without any, every name is let through.
     """
     require_few_tensors(len(message.inputs), len(message.outputs), limits)
-    raw = message.raw_input_contents
     require(
         len(raw) in (0, len(message.inputs)),
         f"there are {len(raw)} raw contents for {len(message.inputs)} inputs",
@@ -143,7 +140,7 @@ def from_contents(contents: InferTensorContents, shape: list[int], datatype: str
         array[:] = list(values)
         return text_where_it_is(array).reshape(shape)
     try:
-        return np.array(list(values), dtype=DATATYPES[datatype]).reshape(shape)
+        return np.fromiter(values, DATATYPES[datatype], expected).reshape(shape)
     except OverflowError:
         raise InvalidInput(f"{field} has a number out of the range of {datatype}", where=where) from None
 
@@ -169,18 +166,35 @@ def _integer(parameters: Mapping[str, InferParameter], name: str) -> int:
 # Answers -------------------------------------------------------------------------------------------------------------
 
 
-def encode_answer(operator: str, request: InferRequest, answer: Answer) -> ModelInferResponse:
-    """The answer with raw contents; raises `InvalidInput` when an output asked for was not answered."""
+def encode_answer(operator: str, request: InferRequest, answer: Answer) -> bytes:
+    """A `ModelInferResponse` with raw contents; raises `InvalidInput` when an output asked for was not answered.
+
+    The arrays are put behind the rest as they are, and not copied into a message first.
+    """
     arrays = answered_arrays(request, answer)
     tensor = ModelInferResponse.InferOutputTensor
-    return ModelInferResponse(
+    rest = ModelInferResponse(
         model_name=operator,
         model_version=MODEL_VERSION,
         id=request.id,
         parameters={name: _parameter(value) for name, value in answer_parameters(answer).items()},
         outputs=[tensor(name=n, datatype=datatype_named(a.dtype), shape=a.shape) for n, a in arrays.items()],
-        raw_output_contents=[bytes(write_tensor(array)) for array in arrays.values()],
     )
+    parts: list[bytes | memoryview] = [rest.SerializeToString()]
+    for array in arrays.values():
+        data = write_tensor(array)
+        parts += [_RAW_CONTENTS, varint(len(data)), data]
+    return b"".join(parts)
+
+
+def varint(number: int) -> bytes:
+    """A number as messages have it, such as the length before a field's contents."""
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
 
 
 def _parameter(value: int | float | str) -> InferParameter:

@@ -1,0 +1,16 @@
+"""Which of several messages on their way is given up, where they take too much together."""
+
+from collections.abc import Sequence
+
+
+def given_up(held_bytes: Sequence[int], most_bytes: int) -> int | None:
+    """The place of the connection that must give up a message; None where all may go on.
+
+    `held_bytes` are those of connections in the order in which their youngest messages began.  Among those that take
+    more than an equal share, the youngest goes: the others have got further, and small messages are never in the way
+    of large ones.  One alone always goes on: its size is bounded otherwise.
+    """
+    holding = sum(held > 0 for held in held_bytes)
+    if sum(held_bytes) <= most_bytes or holding < 2:
+        return None
+    return max(place for place, held in enumerate(held_bytes) if held > most_bytes // holding)
