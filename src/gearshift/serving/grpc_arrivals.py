@@ -12,59 +12,77 @@ from gearshift.runtime.room import Room
 from gearshift.serving.grpc_sockets import GrpcSockets
 
 LOOK_S = 0.05
-"""A message that has come by then was never slow; others are looked at as often."""
+"""How often connections are looked at on which messages were awaited; one that comes at once is never seen."""
 LEAST_REST = 10
 """Looking takes at most one part of so many of the event loop's time."""
 WINDOW_BYTES = 65_535
 """What the library takes of a call before the call asks for it."""
 
 
+CALL_BYTES = 200
+CONNECTION_BYTES = 1024
+BYTES_PER_S = 10
+"""What comes beside messages, of a call, of a connection, and while it rests: taken for more rather than for less, so
+that no message seems to have begun which has not; what was taken for too much is forgotten at the next look."""
+
+
 class Arrival:
-    """A message that is awaited on a connection, `timeout` while it is; of a stream it may not have begun yet."""
+    """A message that `task` waits for, and whether it has begun: on a stream it may not have, for long.
 
-    __slots__ = ("began_s", "connection", "given_up", "may_rest", "timeout")
+    `ended` is why it is given up: `late`, or `full` where there is no room.
+    """
 
-    def __init__(self, connection: "Connection", began_s: float, longest_s: float, may_rest: bool) -> None:
-        self.connection, self.began_s, self.may_rest = connection, began_s, may_rest
-        self.timeout = asyncio.timeout(None if may_rest else longest_s)
-        self.given_up = False
+    __slots__ = ("began_s", "begun", "ended", "task")
+
+    def __init__(self, began_s: float, begun: bool) -> None:
+        self.began_s, self.begun = began_s, begun
+        self.task: Any = asyncio.current_task()
+        self.ended = ""
+
+    def end(self, why: str) -> None:
+        """Wait for it no longer."""
+        if not self.ended:
+            self.ended = why
+            self.task.cancel()
 
 
 class Connection:
-    """One on which messages are awaited, and what of them has come: `held_bytes`, as was last looked at."""
+    """One on which calls are made, and what has come of the messages that are awaited: `held_bytes`, as of a look."""
 
-    __slots__ = ("_from_bytes", "_taken_bytes", "arrivals", "held_bytes", "peer")
+    __slots__ = ("_looked_s", "_taken_bytes", "arrivals", "held_bytes", "peer")
 
-    def __init__(self, peer: str, received_bytes: int | None) -> None:
+    def __init__(self, peer: str, now_s: float) -> None:
         self.peer = peer
         self.arrivals: dict[Arrival, None] = {}
-        self._from_bytes, self._taken_bytes = received_bytes or 0, 0
+        self._taken_bytes, self._looked_s = float(CONNECTION_BYTES), now_s
+        """Of all that it has received, what belongs to no message that is awaited."""
         self.held_bytes = 0
 
-    def take(self, arrival: Arrival, message_bytes: int) -> None:
-        """The message is whole, or given up."""
+    def take(self, arrival: Arrival, message_bytes: int) -> int:
+        """The message is whole, or given up; how much less is held."""
         del self.arrivals[arrival]
-        self._taken_bytes += message_bytes
+        self._taken_bytes += message_bytes + CALL_BYTES
+        less_bytes = min(self.held_bytes, message_bytes) if self.arrivals else self.held_bytes
+        self.held_bytes -= less_bytes
+        return less_bytes
 
-    def look(self, received_bytes: int | None, largest_bytes: int) -> None:
+    def look(self, received_bytes: int | None, largest_bytes: int, now_s: float) -> None:
         """Count what has come: at most what the connection has received, and what messages may have."""
         if received_bytes is None:
-            self.held_bytes = largest_bytes * sum(not arrival.may_rest for arrival in self.arrivals)
-        else:
-            came_bytes = received_bytes - self._from_bytes - self._taken_bytes
-            self.held_bytes = max(0, min(came_bytes, largest_bytes * len(self.arrivals)))
-
-    @property
-    def youngest(self) -> Arrival:
-        """The message that began last."""
-        return next(reversed(self.arrivals))
+            self.held_bytes = largest_bytes * sum(arrival.begun for arrival in self.arrivals)
+            return
+        self._taken_bytes += BYTES_PER_S * (now_s - self._looked_s)
+        self._looked_s = now_s
+        if not self.arrivals or self._taken_bytes > received_bytes:
+            self._taken_bytes = received_bytes
+        self.held_bytes = min(int(received_bytes - self._taken_bytes), largest_bytes * len(self.arrivals))
 
 
 class Arrivals:
     """Messages of up to `largest_bytes` on their way, held in the room that `room` answers.
 
     None may take longer than `longest_s`, and all of them not more than `most_bytes`, but that one alone may always
-    come.  What the library holds is not to be had from it, so that slow messages are counted by what their connections
+    come.  What the library holds is not to be had from it, so that messages are counted by what their connections
     have received (`GrpcSockets`), and as the largest that they may be where that is not known either.
     """
 
@@ -74,8 +92,9 @@ class Arrivals:
         self._room, self._sockets = room, sockets
         self._largest_bytes, self._most_bytes, self._longest_s = largest_bytes, most_bytes, longest_s
         self._connections: dict[str, Connection] = {}
+        self._used: dict[Connection, None] = {}
+        """Those on which messages were awaited since the last look, or are."""
         self._timer: asyncio.TimerHandle | None = None
-        self._all_known = True
         self._held_in: Room | None = None
         self._held_bytes = 0
 
@@ -86,66 +105,68 @@ class Arrivals:
         once more than the window has come.  Raises `QueueFull` where it was given up for others, and `DeadlinePassed`.
         """
         loop = asyncio.get_running_loop()
-        connection = self._connection(context.peer())
-        arrival = Arrival(connection, loop.time(), self._longest_s, may_rest)
-        connection.arrivals[arrival] = None
-        if self._timer is None:
-            self._timer = loop.call_later(LOOK_S, self._look, loop)
-        data = None
-        try:
-            async with arrival.timeout:
-                data = await context.read()
-        except TimeoutError:
-            if arrival.given_up:
-                raise self._room().full() from None
-            raise DeadlinePassed(f"a message was not whole after {self._longest_s:g} s; send it faster") from None
-        finally:
-            connection.take(arrival, len(data) if isinstance(data, bytes) else 0)
-            if not connection.arrivals:
-                del self._connections[connection.peer]
-                self._hold(self._held_bytes - connection.held_bytes)
-        return None if data is EOF else data
-
-    def _connection(self, peer: str) -> Connection:
+        peer = context.peer()
         connection = self._connections.get(peer)
         if connection is None:
-            self._all_known &= self._sockets.knows(peer)
-            connection = self._connections[peer] = Connection(peer, self._sockets.received_bytes(peer))
-        return connection
+            connection = self._connections[peer] = Connection(peer, loop.time())
+        arrival = Arrival(loop.time(), not may_rest)
+        connection.arrivals[arrival] = self._used[connection] = None
+        if self._timer is None:
+            self._timer = loop.call_later(min(LOOK_S, self._longest_s), self._look, loop)
+        data = None
+        try:
+            data = await context.read()
+        except asyncio.CancelledError:
+            if not arrival.ended or arrival.task.uncancel():
+                raise
+        finally:
+            less_bytes = connection.take(arrival, len(data) if isinstance(data, bytes) else 0)
+            if less_bytes:
+                self._hold(self._held_bytes - less_bytes)
+        if arrival.ended == "full":
+            raise self._room().full()
+        if arrival.ended:
+            raise DeadlinePassed(f"a message was not whole after {self._longest_s:g} s; send it faster")
+        return None if data is EOF else data
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """See what has come of the slow ones, and give up what is too much."""
-        self._timer = None
+        """See what has come, end those whose time is over, and give up what is too much."""
         began_s = loop.time()
-        if not self._all_known:
+        if not all(self._sockets.knows(connection.peer) for connection in self._used):
             self._sockets.look_through()
-            self._all_known = True
-        slow = []
-        for connection in self._connections.values():
-            connection.held_bytes = 0
-            if next(iter(connection.arrivals)).began_s + LOOK_S <= began_s:
-                slow.append(connection)
-        for connection in slow:
-            connection.look(self._sockets.received_bytes(connection.peer), self._largest_bytes)
-            for arrival in connection.arrivals:
-                if arrival.may_rest and connection.held_bytes > WINDOW_BYTES:
-                    arrival.may_rest = False
-                    arrival.timeout.reschedule(began_s + self._longest_s)
-        self._give_up(sorted(slow, key=lambda connection: connection.youngest.began_s), began_s)
-        self._hold(sum(connection.held_bytes for connection in slow))
-        if self._connections:
-            pause_s = max(LOOK_S, LEAST_REST * (loop.time() - began_s))
-            self._timer = loop.call_later(pause_s, self._look, loop)
+            gone = [
+                peer for peer, one in self._connections.items() if not (one in self._used or self._sockets.knows(peer))
+            ]
+            for peer in gone:
+                del self._connections[peer]
+        waited_on = []
+        for connection in list(self._used):
+            connection.look(self._sockets.received_bytes(connection.peer), self._largest_bytes, began_s)
+            if connection.arrivals:
+                self._time(connection, began_s)
+                waited_on.append(connection)
+            else:
+                del self._used[connection]
+        self._give_up(sorted(waited_on, key=lambda connection: next(reversed(connection.arrivals)).began_s))
+        self._hold(sum(connection.held_bytes for connection in waited_on))
+        pause_s = max(min(LOOK_S, self._longest_s), LEAST_REST * (loop.time() - began_s))
+        self._timer = loop.call_later(pause_s, self._look, loop) if self._used else None
 
-    def _give_up(self, slow: list[Connection], now_s: float) -> None:
-        while (place := given_up([one.held_bytes for one in slow], self._most_bytes)) is not None:
-            connection = slow[place]
-            waiting = [arrival for arrival in connection.arrivals if not arrival.given_up]
-            if not waiting:
-                return
-            waiting[-1].given_up = True
-            waiting[-1].timeout.reschedule(now_s)
-            connection.held_bytes -= connection.held_bytes // len(waiting)
+    def _time(self, connection: Connection, now_s: float) -> None:
+        """End what has taken too long; of a stream a message begins with more than the window."""
+        for arrival in connection.arrivals:
+            if not arrival.begun and connection.held_bytes > WINDOW_BYTES:
+                arrival.begun, arrival.began_s = True, now_s
+            if arrival.begun and arrival.began_s + self._longest_s <= now_s:
+                arrival.end("late")
+
+    def _give_up(self, waited_on: list[Connection]) -> None:
+        while (place := given_up([one.held_bytes for one in waited_on], self._most_bytes)) is not None:
+            connection = waited_on[place]
+            waiting = [arrival for arrival in connection.arrivals if not arrival.ended]
+            connection.held_bytes -= connection.held_bytes // max(1, len(waiting))
+            if waiting:
+                waiting[-1].end("full")
 
     def _hold(self, held_bytes: int) -> None:
         if self._held_in is not None:

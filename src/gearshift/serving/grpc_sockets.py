@@ -44,6 +44,8 @@ class GrpcSockets:
 
     def received_bytes(self, peer: str) -> int | None:
         """Of the connection, since it was opened; None where it is not known."""
+        if not self.knows(peer):
+            return None
         with suppress(OSError), self._opened(peer) as sock:
             known = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED_AT + _RECEIVED.size)
             if len(known) == _RECEIVED_AT + _RECEIVED.size:

@@ -188,7 +188,7 @@ def test_a_message_that_is_never_whole_is_held_for_so_long_and_not_longer(method
         async with await Http2.connect(served.address) as client:
             call = await client.call(method, LARGEST_BYTES)
             await call.send(b"\0" * (1 << 20))
-            await served.until(lambda: served.held_bytes >= 1 << 20)
+            await served.until(lambda: served.held_bytes >= 1_000_000)
             await call.ended.wait()
             await served.until(lambda: served.held_bytes == 0)
             return call.headers, served.service.room.reading
