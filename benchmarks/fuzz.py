@@ -50,11 +50,12 @@ from gearshift.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
 from gearshift.serving import grpc_messages_pb2 as pb
+from gearshift.serving.grpc_tensors import varint
 
 BATCH = 100
 CLIENTS = 4
 LONGEST_S = 20.0
-LARGEST_BODY_BYTES = 1 << 18
+LARGEST_BODY_BYTES = 4 << 20
 GROWTH_BYTES = 16 << 20
 INFER = "/v2/models/faults/infer"
 PROMISED = {503, 504}
@@ -496,8 +497,23 @@ def answers_in(data: bytes, without_body: list[bool]) -> list[tuple[int, dict[st
     return found
 
 
+UNITS = (b"\x22\0", b"\x2a\0", b"\x32\0", b"\x3a\0", b"\x42\0", b"\x18\1", b"\x28\1", b"\x12\0", b"\1", b"\0", b"\xff")
+"""What is many times as large once it is parsed: empty fields and small numbers, of any message."""
+
+
+def large_message(rng: random.Random) -> bytes:
+    """A gRPC message up to the bound, which is one thing again and again, somewhere within an input or beside it."""
+    unit = rng.choice(UNITS)
+    data = unit * (rng.choice([1 << 16, 1 << 20, LARGEST_BODY_BYTES - 100]) // len(unit))
+    for number in rng.choice([(), (3, 5), (5, 5), (5, 5, 5), (6, 5, 5), (8, 5, 5), (4, 5), (6,), (7,), (2, 4)]):
+        data = varint(number << 3 | 2) + varint(len(data)) + data
+    return b"\x0a\6faults" + data
+
+
 def message(rng: random.Random) -> bytes:
     """A gRPC request of which something does not fit, or bytes that are hardly one."""
+    if rng.random() < 0.02:
+        return large_message(rng)
     rows = rng.choice([1, 1, 2, 20])
     asked = pb.ModelInferRequest(model_name="faults")
     raw = rng.random() < 0.6

@@ -234,7 +234,7 @@ class GrpcServer:
         return await asyncio.get_running_loop().run_in_executor(self._reader, work)
 
     async def _request(self, data: bytes, reading: Reading, exchange: Exchange) -> tuple[InferRequest, int]:
-        """The request in a message that `reading` holds, and how many bytes are held for it from then on."""
+        """The request in a message that `reading` holds, and how many bytes the message has uncompressed."""
         data = await self._plain(data, self._settings.largest_body_bytes, reading.hold)
         if len(data) <= LARGE_BYTES:
             message = _parsed(pb.ModelInferRequest, data)
@@ -245,10 +245,9 @@ class GrpcServer:
         self._check_model(message.model_name, message.model_version)
         exchange.offer(message.id)
         v2.require_few_tensors(len(message.inputs), len(message.outputs), self._limits)
-        memory = memory_bytes(message, raw, self._specs, len(data))
-        reading.hold(memory - len(data))
+        reading.hold(memory_bytes(message, raw, self._specs, len(data)) - len(data))
         parse = partial(parse_request, message, raw, self._specs, self._output_names, self._limits)
-        return (parse() if len(data) <= LARGE_BYTES else await self._in_thread(parse)), memory
+        return (parse() if len(data) <= LARGE_BYTES else await self._in_thread(parse)), len(data)
 
     @property
     def _most_fields(self) -> int:
@@ -261,9 +260,9 @@ class GrpcServer:
         with self._service.reading(0) as reading:
             data = await self._message(context)
             reading.hold(len(data))
-            request, memory = await self._request(data, reading, exchange)
+            request, message_bytes = await self._request(data, reading, exchange)
         del data
-        answer = await self._answer(request, memory, context, exchange)
+        answer = await self._answer(request, message_bytes, context, exchange)
         unread = self._answers.of(context.peer())
         unread.add(len(answer))
         unread.offer()
@@ -343,8 +342,8 @@ class GrpcServer:
         try:
             self._trace(context, exchange)
             with self._service.reading(len(sent[0])) as reading:
-                request, memory = await self._request(sent.pop(), reading, exchange)
-            answer = await self._answer(request, memory, context, exchange)
+                request, message_bytes = await self._request(sent.pop(), reading, exchange)
+            answer = await self._answer(request, message_bytes, context, exchange)
             response = b"".join((b"\x12", varint(len(answer)), answer))  # infer_response
         except Exception as error:  # noqa: BLE001  the door to the outside
             response, status = _bytes(pb.ModelStreamInferResponse(error_message=_told(error, exchange))), "error"
