@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, require
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
+from gearshift.runtime.room import STRING_BYTES
 from gearshift.runtime.transport import datatype_named
 from gearshift.runtime.v2_binary import read_tensor, text_where_it_is, write_tensor
 from gearshift.serving.grpc_messages_pb2 import (
@@ -48,8 +49,6 @@ CONTENTS = {
 }
 """Where typed contents of each datatype stand; FP16 has no place there and travels raw."""
 
-OBJECT_BYTES = 64
-"""Of memory that an element of BYTES takes beside its own bytes."""
 LEAST_ELEMENT_BYTES = 4
 """An element of BYTES in raw contents, which begins with its length."""
 _RAW_CONTENTS = b"\x32"
@@ -79,7 +78,7 @@ def memory_bytes(
         else:
             values = len(getattr(tensor.contents, CONTENTS[spec.datatype]))
             numbers_bytes += min(elements, values) * np.dtype(DATATYPES[spec.datatype]).itemsize
-    return max(message_bytes, numbers_bytes) + OBJECT_BYTES * objects
+    return max(message_bytes, numbers_bytes) + STRING_BYTES * objects
 
 
 def parse_request(
