@@ -1,9 +1,9 @@
 """A little task of plain functions in a folder: project, profile and plan, made by hand so that nothing is measured.
 
 Input `x` (rows, 2) of FP64.  Model `small` is certain where x[0] >= 1, `large` always; both answer x[0] + x[1] as
-`sum` and their own name as `by`.  Both raise where x[0] is 666; `small` is certain of nothing (NaN) where it is 13,
-kills its process where it is 9, takes x[1] seconds where x[0] is 5, and waits where it is 4 while the folder's gate is
-`closed`.  It is loaded when the gate `LOADING` is open.
+`sum` and their own name as `by`.  Both raise where x[0] is 666, after they have set all of x to 0; `small` is certain
+of nothing (NaN) where it is 13, kills its process where it is 9, takes x[1] seconds where x[0] is 5, and waits where it
+is 4 while the folder's gate is `closed`.  It is loaded when the gate `LOADING` is open.
 """
 
 import fcntl
@@ -42,6 +42,7 @@ def answer(name, certainty):
     def model(x):
         first = x[:, 0]
         if (first == 666).any():
+            x[:] = 0
             raise ValueError("a secret of the model")
         if name == "small" and (first == 9).any():
             os.kill(os.getpid(), signal.SIGKILL)

@@ -274,6 +274,23 @@ def test_only_the_sample_that_fails_has_an_error(make_world):
     run(main())
 
 
+def test_rows_that_run_again_are_as_they_came_whatever_the_model_did_to_its_arrays(make_world):
+    async def main() -> None:
+        world = make_world()
+        events = await started(world)
+        alone = batch_of(1, 1, [world.good()])
+        beside = batch_of(2, 1, [world.good(), world.bad(), world.good(), world.good()])
+        for batch in (alone, beside):
+            world.backend.run(batch)
+            await events.until(lambda seen, number=batch.id: ("batch", number) in seen)
+        await world.backend.stop()
+        for row in (0, 2, 3):
+            assert beside.samples[row].result == alone.samples[0].result
+            assert all((beside.samples[row].payload[name] == array).all() for name, array in world.good().items())
+
+    run(main())
+
+
 def test_run_returns_at_once_and_reports_later(make_world):
     async def main() -> None:
         world = make_world()

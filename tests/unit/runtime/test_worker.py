@@ -51,7 +51,7 @@ def run_telling(
     request = Request(id=1, operator="o", arrived_ns=0, rows=len(payloads))
     samples = [Sample(request, row, row, {"x": payload}) for row, payload in enumerate(payloads)]
     parts, buffers = assemble(samples)
-    body = memoryview(b"".join(bytes(buffer) for buffer in buffers))
+    body = memoryview(bytearray(b"".join(bytes(buffer) for buffer in buffers)))
     told: list[tuple[Done, list[int]]] = []
 
     def send(done: Done, out) -> None:
@@ -127,6 +127,58 @@ def test_only_the_sample_that_fails_fails(bad, at, caplog):
     assert samples[at].error == "model 'm' failed on this sample"
     assert [s.result["y"][0] for s in samples if not s.error] == [2 * v for v in values if v != bad]
     assert "failed on 1 of 5 samples of a batch" in caplog.text
+
+
+@pytest.mark.parametrize("dtype", [np.float64, object])
+def test_rows_that_run_again_are_as_they_came_whatever_the_model_did_to_its_arrays(dtype):
+    class Spoils:
+        """Sets its input to what it answers, and raises where there is a 13."""
+
+        def run(self, inputs) -> Predicted:
+            x = inputs["x"]
+            bad = (x == (13.0 if dtype == np.float64 else "13")).any()
+            x[:] = x + x
+            if bad:
+                raise ValueError("13")
+            return Predicted({"y": x}, np.ones(len(x)))
+
+    values = [1.0, 2.0, 13.0, 4.0, 5.0]
+    given = [np.array([value if dtype == np.float64 else f"{value:g}"], dtype=dtype) for value in values]
+    samples, _ = run_through(Spoils(), *given)
+    assert [sample.result["y"][0] for sample in samples if not sample.error] == [
+        (array + array)[0] for array in given[:2] + given[3:]
+    ]
+
+
+def test_rows_that_are_left_behind_an_exit_run_again_as_they_came():
+    class Spoils(Leaves):
+        def exits(self, x):
+            try:
+                yield from super().exits(x)
+            finally:
+                x += 100
+
+    samples, _ = run_telling(SegmentedModel("m", Spoils(), top_two_difference), *(np.array([[v]]) for v in (0.5, 7, 3)))
+    assert [sample.result and float(sample.result["y"][0, 0]) for sample in samples] == [0.5, None, 3.0]
+
+
+def test_answers_stay_as_they_were_given_where_the_model_uses_their_arrays_again():
+    class Reuses:
+        def __init__(self) -> None:
+            self.y, self.sure = np.zeros(8), np.zeros(8)
+
+        def run(self, inputs) -> Predicted:
+            x = inputs["x"].reshape(len(inputs["x"]), -1).sum(axis=1)
+            if (x == 13).any():
+                raise ValueError("13")
+            self.y[: len(x)], self.sure[: len(x)] = x, x / 10
+            return Predicted({"y": self.y[: len(x)]}, self.sure[: len(x)])
+
+    shapes = np.ones((1, 2)), np.ones((1, 3)), 2 * np.ones((1, 2))
+    for payloads, answers in ((rows(1.0, 13.0, 3.0), [1.0, 3.0]), (shapes, [2.0, 3.0, 4.0])):
+        samples, _ = run_through(Reuses(), *payloads)
+        good = [sample for sample in samples if not sample.error]
+        assert [(sample.result["y"].tolist(), sample.certainty) for sample in good] == [([a], a / 10) for a in answers]
 
 
 def test_all_samples_may_fail():
