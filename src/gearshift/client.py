@@ -2,7 +2,6 @@
 
 import asyncio
 import http.client
-import select
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,6 +11,7 @@ from types import TracebackType
 from numpy.typing import ArrayLike
 
 from gearshift.errors import NoAnswer, require
+from gearshift.of_process import KeptConnections, OfProcess
 from gearshift.serving.http_client import HttpClient, Response
 from gearshift.serving.v2_client import (
     Call,
@@ -28,7 +28,9 @@ PART_BYTES = 256 << 10
 
 
 class Client:
-    """Asks one operator of a server; may be used by several threads.  Use it in a `with` block, or `close` it.
+    """Asks one operator of a server; may be used by several threads, and by processes that are forked off.
+
+    Use it in a `with` block, or `close` it.
 
     `ca_file` holds the certificates to trust, where those of the system are not enough.  A call takes at most
     `longest_s`, and is tried up to `most_attempts` times: after 429 and 503 when `Retry-After` is over, and where the
@@ -46,7 +48,7 @@ class Client:
         most_attempts: int = 8,
     ) -> None:
         self._protocol = ClientProtocol(url, operator, api_key, ca_file, longest_s, most_attempts)
-        self._free: list[http.client.HTTPConnection] = []
+        self._free = KeptConnections()
         self._binary: bool | None = None
 
     def __enter__(self) -> "Client":
@@ -59,8 +61,7 @@ class Client:
 
     def close(self) -> None:
         """Close all connections; the client can still be used and opens new ones."""
-        while self._free:
-            self._free.pop().close()
+        self._free.close()
 
     def infer(
         self,
@@ -109,16 +110,14 @@ class Client:
             connection.close()
             raise
         if connection.sock is not None:
-            self._free.append(connection)
+            self._free.keep(connection)
         return response
 
     def _connection(self, call: Call) -> http.client.HTTPConnection:
         """A connected one: kept, unless the server has closed it, or new."""
-        while (kept := self._kept()) is not None:
-            if not _readable(kept):
-                kept.sock.settimeout(call.left_s())
-                return kept
-            kept.close()
+        if (kept := self._free.take()) is not None:
+            kept.sock.settimeout(call.left_s())
+            return kept
         address, tls = self._protocol.address, self._protocol.tls
         if tls is None:
             new = http.client.HTTPConnection(address.host, address.port, timeout=call.left_s())
@@ -131,19 +130,6 @@ class Client:
             call.left_s()  # raises where time is up
             raise self._protocol.unreachable(error) from None
         return new
-
-    def _kept(self) -> http.client.HTTPConnection | None:
-        try:
-            return self._free.pop()
-        except IndexError:
-            return None
-
-
-def _readable(connection: http.client.HTTPConnection) -> bool:
-    """Whether there is something to read on an idle connection, which is its end."""
-    poller = select.poll()
-    poller.register(connection.sock, select.POLLIN)
-    return bool(poller.poll(0))
 
 
 def _read(connection: http.client.HTTPConnection, call: Call) -> Response:
@@ -180,7 +166,7 @@ class AsyncClient:
         require(connections >= 1, f"connections is {connections}, needs at least 1")
         self._protocol = ClientProtocol(url, operator, api_key, ca_file, longest_s, most_attempts)
         self._http = HttpClient(url, tls=self._protocol.tls)
-        self._turns = asyncio.Semaphore(connections)
+        self._turns = OfProcess(lambda: asyncio.Semaphore(connections))
         self._binary: bool | None = None
 
     async def __aenter__(self) -> "AsyncClient":
@@ -223,7 +209,7 @@ class AsyncClient:
 
     async def _exchange(self, make_request: Callable[[], HttpRequest], call: Call) -> Response:
         try:
-            async with asyncio.timeout(call.left_s()), self._turns:
+            async with asyncio.timeout(call.left_s()), self._turns.own():
                 request = make_request()
                 sent = self._http.request_bytes(request.method, request.path, request.body, request.headers)
                 return await self._http.response_to(sent, within_s=call.left_s())

@@ -28,7 +28,7 @@ NOUNS = {
         "gear",
         "result",
     ),
-    *("request", "plan_file", "plan_folder", "plan_diff", "plan_tables", "hardware_file", "decisions"),
+    *("request", "plan_file", "plan_folder", "plan_diff", "plan_tables", "hardware_file", "decisions", "of_process"),
     *(
         "certainty",
         "classes",

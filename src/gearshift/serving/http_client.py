@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from gearshift.errors import InvalidInput, NoAnswer
+from gearshift.of_process import OfProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +105,21 @@ class _Connection(asyncio.Protocol):
         self._transport.abort()
 
 
+class _Pool:
+    """Connections of one process; those in `free` have no request on them."""
+
+    def __init__(self) -> None:
+        self.free: list[_Connection] = []
+        self.all: set[_Connection] = set()
+
+
 class HttpClient:
-    """Connections to one server, as many as requests are under way."""
+    """Connections to one server, as many as requests are under way; a process that is forked off makes its own."""
 
     def __init__(self, base: str, *, tls: ssl.SSLContext | None = None) -> None:
         self._address = address_of(base)
         self._tls = (tls or ssl.create_default_context()) if self._address.secure else None
-        self._free: list[_Connection] = []
-        self._all: set[_Connection] = set()
+        self._pool = OfProcess(_Pool)
 
     async def __aenter__(self) -> "HttpClient":
         return self
@@ -123,7 +131,7 @@ class HttpClient:
 
     def close(self) -> None:
         """Close all connections at once."""
-        for connection in self._all:
+        for connection in self._pool.own().all:
             connection.close()
 
     def request_bytes(
@@ -160,19 +168,20 @@ class HttpClient:
                 connection.close()
             raise
         if connection.usable:
-            self._free.append(connection)
+            self._pool.own().free.append(connection)
         else:
             connection.close()
-            self._all.discard(connection)
+            self._pool.own().all.discard(connection)
         return answer
 
     async def _connection(self) -> _Connection:
-        while self._free:
-            connection = self._free.pop()
+        pool = self._pool.own()
+        while pool.free:
+            connection = pool.free.pop()
             if connection.usable:
                 return connection
-            self._all.discard(connection)
+            pool.all.discard(connection)
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(_Connection, self._address.host, self._address.port, ssl=self._tls)
-        self._all.add(connection)
+        pool.all.add(connection)
         return connection

@@ -1,7 +1,6 @@
 """Blocking exchanges with one HTTP server, several at a time: bounded in time and size, without redirects."""
 
 import http.client
-import select
 import socket
 import ssl
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gearshift.errors import InvalidInput
+from gearshift.of_process import KeptConnections, OfProcess
 from gearshift.remote_settings import AUTHORIZATION, RemoteSettings
 from gearshift.runtime.retry_after import asked_pause_s
 
@@ -62,24 +62,23 @@ class Endpoint:
         """Whether there has ever been an answer."""
         self._tls = _tls(settings.ca_file, directory, where) if parts.scheme == "https" else None
         self._key = settings.key(f"{where}.api_key_env")
-        self._threads = ThreadPoolExecutor(settings.most_requests, thread_name_prefix="remote")
-        self._free: list[http.client.HTTPConnection] = []
-        self._busy: set[http.client.HTTPConnection] = set()
+        self._threads = OfProcess(lambda: ThreadPoolExecutor(settings.most_requests, thread_name_prefix="remote"))
+        self._free = KeptConnections()
+        self._busy = OfProcess(set[http.client.HTTPConnection])
 
     def ask(self, requests: Sequence[Asked], within_s: float | None = None) -> list[Reply]:
         """The replies to `requests`, all within `longest_s` or sooner; those that are not there by then have failed."""
         left_s = self._settings.longest_s if within_s is None else within_s
         end_s = time.monotonic() + left_s
-        futures = [self._threads.submit(self._exchange, request, end_s) for request in requests]
+        futures = [self._threads.own().submit(self._exchange, request, end_s) for request in requests]
         there, _ = wait(futures, timeout=left_s)
         self._cut_off(futures)
         return [future.result() if future in there else self._late() for future in futures]
 
     def close(self) -> None:
         """Close all kept connections, and end the threads when what they wait for is over."""
-        self._threads.shutdown(wait=False)
-        while (kept := self._kept()) is not None:
-            kept.close()
+        self._threads.own().shutdown(wait=False)
+        self._free.close()
 
     def told(self, reply: Reply) -> str:
         """What went wrong, in words, without the key and what follows the path of the URL."""
@@ -100,7 +99,7 @@ class Endpoint:
             future.cancel()
         if all(future.done() for future in futures):
             return
-        for connection in list(self._busy):
+        for connection in list(self._busy.own()):
             if connection.sock is not None:
                 with suppress(OSError):
                     socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
@@ -111,7 +110,7 @@ class Endpoint:
         keep = False
         try:
             connection = self._connection(end_s)
-            self._busy.add(connection)
+            self._busy.own().add(connection)
             target = self._prefix + request.path + self._query
             connection.request(request.method, target, request.body, self._headers(request))
             reply = self._read(connection, end_s)
@@ -127,9 +126,9 @@ class Endpoint:
             return Reply(failure=f"{self._url} gave no answer ({type(error).__name__}: {error})", passing=passing)
         finally:
             if connection is not None:
-                self._busy.discard(connection)
+                self._busy.own().discard(connection)
                 if keep:
-                    self._free.append(connection)
+                    self._free.keep(connection)
                 else:
                     connection.close()
 
@@ -147,11 +146,9 @@ class Endpoint:
 
     def _connection(self, end_s: float) -> http.client.HTTPConnection:
         """A connected one: kept, unless the server has closed it, or new."""
-        while (kept := self._kept()) is not None:
-            if not _readable(kept):
-                kept.sock.settimeout(_left_s(end_s))
-                return kept
-            kept.close()
+        if (kept := self._free.take()) is not None:
+            kept.sock.settimeout(_left_s(end_s))
+            return kept
         left_s = _left_s(end_s)
         if self._tls is None:
             new = http.client.HTTPConnection(self._host, self._port, timeout=left_s)
@@ -159,12 +156,6 @@ class Endpoint:
             new = http.client.HTTPSConnection(self._host, self._port, timeout=left_s, context=self._tls)
         new.connect()
         return new
-
-    def _kept(self) -> http.client.HTTPConnection | None:
-        try:
-            return self._free.pop()
-        except IndexError:
-            return None
 
     def _read(self, connection: http.client.HTTPConnection, end_s: float) -> Reply:
         sock = connection.sock
@@ -189,13 +180,6 @@ def _left_s(end_s: float) -> float:
     if left_s <= 0:
         raise TimeoutError
     return left_s
-
-
-def _readable(connection: http.client.HTTPConnection) -> bool:
-    """Whether there is something to read on an idle connection, which is its end."""
-    poller = select.poll()
-    poller.register(connection.sock, select.POLLIN)
-    return bool(poller.poll(0))
 
 
 def _tls(ca_file: str | None, directory: Path, where: str) -> ssl.SSLContext:
