@@ -64,6 +64,17 @@ def test_ray_s_version_is_the_one_that_is_tested_and_the_image_brings_it():
     assert set(build_arguments()["EXTRAS"].split(",")) < set(extras)
 
 
+def test_all_pods_ask_for_the_token_that_the_file_says_how_to_make():
+    text = (ROOT / "deploy" / NAME).read_text()
+    secret, key = re.search(r"create secret generic (\S+) --from-literal=(\w+)=", text).groups()
+    for _, one in (head(), workers()):
+        environment = {variable["name"]: variable for variable in one["env"]}
+        assert environment["RAY_AUTH_MODE"]["value"] == "token"
+        assert environment["RAY_AUTH_TOKEN"]["valueFrom"] == {"secretKeyRef": {"name": secret, "key": key}}
+    major, minor, _ = cluster()["spec"]["rayVersion"].split(".")
+    assert (int(major), int(minor)) >= (2, 52)
+
+
 def test_all_pods_mount_the_task_at_the_same_path():
     paths = {
         mount["mountPath"]

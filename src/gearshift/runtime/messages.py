@@ -262,7 +262,8 @@ class Attended(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
     """The first frame of a worker over TCP: which of the run's workers it is, and `proof` that it may say so.
 
-    `host` and `pid` are where it runs, `version` is its Gearshift's.
+    `host` and `pid` are where it runs, `version` is its Gearshift's.  `nonce` is a number used once, with
+    which the router shows that it belongs to the run.
     """
 
     worker: int
@@ -270,6 +271,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     host: str
     pid: int
     version: str
+    nonce: bytes = b""
 
 
 ToWorker = Load | Run | SetThreads | Release | Adopt | Drawn | Ping | Challenge | Stop

@@ -1,12 +1,17 @@
-"""Workers on other machines: they connect to the router over TCP, and prove that they belong to its run.
+"""Workers on other machines: they connect to the router over TCP, and both prove that they belong to its run.
 
-    router                                    worker
-      | <------------- connects ---------------- |
-      | --- Challenge: a number used once -----> |
-      | <-- Hello: which worker, and the proof - |    an HMAC of both under the run's secret
-      | --- Load, Run, Ping, ... --------------> |    from here on as over a Unix socket
+    router                                      worker
+      | <-------------- connects ---------------- |
+      | --- Challenge: a number used once ------> |
+      | <-- Hello: which worker, another number,  |
+      |     and the proof ----------------------- |    an HMAC of all this under the run's secret
+      | === Ping ===============================> |    sealed from here on: only who knows the secret can
+      | <== Pong ================================ |
+      | === Load, Run, Ping, ... ===============> |    as over a Unix socket
 
-The secret itself never crosses, and the frames after it are neither encrypted nor signed.
+The secret itself never crosses.  Each frame of `===` carries a tag under a key of its direction, which comes from the
+secret and both numbers: who sits between the two can neither add, change, repeat nor reorder frames.  It can read them,
+as nothing is encrypted, and end or hold up the connection.
 """
 
 import asyncio
@@ -17,27 +22,49 @@ import secrets
 import socket
 from collections.abc import Callable
 
+import msgspec
+
 import gearshift
 from gearshift.errors import InvalidInput
 from gearshift.observability.seldom import Seldom
-from gearshift.runtime.messages import Challenge, Hello, Message
+from gearshift.runtime.messages import Challenge, Hello, Message, Ping, Pong
+from gearshift.runtime.seal import Seal
 from gearshift.runtime.seats import Seats
-from gearshift.runtime.transport import BlockingConnection, Bounds, EndOfStream, FrameProtocol
+from gearshift.runtime.transport import BlockingConnection, Bounds, EndOfStream, FrameError, FrameProtocol
 from gearshift.runtime.worker import main_loop
 
 LONGEST_GREETING_S = 10.0
 MOST_STRANGERS, MOST_STRANGERS_OF_ADDRESS = 256, 64
 SECRET_BYTES = 32
-GREETING = Bounds(header=4096, body=0)
+GREETING = Bounds(header=4096, body=0, alone=True)
+UNKNOWN = "it did not know the run's secret"
 
 Arrived = Callable[[Hello, FrameProtocol], None]
 
 log = logging.getLogger(__name__)
 
 
-def proof_of(secret: bytes, nonce: bytes, worker: int) -> bytes:
-    """What a worker shows to be let in."""
-    return hmac.digest(secret, nonce + str(worker).encode(), "sha256")
+def proof_of(secret: bytes, challenge: Challenge, hello: Hello) -> bytes:
+    """What a worker shows to be let in: that it knows the secret, was asked just now, and itself said what it said."""
+    return _derived(secret, b"proof", challenge, hello)
+
+
+def seals_of(secret: bytes, challenge: Challenge, hello: Hello) -> tuple[Seal, Seal]:
+    """Those of what the router says and of what the worker says after this greeting, and no other one."""
+    return (
+        Seal(_derived(secret, b"to worker", challenge, hello)),
+        Seal(_derived(secret, b"to router", challenge, hello)),
+    )
+
+
+def _derived(secret: bytes, purpose: bytes, challenge: Challenge, hello: Hello) -> bytes:
+    greeting = msgspec.msgpack.encode((purpose, challenge, msgspec.structs.replace(hello, proof=b"")))
+    return hmac.digest(secret, greeting, "sha256")
+
+
+def number_used_once() -> bytes:
+    """What no other connection of the run is asked with."""
+    return secrets.token_bytes(SECRET_BYTES)
 
 
 def keep_alive(sock: socket.socket) -> None:
@@ -53,7 +80,7 @@ def keep_alive(sock: socket.socket) -> None:
 class Listener:
     """Takes the connections of a run's workers on one address; `arrived` gets each that has proved itself.
 
-    Up to `MOST_STRANGERS` others may be open at once, each for `LONGEST_GREETING_S` and with a frame of 4 KiB; where
+    Up to `MOST_STRANGERS` others may be open at once, each for `LONGEST_GREETING_S` and with frames of 4 KiB; where
     one more comes the oldest goes, of an address with more than `MOST_STRANGERS_OF_ADDRESS` first.
     """
 
@@ -95,16 +122,20 @@ class Listener:
         """It has left, or said who it is."""
         self._strangers.remove(stranger)
 
-    def greeted(self, stranger: "_Stranger", message: Message, nonce: bytes) -> None:
-        """Let it in where its answer to `nonce` is right, else end it."""
-        if isinstance(message, Hello) and hmac.compare_digest(
-            message.proof, proof_of(self._secret, nonce, message.worker)
-        ):
-            self.remove(stranger)
-            self._arrived(message, stranger)
-        else:
-            self._seldom.warning("a connection to the port for workers did not know the run's secret, and was closed")
-            stranger.abort()
+    def seals(self, challenge: Challenge, hello: Hello) -> tuple[Seal, Seal]:
+        """As `seals_of`; raises `FrameError` for the greeting of a stranger."""
+        if not hmac.compare_digest(hello.proof, proof_of(self._secret, challenge, hello)):
+            raise FrameError(UNKNOWN)
+        return seals_of(self._secret, challenge, hello)
+
+    def let_in(self, stranger: "_Stranger", hello: Hello) -> None:
+        """It has proved itself."""
+        self.remove(stranger)
+        self._arrived(hello, stranger)
+
+    def turned_away(self, why: str) -> None:
+        """A stranger was."""
+        self._seldom.warning(f"a connection to the port for workers was closed, as {why}")
 
 
 class _Stranger(FrameProtocol):
@@ -112,7 +143,8 @@ class _Stranger(FrameProtocol):
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(self._greeted, self._left, GREETING)
-        self._listener, self._nonce = listener, secrets.token_bytes(SECRET_BYTES)
+        self._listener, self._challenge = listener, Challenge(nonce=number_used_once())
+        self._hello: Hello | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.waited_for_since_s = asyncio.get_running_loop().time()
         """It has yet to say who it is."""
@@ -124,15 +156,27 @@ class _Stranger(FrameProtocol):
         self._listener.add(self, name[0] if name else None)
         keep_alive(transport.get_extra_info("socket"))
         self._timer = asyncio.get_running_loop().call_later(LONGEST_GREETING_S, self.abort)
-        self.send(Challenge(nonce=self._nonce))
+        self.send(self._challenge)
 
     def _greeted(self, message: Message, body: memoryview) -> None:
-        self._forget_timer()
-        self._listener.greeted(self, message, self._nonce)
+        if self._hello is not None:
+            if not isinstance(message, Pong):
+                raise FrameError(UNKNOWN)
+            self._forget_timer()
+            self._listener.let_in(self, self._hello)
+        elif isinstance(message, Hello):
+            to_worker, to_router = self._listener.seals(self._challenge, message)
+            self._hello = message
+            self.seal(to_worker, to_router)
+            self.send(Ping())
+        else:
+            raise FrameError(UNKNOWN)
 
     def _left(self) -> None:
         self._forget_timer()
         self._listener.remove(self)
+        if self.fault:
+            self._listener.turned_away(self.fault)
 
     def _forget_timer(self) -> None:
         if self._timer is not None:
@@ -145,18 +189,34 @@ class _Stranger(FrameProtocol):
 def serve_router(address: tuple[str, int], worker: int, secret: bytes) -> int:
     """Connect to the router at `address` and do as it says until it says `Stop`; the status of `main_loop`.
 
-    Raises `EndOfStream` or `OSError` when the connection cannot be made, or ends.
+    Raises `EndOfStream` or `OSError` when the connection cannot be made, or ends, as it does where somebody speaks who
+    is not the router.
     """
     with socket.create_connection(address, timeout=LONGEST_GREETING_S) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         keep_alive(sock)
         connection = BlockingConnection(sock, GREETING)
-        challenge, _ = connection.receive()
-        if not isinstance(challenge, Challenge):
-            raise EndOfStream
-        proof = proof_of(secret, challenge.nonce, worker)
-        here, version = sock.getsockname()[0], gearshift.__version__
-        connection.send(Hello(worker=worker, proof=proof, host=here, pid=os.getpid(), version=version))
-        sock.settimeout(None)
-        connection.widen_bounds()
-        return main_loop(connection)
+        try:
+            greet(connection, worker, secret, sock.getsockname()[0])
+            sock.settimeout(None)
+            connection.widen_bounds()
+            return main_loop(connection)
+        except FrameError as error:
+            log.error("the connection to the router at %s:%d ends: %s", *address, error)
+            raise EndOfStream from None
+
+
+def greet(connection: BlockingConnection, worker: int, secret: bytes, host: str) -> None:
+    """Say who this is, and have the router show that it knows the secret; raises `FrameError` where it does not."""
+    challenge, _ = connection.receive()
+    if not isinstance(challenge, Challenge):
+        raise FrameError("it is no port for workers")
+    pid, version = os.getpid(), gearshift.__version__
+    hello = Hello(worker=worker, nonce=number_used_once(), proof=b"", host=host, pid=pid, version=version)
+    to_worker, to_router = seals_of(secret, challenge, hello)
+    connection.send(msgspec.structs.replace(hello, proof=proof_of(secret, challenge, hello)))
+    connection.seal(to_router, to_worker)
+    ping, _ = connection.receive()
+    if not isinstance(ping, Ping):
+        raise FrameError("the router does not greet")
+    connection.send(Pong())

@@ -2,8 +2,9 @@
 
     | header length, 4 bytes | body length, 8 bytes | header: msgpack | body: tensors, one after another |
 
-Numbers are little-endian.  Tensors cross as their bytes, never pickled; an element of a BYTES tensor is its length
-in 4 bytes and then itself, as in the Open Inference Protocol's binary form.
+Numbers are little-endian.  Over TCP a tag follows, once both sides have shown who they are (`seal.py`).  Tensors cross
+as their bytes, never pickled; an element of a BYTES tensor is its length in 4 bytes and then itself, as in the Open
+Inference Protocol's binary form.
 """
 
 import asyncio
@@ -24,12 +25,14 @@ from numpy.typing import NDArray
 
 from gearshift.model import DATATYPES, Arrays, datatype_of
 from gearshift.runtime.messages import Message, TensorHeader
+from gearshift.runtime.seal import TAG_BYTES, Seal
 
 LARGEST_HEADER_BYTES = 16 << 20
 LARGEST_BODY_BYTES = 4 << 30
 SCRATCH_BYTES = 64 << 10
 SOCKET_BUFFER_BYTES = 4 << 20
 MOST_BUFFERS_PER_CALL = 512
+LONGEST_TEXT = 1000
 AWAKE_PART, LEAST_AWAKE_S = 1 / 8, 1e-4
 
 _PREFIX = struct.Struct("<IQ")
@@ -47,7 +50,7 @@ OnFrame = Callable[[Any, memoryview], None]
 
 
 class FrameError(ValueError):
-    """A frame is over a bound, or is not what its header says."""
+    """A frame is over a bound, is not what its header says, or says what must not be said now."""
 
 
 class EndOfStream(EOFError):
@@ -91,20 +94,22 @@ def unpack_tensors(headers: Iterable[TensorHeader], body: memoryview, offset: in
     arrays = {}
     for header in headers:
         end = offset + header.size_bytes
-        if end > len(body):
-            raise FrameError(f"tensor {header.name!r} ends at byte {end} of a body of {len(body)}")
+        if not offset <= end <= len(body):
+            raise FrameError(f"tensor {shortened(header.name)!r} ends at byte {end} of a body of {len(body)}")
         arrays[header.name] = _unpack(header, body[offset:end])
         offset = end
     return arrays
 
 
 def _unpack(header: TensorHeader, data: memoryview) -> NDArray[Any]:
-    if header.datatype == "BYTES":
-        return unpack_bytes(data, header.shape, text=header.text)
     try:
+        if min((0, *header.shape)) < 0:
+            raise FrameError("a dimension is negative")
+        if header.datatype == "BYTES":
+            return unpack_bytes(data, header.shape, text=header.text)
         return np.frombuffer(data, dtype=DATATYPES[header.datatype]).reshape(header.shape)
     except (KeyError, ValueError) as error:
-        raise FrameError(f"tensor {header.name!r}: {error}") from error
+        raise FrameError(f"tensor {shortened(header.name)!r}: {error}") from error
 
 
 def pack_bytes(array: NDArray[Any]) -> tuple[bytes, bool | bytes]:
@@ -146,19 +151,21 @@ def unpack_bytes(data: memoryview, shape: Sequence[int], *, text: bool | bytes) 
 # Frames --------------------------------------------------------------------------------------------------------------
 
 
-def encode_frame(message: msgspec.Struct, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
+def encode_frame(message: msgspec.Struct, buffers: Sequence[Buffer] = (), seal: Seal | None = None) -> list[Buffer]:
     """The frame as buffers to write one after another; raises `FrameError` when it is over a bound."""
     header = _ENCODER.encode(message)
     body_bytes = sum(len(buffer) for buffer in buffers)
     _check_bounds(len(header), body_bytes, WIDE)
-    return [_PREFIX.pack(len(header), body_bytes) + header, *buffers]
+    frame: list[Buffer] = [_PREFIX.pack(len(header), body_bytes) + header, *buffers]
+    return frame if seal is None else [*frame, seal.tag(frame)]
 
 
 class Bounds(NamedTuple):
-    """The largest header and the largest body of a frame, in bytes."""
+    """The largest header and the largest body of a frame, in bytes; one that comes `alone` has nothing behind it."""
 
     header: int = LARGEST_HEADER_BYTES
     body: int = LARGEST_BODY_BYTES
+    alone: bool = False
 
 
 WIDE = Bounds()
@@ -175,12 +182,13 @@ class FrameReader:
     """Cuts a stream into frames without a copy of large ones.
 
     Bytes are read into `buffer()`, then `received` is told how many.  Small frames arrive several at a time in one
-    scratch buffer; one that does not fit there gets a buffer of its own, which its tensors keep.  `bounds` may be
-    changed between frames; `decoder` says which messages there are.
+    scratch buffer; one that does not fit there gets a buffer of its own, which its tensors keep.  `bounds` and `seal`
+    may be changed between frames, where one came alone; `decoder` says which messages there are.
     """
 
     def __init__(self, bounds: Bounds = WIDE, decoder: Decoder = WORKERS) -> None:
         self.bounds, self._decoder = bounds, decoder
+        self.seal: Seal | None = None
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._filled = 0
         self._large: memoryview | None = None
@@ -210,12 +218,15 @@ class FrameReader:
             header_bytes, body_bytes = _PREFIX.unpack_from(self._scratch, begin)
             _check_bounds(header_bytes, body_bytes, self.bounds)
             content = begin + _PREFIX.size
-            end = content + header_bytes + body_bytes
+            content_bytes = header_bytes + body_bytes + (0 if self.seal is None else TAG_BYTES)
+            end = content + content_bytes
             if end > self._filled:
                 if end - begin > SCRATCH_BYTES:
-                    self._begin_large(self._scratch[content : self._filled], header_bytes, body_bytes)
+                    self._begin_large(self._scratch[content : self._filled], header_bytes, content_bytes)
                     return frames
                 break
+            if self.bounds.alone and end < self._filled:
+                raise FrameError("there is more behind a greeting")
             frames.append(self._decode(memoryview(bytearray(self._scratch[content:end])), header_bytes))
             begin = end
         rest = bytes(self._scratch[begin : self._filled])
@@ -223,17 +234,27 @@ class FrameReader:
         self._filled = len(rest)
         return frames
 
-    def _begin_large(self, arrived: memoryview, header_bytes: int, body_bytes: int) -> None:
-        self._large = np.empty(header_bytes + body_bytes, np.uint8).data  # a bytearray would be cleared first
+    def _begin_large(self, arrived: memoryview, header_bytes: int, content_bytes: int) -> None:
+        self._large = np.empty(content_bytes, np.uint8).data  # a bytearray would be cleared first
         self._large[: len(arrived)] = arrived
         self._large_header_bytes = header_bytes
         self._filled = len(arrived)
 
     def _decode(self, content: memoryview, header_bytes: int) -> Frame:
+        if self.seal is not None:
+            content, tag = content[:-TAG_BYTES], content[-TAG_BYTES:]
+            if not self.seal.fits((_PREFIX.pack(header_bytes, len(content) - header_bytes), content), tag):
+                raise FrameError("a frame is not of this session, or was changed on its way")
         try:
             return self._decoder.decode(content[:header_bytes]), content[header_bytes:]
-        except msgspec.MsgspecError as error:
-            raise FrameError(f"a frame's header cannot be read: {error}") from error
+        except Exception as error:  # noqa: BLE001  also RecursionError and UnicodeDecodeError
+            raise FrameError(f"a frame's header cannot be read: {shortened(str(error))}") from None
+
+
+def shortened(text: str) -> str:
+    """What another process says, fit for a line of a log."""
+    clean = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    return clean if len(clean) <= LONGEST_TEXT else clean[:LONGEST_TEXT] + "..."
 
 
 # Sockets -------------------------------------------------------------------------------------------------------------
@@ -260,6 +281,7 @@ class BlockingConnection:
     def __init__(self, sock: socket.socket, bounds: Bounds = WIDE) -> None:
         self._socket = sock
         self._reader = FrameReader(bounds)
+        self._seal: Seal | None = None
         self._frames: list[Frame] = []
         self._began_s, self._waited_s = time.perf_counter(), math.inf
         self.awake_s = 0.0
@@ -268,9 +290,13 @@ class BlockingConnection:
         """Take frames of any size that there is from now on."""
         self._reader.bounds = WIDE
 
+    def seal(self, ours: Seal, theirs: Seal) -> None:
+        """Tag frames from now on, and take none without its tag."""
+        self._seal, self._reader.seal = ours, theirs
+
     def send(self, message: msgspec.Struct, buffers: Sequence[Buffer] = ()) -> None:
         """Send a whole frame."""
-        pending: list[Buffer] = [buffer for buffer in encode_frame(message, buffers) if len(buffer)]
+        pending: list[Buffer] = [buffer for buffer in encode_frame(message, buffers, self._seal) if len(buffer)]
         while pending:
             sent = self._socket.sendmsg(pending[:MOST_BUFFERS_PER_CALL])
             while pending and sent >= len(pending[0]):
@@ -322,7 +348,10 @@ class BlockingConnection:
 
 
 class FrameProtocol(asyncio.BufferedProtocol):
-    """Hands each frame to `on_frame` as it completes, and says once through `on_end` that the other side is gone."""
+    """Hands each frame to `on_frame` as it completes, and says once through `on_end` that the other side is gone.
+
+    A bad frame, or one that `on_frame` refuses with `FrameError`, ends the connection; `fault` says why.
+    """
 
     def __init__(
         self, on_frame: OnFrame, on_end: Callable[[], None], bounds: Bounds = WIDE, decoder: Decoder = WORKERS
@@ -330,7 +359,13 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._on_frame = on_frame
         self._on_end = on_end
         self._reader = FrameReader(bounds, decoder)
+        self._seal: Seal | None = None
         self._transport: asyncio.Transport | None = None
+        self.fault = ""
+
+    def seal(self, ours: Seal, theirs: Seal) -> None:
+        """Tag frames from now on, and take none without its tag."""
+        self._seal, self._reader.seal = ours, theirs
 
     def hand_over(self, on_frame: OnFrame, on_end: Callable[[], None]) -> None:
         """Let another receiver have what comes from now on, of any size that there is."""
@@ -345,14 +380,13 @@ class FrameProtocol(asyncio.BufferedProtocol):
         return self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand over what is complete; a bad frame ends the connection."""
+        """Hand over what is complete."""
         try:
-            frames = self._reader.received(nbytes)
-        except FrameError:
-            self.close()
-            return
-        for message, body in frames:
-            self._on_frame(message, body)
+            for message, body in self._reader.received(nbytes):
+                self._on_frame(message, body)
+        except FrameError as error:
+            self.fault = str(error)
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side is gone."""
@@ -360,9 +394,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     def send(self, message: msgspec.Struct, buffers: Sequence[Buffer] = ()) -> None:
         """Send a frame; nothing happens when the other side is gone.  Raises `FrameError` when it is over a bound."""
-        frame = encode_frame(message, buffers)
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(frame)
+            self._transport.writelines(encode_frame(message, buffers, self._seal))
 
     @property
     def unsent_bytes(self) -> int:

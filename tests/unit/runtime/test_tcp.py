@@ -7,14 +7,15 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 import uvloop
 
 from gearshift.errors import InvalidInput
 from gearshift.runtime import tcp
-from gearshift.runtime.messages import Challenge, Hello, Ping, Pong, Run, Stop
-from gearshift.runtime.tcp import Listener, proof_of, serve_router
-from gearshift.runtime.transport import BlockingConnection, EndOfStream, FrameProtocol
+from gearshift.runtime.messages import Challenge, Event, Hello, Ping, Pong, Run, Stop
+from gearshift.runtime.tcp import GREETING, Listener, greet, proof_of, serve_router
+from gearshift.runtime.transport import BlockingConnection, EndOfStream, FrameError, FrameProtocol, encode_frame
 
 SECRET = b"s" * 32
 LONGEST_S = 10.0
@@ -48,7 +49,8 @@ def knocking(door: Door) -> socket.socket:
 
 
 def hello(nonce: bytes, secret: bytes = SECRET, worker: int = 3) -> Hello:
-    return Hello(worker=worker, proof=proof_of(secret, nonce, worker), host="here", pid=1, version="1")
+    said = Hello(worker=worker, nonce=bytes(32), proof=b"", host="here", pid=1, version="1")
+    return msgspec.structs.replace(said, proof=proof_of(secret, Challenge(nonce=nonce), said))
 
 
 async def is_shut_on(sock: socket.socket) -> bool:
@@ -101,7 +103,11 @@ def wrong_secret(nonce: bytes) -> Any:
 
 
 def another_number(nonce: bytes) -> Any:
-    return Hello(worker=4, proof=hello(nonce).proof, host="here", pid=1, version="1")
+    return msgspec.structs.replace(hello(nonce), worker=4)
+
+
+def another_place(nonce: bytes) -> Any:
+    return msgspec.structs.replace(hello(nonce), host="there")
 
 
 def an_old_proof(nonce: bytes) -> Any:
@@ -112,7 +118,7 @@ def no_greeting(nonce: bytes) -> Any:
     return Run(batch=1, replica=0, parts=())
 
 
-@pytest.mark.parametrize("answer", [wrong_secret, another_number, an_old_proof, no_greeting])
+@pytest.mark.parametrize("answer", [wrong_secret, another_number, another_place, an_old_proof, no_greeting])
 def test_who_cannot_prove_that_it_belongs_to_the_run_is_shut_out(answer, caplog):
     async def use(door: Door) -> None:
         sock = knocking(door)
@@ -125,6 +131,193 @@ def test_who_cannot_prove_that_it_belongs_to_the_run_is_shut_out(answer, caplog)
 
     at_the_door(use)
     assert "did not know the run's secret" in caplog.text
+
+
+def deep_nesting() -> bytes:
+    header = msgspec.msgpack.encode(Event(event="", facts={"a": 0}))[:-1] + b"\x91" * 3500 + b"\xc0"
+    return struct.pack("<IQ", len(header), 0) + header
+
+
+def no_utf8() -> bytes:
+    return b"".join(map(bytes, encode_frame(hello(bytes(32))))).replace(b"\xa4here", b"\xa4\xff\xff\xff\xff")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        deep_nesting(),
+        no_utf8(),
+        b"\x0a" + bytes(11) + b"\xc1" * 10,
+        b"".join(map(bytes, encode_frame(hello(bytes(32))))).replace(b"proof\xc4", b"proof\xd9"),
+        b"".join(map(bytes, [*encode_frame(hello(bytes(32))), *encode_frame(Pong())])),
+    ],
+    ids=["deep", "utf8", "no msgpack", "a proof of text", "more behind it"],
+)
+def test_what_cannot_be_read_is_told_in_one_line(data, caplog):
+    async def use(door: Door) -> None:
+        sock = knocking(door)
+        sock.sendall(data)
+        assert await is_shut_on(sock)
+        assert door.let_in.empty()
+
+    at_the_door(use)
+    assert len(caplog.records) == 1
+    assert caplog.text.count("\n") == 1
+    assert "the port for workers was closed" in caplog.text
+
+
+def test_many_strangers_fill_no_log(caplog):
+    async def use(door: Door) -> None:
+        for _ in range(20):
+            sock = knocking(door)
+            sock.sendall(struct.pack("<IQ", 10, 1))
+            assert await is_shut_on(sock)
+
+    at_the_door(use)
+    assert [record.args[-1] for record in caplog.records] == [1, 2, 4, 8, 16]
+
+
+# Who sits between the two --------------------------------------------------------------------------------------------
+
+
+class Relay:
+    """Passes bytes between a worker that knows the secret and the router, and does with them what it likes."""
+
+    def __init__(self, door: Door) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.worker = asyncio.get_running_loop().run_in_executor(None, serving, listening.getsockname())
+            self.to_worker, _ = listening.accept()
+        self.to_router = knocking(door)
+        for sock in (self.to_worker, self.to_router):
+            sock.settimeout(LONGEST_S)
+
+    def down(self) -> bytes:
+        """The next thing that the router says."""
+        return self.to_router.recv(1 << 16)
+
+    def up(self) -> bytes:
+        """The next thing that the worker says."""
+        return self.to_worker.recv(1 << 16)
+
+    async def greet(self) -> None:
+        """Pass all of the greeting on."""
+        for take, give in [(self.down, self.to_worker), (self.up, self.to_router)] * 2:
+            give.sendall(await asyncio.to_thread(take))
+
+    async def end(self) -> object:
+        """Close both; how the worker ended."""
+        self.to_router.close()
+        self.to_worker.close()
+        return await self.worker
+
+
+def serving(address: tuple[str, int]) -> str:
+    try:
+        return f"status {serve_router(address, 3, SECRET)}"
+    except (EndOfStream, OSError) as error:
+        return type(error).__name__
+
+
+def test_who_passes_a_greeting_on_is_not_the_worker(caplog):
+    async def use(door: Door) -> None:
+        relay = Relay(door)
+        relay.to_worker.sendall(await asyncio.to_thread(relay.down))
+        relay.to_router.sendall(await asyncio.to_thread(relay.up))
+        await asyncio.to_thread(relay.down)
+        relay.to_router.sendall(b"".join(map(bytes, encode_frame(Pong()))) + bytes(32))
+        assert await is_shut_on(relay.to_router)
+        await relay.end()
+        assert door.let_in.empty()
+
+    at_the_door(use)
+    assert "a frame is not of this session" in caplog.text
+
+
+def changed(frame: bytes) -> bytes:
+    return frame[:12] + bytes([frame[12] ^ 1]) + frame[13:]
+
+
+def said_twice(frame: bytes) -> bytes:
+    return frame + frame
+
+
+def of_ones_own(frame: bytes) -> bytes:
+    return b"".join(map(bytes, encode_frame(Stop()))) + frame[-32:]
+
+
+@pytest.mark.parametrize("alter", [changed, said_twice, of_ones_own])
+def test_a_worker_obeys_nobody_between_it_and_its_router(alter, caplog):
+    async def use(door: Door) -> None:
+        relay = Relay(door)
+        await relay.greet()
+        _, protocol = await door.let_in.get()
+        protocol.send(Ping())
+        relay.to_worker.sendall(alter(await asyncio.to_thread(relay.down)))
+        assert await relay.worker == "EndOfStream"
+        await relay.end()
+
+    at_the_door(use)
+    assert "a frame is not of this session" in caplog.text
+
+
+@pytest.mark.parametrize("alter", [changed, said_twice])
+def test_a_router_hears_nobody_between_it_and_its_worker(alter):
+    async def use(door: Door) -> None:
+        relay = Relay(door)
+        await relay.greet()
+        _, protocol = await door.let_in.get()
+        heard, gone = list[Any](), asyncio.Event()
+        protocol.hand_over(lambda message, body: heard.append(message), gone.set)
+        protocol.send(Ping())
+        relay.to_worker.sendall(await asyncio.to_thread(relay.down))
+        relay.to_router.sendall(alter(await asyncio.to_thread(relay.up)))
+        await gone.wait()
+        assert heard == []
+        assert "not of this session" in protocol.fault
+        await relay.end()
+
+    at_the_door(use)
+
+
+def test_what_both_say_between_whom_nothing_is_changed_arrives():
+    async def use(door: Door) -> None:
+        relay = Relay(door)
+        await relay.greet()
+        _, protocol = await door.let_in.get()
+        heard: asyncio.Queue[Any] = asyncio.Queue()
+        protocol.hand_over(lambda message, body: heard.put_nowait(message), lambda: None)
+        for _ in range(3):
+            protocol.send(Ping())
+            relay.to_worker.sendall(await asyncio.to_thread(relay.down))
+            relay.to_router.sendall(await asyncio.to_thread(relay.up))
+            assert await heard.get() == Pong()
+        await relay.end()
+
+    at_the_door(use)
+
+
+@pytest.mark.parametrize("behind", [b"", b"".join(map(bytes, encode_frame(Ping())))], ids=["alone", "more behind it"])
+def test_a_worker_obeys_no_router_that_does_not_know_the_secret(behind):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(b"".join(map(bytes, encode_frame(Challenge(nonce=bytes(32))))) + behind)
+        pretended = threading.Thread(target=pretend, args=(ours,))
+        pretended.start()
+        with pytest.raises(FrameError):
+            greet(BlockingConnection(theirs, GREETING), 3, SECRET, "here")
+        theirs.close()
+        pretended.join()
+
+
+def pretend(ours: socket.socket) -> None:
+    """Answer a greeting as who does not know the secret must."""
+    router = BlockingConnection(ours)
+    try:
+        router.receive()
+        router.send(Ping(), [])
+        ours.sendall(bytes(32))
+    except (EndOfStream, OSError):
+        return
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as npst
 from gearshift.model import DATATYPES
 from gearshift.runtime import transport
 from gearshift.runtime.messages import Done, DonePart, Message, Ping, Release, Run, RunPart, SetThreads, Stop
+from gearshift.runtime.seal import Seal
 from gearshift.runtime.transport import (
     WIDE,
     BlockingConnection,
@@ -92,8 +93,9 @@ def test_a_header_that_is_no_message_is_refused():
         read_in_pieces(b"\x01\x00\x00\x00" + bytes(8) + b"\xc1", 100)
 
 
-def read_in_pieces(data: bytes, piece: int, bounds: Bounds = WIDE):
+def read_in_pieces(data: bytes, piece: int, bounds: Bounds = WIDE, seal: Seal | None = None):
     reader, frames, offset = FrameReader(bounds), [], 0
+    reader.seal = seal
     while offset < len(data):
         buffer = reader.buffer()
         count = min(piece, len(buffer), len(data) - offset)
@@ -103,14 +105,24 @@ def read_in_pieces(data: bytes, piece: int, bounds: Bounds = WIDE):
     return frames
 
 
+@pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("piece", [1, 7, 64 << 10, 1 << 20])
-def test_frames_are_found_however_the_stream_is_cut(piece):
+def test_frames_are_found_however_the_stream_is_cut(piece, sealed):
     sizes = [0, 1, 5, 64 << 10, 0, 20_000, 40_000, 40_000, 100_000, 3]
     bodies = [bytes([i]) * size for i, size in enumerate(sizes)]
-    data = b"".join(bytes(part) for body in bodies for part in encode_frame(Stop(), [body]))
-    if piece == 1:
-        bodies, data = bodies[:3], b"".join(bytes(part) for body in bodies[:3] for part in encode_frame(Stop(), [body]))
-    assert [bytes(body) for _, body in read_in_pieces(data, piece)] == bodies
+    bodies = bodies[:3] if piece == 1 else bodies
+    ours, theirs = (Seal(b"key"), Seal(b"key")) if sealed else (None, None)
+    data = b"".join(bytes(part) for body in bodies for part in encode_frame(Stop(), [body], ours))
+    assert [bytes(body) for _, body in read_in_pieces(data, piece, seal=theirs)] == bodies
+
+
+@pytest.mark.parametrize("size_bytes", [10, 100_000])
+@pytest.mark.parametrize("at", [0, 4, 12, 20, -33, -1])
+def test_a_sealed_frame_of_which_any_byte_is_changed_is_refused(size_bytes, at):
+    data = bytearray(b"".join(map(bytes, encode_frame(Stop(), [bytes(size_bytes)], Seal(b"key")))))
+    data[at] ^= 1
+    with pytest.raises(FrameError, match="not of this session"):
+        read_in_pieces(bytes(data) + bytes(2), len(data) + 2, seal=Seal(b"key"))
 
 
 def run_message(batch: int, array) -> tuple[Run, list]:

@@ -148,6 +148,8 @@ class RayBackend(WorkersBackend):
     def _arrived(self, hello: Hello, protocol: FrameProtocol) -> None:
         if 0 <= hello.worker < len(self._seats):
             self._seats[hello.worker].arrive(hello, protocol)
+        else:
+            protocol.abort()
 
 
 class Seat:
