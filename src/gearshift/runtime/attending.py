@@ -19,7 +19,7 @@ from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.loading import RunnableModel, load_model
 from gearshift.runtime.messages import Attended, AuditOfLayer, Drawn, Event, InUse, Load, Loaded, LoadFailed, Stop
 from gearshift.runtime.priority import give_way_to_all
-from gearshift.runtime.transport import BlockingConnection, unpack_tensors
+from gearshift.runtime.transport import BlockingConnection, shortened, unpack_tensors
 
 TICK_S = 1.0
 """How long it waits for something to do."""
@@ -93,7 +93,7 @@ def attend(message: Load, connection: BlockingConnection) -> int:
         attendant = Attendant(model, dict(message.adaptation or {}), connection)
     except Exception as error:  # noqa: BLE001  the door to the user's code
         reason = str(error) if isinstance(error, GearshiftError) else f"{type(error).__name__}: {error}"
-        connection.send(LoadFailed(replica=replica.replica, model=replica.model, reason=reason))
+        connection.send(LoadFailed(replica=replica.replica, model=replica.model, reason=shortened(reason)))
         return 1
     connection.send(Loaded(replica=replica.replica, load_s=time.perf_counter() - begun, memory_bytes=0))
     return attendant.main_loop()

@@ -23,7 +23,7 @@ from gearshift.runtime.attending import ANSWERED
 from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.runtime.backends.workers import WorkersBackend
 from gearshift.runtime.messages import Adopt, Attended, Done, Drawn, Event, InUse, Load, Message, ReplicaToLoad
-from gearshift.runtime.transport import pack_tensors
+from gearshift.runtime.transport import FrameError, pack_tensors, shortened
 from gearshift.runtime.worker_process import WorkerProcess
 
 LONGEST_START_S = 600.0
@@ -227,14 +227,17 @@ class _Attendance:
         self._ended.set()
 
     def _said(self, message: Message, body: memoryview) -> None:
-        match message:
-            case InUse():
-                self._in_use = message, bytes(body)
-                self._adopt(list(self.replicas), *self._in_use)
-            case Event():
-                self._tell(message)
-            case Attended():
-                self._count(message)
+        try:
+            match message:
+                case InUse():
+                    self._in_use = message, bytes(body)
+                    self._adopt(list(self.replicas), *self._in_use)
+                case Event():
+                    self._tell(message)
+                case Attended():
+                    self._count(message)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # it runs a user's code, too
+            raise FrameError(f"{type(message).__name__} that is none ({shortened(str(error))})") from None
 
     def _tell(self, message: Event) -> None:
         self._journal.write(message.event, model=self._model, **message.facts)

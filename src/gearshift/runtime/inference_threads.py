@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gearshift.onnx_file import OnnxFile
 from gearshift.runtime.actuators.threads import SessionsByThreads, ThreadsActuator, torch_threads
 from gearshift.runtime.messages import ThreadsSet
+from gearshift.runtime.transport import shortened
 
 
 class InferenceThreads:
@@ -29,7 +30,7 @@ class InferenceThreads:
         """Compute with so many threads from now on, or as many as this process may use processors."""
         self._asked = threads
         effect = self._actuator.apply(threads)
-        return ThreadsSet(threads=int(effect.cores), since_ns=self._since_ns, problem=effect.problem)
+        return ThreadsSet(threads=int(effect.cores), since_ns=self._since_ns, problem=shortened(effect.problem))
 
     def follow(self) -> None:
         """Before a batch: where processors have come or gone since, as many threads as were asked for last and fit."""

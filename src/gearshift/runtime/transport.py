@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.errors import printable
 from gearshift.model import DATATYPES, Arrays, datatype_of
 from gearshift.runtime.messages import Message, TensorHeader
 from gearshift.runtime.seal import TAG_BYTES, Seal
@@ -253,7 +254,7 @@ class FrameReader:
 
 def shortened(text: str) -> str:
     """What another process says, fit for a line of a log."""
-    clean = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    clean = " ".join("".join(letter if letter.isprintable() else " " for letter in printable(text)).split())
     return clean if len(clean) <= LONGEST_TEXT else clean[:LONGEST_TEXT] + "..."
 
 

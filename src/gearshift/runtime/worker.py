@@ -22,7 +22,7 @@ from typing import Any, Protocol, get_args, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.errors import GearshiftError, ModelFailed, printable
+from gearshift.errors import GearshiftError, ModelFailed
 from gearshift.hardware import is_cuda
 from gearshift.model import DATATYPES, Arrays, Predicted, TensorSpec
 from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
@@ -48,7 +48,7 @@ from gearshift.runtime.messages import (
     Stop,
     TensorHeader,
 )
-from gearshift.runtime.transport import BlockingConnection, Buffer, EndOfStream, pack_tensors, unpack_tensors
+from gearshift.runtime.transport import BlockingConnection, Buffer, EndOfStream, pack_tensors, shortened, unpack_tensors
 
 PR_SET_PDEATHSIG = 1
 ORDERS = SetThreads, Release
@@ -190,7 +190,8 @@ def load_all(message: Load, replicas: dict[int, Held], connection: BlockingConne
             held, loaded = load_one(Path(message.project), replica, message)
         except Exception as error:
             reason = str(error) if isinstance(error, GearshiftError) else f"{type(error).__name__}: {error}"
-            connection.send(LoadFailed(replica=replica.replica, model=replica.model, reason=printable(reason)))
+            reason = shortened(reason)
+            connection.send(LoadFailed(replica=replica.replica, model=replica.model, reason=reason))
             if message.keep_others:
                 continue
             raise ModelFailed(reason) from error
@@ -280,7 +281,7 @@ def adopt(model: RunnableModel, message: Adopt, weights: memoryview) -> Adopted:
     try:
         version = own.adopt(message.manifest, bytes(weights), message.off)
     except Exception as error:  # noqa: BLE001  the door to the user's code
-        return Adopted(replica=message.replica, problem=f"{type(error).__name__}: {error}")
+        return Adopted(replica=message.replica, problem=shortened(f"{type(error).__name__}: {error}"))
     return Adopted(replica=message.replica, version=version)
 
 
@@ -381,7 +382,8 @@ class Attempt:
         certainty, headers, buffers = packed(predicted)
         unknown = np.isnan(certainty)
         if unknown.any():
-            self.first_failure = self.first_failure or printable(predicted.failure) or "the certainty is not a number"
+            why = shortened(predicted.failure) or "the certainty is not a number"
+            self.first_failure = self.first_failure or why
             self._keep_known(predicted, rows, unknown)
         else:
             self._keep(rows, headers, buffers, predicted.exit_segment)
@@ -448,7 +450,7 @@ def copied(arrays: Arrays) -> Arrays:
 
 def not_finite(model: RunnableModel) -> int:
     """How many lookups of a model's learned caches have met NaN or infinity so far."""
-    return int(getattr(getattr(model, "model", None), "not_finite", 0))
+    return max(0, int(getattr(getattr(model, "model", None), "not_finite", 0)))
 
 
 def waited_s(model: RunnableModel) -> float:
@@ -479,8 +481,8 @@ def packed(predicted: Predicted) -> tuple[NDArray[Any], tuple[TensorHeader, ...]
 def describe(name: str, error: BaseException) -> str:
     """What model `name` did wrong, in a sentence that begins after its name."""
     if isinstance(error, GearshiftError):
-        return printable(str(error).removeprefix(f"model {name!r} "))
-    return printable(f"raised {type(error).__name__}: {error}")
+        return shortened(str(error).removeprefix(f"model {name!r} "))
+    return shortened(f"raised {type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gearshift.errors import ModelFailed, WorkerDied
+from gearshift.runtime.conversation import Conversation
 from gearshift.runtime.health import Health
 from gearshift.runtime.messages import (
     Adopt,
@@ -24,6 +25,8 @@ from gearshift.runtime.messages import (
     ThreadsSet,
 )
 from gearshift.runtime.transport import Buffer, FrameProtocol
+
+SENT = "it sent what no worker may: {}"
 
 OnDone = Callable[[Done, memoryview], None]
 OnEnd = Callable[[str], None]
@@ -44,9 +47,10 @@ class WorkerLink:
         on_done: OnDone,
         stuck: Callable[[str], None],
         probe_s: float | None,
-        on_other: OnOther = lambda message, body: None,
+        on_other: OnOther | None = None,
     ) -> None:
         self._on_done, self._stuck, self._probe_s, self._on_other = on_done, stuck, probe_s, on_other
+        self._conversation = Conversation(attends=on_other is not None)
         self._protocol: FrameProtocol | None = None
         self._health: Health | None = None
         self.not_loaded: list[LoadFailed] = []
@@ -92,10 +96,9 @@ class WorkerLink:
 
     def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
         """Send a batch, which may take `longest_s`; it is lost without a word when the worker is gone."""
-        if self._protocol is not None:
-            self._protocol.send(message, buffers)
-            if self._health is not None:
-                self._health.began(longest_s)
+        self.send(message, buffers)
+        if self._health is not None:
+            self._health.began(longest_s)
 
     def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
         """Have the worker compute with so many threads; what it answers, or `WorkerDied`."""
@@ -119,6 +122,7 @@ class WorkerLink:
         """Send a frame; it is lost without a word when the worker is gone."""
         if self._protocol is not None:
             self._protocol.send(message, buffers)
+            self._conversation.said(message)
 
     @property
     def unsent_bytes(self) -> int:
@@ -143,7 +147,8 @@ class WorkerLink:
         self._adoptions.clear()
 
     def received(self, message: Message, body: memoryview) -> None:
-        """Take a frame of the worker."""
+        """Take a frame of the worker; raises `FrameError` for one that it may not send."""
+        self._conversation.heard(message, len(body))
         match message:
             case Done():
                 if self._health is not None and not message.more:
@@ -167,7 +172,8 @@ class WorkerLink:
                 self.not_loaded.append(message)
                 self._end_loading()
             case _:
-                self._on_other(message, body)
+                if self._on_other is not None:
+                    self._on_other(message, body)
 
     def _end_loading(self) -> None:
         """Once all is known, or enough; where nothing could be loaded, why is told of the first."""

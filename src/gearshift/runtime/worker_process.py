@@ -13,7 +13,7 @@ from gearshift.errors import WorkerDied, require
 from gearshift.observability.logs import settings_in_force
 from gearshift.runtime.messages import Adopt, Adopted, Load, Loaded, LoadFailed, Message, Release, Run, ThreadsSet
 from gearshift.runtime.transport import Buffer, FrameProtocol, widen
-from gearshift.runtime.worker_link import OnDone, OnEnd, OnOther, WorkerLink
+from gearshift.runtime.worker_link import SENT, OnDone, OnEnd, OnOther, WorkerLink
 from gearshift.runtime.worker_variables import worker_variables
 
 THREAD_SETTINGS = (
@@ -47,11 +47,12 @@ class WorkerProcess:
         on_end: OnEnd,
         cuda: Sequence[int] = (),
         probe_s: float | None = None,
-        on_other: OnOther = lambda message, body: None,
+        on_other: OnOther | None = None,
     ) -> None:
         self._cores, self._cuda, self._on_end = cores, cuda, on_end
         self._link = WorkerLink(on_done=on_done, stuck=self.terminate, probe_s=probe_s, on_other=on_other)
         self._killed_for = ""
+        self._protocol: FrameProtocol | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._serving = False
@@ -83,6 +84,7 @@ class WorkerProcess:
             lambda: FrameProtocol(self._link.received, self._stream_ended), sock=ours
         )
         self._link.attach(protocol)
+        self._protocol = protocol
         with theirs:
             self._process = self._spawn(theirs.fileno(), environment)
         self._pidfd = os.pidfd_open(self._process.pid)
@@ -170,7 +172,9 @@ class WorkerProcess:
 
     def _stream_ended(self) -> None:
         if not self._stopping and not self._gone.is_set():
-            self._signal(signal.SIGKILL)  # it closed its socket, so nothing more will come of it
+            if self._protocol is not None and self._protocol.fault:
+                self._killed_for = SENT.format(self._protocol.fault)
+            self._signal(signal.SIGKILL)  # its socket is closed, so nothing more will come of it
 
     def _ended(self) -> None:
         """The process is a zombie: kill what it started (its group still has its id), then reap it."""

@@ -3,11 +3,13 @@ import contextlib
 import os
 import shutil
 import signal
+import struct
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import uvloop
@@ -20,7 +22,7 @@ from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.local_cores import LocalCores
-from gearshift.runtime.messages import Release
+from gearshift.runtime.messages import Done, DonePart, Event, Release, TensorHeader
 from tests.conformance.test_backend_contract import Events
 from tests.little_task import INPUTS, TASK, little_plan, spanning_plan, write_little_task
 from tests.unit.runtime.actuators.stand_ins import group_v2
@@ -77,7 +79,7 @@ def test_loading_has_a_longest_time(tmp_path):
 def test_a_model_that_refuses_zeros_is_served_all_the_same_and_said_to_have_not_run(tmp_path):
     told: list[str] = []
     start(backend_of(tmp_path, TASK.replace("(first == 666)", "(first == 0)"), say=told.append))
-    raised = "raised ValueError: a secret of the model (task.py, line 9) in its function"
+    raised = "raised ValueError: a secret of the model (task.py, line 10) in its function"
     assert sorted(told) == [
         f"model {name!r} failed its warm-up on zeros ({raised}); it has not run yet" for name in ("large", "small")
     ]
@@ -138,6 +140,67 @@ def test_a_replica_that_spans_devices_has_a_worker_of_its_own_on_the_cores_of_al
         assert len(cores[SMALL]) == 1
 
     with_backend(backend, use)
+
+
+TAKEN_OVER = """
+import gc, struct
+import msgspec
+def small():
+    from gearshift.runtime.transport import BlockingConnection
+    honest = answer("small", lambda first: np.ones(len(first)))
+    def model(x):
+        if (x[:, 0] == 7).any():
+            (connection,) = [one for one in gc.get_objects() if isinstance(one, BlockingConnection)]
+            connection._socket.sendall(LIE)
+        return honest(x)
+    return model
+"""
+
+
+def lie(header: bytes, body: bytes = b"") -> bytes:
+    return struct.pack("<IQ", len(header), len(body)) + header + body
+
+
+WRONG_TENSOR = (
+    TensorHeader(name="certainty", datatype="FP64", shape=(1,), size_bytes=8),
+    TensorHeader(name="by", datatype="BYTES", shape=(1,), size_bytes=5, text=True),
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (lie(msgspec.msgpack.encode(Done(batch=1 << 60, run_s=0.0, parts=()))), "a batch that it does not run"),
+        (lie(msgspec.msgpack.encode(Event(event="zz", facts={})).replace(b"zz", b"\xff\xff")), "cannot be read"),
+        (
+            lie(
+                msgspec.msgpack.encode(Done(batch=1, run_s=0.0, parts=(DonePart(rows=(0,), tensors=WRONG_TENSOR),))),
+                struct.pack("<d", 1.0) + b"\1\0\0\0\xff",
+            ),
+            "tensor 'by'",
+        ),
+    ],
+    ids=["batch", "no UTF-8", "no text"],
+)
+def test_a_worker_that_says_what_none_may_is_killed_and_started_again(tmp_path, said, why):
+    told: list[str] = []
+    backend = backend_of(tmp_path, TASK + TAKEN_OVER.replace("LIE", repr(said)), say=told.append)
+
+    async def use(events: Events) -> None:
+        lost = batch(1, (7, 2))
+        backend.run(lost)
+        await events.until(lambda seen: ("lost", SMALL) in seen and seen.count(("ready", SMALL)) == 2)
+        assert lost.samples[0].result is None
+        after = batch(2, (1, 2))
+        backend.run(after)
+        await events.until(lambda seen: ("batch", 2) in seen)
+        assert after.samples[0].result["sum"] == [3.0]
+        assert ("batch", 1) not in events.seen
+
+    with_backend(backend, use)
+    assert len(told) == 1
+    assert "was killed (it sent what no worker may: " in told[0]
+    assert why in told[0]
 
 
 def test_a_worker_sets_its_threads_between_two_batches(tmp_path):

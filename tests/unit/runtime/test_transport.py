@@ -10,7 +10,18 @@ from hypothesis.extra import numpy as npst
 
 from gearshift.model import DATATYPES
 from gearshift.runtime import transport
-from gearshift.runtime.messages import Done, DonePart, Message, Ping, Release, Run, RunPart, SetThreads, Stop
+from gearshift.runtime.messages import (
+    Done,
+    DonePart,
+    Message,
+    Ping,
+    Release,
+    Run,
+    RunPart,
+    SetThreads,
+    Stop,
+    TensorHeader,
+)
 from gearshift.runtime.seal import Seal
 from gearshift.runtime.transport import (
     WIDE,
@@ -77,6 +88,23 @@ def test_a_tensor_that_ends_past_the_body_is_refused():
     headers, _ = pack_tensors({"x": np.arange(4)})
     with pytest.raises(FrameError, match="ends at byte 32"):
         unpack_tensors(headers, memoryview(bytes(8)))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        TensorHeader(name="x", datatype="FP64", shape=(-1,), size_bytes=8),
+        TensorHeader(name="x", datatype="FP64", shape=(2,), size_bytes=8),
+        TensorHeader(name="x", datatype="FP64", shape=(1,) * 100, size_bytes=8),
+        TensorHeader(name="x", datatype="FP65", shape=(1,), size_bytes=8),
+        TensorHeader(name="x", datatype="FP64", shape=(0,), size_bytes=-8),
+        TensorHeader(name="x", datatype="BYTES", shape=(1,), size_bytes=5, text=True),
+        TensorHeader(name="x", datatype="BYTES", shape=(1, 1 << 40), size_bytes=5),
+    ],
+)
+def test_a_tensor_that_is_not_what_its_header_says_is_refused(header):
+    with pytest.raises(FrameError, match="'x'"):
+        unpack_tensors([header], memoryview(b"\1\0\0\0\xff" + bytes(3)))
 
 
 def test_a_frame_over_the_bound_is_refused_on_both_sides(monkeypatch):

@@ -10,8 +10,19 @@ from gearshift.errors import ModelFailed
 from gearshift.model import Predicted, TensorSpec
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.workers import LARGE_ROW_BYTES, assemble, settle
-from gearshift.runtime.messages import Done, Load, Loaded, ReplicaToLoad, Run, RunPart, SetThreads, Stop, ThreadsSet
-from gearshift.runtime.transport import BlockingConnection, encode_frame, pack_tensors, unpack_tensors
+from gearshift.runtime.messages import (
+    Done,
+    DonePart,
+    Load,
+    Loaded,
+    ReplicaToLoad,
+    Run,
+    RunPart,
+    SetThreads,
+    Stop,
+    ThreadsSet,
+)
+from gearshift.runtime.transport import BlockingConnection, FrameError, encode_frame, pack_tensors, unpack_tensors
 from gearshift.runtime.worker import describe, held_bytes, main_loop, run_batch, warm_up, zeros
 from gearshift.segmented_model import SegmentedModel
 from tests.little_task import INPUTS, write_little_task
@@ -110,6 +121,21 @@ def test_an_order_that_comes_behind_a_batch_holds_for_it(tmp_path):
         router.send(Stop())
         assert main_loop(BlockingConnection(theirs)) == 0
         assert [type(router.receive()[0]) for _ in range(3)] == [Loaded, ThreadsSet, Done]
+
+
+def test_a_certainty_that_is_not_a_number_is_no_workers_to_tell_and_leaves_samples_as_they_are():
+    request = Request(id=1, operator="o", arrived_ns=0, rows=1)
+    sample = Sample(request, 0, 0, {})
+    headers, buffers = pack_tensors({"certainty": np.array([np.nan])})
+    with pytest.raises(FrameError, match="not a number"):
+        settle([sample], Done(batch=1, run_s=0.0, parts=(DonePart(rows=(0,), tensors=headers),)), buffers[0], "m")
+    assert sample.result is None
+
+
+def test_what_a_model_raises_is_told_in_one_line_of_bounded_length():
+    told = describe("m", ValueError("a\n\x1b[31mb" * 1000))
+    assert told.startswith("raised ValueError: a [31mba [31mb")
+    assert len(told) < 1100
 
 
 def test_an_output_may_be_called_certainty():

@@ -26,7 +26,7 @@ from gearshift.runtime.messages import (
 from gearshift.runtime.ray_cluster import Address, Bundle, Cluster, Place, end_server, keep_signals
 from gearshift.runtime.tcp import SECRET_BYTES, Listener
 from gearshift.runtime.transport import Buffer, FrameProtocol
-from gearshift.runtime.worker_link import OnDone, OnEnd, WorkerLink
+from gearshift.runtime.worker_link import SENT, OnDone, OnEnd, WorkerLink
 from gearshift.runtime.worker_process import thread_settings
 
 LEAST_CPU = 0.001
@@ -272,7 +272,7 @@ class RayWorker:
                 self._hello, self._protocol = await self._seat.connection(self)
         except TimeoutError:
             raise await self._seat.why_missing(longest_s) from None
-        self._protocol.hand_over(self._link.received, lambda: self.end(LOST))
+        self._protocol.hand_over(self._link.received, self._disconnected)
         self._link.attach(self._protocol)
         try:
             self._require_version(self._hello)
@@ -317,6 +317,12 @@ class RayWorker:
         loading = self._link.fail_loading(WorkerDied(f"a worker {how} while it loaded its models"))
         if not loading and self._serving and not self._stopping:
             self._on_end(how)
+
+    def _disconnected(self) -> None:
+        if self._protocol is not None and self._protocol.fault:
+            self._stuck(SENT.format(self._protocol.fault))
+        else:
+            self.end(LOST)
 
     def _stuck(self, why: str) -> None:
         self._seat.kill()

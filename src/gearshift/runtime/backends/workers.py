@@ -384,13 +384,20 @@ def _differ(rows: Sequence[NDArray[Any]]) -> bool:
 
 
 def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) -> list[Sample]:
-    """Give the samples of a batch that `done` tells of their result and certainty, or their error; answers these."""
+    """Give the samples of a batch that `done` tells of their result and certainty, or their error; answers these.
+
+    Raises `FrameError` for tensors that are not what they are said to be, before any sample has something.
+    """
     offset, rows = 0, list(done.failed)
+    unpacked: list[tuple[NDArray[np.float64], Arrays]] = []
     for part in done.parts:
         first, others = part.tensors[:1], part.tensors[1:]
         (certainty,) = unpack_tensors(first, body, offset).values()
-        outputs = unpack_tensors(others, body, offset + first[0].size_bytes)
+        unpacked.append((certainty, unpack_tensors(others, body, offset + first[0].size_bytes)))
         offset += part_bytes(part)
+        if np.isnan(certainty).any():
+            raise FrameError("a certainty that is not a number")
+    for part, (certainty, outputs) in zip(done.parts, unpacked, strict=True):
         rows += part.rows
         for i, (row, value) in enumerate(zip(part.rows, certainty.tolist(), strict=True)):
             sample = samples[row]

@@ -1,0 +1,165 @@
+"""What a worker may say, and when: code of a model that was taken over may say anything, and its router outlives it."""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+from gearshift.runtime.messages import (
+    Adopt,
+    Adopted,
+    Attended,
+    Done,
+    DonePart,
+    Event,
+    InUse,
+    Load,
+    Loaded,
+    LoadFailed,
+    Message,
+    Ping,
+    Pong,
+    Run,
+    SetThreads,
+    ThreadsSet,
+)
+from gearshift.runtime.transport import LONGEST_TEXT, FrameError
+
+MOST_SEGMENTS = 10_000
+MOST_THREADS = 1 << 16
+MOST_COUNTED = 1 << 53
+
+OF_AN_ATTENDANT = InUse, Event, Attended
+"""What a process says of itself that attends to learned caches."""
+
+
+def require(holds: bool, what: str) -> None:
+    """Raise `FrameError` with what is wrong unless it `holds`."""
+    if not holds:
+        raise FrameError(what)
+
+
+class _Running:
+    """A batch under way: the rows that nothing was said of yet, and how many segments its model has."""
+
+    __slots__ = ("left", "segments", "through")
+
+    def __init__(self, rows: set[int], segments: int, through: bool) -> None:
+        self.left, self.segments, self.through = rows, segments, through
+
+
+class Conversation:
+    """What was asked of a worker and is not answered yet.
+
+    All that a worker says answers something, once.  `attends` where the process attends to learned caches.
+    """
+
+    def __init__(self, *, attends: bool) -> None:
+        self._attends = attends
+        self._loading: set[int] = set()
+        self._segments: dict[int, int] = {}
+        self._running: dict[int, _Running] = {}
+        self._threads = self._probes = 0
+        self._adopting: deque[int] = deque()
+
+    def said(self, message: Message) -> None:
+        """Remember what the worker is to answer."""
+        match message:
+            case Run():
+                rows = {row for part in message.parts for row in part.rows}
+                segments = self._segments.get(message.replica, 1)
+                self._running[message.batch] = _Running(rows, segments, message.through)
+            case Ping():
+                self._probes += 1
+            case SetThreads():
+                self._threads += 1
+            case Adopt():
+                self._adopting.append(message.replica)
+            case Load():
+                self._loading |= {replica.replica for replica in message.replicas}
+
+    def heard(self, message: Message, body_bytes: int) -> None:
+        """Raise `FrameError` where the worker may not say this now."""
+        match message:
+            case Done():
+                self._check_done(message, body_bytes)
+            case Pong():
+                require(self._probes > 0, "an answer to a probe that was not sent")
+                self._probes -= 1
+            case ThreadsSet():
+                require(self._threads > 0, "an answer to an order of threads that was not given")
+                require(0 <= message.threads <= MOST_THREADS, f"{message.threads} threads")
+                require(0 <= message.since_ns < 1 << 63, "a time that is none")
+                _check_text(message.problem)
+                self._threads -= 1
+            case Adopted():
+                asked = self._adopting.popleft() if self._adopting else None
+                require(message.replica == asked, "an answer of a replica that was not to adopt caches")
+                _check_text(message.problem)
+            case Loaded():
+                self._check_loading(message.replica)
+                require(math.isfinite(message.load_s), "a time that is none")
+                require(0 <= message.memory_bytes < 1 << 63, "an amount of memory that is none")
+                require(1 <= message.segments <= MOST_SEGMENTS, f"a model of {message.segments} segments")
+                _check_text(message.warm_up_failure)
+                self._segments[message.replica] = message.segments
+            case LoadFailed():
+                self._check_loading(message.replica)
+                _check_text(message.model, message.reason)
+            case _:
+                attends = self._attends and isinstance(message, OF_AN_ATTENDANT)
+                require(attends, f"{type(message).__name__}, which is not for it to say")
+
+    def _check_loading(self, replica: int) -> None:
+        require(replica in self._loading, "news of a replica that it is not loading")
+        self._loading.discard(replica)
+
+    def _check_done(self, done: Done, body_bytes: int) -> None:
+        running = self._running.get(done.batch)
+        require(running is not None, "news of a batch that it does not run")
+        assert running is not None
+        before = len(running.left)
+        end = 0
+        for part in done.parts:
+            _take_rows(running, part.rows)
+            end += _check_part(part, running.segments)
+        require(end == body_bytes, f"tensors of {end} bytes in a body of {body_bytes}")
+        _take_rows(running, done.failed)
+        require(set(done.unanswered) <= set(done.failed), "rows without an answer that have not failed")
+        require(_is_time(done.run_s) and all(map(_is_time, done.segment_s)), "a time that is none")
+        require(len(done.segment_s) in (0, running.segments * running.through), "times of segments that there are not")
+        require(0 <= done.not_finite < MOST_COUNTED, f"{done.not_finite} lookups")
+        _check_text(done.first_failure)
+        if done.more:
+            require(0 < len(running.left) < before, "a part of a batch of no rows, or of all")
+        else:
+            require(not running.left, f"the end of a batch of which {len(running.left)} rows have none")
+            del self._running[done.batch]
+
+
+def _take_rows(running: _Running, rows: Sequence[int]) -> None:
+    told = set(rows)
+    require(len(told) == len(rows) and told <= running.left, "rows that its batch does not have, or twice")
+    running.left -= told
+
+
+def _check_part(part: DonePart, segments: int) -> int:
+    """Bytes of its tensors; what is in them is checked where they are unpacked."""
+    rows = len(part.rows)
+    require(len(part.tensors) >= 1, "rows without a certainty")
+    require(part.tensors[0].datatype == "FP64" and part.tensors[0].shape == (rows,), "a certainty of another form")
+    require(all(tensor.shape[:1] == (rows,) for tensor in part.tensors), f"outputs of not {rows} rows")
+    require(all(tensor.size_bytes >= 0 for tensor in part.tensors), "a tensor of fewer than no bytes")
+    require(len({tensor.name for tensor in part.tensors[1:]}) == len(part.tensors) - 1, "two outputs of one name")
+    require(len(part.exits) in (0, rows), f"exits of not {rows} rows")
+    exits = segments if segments > 1 else MOST_SEGMENTS  # a model may say where rows left and not stop there itself
+    require(all(0 <= segment < exits for segment in part.exits), "an exit that there is not")
+    return sum(tensor.size_bytes for tensor in part.tensors)
+
+
+def _check_text(*texts: str) -> None:
+    fits = all(len(text) <= LONGEST_TEXT + len("...") and text.isprintable() for text in texts)
+    require(fits, "text that is too long for a line, or holds what no line may")
+
+
+def _is_time(seconds: float) -> bool:
+    return math.isfinite(seconds) and seconds >= 0
