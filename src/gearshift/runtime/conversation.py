@@ -99,6 +99,7 @@ class Conversation:
                 self._check_loading(message.replica)
                 require(math.isfinite(message.load_s), "a time that is none")
                 require(0 <= message.memory_bytes < 1 << 63, "an amount of memory that is none")
+                require(0 <= message.cold_sizes < MOST_COUNTED, f"{message.cold_sizes} batch sizes")
                 require(1 <= message.segments <= MOST_SEGMENTS, f"a model of {message.segments} segments")
                 _check_text(message.warm_up_failure)
                 self._segments[message.replica] = message.segments

@@ -25,7 +25,7 @@ class TensorHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ReplicaToLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A replica, the model it is a copy of, and the batch sizes to warm it up with."""
+    """A replica, the model it is a copy of, and the batch sizes to warm it up with, the first two in any case."""
 
     replica: int
     model: str
@@ -41,6 +41,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     `inputs` are the operator's tensors, from which warm-up batches of zeros are made; without them none is run.
     `outputs` are those that models' answers are made into; without them they pass as they are.
+    From `warm_up_s` after this on, no more begins of a replica but those that run in any case.
 
     `thread_counts` are those that `SetThreads` may ask for; sessions of ONNX files are made for each of them.
 
@@ -58,6 +59,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     outputs: tuple[TensorSpec, ...] = ()
     device_kind: str = "cpu"
     keep_others: bool = False
+    warm_up_s: float = 0.0
     thread_counts: tuple[int, ...] = ()
     awake_s: float = 0.0
     profiling: bool = False
@@ -149,13 +151,15 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     A model with learned caches has several `segments`.
     On a CUDA device it is the most that PyTorch's tensors took there beyond what was there before, 0 without any.
 
-    `warm_up_failure` is what the model raised where it failed on every batch of zeros.
+    `warm_up_failure` is what the model raised where it failed on every batch of zeros; `cold_sizes` are the batch sizes
+    for which there was no time.
     """
 
     replica: int
     load_s: float
     memory_bytes: int
     warm_up_failure: str = ""
+    cold_sizes: int = 0
     segments: int = 1
 
 

@@ -51,6 +51,8 @@ from gearshift.runtime.messages import (
 from gearshift.runtime.transport import BlockingConnection, Buffer, EndOfStream, pack_tensors, shortened, unpack_tensors
 
 PR_SET_PDEATHSIG = 1
+LEAST_WARM_UPS = 2
+TELL_WARM_UP_S = 5.0
 ORDERS = SetThreads, Release
 """What changes the cores of a batch that came before it and has not begun."""
 
@@ -185,9 +187,10 @@ def obey(order: SetThreads | Release, threads: InferenceThreads, connection: Blo
 
 def load_all(message: Load, replicas: dict[int, Held], connection: BlockingConnection) -> None:
     """Load each replica and say so, or why it could not be; raises `ModelFailed` then, unless others are kept."""
-    for replica in message.replicas:
+    end_s = time.perf_counter() + message.warm_up_s
+    for number, replica in enumerate(message.replicas):
         try:
-            held, loaded = load_one(Path(message.project), replica, message)
+            held, loaded = load_one(message, replica, end_s, share=1 / (len(message.replicas) - number))
         except Exception as error:
             reason = str(error) if isinstance(error, GearshiftError) else f"{type(error).__name__}: {error}"
             reason = shortened(reason)
@@ -199,27 +202,29 @@ def load_all(message: Load, replicas: dict[int, Held], connection: BlockingConne
         connection.send(loaded)
 
 
-def load_one(path: Path, replica: ReplicaToLoad, message: Load) -> tuple[Held, Loaded]:
-    """The replica, loaded and warm, and what that took."""
+def load_one(message: Load, replica: ReplicaToLoad, end_s: float, *, share: float) -> tuple[Held, Loaded]:
+    """The replica, loaded and warm, and what that took; its warm-up has that share of the time until `end_s`."""
     from gearshift.config import read_project
     from gearshift.declared_outputs import DeclaredOutputs
     from gearshift.loading import load_model
     from gearshift.runtime.remote.models import is_remote_model, open_remote
     from gearshift.torch_module import own_stream
 
-    device_kind, declared = message.device_kind, DeclaredOutputs(message.outputs)
+    path, device_kind = Path(message.project), message.device_kind
+    declared = DeclaredOutputs(message.outputs)
     memory_before = held_bytes(device_kind)
     begun = time.perf_counter()
     project = read_project(path)
-    if is_remote_model(project, replica.model):
+    failure, cold_sizes = "", 0
+    if is_remote_model(project, replica.model):  # which may cost money to ask
         remote = open_remote(project, path.parent, replica.model, profiling=message.profiling)
-        remote = replace(remote, declared=declared)
-        held, failure = Held(replica.model, remote, nullcontext()), ""
+        held = Held(replica.model, replace(remote, declared=declared), nullcontext())
     else:
         model = load_model(project, path.parent, replica.model, device_kind=device_kind)
         held = Held(replica.model, replace(model, declared=declared), own_stream(device_kind))
         with held.stream:
-            failure = warm_up(replica, held.model, message.inputs)
+            longest_s = share * (end_s - time.perf_counter())
+            failure, cold_sizes = warm_up(replica, held.model, message.inputs, longest_s=longest_s)
     load_s = time.perf_counter() - begun
     grown = max(0, held_bytes(device_kind, peak=True) - memory_before)
     return held, Loaded(
@@ -227,23 +232,38 @@ def load_one(path: Path, replica: ReplicaToLoad, message: Load) -> tuple[Held, L
         load_s=load_s,
         memory_bytes=grown,
         warm_up_failure=failure,
+        cold_sizes=cold_sizes,
         segments=held.model.segments if isinstance(held.model, StoppingModel) else 1,
     )
 
 
-def warm_up(replica: ReplicaToLoad, model: RunnableModel, inputs: Sequence[TensorSpec]) -> str:
-    """Run batches of zeros, so that the first request does not pay for what happens once.
+def warm_up(
+    replica: ReplicaToLoad, model: RunnableModel, inputs: Sequence[TensorSpec], *, longest_s: float
+) -> tuple[str, int]:
+    """Run batches of zeros of each size, so that no request pays for what happens once, or once for each size.
 
     A model may well refuse zeros, and serves all the same; answers what it raised first, where no batch went well.
+    Once `longest_s` are over, none but the first two sizes begins; answers how many have not run.
     """
     failures: list[str] = []
     batches = replica.warm_up_rows if inputs else ()
-    for rows in batches:
+    begun_s = told_s = time.perf_counter()
+    for done, rows in enumerate(batches):
+        now_s = time.perf_counter()
+        if done >= LEAST_WARM_UPS and len(failures) == done:
+            break
+        if done >= LEAST_WARM_UPS and now_s - begun_s > longest_s:
+            return "", len(batches) - done
+        if now_s - told_s > TELL_WARM_UP_S:
+            told_s = now_s
+            log.info("model %r warms up: %d of %d batch sizes have run", replica.model, done, len(batches))
         try:
             model.run({spec.name: zeros(spec, rows) for spec in inputs})
         except Exception as error:  # noqa: BLE001  the door to the user's code
             failures.append(describe(replica.model, error))
-    return failures[0] if failures and len(failures) == len(batches) else ""
+    else:
+        done = len(batches)
+    return (failures[0] if failures and len(failures) == done else ""), 0
 
 
 def zeros(spec: TensorSpec, rows: int) -> NDArray[Any]:

@@ -16,6 +16,7 @@ Replan = Literal["off", "offer", "swap"]
 ScalerKind = Literal["exact", "paper", "static"]
 ActuatorKind = Literal["processors", "kubernetes"]
 OnOff = Literal["on", "off"]
+WarmUp = Literal["all", "few"]
 
 DAY_S = 86_400
 
@@ -80,6 +81,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         float, _from(0, DAY_S, "How long accepted requests may take after SIGTERM or Ctrl-C, in seconds.")
     ] = 30.0
     longest_start_s: Annotated[float, _above_0(DAY_S, "How long models may take to load, in seconds.")] = 120.0
+    warm_up: Annotated[
+        WarmUp,
+        _help("Before it serves, a model runs batches of all sizes that the plan allows, or of few: 1 and most."),
+    ] = "all"
     longest_retry_s: Annotated[
         float, _from(0, DAY_S, "How long a request that lost its worker may wait for another, in seconds.")
     ] = 30.0

@@ -80,6 +80,7 @@ class ServingTask:
             "inputs": self.inputs,
             "outputs": self.outputs,
             "longest_start_s": settings.longest_start_s,
+            "warm_up": settings.warm_up,
             "run_ns": self.run_ns if run_ns is None else run_ns,
             "shortest_hang_s": max(settings.shortest_hang_s, longest_remote_s(read_project(self.project))),
             "probe_s": settings.probe_s,

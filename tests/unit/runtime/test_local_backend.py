@@ -18,6 +18,7 @@ from gearshift.errors import GearshiftError, ModelFailed, WorkerDied
 from gearshift.gear import GearPlan
 from gearshift.plan_tables import plan_tables
 from gearshift.request import Request, Sample
+from gearshift.runtime.backends import workers
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.core_pool import CorePool
@@ -82,6 +83,33 @@ def test_a_model_that_refuses_zeros_is_served_all_the_same_and_said_to_have_not_
     raised = "raised ValueError: a secret of the model (task.py, line 10) in its function"
     assert sorted(told) == [
         f"model {name!r} failed its warm-up on zeros ({raised}); it has not run yet" for name in ("large", "small")
+    ]
+
+
+SIZES = """
+import pathlib
+def small():
+    def model(x):
+        with pathlib.Path(__file__).with_name("sizes").open("a") as file:
+            file.write(f"{len(x)} ")
+        return answer("small", lambda first: np.ones(len(first)))(x)
+    return model
+"""
+
+
+@pytest.mark.parametrize(("warm_up", "sizes"), [("all", "1 8 2 3 4 5 6 7 "), ("few", "1 8 ")])
+def test_every_batch_size_that_the_plan_allows_has_run_before_a_replica_is_ready(tmp_path, warm_up, sizes):
+    start(backend_of(tmp_path, TASK + SIZES, warm_up=warm_up))
+    assert (tmp_path / "sizes").read_text() == sizes
+
+
+def test_batch_sizes_for_which_there_is_no_time_are_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "WARM_UP_SHARE", 0.0)
+    told: list[str] = []
+    start(backend_of(tmp_path, TASK + SIZES, say=told.append))
+    assert (tmp_path / "sizes").read_text() == "1 8 "
+    assert [one.partition(",")[0] for one in told] == [
+        f"model {name!r} has not run 6 of its batch sizes yet" for name in ("large", "small")
     ]
 
 

@@ -299,7 +299,16 @@ def test_a_warm_up_fails_when_every_batch_does(fails_on, failure):
             return Predicted({}, inputs["x"])
 
     replica = ReplicaToLoad(replica=0, model="m", warm_up_rows=(1, 8))
-    assert warm_up(replica, Picky(), (TensorSpec(name="x", datatype="FP32", shape=(-1,)),)) == failure
+    warmed = warm_up(replica, Picky(), (TensorSpec(name="x", datatype="FP32", shape=(-1,)),), longest_s=60.0)
+    assert warmed == (failure, 0)
+
+
+@pytest.mark.parametrize(("longest_s", "run", "cold"), [(60.0, [1, 5, 2, 3, 4], 0), (-1.0, [1, 5], 3)])
+def test_a_warm_up_runs_every_size_for_which_there_is_time(longest_s, run, cold):
+    model = Doubles()
+    replica = ReplicaToLoad(replica=0, model="m", warm_up_rows=(1, 5, 2, 3, 4))
+    warmed = warm_up(replica, model, (TensorSpec(name="x", datatype="FP64", shape=(-1,)),), longest_s=longest_s)
+    assert (model.calls, warmed) == (run, ("", cold))
 
 
 def test_warm_up_batches_have_the_shape_and_type_of_the_input():

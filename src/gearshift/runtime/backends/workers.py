@@ -37,6 +37,8 @@ from gearshift.runtime.worker_link import OnDone, OnEnd, why_not_loaded
 SHORTEST_RESTART_WAIT_S = 0.1
 LONGEST_RESTART_WAIT_S = 5.0
 LONGEST_STOP_S = 5.0
+WARM_UP_SHARE = 0.5
+"""Of the time to start; the rest is to load models, and for what one batch takes longer than there was time."""
 LARGE_ROW_BYTES = 16 << 10
 """From here on to copy a row costs more than to hand it to the socket on its own."""
 
@@ -112,6 +114,7 @@ class WorkersOptions(TypedDict, total=False):
     inputs: Required[Sequence[TensorSpec]]
     outputs: Sequence[TensorSpec]
     longest_start_s: float
+    warm_up: str
     run_ns: Sequence[Sequence[int]] | None
     shortest_hang_s: float
     probe_s: float
@@ -126,15 +129,17 @@ class WorkersBackend(ABC):
     `project` is the path of the `gearshift.toml` whose models the plan places; `inputs` and `outputs` are the
     operator's tensors.  A worker that does not answer within `probe_s` while it is idle, or holds a batch for much
     longer than profiled (`run_ns`: (replicas, sizes); `hangs_after_ns`), is stuck, and is replaced.  A worker that is
-    started again serves those of its models that can be loaded.  `thread_counts` are the numbers of threads that a
-    worker may be told to compute with; between batches that follow one another closely it stays awake, for `awake_s`
-    at most.
+    started again serves those of its models that can be loaded.  Before it serves, each model runs batches of every
+    size that the plan allows, within `WARM_UP_SHARE` of `longest_start_s`; with `warm_up` "few" of the smallest and
+    the largest alone.  `thread_counts` are the numbers of threads that a worker may be told to compute with; between
+    batches that follow one another closely it stays awake, for `awake_s` at most.
     """
 
     def __init__(self, tables: PlanTables, hardware: Hardware, **options: Unpack[WorkersOptions]) -> None:
         self._tables, self._project, self._inputs = tables, options["project"], tuple(options["inputs"])
         self._outputs = tuple(options.get("outputs", ()))
         self._longest_start_s, self._say = options.get("longest_start_s", 120.0), options.get("say", _say_nothing)
+        self._warms_all = options.get("warm_up", "all") == "all"
         self._run_ns, self._probe_s = options.get("run_ns"), options.get("probe_s", 3.0)
         self._shortest_hang_ns = to_ns(options.get("shortest_hang_s", 10.0))
         self._thread_counts, self._awake_s = tuple(options.get("thread_counts", ())), options.get("awake_s", 0.0)
@@ -226,15 +231,22 @@ class WorkersBackend(ABC):
         for failed in worker.not_loaded:
             self._say(f"{why_not_loaded(failed)}; the other models of its worker are served without it")
         for replica in loaded:
-            if replica.warm_up_failure:
-                self._tell_cold(self._tables.model_of(replica.replica), replica)
+            self._tell_cold(self._tables.model_of(replica.replica), replica)
         return [replica.replica for replica in loaded]
 
     def _tell_cold(self, model: str, replica: Loaded) -> None:
-        """Say once for each model that it may well not work."""
-        if model not in self._told_cold:
-            self._told_cold.add(model)
+        """Say once for each model that it may well not work, or be slow at first."""
+        if model in self._told_cold or not (replica.warm_up_failure or replica.cold_sizes):
+            return
+        self._told_cold.add(model)
+        if replica.warm_up_failure:
             self._say(f"model {model!r} failed its warm-up on zeros ({replica.warm_up_failure}); it has not run yet")
+        else:
+            self._say(
+                f"model {model!r} has not run {replica.cold_sizes} of its batch sizes yet, as there was no time in "
+                f"{WARM_UP_SHARE * self._longest_start_s:g} s; the first batch of each may be slow (a longer "
+                "--longest-start-s gives more time)"
+            )
 
     def _load_message(self, slot: _Slot, again: bool) -> Load:
         tables = self._tables
@@ -245,17 +257,23 @@ class WorkersBackend(ABC):
             outputs=self._outputs,
             device_kind=slot.devices.devices[0].kind,
             keep_others=again,
+            warm_up_s=WARM_UP_SHARE * self._longest_start_s,
             thread_counts=self._thread_counts,
             awake_s=self._awake_s,
             replicas=tuple(
                 ReplicaToLoad(
                     replica=replica,
                     model=tables.model_of(replica),
-                    warm_up_rows=tuple(sorted({1, int(largest[replica])})),
+                    warm_up_rows=self._warm_up_rows(int(largest[replica])),
                 )
                 for replica in slot.replicas
             ),
         )
+
+    def _warm_up_rows(self, largest: int) -> tuple[int, ...]:
+        """The sizes to run, the smallest and the largest first."""
+        between = range(2, largest) if self._warms_all else ()
+        return (*sorted({1, largest}), *between)
 
     def _batch_done(self, slot: _Slot, done: Done, body: memoryview) -> None:
         batch = slot.running.get(done.batch) if done.more else slot.running.pop(done.batch, None)
