@@ -17,6 +17,8 @@ class AdaptingMetrics:
         self.replans = Counter(
             "gearshift_replans", "Plans made anew by what became of them.", ["outcome"], registry=registry
         )
+        for outcome in ("offered", "swapped", "not_better", "failed"):
+            self.replans.labels(outcome)
         self.run_time = Gauge(
             "gearshift_run_time_ratio",
             "Observed time of batches over the profiled, of the latest ten seconds.",
@@ -29,6 +31,8 @@ class AdaptingMetrics:
         self.audits = Counter(
             "gearshift_audits", "Early answers by what their audit said.", ["outcome"], registry=registry
         )
+        for outcome in ("agreed", "disagreed"):
+            self.audits.labels(outcome)
         self.disagreement = Gauge(
             "gearshift_disagreement_ratio",
             "Share of early answers with which the strongest model disagrees.",

@@ -17,6 +17,8 @@ COUNTED = {
     "retraining_s": ("gearshift_cache_retraining_seconds", "Time that retraining took."),
 }
 
+RETRAININGS = "swapped", "set", "worse", "diverged", "out_of_memory", "failed"
+
 
 class CacheMetrics:
     """Counters and gauges by model; counts come from a process that may start anew."""
@@ -53,6 +55,13 @@ class CacheMetrics:
             "gearshift_cache_attendant_restarts", "Processes of audit and adaptation that ended.", ["model"],
             registry=registry,
         )  # fmt: skip
+
+    def begin(self, model: str) -> None:
+        """Have all counters of the model, at 0."""
+        for counter in (*self._counters.values(), self.not_finite, self.restarts):
+            counter.labels(model)
+        for outcome in RETRAININGS:
+            self.retrainings.labels(model, outcome)
 
     def count(self, model: str, before: Mapping[str, float], after: Mapping[str, float]) -> None:
         """Add by how much counts have grown."""

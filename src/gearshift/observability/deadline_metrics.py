@@ -33,6 +33,8 @@ class DeadlineMetrics:
         self.untrusted = Counter(
             "gearshift_untrusted_clocks", "Requests whose time of sending did not count.", ["reason"], registry=registry
         )
+        for reason in ("clock", "malformed"):
+            self.untrusted.labels(reason)
 
     def started(self, samples: Sequence[Sample], now_ns: int) -> None:
         """A batch starts; told is what is left of its earliest deadline, if it has any."""

@@ -1,5 +1,6 @@
 """The journal: what happened to the service as JSON lines, without the events of single requests."""
 
+import errno
 import logging
 import os
 import time
@@ -41,7 +42,7 @@ class Journal:
     """Appends one line per event to `path`; a full file becomes `path.1`, in the place of an older one.
 
     The first event raises `InvalidInput` where the file cannot be written.  Later ones never do: on a full disk events
-    are lost, which is logged when it begins, and requests are served on.
+    are lost, which is logged when it begins, and requests are served on.  A line is there whole or not at all.
     """
 
     def __init__(self, path: Path, *, rotate_at_bytes: int = ROTATE_AT_BYTES) -> None:
@@ -73,14 +74,23 @@ class Journal:
 
     def _append(self, line: bytes) -> None:
         file = self._opened()
-        if file.tell() + len(line) > self._rotate_at_bytes and file.tell() > 0:
+        begin = file.seek(0, os.SEEK_END)
+        if begin + len(line) > self._rotate_at_bytes and begin > 0:
             self.close()
             os.replace(self._path, self._path.with_name(self._path.name + ".1"))
-            file = self._opened()
-        file.write(line)
+            file, begin = self._opened(), 0
+        if file.write(line) < len(line):  # the disk is full, and a part of it went through
+            try:
+                file.truncate(begin)
+            except OSError:
+                self.close()  # what is torn is ended when it is opened again
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _opened(self) -> BinaryIO:
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("ab", buffering=0)
+            file = self._path.open("a+b", buffering=0)
+            if file.tell() > 0 and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
+                file.write(b"\n")  # as its writer was killed within a line
+            self._file = file
         return self._file

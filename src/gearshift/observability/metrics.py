@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
 
 from gearshift.observability.adapting_metrics import AdaptingMetrics
 from gearshift.observability.cache_metrics import CacheMetrics
@@ -20,6 +20,10 @@ from gearshift.request import Answer
 SECONDS = tuple(base * 10.0**power for power in range(-4, 2) for base in (1, 2, 5))
 BATCH_SIZES = tuple(float(1 << power) for power in range(11))
 REASONS = {FULL: "full", LONGEST_WAIT: "longest_wait", RETRY: "retry", AUDIT: "audit", DEADLINE: "deadline"}
+OUTCOMES = "answered", "degraded", "late", "failed"
+"""Of requests that have an answer."""
+NO_ANSWER = "refused", "cancelled"
+SWAPS = "taken_over", "compared", "failed"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -61,6 +65,18 @@ class Totals:
     last_answer_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What of labels is known before anything has happened; counters of these begin at 0, as `rate` needs it."""
+
+    operator: str
+    models: Sequence[str]
+    replicas: Sequence[str]
+    devices: Sequence[str]
+    stages: int
+    reasons: Sequence[str]
+
+
 LAST_SEGMENT = 999
 """So many labels a model may ever make, whatever it answers."""
 
@@ -74,6 +90,9 @@ class NoMetrics:
         self.cores = CoreMetrics()
 
     def watch(self, router: Watched, serving: Serving, *, last_gear: int, accuracies: Sequence[float] = ()) -> None:
+        """Forget it."""
+
+    def begin(self, known: Known) -> None:
         """Forget it."""
 
     def late(self, operator: str) -> None:
@@ -114,6 +133,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
         self.adapting = AdaptingMetrics(registry)
         self.caches = CacheMetrics(registry)
         self._requests = Counter(
@@ -159,6 +179,8 @@ class Metrics:
         self._last_gear = Gauge("gearshift_last_gear", "The plan's last gear, the cheapest.", registry=registry)
         self._replicas = Gauge("gearshift_replicas_ready", "Replicas that serve.", ["model"], registry=registry)
         self._swaps = Counter("gearshift_swaps", "Swaps by what became of them.", ["outcome"], registry=registry)
+        for outcome in SWAPS:
+            self._swaps.labels(outcome)
         self._gear = Gauge("gearshift_gear", "The gear in force, from 0.", registry=registry)
         self._accuracy = Gauge(
             "gearshift_predicted_accuracy",
@@ -186,6 +208,28 @@ class Metrics:
         self._pinned.set_function(lambda: router.pinned)
         self._load.set_function(lambda: router.rate_qps)
         self._waiting.set_function(lambda: router.waiting)
+
+    def begin(self, known: Known) -> None:
+        """Have all counters of `known` labels, at 0 where nothing has been counted."""
+        for outcome in OUTCOMES:
+            self._know_answers(known.operator, outcome)
+        for outcome in NO_ANSWER:
+            self._requests.labels(known.operator, outcome)
+        self._late.labels(known.operator)
+        for reason in known.reasons:
+            self._dropped.labels(reason)
+        for model in known.models:
+            self._exits.labels(model, "0")
+            self._run.labels(model)
+            self._batch_size.labels(model)
+            for started in REASONS.values():
+                self._batches.labels(model, started)
+        for replica in known.replicas:
+            self._restarts.labels(replica)
+        for device in known.devices:
+            self._busy.labels(device)
+        for stage in range(known.stages - 1):
+            self._forwarded.labels(str(stage))
 
     def answered(self, operator: str, answer: Answer, latency_s: float) -> None:
         """Count an answer."""

@@ -148,6 +148,7 @@ class _Attendance:
 
     def start(self) -> None:
         """Start the process, and keep it running."""
+        self._metrics.begin(self._model)
         self._metrics.attended.labels(self._model).set(0)
         self._work = asyncio.get_running_loop().create_task(self._keep_running())
 

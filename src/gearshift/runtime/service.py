@@ -12,12 +12,14 @@ from gearshift.errors import NotReady, require
 from gearshift.model import Arrays
 from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.journal import Journal, NoJournal
-from gearshift.observability.metrics import Metrics, NoMetrics
+from gearshift.observability.metrics import Known, Metrics, NoMetrics
 from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plan_tables import PlanTables
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Late, Request, Sample
 from gearshift.runtime.adapting import Adapting
 from gearshift.runtime.answers import (
+    DEADLINE_REASONS,
+    NO_WORKER,
     NOT_READY,
     QUEUE_FULL,
     Done,
@@ -496,6 +498,16 @@ class Service:
     def _watch(self) -> None:
         """Have the metrics tell of this service."""
         self._metrics.watch(self.router, self, last_gear=self._tables.gears - 1, accuracies=self._accuracies)
+        self._metrics.begin(
+            Known(
+                operator=self._tables.operator,
+                models=self._tables.models,
+                replicas=self._tables.replica_ids,
+                devices=self._tables.device_ids,
+                stages=self._tables.most_stages,
+                reasons=(*sorted(DEADLINE_REASONS), QUEUE_FULL, NOT_READY, NO_WORKER),
+            )
+        )
         for replica in range(len(self._tables.replica_ids)):
             self._tell_replicas(replica)
 

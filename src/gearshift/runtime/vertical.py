@@ -149,6 +149,8 @@ class VerticalScaling(NoScaling):
         metrics.cores.clear()
         for one, cores in zip(self._scaled, self._in_force, strict=True):
             metrics.cores.labels(one.id).set(cores)
+            for result in ("whole", "short"):
+                metrics.changes.labels(one.id, result)
 
     async def start(self, queues: DeadlineQueues | None, changed: Callable[[], None]) -> None:
         """Give the cores of the plan, and then those that are needed; `changed` is called where run times change."""

@@ -1,6 +1,9 @@
 import json
 import logging
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -54,3 +57,38 @@ def test_events_that_find_no_room_are_lost_and_stop_nothing(tmp_path: Path, capl
     journal.write("stop")
     journal.close()
     assert json.loads(path.read_text())["event"] == "stop"
+
+
+@contextmanager
+def room_for(file_bytes: int) -> Iterator[None]:
+    """No file may grow beyond so many bytes, as on a disk that is full then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("room_bytes", [1, 20, 60])
+def test_what_goes_through_of_an_event_on_a_full_disk_does_not_stay(tmp_path: Path, room_bytes: int) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.write("ready")
+    with room_for(path.stat().st_size + room_bytes):
+        for number in range(2):
+            journal.write("shift", number=number, reason="x" * 100)
+    journal.write("stop")
+    journal.close()
+    assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == ["ready", "stop"]
+
+
+def test_a_line_whose_writer_was_killed_within_it_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"event":"ready"}\n{"event":"shi')
+    journal = Journal(path)
+    journal.write("stop")
+    journal.close()
+    first, torn, last = path.read_text().splitlines()
+    assert [json.loads(line)["event"] for line in (first, last)] == ["ready", "stop"]
+    assert torn == '{"event":"shi'
