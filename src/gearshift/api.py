@@ -17,10 +17,11 @@ from gearshift.plan_diff import PlanDiff
 from gearshift.plan_diff import diff as diff_plans
 from gearshift.plan_file import read_plan, write_plan
 from gearshift.plan_folder import choose_plan, plan_name, require_plans_replaceable, write_plans
-from gearshift.plan_tables import only_operator
+from gearshift.plan_tables import only_operator, plan_tables
 from gearshift.planner.planners import DEFAULT as DEFAULT_PLANNER
 from gearshift.planner.ways import bytes_side_by_side
 from gearshift.processors import usable_processors
+from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.profiles.store import NAME_IT, read_profile, require_replaceable, write_profile
 from gearshift.traces.read import read_trace
@@ -278,26 +279,41 @@ def simulate(
     uplink: "Uplink | None" = None,
     scaling: "Scaling | None" = None,
     scaler_cores: int | None = None,
+    most_waiting: int | None = None,
 ) -> "Simulation":
     """What serving `trace` by `plan` would come to: a `Simulation`, whose `result(...)` holds the figures.
 
     With an `uplink`, the trace says when requests are sent: they arrive later, with the deadlines that it gives them,
     and latencies count from sending.  With `scaling` a scaler gives workers the cores that they need, no fewer than
     the gear's where a plan was made with `cores`, out of `scaler_cores`, by default as many as the plan has.
+    Beyond `most_waiting` samples requests are refused, by default as many as the server would let wait.
 
     A plan file names its profile; `profile` says where it is now.  Raises `InvalidInput` for another profile than the
     one that the plan was made from.
     """
+    from gearshift.simulator.compared import COMPARED
     from gearshift.simulator.simulate import simulate as run
 
     made, measured = plan_and_profile(plan, profile)
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
     workload = workload_of(measured, arrivals, seed=seed)
+    how: Any = {"scaling": scaling, "scaler_cores": scaler_cores}
+    if scaling is None or scaling.scaler not in COMPARED:
+        how["most_waiting"] = most_waiting or _most_waiting(made, measured, scaling, scaler_cores)
     if uplink is None:
-        return run(made, measured, workload, scaling=scaling, scaler_cores=scaler_cores)
+        return run(made, measured, workload, **how)
     arrived = uplink.carry(workload)
-    simulation = run(made, measured, arrived.workload, scaling=scaling, scaler_cores=scaler_cores)
+    simulation = run(made, measured, arrived.workload, **how)
     return replace(simulation, communication_s=arrived.communication_s)
+
+
+def _most_waiting(plan: GearPlan, profile: Profile, scaling: "Scaling | None", scaler_cores: int | None) -> int:
+    """How many samples a server of the plan lets wait."""
+    tables = plan_tables(plan, only_operator(plan))
+    cores = None
+    if scaling is not None and scaling.scaler != "static":
+        cores = scaler_cores or sum(replica.cores for replica in plan.placement.replicas)
+    return backlog_of(plan, tables, profile, scaler_cores=cores).most_waiting
 
 
 def plan_and_profile(plan: GearPlan | PathLike, profile: Profile | PathLike | None) -> tuple[GearPlan, Profile]:

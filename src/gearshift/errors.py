@@ -76,6 +76,10 @@ class QueueFull(GearshiftError):
     kind = "queue_full"
     http_status = 429
 
+    def __init__(self, text: str, retry_after_s: int = 1) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
+
 
 class SwapFailed(GearshiftError):
     """A plan was not put in force; the one before goes on serving."""

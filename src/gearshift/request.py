@@ -82,7 +82,10 @@ class RowFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a request, row by row, and how long it queued and ran."""
+    """What became of a request, row by row, and how long it queued and ran.
+
+    `retry_after_s` is when it may be sent again, where queues are full.
+    """
 
     outcome: Outcome
     reason: str = ""
@@ -93,3 +96,4 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     run_s: float = 0.0
     remaining_s: float | None = None
     errors: tuple[str, ...] = ()
+    retry_after_s: int = 1

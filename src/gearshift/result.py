@@ -30,6 +30,7 @@ class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     `share_late` counts refused and failed requests as late; latencies are of answered requests, of which
     `share_degraded` of all got the answer of an earlier stage than its certainty asked for.
     `core_s` are the core-seconds that replicas held, where a plan changes their cores.
+    `most_waiting` is how many samples waited at once at most, where that was simulated.
     `accuracy_interval` is the 95 % Wilson interval.  `latency_p95_interval_s` spans the runs it was predicted from.
     """
 
@@ -45,6 +46,7 @@ class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     devices: int
     utilisation: dict[str, float]
     core_s: float | None = None
+    most_waiting: int | None = None
 
 
 def percentile(values: NDArray[np.float64], p: float) -> float:
@@ -129,6 +131,7 @@ def summarise(
     independent_samples: int | None = None,
     degraded: int = 0,
     core_s: float | None = None,
+    most_waiting: int | None = None,
 ) -> ServingResult:
     """Figures of a run from the latency and quality (n,) of its answered requests.
 
@@ -154,4 +157,5 @@ def summarise(
         devices=devices,
         utilisation=utilisation,
         core_s=core_s,
+        most_waiting=most_waiting,
     )

@@ -15,6 +15,7 @@ from gearshift.clock import NS_PER_S, to_ns
 from gearshift.config import project_file, read_project
 from gearshift.errors import InvalidInput, require
 from gearshift.plan_tables import only_operator
+from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.measure import strongest_model
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import NAME_IT, read_profile
@@ -151,6 +152,7 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
     p95: float
     p99: float
     share_late: float
+    share_refused: float
     accuracy: float
     models: dict[str, ModelErrors]
 
@@ -174,6 +176,7 @@ class Validation:
         bounds = (
             ("p95", errors.p95, within, f"{100 * errors.p95:+.1f} %"),
             ("the share late", errors.share_late, within_points, f"{100 * errors.share_late:+.2f} points"),
+            ("the share refused", errors.share_refused, within_points, f"{100 * errors.share_refused:+.2f} points"),
             ("accuracy", errors.accuracy, within_points, f"{100 * errors.accuracy:+.2f} points"),
         )
         return [
@@ -219,7 +222,6 @@ def validate(
     from gearshift.runtime.backends.local import router_cores
     from gearshift.serving.child_server import ChildServer
     from gearshift.serving.serve import pinned
-    from gearshift.serving.settings import ServerSettings
     from gearshift.simulator.simulate import prepare
 
     path = Path(plan)
@@ -246,7 +248,8 @@ def validate(
             **options,
         )
     sent, lateness_s = _as_sent(workload, run, server_began_ns)
-    simulation = prepared.run(sent, most_waiting=ServerSettings().most_waiting_requests)
+    backlog = backlog_of(made, prepared.tables, measured)
+    simulation = prepared.run(sent, most_waiting=backlog.most_waiting)
     lasted = replace(sent, duration_s=workload.duration_s)  # figures per second are of the trace's time
     simulation = replace(simulation, workload=lasted, communication_s=lateness_s)
     predicted = simulation.result(measured, latency_objective_s=slo_s)
@@ -315,6 +318,7 @@ def _errors(
         p95=_relative(predicted.latency_s.p95, measured.latency_s.p95),
         p99=_relative(predicted.latency_s.p99, measured.latency_s.p99),
         share_late=predicted.share_late - measured.share_late,
+        share_refused=predicted.share_refused - measured.share_refused,
         accuracy=predicted.accuracy - measured.accuracy,
         models=models,
     )

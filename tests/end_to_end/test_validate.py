@@ -80,6 +80,14 @@ def test_errors_are_positive_where_too_much_was_predicted(validation: Validation
     assert validation.replay.runs["small"].samples == measured.requests
 
 
+def test_server_and_simulation_refuse_as_much_of_what_is_too_much(made: Path) -> None:
+    crowd = steady(1200, 1.5, seed=2)  # the plan carries 420/s
+    run = validate(made / "plan.json", crowd, backend="emulated", largest_lateness_s=1000.0)
+    assert run.predicted.share_refused > 0.4
+    assert run.errors.share_refused == run.predicted.share_refused - run.measured.share_refused
+    assert abs(run.errors.share_refused) < 0.1
+
+
 def test_no_answer_comes_sooner_than_any_in_the_simulation(validation: Validation) -> None:
     """Sockets take time, and the simulation of these records has none."""
     log, simulation = validation.replay.log, validation.simulation
@@ -89,7 +97,7 @@ def test_no_answer_comes_sooner_than_any_in_the_simulation(validation: Validatio
 
 def test_bounds_hold_in_both_directions(validation: Validation) -> None:
     def broken(p95: float, late: float, accuracy: float) -> list[str]:
-        errors = Errors(p50=9, p95=p95, p99=9, share_late=late, accuracy=accuracy, models={})
+        errors = Errors(p50=9, p95=p95, p99=9, share_late=late, share_refused=0, accuracy=accuracy, models={})
         made = Validation(
             predicted=validation.predicted, measured=validation.measured, errors=errors,
             simulation=validation.simulation, replay=validation.replay,

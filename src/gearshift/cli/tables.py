@@ -44,7 +44,8 @@ def validation_table(run: "Validation") -> Table:
     """Predicted, measured, and by how much too much was predicted."""
     errors = run.errors
     made = results_table("Predicted and measured", [("predicted", run.predicted), ("measured", run.measured)])
-    refused = ("",) if run.predicted.share_refused or run.measured.share_refused else ()
+    any_refused = run.predicted.share_refused or run.measured.share_refused
+    refused = (f"{100 * errors.share_refused:+.2f}",) if any_refused else ()
     made.add_row(
         "predicted too much",
         f"{100 * errors.accuracy:+.2f}",

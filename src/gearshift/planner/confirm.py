@@ -219,6 +219,7 @@ def _together(results: list[ServingResult], *, independent: int) -> ServingResul
     return msgspec.structs.replace(
         first,
         core_s=mean(core_s) if core_s else None,
+        most_waiting=max((r.most_waiting for r in results if r.most_waiting is not None), default=None),
         accuracy=accuracy,
         accuracy_interval=wilson_interval(accuracy, min(independent, first.requests)),
         latency_s=LatencySummary(**latency),

@@ -1,4 +1,6 @@
-"""Whether a request is let in."""
+"""Whether a request is let in, and when one that is not may come again."""
+
+LONGEST_RETRY_S = 3600
 
 
 def admits(
@@ -14,3 +16,24 @@ def counted_rows(rows: int, most_waiting: int) -> int:
     One client may fill the queues, and others still find the other half.
     """
     return min(rows, max(1, most_waiting // 2))
+
+
+def retry_after_s(
+    waiting: int,
+    waiting_bytes: int,
+    rows: int,
+    request_bytes: int,
+    most_waiting: int,
+    most_waiting_bytes: int,
+    capacity_qps: float,
+) -> int:
+    """Whole seconds, 1 at least, in which there is room for a refused request, if `capacity_qps` leave the queues.
+
+    Bytes are taken to leave evenly with what waits.
+    """
+    too_many = float(max(0, waiting + rows - most_waiting))
+    too_many_bytes = waiting_bytes + request_bytes - most_waiting_bytes
+    if too_many_bytes > 0 and waiting_bytes > 0:
+        too_many = max(too_many, waiting * min(1.0, too_many_bytes / waiting_bytes))
+    seconds = min(float(LONGEST_RETRY_S), too_many / capacity_qps)
+    return max(1, int(-(-seconds // 1)))

@@ -14,7 +14,7 @@ from gearshift.placement import Replica
 from gearshift.plan_tables import PlanTables
 from gearshift.profiles.performance_model import Statistic, planned_ns
 from gearshift.profiles.profile import Profile, RunTimeCurve
-from gearshift.workers import Worker
+from gearshift.workers import Worker, scaled_workers
 
 ARRIVAL_SHARE = 0.5
 """Of what the router's process spends on a request: until it is queued.  The rest writes its answer.  An assumption."""
@@ -176,6 +176,27 @@ def gear_times_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> list[
     if plan.hardware.pool_cores is None:
         return None
     return [_by_cores_ns(plan, tables, profile, number, "median") for number in range(len(tables.replica_ids))]
+
+
+def cheapest_gear_ns(
+    plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_cores: int | None = None
+) -> NDArray[np.int64]:
+    """Nanoseconds (replicas, sizes) on average in the last gear; on an even share of what a scaler may give, if any.
+
+    Raises as `gear_times_ns`.
+    """
+    changed = gear_times_ns(plan, tables, profile)
+    if changed is not None:
+        cores = tables.cores.reshape(tables.gears, -1)[-1].tolist()
+        return np.stack([table[count] for table, count in zip(changed, cores, strict=True)])
+    run_ns = expected_ns(plan, tables, profile)
+    if scaler_cores is not None:
+        workers = scaled_workers(plan, tables, printed=False)
+        for worker in workers:
+            for number in worker:
+                table = _by_cores_ns(plan, tables, profile, number, "median", scaler_cores // len(workers))
+                run_ns[number] = table[-1, : run_ns.shape[1]]
+    return run_ns
 
 
 def scaled_times_ns(

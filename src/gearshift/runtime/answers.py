@@ -108,7 +108,7 @@ def raise_if_refused(answer: Answer) -> Answer:
     if answer.reason in DEADLINE_REASONS:
         raise DeadlinePassed(answer.errors[0])
     if answer.reason == QUEUE_FULL:
-        raise QueueFull(answer.errors[0])
+        raise QueueFull(answer.errors[0], answer.retry_after_s)
     raise NotReady(answer.reason)
 
 
@@ -119,5 +119,6 @@ def why_refused(answer: Answer) -> str:
 
 def refused(error: GearshiftError) -> Answer:
     """What is answered where `error` kept a request out, for `raise_if_refused` to raise it again elsewhere."""
-    reason = QUEUE_FULL if isinstance(error, QueueFull) else str(error)
-    return Answer(outcome="refused", reason=reason, errors=(str(error),))
+    if isinstance(error, QueueFull):
+        return Answer(outcome="refused", reason=QUEUE_FULL, errors=(str(error),), retry_after_s=error.retry_after_s)
+    return Answer(outcome="refused", reason=str(error), errors=(str(error),))

@@ -1,12 +1,13 @@
 """How much a service may hold at a time: samples that wait, and bytes of requests that are read or not answered yet."""
 
+import math
 from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
 from gearshift.errors import QueueFull, TooLarge
 from gearshift.model import Arrays
-from gearshift.policies.admission import admits, counted_rows
+from gearshift.policies.admission import admits, counted_rows, retry_after_s
 
 ROW_BYTES = 1 << 10
 """What a row that waits takes in memory beside its tensors; 780 to 1050 were measured, with one to three inputs."""
@@ -79,16 +80,29 @@ class Room:
     What is held `elsewhere` counts too.  No client connection shuts out the others: at most half as many of its rows as
     may wait count against those that ask for less than half (`counted_rows`), and only a single request may hold more
     than half of the bytes.
+    `capacity_qps` of the samples that wait leave in a second, by which a refused request is told when to come again.
     """
 
-    def __init__(self, queues: Queues, most_requests: int, most_bytes: int, refused: Callable[[], None]) -> None:
-        self._most_requests, self._most_bytes = most_requests, most_bytes
+    def __init__(
+        self,
+        queues: Queues,
+        most_requests: int,
+        most_bytes: int,
+        refused: Callable[[], None],
+        capacity_qps: float = math.inf,
+    ) -> None:
+        self._most_requests, self.most_bytes, self._capacity_qps = most_requests, most_bytes, capacity_qps
         self._queues, self._refused = queues, refused
         self.elsewhere: Elsewhere = Nowhere()
         self.reading = 0
         self.held_bytes = 0
         self._uncounted_rows = 0
         """Of all clients, beyond what counts of each."""
+
+    @property
+    def most_requests(self) -> int:
+        """Samples that may wait in all."""
+        return self._most_requests
 
     @property
     def waiting(self) -> int:
@@ -105,24 +119,24 @@ class Room:
         waiting, clients_rows = self.waiting, rows
         if client is not None:
             clients_rows += client.rows
-            if client.rows and client.held_bytes + held_bytes > self._most_bytes // 2:
+            if client.rows and client.held_bytes + held_bytes > self.most_bytes // 2:
                 return False
         if self._counted(clients_rows) < clients_rows:  # it asks for more than its half, so all that waits counts
             waiting = self._queues.waiting + self.reading
         waiting += self.elsewhere.waiting
-        return admits(waiting, self.all_held_bytes, rows, held_bytes, self._most_requests, self._most_bytes)
+        return admits(waiting, self.all_held_bytes, rows, held_bytes, self.most_requests, self.most_bytes)
 
     def require(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
         """Raise `QueueFull` where a request is one too many now, and `TooLarge` where it would be at any time."""
         if not self.admits(rows, held_bytes, client):
             self._require_possible(rows, held_bytes)
-            raise self.full()
+            raise self.full(rows, held_bytes)
 
     def require_more(self, held_bytes: int, more_bytes: int) -> None:
         """As `require`, for `more_bytes` beside the `held_bytes` of the same request, which are held already."""
-        if self.all_held_bytes + more_bytes > self._most_bytes:
+        if self.all_held_bytes + more_bytes > self.most_bytes:
             self._require_possible(1, held_bytes + more_bytes)
-            raise self.full()
+            raise self.full(0, more_bytes)
 
     def take(self, rows: int, held_bytes: int, client: Client) -> None:
         """Hold an admitted request."""
@@ -139,21 +153,26 @@ class Room:
         client.held_bytes -= held_bytes
 
     def _counted(self, rows: int) -> int:
-        return counted_rows(rows, self._most_requests)
+        return counted_rows(rows, self.most_requests)
 
     def _require_possible(self, rows: int, held_bytes: int) -> None:
-        if rows > self._most_requests:
-            raise TooLarge(f"the request has {rows} rows, at most {self._most_requests} may wait", remedy=FEWER)
-        if held_bytes > self._most_bytes:
+        if rows > self.most_requests:
+            raise TooLarge(f"the request has {rows} rows, at most {self.most_requests} may wait", remedy=FEWER)
+        if held_bytes > self.most_bytes:
             raise TooLarge(
-                f"the request takes {held_bytes} bytes in memory, at most {self._most_bytes} may be held", remedy=FEWER
+                f"the request takes {held_bytes} bytes in memory, at most {self.most_bytes} may be held", remedy=FEWER
             )
 
-    def full(self) -> QueueFull:
-        """What a request is refused with, which is counted."""
+    def full(self, rows: int, held_bytes: int) -> QueueFull:
+        """What a request of `rows` is refused with, which is counted."""
         self._refused()
-        waiting = self.waiting + self.elsewhere.waiting
-        return QueueFull(f"{waiting} requests wait and {self.all_held_bytes} bytes are held already; try again later")
+        waiting, all_bytes = self.waiting + self.elsewhere.waiting, self.all_held_bytes
+        again_s = retry_after_s(
+            waiting, all_bytes, rows, held_bytes, self.most_requests, self.most_bytes, self._capacity_qps
+        )
+        return QueueFull(
+            f"{waiting} requests wait and {all_bytes} bytes are held already; try again in {again_s} s", again_s
+        )
 
 
 class Reading:

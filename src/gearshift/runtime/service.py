@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -48,10 +49,12 @@ class Service:
     """Serves one operator; every accepted request gets exactly one answer.
 
     `most_waiting_requests` bounds the samples that wait in queues, `most_waiting_bytes` the bytes of all requests that
-    are being read or are not answered yet.  A request without a deadline gets one `default_deadline_s` after its
-    arrival, if that is given; such a one neither orders queues nor decides anything.  `recovery` decides what becomes
-    of what lost workers held, `deadlines` what clients' deadlines do beside ordering queues; `vertical`, which needs
-    them, changes replicas' cores.  `accuracies` are those that the plan predicts of its gears, which metrics tell.
+    are being read or are not answered yet.  `capacity_qps` of those that wait are answered in a second, by which
+    those that are refused are told when to come again.  A request without a deadline gets one `default_deadline_s`
+    after its arrival, if that is given; such a one neither orders queues nor decides anything.  `recovery` decides
+    what becomes of what lost workers held, `deadlines` what clients' deadlines do beside ordering queues; `vertical`,
+    which needs them, changes replicas' cores.  `accuracies` are those that the plan predicts of its gears, which
+    metrics tell.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Service:
         *,
         most_waiting_requests: int = 10_000,
         most_waiting_bytes: int = 256 << 20,
+        capacity_qps: float = math.inf,
         default_priority: int = LEAST_URGENT,
         default_deadline_s: float | None = None,
         accuracies: Sequence[float] = (),
@@ -85,7 +89,11 @@ class Service:
         told: Any = {"start": self._start_batch, "answered": self._answered, "shifted": self._shifted}
         self.router = Router(tables, **told, recovery=recovery, deadlines=deadlines)
         self.room = Room(
-            self.router, most_waiting_requests, most_waiting_bytes, partial(self._count_refused, QUEUE_FULL)
+            self.router,
+            most_waiting_requests,
+            most_waiting_bytes,
+            partial(self._count_refused, QUEUE_FULL),
+            capacity_qps,
         )
         self._open: dict[int, OpenRequest] = {}
         self._ended: deque[tuple[Sample, int]] = deque()
@@ -179,6 +187,8 @@ class Service:
             ready=self._ready_replicas,
             open_requests=len(self._open),
             held_bytes=self.room.all_held_bytes,
+            most_waiting=self.room.most_requests,
+            most_held_bytes=self.room.most_bytes,
             adapting=self.adapting.status(self.router),
         )
 

@@ -85,7 +85,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     `load` is what the gear was looked up by at the last tick, `rate_qps` the arrivals alone, both in requests per
     second.  `pinned` is true while an operator keeps the gear.  `waiting` counts samples in queues, `open_requests`
-    accepted requests that are not answered yet, `held_bytes` those of requests being read or not answered.
+    accepted requests that are not answered yet, `held_bytes` those of requests being read or not answered; beyond
+    `most_waiting` and `most_held_bytes` requests are refused.
     """
 
     plan: ServedPlan
@@ -102,6 +103,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     open_requests: int
     held_bytes: int
+    most_waiting: int
+    most_held_bytes: int
     adapting: AdaptingStatus | None = None
     replan: ReplanStatus | None = None
 
@@ -116,6 +119,8 @@ def status_of(
     ready: AbstractSet[int],
     open_requests: int,
     held_bytes: int,
+    most_waiting: int,
+    most_held_bytes: int,
     adapting: AdaptingStatus | None = None,
 ) -> Status:
     """The status of a service of `plan` whose replicas `ready` have a worker."""
@@ -145,6 +150,8 @@ def status_of(
         waiting=router.waiting,
         open_requests=open_requests,
         held_bytes=held_bytes,
+        most_waiting=most_waiting,
+        most_held_bytes=most_held_bytes,
         adapting=adapting,
     )
 

@@ -10,8 +10,8 @@ import os
 
 ROUTER = 0
 """The router's row; front end n has row n + 1."""
-WAITING, HELD_BYTES, CONNECTIONS, TAKING, UNSENT_BYTES = range(5)
-COLUMNS, NUMBER_BYTES = 5, 8
+WAITING, HELD_BYTES, CONNECTIONS, TAKING, UNSENT_BYTES, MOST_WAITING = range(6)
+COLUMNS, NUMBER_BYTES = 6, 8
 
 
 class Board:
@@ -64,6 +64,11 @@ class Board:
     def taking(self) -> bool:
         """Whether the router lets requests in, where there is room."""
         return bool(self._numbers[ROUTER * COLUMNS + TAKING])
+
+    @property
+    def most_waiting(self) -> int:
+        """Samples that may wait in all, which is for the router to say: another plan may let others wait."""
+        return self._numbers[ROUTER * COLUMNS + MOST_WAITING]
 
     # What is held elsewhere (`runtime/room.Elsewhere`)
 

@@ -36,6 +36,7 @@ from gearshift.runtime.service import Withdraw
 from gearshift.runtime.transport import FrameProtocol, pack_tensors, unpack_tensors
 from gearshift.runtime.worker import die_with_parent
 from gearshift.serving.board import HELD_BYTES, WAITING, Board
+from gearshift.serving.bounds import most_waiting_bytes
 from gearshift.serving.deadline_headers import SendingTimes
 from gearshift.serving.front_messages import (
     TO_FRONT_END,
@@ -162,10 +163,15 @@ def _with_outputs(message: Answered, body: memoryview) -> Answer:
 class FrontRoom(Room):
     """The room that all processes share: what is read here is shown to the others."""
 
-    def __init__(self, board: Board, most_requests: int, most_bytes: int, refused: Callable[[], None]) -> None:
+    def __init__(self, board: Board, most_bytes: int, refused: Callable[[], None]) -> None:
         self._board = board
-        super().__init__(Nowhere(), most_requests, most_bytes, refused)
+        super().__init__(Nowhere(), 0, most_bytes, refused)
         self.elsewhere = board
+
+    @property
+    def most_requests(self) -> int:
+        """Samples that may wait in all."""
+        return self._board.most_waiting
 
     @property
     def reading(self) -> int:
@@ -211,7 +217,7 @@ class RemoteService:
     ) -> Withdraw:
         """As `Service.submit`; the arrays are not kept here, where the request would hold them until its answer."""
         if self._link.protocol.unsent_bytes > self._most_bytes:  # the router is behind, and its board does not say so
-            raise self._room.full()
+            raise self._room.full(1, 0)
         withdraw = self._link.submit(inputs, done, client=id(client), **asked)
         cast(dict[str, Any], inputs).clear()
         return withdraw
@@ -235,13 +241,9 @@ class FrontEnd:
     def __init__(self, serve: Serve, link: RouterLink, board: Board) -> None:
         settings = serve.settings
         self._link, self._board = link, board
-        self._room = FrontRoom(
-            board,
-            settings.most_waiting_requests,
-            settings.most_waiting_bytes,
-            lambda: link.protocol.send(Refused()),
-        )
-        service = RemoteService(link, board, self._room, WallClock(serve.origin_ns), settings.most_waiting_bytes)
+        most_bytes = most_waiting_bytes(settings)
+        self._room = FrontRoom(board, most_bytes, lambda: link.protocol.send(Refused()))
+        service = RemoteService(link, board, self._room, WallClock(serve.origin_ns), most_bytes)
         self._application = Application(
             service,
             serve.operator,

@@ -27,7 +27,7 @@ from gearshift.runtime.answers import refused
 from gearshift.runtime.room import Client
 from gearshift.runtime.transport import Buffer, FrameError, FrameProtocol, pack_tensors, unpack_tensors, widen
 from gearshift.runtime.worker_process import how_it_ended
-from gearshift.serving.board import HELD_BYTES, TAKING, WAITING, Board
+from gearshift.serving.board import HELD_BYTES, MOST_WAITING, TAKING, WAITING, Board
 from gearshift.serving.control import Control
 from gearshift.serving.front_messages import (
     TO_ROUTER,
@@ -141,6 +141,7 @@ class FrontEnds:
         room.elsewhere, service.ticked = board, self.publish
         board.write(WAITING, room.waiting)
         board.write(HELD_BYTES, room.held_bytes)
+        board.write(MOST_WAITING, room.most_requests)
         board.write(TAKING, service.accepting and service.router.missing_first_model() is None)
 
     async def _keep(self, number: int, ready: "asyncio.Future[None]") -> None:

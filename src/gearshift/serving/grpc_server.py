@@ -453,7 +453,9 @@ def _guarded(method: str, call: Call[Sent], may: May | None) -> Callable[[Any, A
             status = STATUS.get(
                 error.http_status if isinstance(error, GearshiftError) else 500, grpc.StatusCode.INTERNAL
             )
-            again = RETRY_AFTER if isinstance(error, QueueFull | NotReady) else ()
+            again = RETRY_AFTER if isinstance(error, NotReady) else ()
+            if isinstance(error, QueueFull):
+                again = ((RETRY_AFTER[0][0], str(1000 * error.retry_after_s)),)
             return None, (status, _told(error, exchange), (*again, (REQUEST_ID, exchange.id)))
         finally:
             exchange.end(None if status is None else status.name)

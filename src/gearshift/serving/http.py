@@ -168,7 +168,8 @@ class Application:
         elif isinstance(error, NoAccess):
             extra = ((b"www-authenticate", b"Bearer"),)
         elif isinstance(error, (QueueFull, NotReady)):
-            extra = (RETRY_AFTER,) if self._service.accepting else (RETRY_AFTER, CLOSE)
+            again = (RETRY_AFTER[0], b"%d" % error.retry_after_s) if isinstance(error, QueueFull) else RETRY_AFTER
+            extra = (again,) if self._service.accepting else (again, CLOSE)
         if isinstance(error, GearshiftError):
             return error.http_status, str(error)[:LONGEST_TEXT], extra
         return 500, exchange.fault(error), extra

@@ -42,6 +42,7 @@ from gearshift.serving.v2 import limits_of
 if TYPE_CHECKING:
     from gearshift.serving.grpc_server import GrpcServer
 
+MIB = 1 << 20
 LONGEST_END_S = 5
 """For what is left of HTTP when all accepted requests are answered or have failed."""
 
@@ -287,7 +288,9 @@ class ServerProcess:
             where += f" and grpc{secure}://{host}:{self._grpc_port}"
         replicas, devices = len(self._task.tables.replica_ids), len(self._task.tables.device_ids)
         counted = f"{_count(replicas, 'replica')} on {_count(devices, 'device')}"
-        return f"serving {self._task.tables.operator} at {where} ({counted})"
+        room = self._service.room
+        may_wait = f"up to {_count(room.most_requests, 'sample')} and {room.most_bytes / MIB:.0f} MiB may wait"
+        return f"serving {self._task.tables.operator} at {where} ({counted}; {may_wait})"
 
 
 def _count(number: int, noun: str) -> str:

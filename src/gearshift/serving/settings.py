@@ -48,10 +48,24 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     front_ends: Annotated[
         int, _from(1, 64, "Processes that answer HTTP on the port; with 1 the process of the router does so itself.")
     ] = 1
-    most_waiting_requests: Annotated[int, _from(1, 10**9, "Queued samples beyond which requests are refused.")] = 10_000
+    most_waiting_requests: Annotated[
+        int | None,
+        _from(
+            1,
+            10**9,
+            "Queued samples beyond which requests are refused; by default those that the plan answers within its "
+            "latency objective.",
+        ),
+    ] = None
     most_waiting_bytes: Annotated[
-        int, _from(1, 1 << 50, "Bytes of unanswered requests beyond which requests are refused.")
-    ] = 256 << 20
+        int | None,
+        _from(
+            1,
+            1 << 50,
+            "Bytes of unanswered requests beyond which requests are refused; by default a share of the memory there "
+            "is, up to 256 MiB.",
+        ),
+    ] = None
     largest_body_bytes: Annotated[int, _from(1, (1 << 31) - 1, "The largest request body.")] = 64 << 20
     largest_header_bytes: Annotated[int, _from(1, 16 << 20, "The largest request head.")] = 64 << 10
     most_rows: Annotated[

@@ -19,6 +19,7 @@ from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_file import read_plan
 from gearshift.plan_tables import PlanTables, only_operator, plan_tables
+from gearshift.profiles.backlog import Backlog, backlog_of
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import expected_ns, overheads_ns, run_times_ns
 from gearshift.profiles.store import NAME_IT, read_profile
@@ -37,6 +38,7 @@ from gearshift.runtime.ray_cluster import RayCluster
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.service import Service
 from gearshift.runtime.status import ServedPlan
+from gearshift.serving.bounds import most_waiting_bytes
 from gearshift.serving.scaling import make_scaling, thread_counts
 from gearshift.serving.settings import ServerSettings
 
@@ -124,6 +126,14 @@ class ServingTask:
             journal=journal,
             drifts=drifts,
         )
+
+    def backlog(self, settings: ServerSettings) -> Backlog:
+        """How many samples may wait, as the settings or else the plan say, and how fast they leave."""
+        begun_with = sum(replica.cores for replica in self.plan.placement.replicas)
+        scaler_cores = None if settings.scaler == "static" else settings.scaler_cores or len(self.pool) or begun_with
+        planned = backlog_of(self.plan, self.tables, self.profile, scaler_cores=scaler_cores)
+        given = settings.most_waiting_requests
+        return planned if given is None else planned._replace(most_waiting=given)
 
     @property
     def run_ns(self) -> list[list[int]]:
@@ -288,18 +298,21 @@ def make_service(
     clock = clock or WallClock()
     deadlines = DeadlineRules(task.tables, task.run_ns, settings.late)
     backend = task.make_backend(settings, log.warning, deadlines.run_ns)
+    vertical = make_scaling(task, settings, backend, clock, journal)
+    backlog = task.backlog(settings)
     return Service(
         task.tables if scales else replace(task.tables, scale_minutes=0),
         attended(task, backend, caches),
-        most_waiting_requests=settings.most_waiting_requests,
-        most_waiting_bytes=settings.most_waiting_bytes,
+        most_waiting_requests=backlog.most_waiting,
+        most_waiting_bytes=most_waiting_bytes(settings),
+        capacity_qps=backlog.capacity_qps,
         default_priority=operator.default_priority,
         default_deadline_s=operator.objective.latency_s,
         accuracies=[math.nan if gear.predicted is None else gear.predicted.accuracy for gear in operator.gears],
         recovery=task.make_recovery(settings),
         adapting=task.make_adapting(settings, journal, drifts, deadlines.run_ns),
         deadlines=deadlines,
-        vertical=make_scaling(task, settings, backend, clock, journal),
+        vertical=vertical,
         clock=clock,
         metrics=metrics,
         journal=journal,

@@ -27,6 +27,7 @@ from gearshift.simulator.state import (
     HALTED_NS,
     METERED,
     METERED_AT_TICK,
+    MOST_WAITING,
     NEXT_END_NS,
     NEXT_TICK_NS,
     NEXT_WAKE_NS,
@@ -282,6 +283,8 @@ def run(
                 while end < samples and continues[end]:
                     end += 1
             admitted = admits(state.numbers[WAITING], 0, end - arrived, 0, settings.most_waiting, 0)
+            if admitted:
+                state.numbers[MOST_WAITING] = max(state.numbers[MOST_WAITING], state.numbers[WAITING] + end - arrived)
             first_model = plan.stage_models[state.numbers[GEAR] * settings.most_stages]
             ending = QUEUE_FULL
             feasible = True

@@ -37,6 +37,7 @@ from gearshift.simulator.state import (
     BLOCK,
     HALTED_NS,
     LOGGED,
+    MOST_WAITING,
     NEXT_END_NS,
     NEXT_WAKE_NS,
     NUMBERS,
@@ -55,7 +56,8 @@ UNBOUNDED = 1 << 62
 class Simulation:
     """What became of each sample (n,): `finished_ns` (-1: refused), the `model` that answered, the `gear` in force.
 
-    `written_ns` is when the router had written what was decided at `finished_ns`.
+    `written_ns` is when the router had written what was decided at `finished_ns`.  `most_waiting` samples waited at
+    once, those of a request that had just arrived among them: the least bound that refuses none.
 
     How a sample `ended` is an `Ending`.  `busy_s` (devices,); `batches` (replicas, sizes) how often each ran;
     `arrived_in_gear` (gears,) samples; `shifts` (k, 2) of nanoseconds and the gear from then on; `log` of decisions,
@@ -77,6 +79,7 @@ class Simulation:
     shifts: NDArray[np.int64]
     log: list[LogRow]
     held: NDArray[np.int64]
+    most_waiting: int | None = None
     front_end_s: float = 0.0
     communication_s: NDArray[np.float64] | None = None
 
@@ -150,6 +153,7 @@ class Simulation:
                 for device, busy in zip(self.tables.device_ids, self.busy_s, strict=True)
             },
             core_s=self.core_s,
+            most_waiting=self.most_waiting,
             independent_samples=int(np.count_nonzero(np.bincount(self.workload.record))),
         )
 
@@ -420,6 +424,7 @@ def simulate_tables(
         shifts=out.shifts[: numbers[SHIFTS]],
         log=log,
         held=held,
+        most_waiting=int(numbers[MOST_WAITING]),
         front_end_s=front_end.elsewhere_s,
     )
 

@@ -8,13 +8,14 @@ from gearshift.compiled import inlined
 BLOCK = 16
 """So many devices keep their earliest end together, so that the next end is found in few steps among many."""
 # Places in `State.numbers`.
-NUMBERS = 18
+NUMBERS = 19
 GEAR, WAITING, LOGGED, SHIFTS, NEXT_END_NS, NEXT_WAKE_NS, TOUCHED, DONE, EASED_TICKS = range(9)
 NEXT_TICK_NS, ARRIVED, ARRIVED_AT_TICK, METERED, METERED_AT_TICK, HALTED_NS, DECIDED_NS = range(9, 16)
 """Where a run that was halted goes on.  `HALTED_NS` is the instant of a shift that it was halted in, else `NEVER_NS`;
 `DECIDED_NS` when cores were decided since."""
-FREE_NS, TICKED_NS = range(16, NUMBERS)
-"""When the router is done with all that it has taken up, and when it took up the last tick."""
+FREE_NS, TICKED_NS, MOST_WAITING = range(16, NUMBERS)
+"""When the router is done with all that it has taken up, and when it took up the last tick; `MOST_WAITING` samples
+waited at once, those counted that had just arrived."""
 
 
 class Plan(NamedTuple):

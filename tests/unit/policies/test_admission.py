@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gearshift.policies.admission import admits, counted_rows
+from gearshift.policies.admission import LONGEST_RETRY_S, admits, counted_rows, retry_after_s
 
 COUNTS = st.integers(0, 20)
 
@@ -38,3 +38,16 @@ def test_whoever_is_refused_would_be_refused_behind_a_longer_queue(
 ) -> None:
     if not admits(waiting, 0, rows, 0, most, 0):
         assert not admits(waiting + longer, 0, rows, 0, most, 0)
+
+
+def test_who_is_refused_is_told_when_so_many_will_have_left_that_there_is_room() -> None:
+    assert retry_after_s(100, 0, 1, 0, 100, 0, 10.0) == 1
+    assert retry_after_s(100, 0, 50, 0, 100, 0, 10.0) == 5
+    assert retry_after_s(100, 0, 51, 0, 100, 0, 10.0) == 6
+    assert retry_after_s(100, 0, 100, 0, 100, 0, 1e-9) == LONGEST_RETRY_S
+
+
+def test_bytes_leave_with_what_waits() -> None:
+    assert retry_after_s(100, 1000, 1, 300, 200, 1000, 10.0) == 3
+    assert retry_after_s(100, 1000, 1, 9000, 200, 1000, 10.0) == 10
+    assert retry_after_s(0, 0, 1, 9000, 200, 1000, 10.0) == 1

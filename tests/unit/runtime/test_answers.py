@@ -3,9 +3,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gearshift.errors import DeadlinePassed, NotReady
+from gearshift.errors import DeadlinePassed, NotReady, QueueFull
 from gearshift.request import Answer, Late, Outcome, Request, RowFacts, Sample
-from gearshift.runtime.answers import answer_of, judged, raise_if_refused
+from gearshift.runtime.answers import answer_of, judged, raise_if_refused, refused
 
 FACTS = RowFacts(model="a", stage=0, certainty=1.0)
 
@@ -53,3 +53,10 @@ def test_an_answer_tells_of_each_row_which_model_it_was_and_where_the_row_left_i
     assert answer.outcome == "answered"
     assert [(row.model, row.stage, row.exit_segment) for row in answer.rows] == [("large", 1, 3), ("large", 1, 0)]
     assert answer.outputs["y"].tolist() == [0, 1]
+
+
+def test_a_refusal_that_crosses_to_another_process_says_when_to_come_again() -> None:
+    told = refused(QueueFull("full", 7))
+    with pytest.raises(QueueFull, match="full") as caught:
+        raise_if_refused(told)
+    assert caught.value.retry_after_s == 7

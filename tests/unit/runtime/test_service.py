@@ -178,8 +178,21 @@ def test_samples_over_the_bound_are_refused_and_those_before_are_answered():
     answers = serve(use, metrics=metrics, most_waiting_requests=5)
     refused = [answer for answer in answers if isinstance(answer, QueueFull)]
     assert 0 < len(refused) < 100
+    assert {error.retry_after_s for error in refused} == {1}
     assert f'gearshift_dropped_total{{reason="queue_full"}} {len(refused):.1f}' in metrics.text().decode()
     assert all(answer.outcome == "answered" for answer in answers if not isinstance(answer, QueueFull))
+
+
+def test_whoever_is_refused_is_told_when_there_is_room():
+    async def use(service: Service, _: EmulatedBackend) -> int:
+        requests = [asyncio.ensure_future(service.infer(samples(*range(10)))) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull, match="try again in 7 s") as caught:
+            service.require_room(10, 0)
+        await asyncio.gather(*requests)
+        return caught.value.retry_after_s
+
+    assert serve(use, most_waiting_requests=25, capacity_qps=1.0) == 7
 
 
 def test_bytes_over_the_bound_are_refused_before_they_are_read():

@@ -1,7 +1,7 @@
 import os
 
 from gearshift.runtime.room import Nowhere, Room
-from gearshift.serving.board import HELD_BYTES, TAKING, WAITING, Board
+from gearshift.serving.board import HELD_BYTES, MOST_WAITING, TAKING, WAITING, Board
 from gearshift.serving.front_end import FrontRoom
 
 
@@ -35,9 +35,10 @@ def test_the_router_says_whether_anything_is_let_in():
 
 def test_a_room_is_full_of_what_others_hold():
     router, first, second = boards(2)
-    here, there = (FrontRoom(board, 10, 1000, lambda: None) for board in (first, second))
+    here, there = (FrontRoom(board, 1000, lambda: None) for board in (first, second))
     behind = Room(Nowhere(), 10, 1000, lambda: None)
     behind.elsewhere = router
+    router.write(MOST_WAITING, 10)
     there.reading, there.held_bytes = 6, 600
     assert (first.waiting, first.held_bytes) == (6, 600)
     for room in (here, behind):

@@ -364,6 +364,20 @@ def test_the_text_of_a_refusal_is_bounded():
     assert len(response.body) < 3000
 
 
+def test_a_full_queue_says_when_there_is_room():
+    async def use(server: Server) -> tuple[int, str]:
+        work = [asyncio.ensure_future(server.infer(samples(*range(10)))) for _ in range(3)]
+        while server.service.room.waiting < 20:
+            await asyncio.sleep(0)
+        refused = await server.infer(samples(*range(10)))
+        await asyncio.gather(*work)
+        return refused.status, refused.headers["retry-after"]
+
+    status, seconds = serve(use, service={"most_waiting_requests": 25, "capacity_qps": 1.0})
+    assert status == 429
+    assert int(seconds) >= 5
+
+
 def test_decompressed_bytes_count_among_those_that_are_held():
     large = gzip.compress(json.dumps(samples(0)).encode() + b" " * 100_000)
 

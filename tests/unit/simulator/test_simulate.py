@@ -131,6 +131,15 @@ def test_samples_beyond_the_bound_of_those_that_wait_are_refused() -> None:
     assert [row[:3] for row in got.log if row[1] == Decision.REFUSE] == [(3 * MS, Decision.REFUSE, 3)]
 
 
+def test_the_most_that_wait_at_once_are_the_least_bound_that_refuses_nobody() -> None:
+    plan = small_plan(PLACED, small_gear(PLACED, "a b", (0.5,), largest=1))
+    workload = small_workload([0, 1, 2, 2, 3, 11], continues=[False, False, False, True, False, False])
+    most = run(plan, {"a": 10, "b": 1}, workload).most_waiting
+    assert most == 4
+    assert (run(plan, {"a": 10, "b": 1}, workload, most_waiting=most).finished_ns >= 0).all()
+    assert (run(plan, {"a": 10, "b": 1}, workload, most_waiting=most - 1).finished_ns < 0).any()
+
+
 def test_a_request_is_refused_whole() -> None:
     plan = small_plan(PLACED, small_gear(PLACED, "a b", (0.5,), largest=1))
     workload = small_workload([0, 1, 2, 2, 3], continues=[False, False, False, True, False])

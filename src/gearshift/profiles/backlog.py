@@ -1,0 +1,102 @@
+"""How much may wait for a plan: as many samples as its cheapest gear answers within the latency objective."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S, to_ns
+from gearshift.gear import SHARE_UNIT, GearPlan
+from gearshift.plan_tables import PlanTables
+from gearshift.profiles.profile import Profile
+from gearshift.profiles.run_times import cheapest_gear_ns, front_end_of
+
+USABLE_SHARE = 0.8
+"""Of the objective: a batch may take longer than its median, and replicas' queues are not quite alike."""
+WHERE_NONE_S, MOST_WHERE_NONE = 10.0, 10_000
+"""Without a latency objective: as many as are answered within so long, and at most so many."""
+MOST = 1 << 30
+
+
+class Backlog(NamedTuple):
+    """The most samples that may wait, and how many of them are answered in a second while so many wait."""
+
+    most_waiting: int
+    capacity_qps: float
+
+
+class _Part(NamedTuple):
+    """A replica's work for each sample that comes: how many of its devices' samples it gets, in which batches.
+
+    `run_ns` (sizes,) by batch size, up to the largest.
+    """
+
+    devices: list[int]
+    share: float
+    run_ns: NDArray[np.int64]
+
+    def batch_ns(self, samples: float) -> float:
+        """The largest batch while `samples` wait in all."""
+        size = min(samples * self.share, len(self.run_ns) - 1)
+        return float(np.interp(max(1.0, size), np.arange(len(self.run_ns)), self.run_ns))
+
+    def all_ns(self, samples: float) -> float:
+        """All batches of `samples`."""
+        size = max(1.0, min(samples * self.share, len(self.run_ns) - 1))
+        return samples * self.share / size * self.batch_ns(samples)
+
+
+def backlog_of(plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_cores: int | None = None) -> Backlog:
+    """The most that may wait for `plan`, whose workers may get up to `scaler_cores` where a scaler gives them.
+
+    A sample that comes last waits for the batch that runs, and then is in the last of those of all that wait: that is
+    to take `USABLE_SHARE` of the objective at most.  It is never fewer than waited at once where the plan was tried on
+    its trace, nor than a replica waits for to start a batch.
+    """
+    parts = _parts(tables, profile, cheapest_gear_ns(plan, tables, profile, scaler_cores=scaler_cores))
+    front_end = front_end_of(profile)
+    router_ns, devices = front_end.arrival_ns + front_end.answer_ns, len(tables.device_ids)
+
+    def busy_ns(samples: float) -> float:
+        on_device = np.zeros(devices)
+        for part in parts:
+            on_device[part.devices] += part.all_ns(samples)
+        return max(float(on_device.max()), samples * router_ns)
+
+    objective_s = plan.operators[tables.operator].objective.latency_s
+    within_ns = USABLE_SHARE * to_ns(WHERE_NONE_S if objective_s is None else objective_s)
+    low, high = 0, MOST if objective_s is not None else MOST_WHERE_NONE
+    while low < high:
+        middle = (low + high + 1) // 2
+        running_ns = max(part.batch_ns(middle) for part in parts)
+        low, high = (middle, high) if running_ns + busy_ns(middle) <= within_ns else (low, middle - 1)
+    predicted = plan.predictions.get(tables.operator)
+    on_trace = 0 if predicted is None else predicted.most_waiting or 0
+    most = max(1, low, on_trace, _most_to_start(tables))
+    return Backlog(most, most * NS_PER_S / max(1.0, busy_ns(most)))
+
+
+def _parts(tables: PlanTables, profile: Profile, run_ns: NDArray[np.int64]) -> list[_Part]:
+    """What the replicas do in the cheapest gear, by the recorded certainties of all samples."""
+    gear, replicas = tables.gears - 1, len(tables.replica_ids)
+    cascade, shares = tables.cascade(gear), tables.shares.reshape(-1, replicas)[gear]
+    largest = tables.largest_batch_size.reshape(-1, replicas)[gear]
+    certainty = profile.predictions.certainty[profile.predictions.rows(cascade.models)]
+    coming = np.ones(certainty.shape[1], dtype=bool)
+    parts = []
+    for stage, name in enumerate(cascade.models):
+        model, reach = tables.models.index(name), float(coming.mean())
+        for replica in range(tables.model_begin[model], tables.model_begin[model + 1]):
+            if shares[replica] > 0:
+                spans = tables.spans[tables.spans_begin[replica] : tables.spans_begin[replica + 1]].tolist()
+                share = reach * float(shares[replica]) / SHARE_UNIT
+                parts.append(_Part(spans, share, run_ns[replica, : largest[replica] + 1]))
+        if stage < len(cascade.thresholds):
+            coming &= certainty[stage] < cascade.thresholds[stage]
+    return parts
+
+
+def _most_to_start(tables: PlanTables) -> int:
+    """What all replicas together wait for in the gear that waits for most."""
+    by_gear = tables.minimum_queue_length.reshape(tables.gears, -1) * (tables.shares.reshape(tables.gears, -1) > 0)
+    return int(by_gear.sum(axis=1).max())

@@ -1,0 +1,96 @@
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from gearshift.gear import GearPlan
+from gearshift.objective import Objective
+from gearshift.plan_file import read_plan
+from gearshift.plan_tables import only_operator, plan_tables
+from gearshift.profiles.backlog import MOST_WHERE_NONE, Backlog, backlog_of
+from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
+from gearshift.profiles.store import read_profile
+from gearshift.result import summarise
+from tests.conformance.small import small_gear, small_plan
+from tests.scaled_task import write_scaled_cascade
+
+ONE = {"a0": "d0"}
+PART = (np.arange(10) % 2).astype(np.int8)
+
+
+def profile(run_ms: dict[str, tuple[float, float]], *, forwarded: float = 0.5, router_s: float = 0.0) -> Profile:
+    """Models with times of batches of 1 and 2; `a` is certain of all samples but a share."""
+    certainty = np.ones((len(run_ms), 10))
+    certainty[0, : round(10 * forwarded)] = 0.0
+    curves = tuple(
+        RunTimeCurve(model=model, batch_sizes=(1, 2), median_s=(one / 1e3, two / 1e3), p95_s=(one / 1e3, two / 1e3))
+        for model, (one, two) in run_ms.items()
+    )
+    records = PredictionRecords(
+        models=tuple(run_ms), quality=np.ones((len(run_ms), 10)), certainty=certainty, part=PART
+    )
+    return Profile(operator="task", curves=curves, predictions=records, router_s=router_s)
+
+
+def backlog(plan: GearPlan, measured: Profile) -> Backlog:
+    return backlog_of(plan, plan_tables(plan, only_operator(plan)), measured)
+
+
+def with_objective(plan: GearPlan, latency_s: float | None) -> GearPlan:
+    operator = msgspec.structs.replace(plan.operators["task"], objective=Objective(latency_s=latency_s, accuracy=0.5))
+    return msgspec.structs.replace(plan, operators={"task": operator})
+
+
+def test_as_many_may_wait_as_are_answered_within_most_of_the_objective_behind_the_batch_that_runs() -> None:
+    plan = small_plan(ONE, small_gear(ONE, "a", largest=1))
+    # Of 100 ms 80 are used: 10 for the sample that runs, 10 for each that waits.
+    assert backlog(plan, profile({"a": (10, 10)})) == Backlog(7, 100.0)
+    assert backlog(plan, profile({"a": (10, 10)}, router_s=0.02)).most_waiting == 3
+
+
+def test_batches_are_as_large_as_those_that_wait_make_them() -> None:
+    assert backlog(small_plan(ONE, small_gear(ONE, "a", largest=2)), profile({"a": (10, 10)})) == Backlog(14, 200.0)
+    # A batch of two would take 50 ms, and another 50 behind it would be too late; of one it is 20 and 20.
+    assert backlog(small_plan(ONE, small_gear(ONE, "a", largest=2)), profile({"a": (20, 50)})).most_waiting == 1
+
+
+def test_more_devices_carry_more_and_what_is_forwarded_is_work_too() -> None:
+    two = {"a0": "d0", "a1": "d1"}
+    assert backlog(small_plan(two, small_gear(two, "a", largest=1)), profile({"a": (10, 10)})) == Backlog(14, 200.0)
+    shared = {"a0": "d0", "b0": "d0"}
+    plan = small_plan(shared, small_gear(shared, "a b", (0.5,), largest=1))
+    assert backlog(plan, profile({"a": (10, 10), "b": (20, 20)})) == Backlog(3, 50.0)
+
+
+def test_the_gear_of_the_highest_loads_decides() -> None:
+    placed = {"a0": "d0", "b0": "d0"}
+    gears = small_gear(placed, "b", load=(0, 10), largest=1), small_gear(placed, "a", load=(10, None), largest=1)
+    assert backlog(small_plan(placed, *gears), profile({"a": (10, 10), "b": (40, 40)})).most_waiting == 7
+
+
+def test_no_fewer_than_waited_on_the_plans_own_trace_nor_than_start_a_batch() -> None:
+    plan, measured = small_plan(ONE, small_gear(ONE, "a", largest=1)), profile({"a": (10, 10)})
+    nobody = np.zeros(0)
+    predicted = summarise(
+        latency_s=nobody, quality=nobody, requests=1, refused=1, latency_objective_s=None, duration_s=1.0, devices=1,
+        utilisation={}, most_waiting=31,
+    )  # fmt: skip
+    assert backlog(msgspec.structs.replace(plan, predictions={"task": predicted}), measured).most_waiting == 31
+    slow = small_plan(ONE, small_gear(ONE, "a", largest=2, minimum=2, wait_ms=1))
+    assert backlog(slow, profile({"a": (90, 90)})).most_waiting == 2
+    assert backlog(plan, profile({"a": (90, 90)})).most_waiting == 1
+
+
+def test_without_a_latency_objective_as_many_as_are_answered_in_seconds() -> None:
+    plan = with_objective(small_plan(ONE, small_gear(ONE, "a", largest=1)), None)
+    assert backlog(plan, profile({"a": (10, 10)})).most_waiting == 799
+    assert backlog(plan, profile({"a": (0.01, 0.01)})).most_waiting == MOST_WHERE_NONE
+
+
+def test_a_scaler_gives_more_cores_which_carry_more(tmp_path: Path) -> None:
+    write_scaled_cascade(tmp_path, devices=1, cores=1)
+    plan, measured = read_plan(tmp_path / "plan.json"), read_profile(tmp_path / "profile")
+    tables = plan_tables(plan, only_operator(plan))
+    few, many = (backlog_of(plan, tables, measured, scaler_cores=cores) for cores in (None, 4))
+    assert many.capacity_qps > 1.5 * few.capacity_qps
+    assert many.most_waiting > few.most_waiting
