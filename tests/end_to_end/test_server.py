@@ -607,6 +607,15 @@ async def until_refused(client: aiohttp.ClientSession, server: Server) -> None:
                 return
 
 
+def test_where_memory_runs_out_the_kernel_takes_a_worker_first(tmp_path):
+    def score(pid: int) -> int:
+        return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+    with serving(tmp_path) as server:
+        assert server.workers()
+        assert {score(pid) for pid in server.workers()} == {min(1000, score(server.process.pid) + 500)}
+
+
 def test_no_worker_outlives_a_killed_server(tmp_path):
     with serving(tmp_path) as server:
         workers = server.workers()

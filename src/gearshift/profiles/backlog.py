@@ -26,11 +26,13 @@ class Backlog(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A replica's work for each sample that comes: how many of its devices' samples it gets, in which batches.
+    """A replica's work: the `share` of all samples that it gets in a stage that `reach` of them come to.
 
     `run_ns` (sizes,) by batch size, up to the largest.
     """
 
+    stage: int
+    reach: float
     devices: list[int]
     share: float
     run_ns: NDArray[np.int64]
@@ -50,26 +52,32 @@ def backlog_of(plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_c
     """The most that may wait for `plan`, whose workers may get up to `scaler_cores` where a scaler gives them.
 
     A sample that comes last waits for the batch that runs, and then is in the last of those of all that wait: that is
-    to take `USABLE_SHARE` of the objective at most.  It is never fewer than waited at once where the plan was tried on
+    to take `USABLE_SHARE` of the objective at most.  Where stages take turns on a device, a sample waits in each, and
+    so for longer than the average.  It is never fewer than waited at once where the plan was tried on
     its trace, nor than a replica waits for to start a batch.
     """
     parts = _parts(tables, profile, cheapest_gear_ns(plan, tables, profile, scaler_cores=scaler_cores))
     front_end = front_end_of(profile)
     router_ns, devices = front_end.arrival_ns + front_end.answer_ns, len(tables.device_ids)
 
-    def busy_ns(samples: float) -> float:
+    def on_device_ns(samples: float) -> NDArray[np.float64]:
         on_device = np.zeros(devices)
         for part in parts:
             on_device[part.devices] += part.all_ns(samples)
-        return max(float(on_device.max()), samples * router_ns)
+        return on_device
 
-    objective_s = plan.operators[tables.operator].objective.latency_s
+    def busy_ns(samples: float) -> float:
+        return max(float(on_device_ns(samples).max()), samples * router_ns)
+
+    objective = plan.operators[tables.operator].objective
+    objective_s = objective.latency_s
+    longer = _longer(parts, int(on_device_ns(1.0).argmax()), 1 - objective.percentile)
     within_ns = USABLE_SHARE * to_ns(WHERE_NONE_S if objective_s is None else objective_s)
     low, high = 0, MOST if objective_s is not None else MOST_WHERE_NONE
     while low < high:
         middle = (low + high + 1) // 2
         running_ns = max(part.batch_ns(middle) for part in parts)
-        low, high = (middle, high) if running_ns + busy_ns(middle) <= within_ns else (low, middle - 1)
+        low, high = (middle, high) if running_ns + longer * busy_ns(middle) <= within_ns else (low, middle - 1)
     predicted = plan.predictions.get(tables.operator)
     on_trace = 0 if predicted is None else predicted.most_waiting or 0
     most = max(1, low, on_trace, _most_to_start(tables))
@@ -90,10 +98,16 @@ def _parts(tables: PlanTables, profile: Profile, run_ns: NDArray[np.int64]) -> l
             if shares[replica] > 0:
                 spans = tables.spans[tables.spans_begin[replica] : tables.spans_begin[replica + 1]].tolist()
                 share = reach * float(shares[replica]) / SHARE_UNIT
-                parts.append(_Part(spans, share, run_ns[replica, : largest[replica] + 1]))
+                parts.append(_Part(stage, reach, spans, share, run_ns[replica, : largest[replica] + 1]))
         if stage < len(cascade.thresholds):
             coming &= certainty[stage] < cascade.thresholds[stage]
     return parts
+
+
+def _longer(parts: list[_Part], device: int, few: float) -> float:
+    """How many times the average a sample waits that is in all queues of a device, but for those that few get to."""
+    reach = {part.stage: part.reach for part in parts if device in part.devices}
+    return max(1.0, sum(share > few for share in reach.values()) / sum(reach.values()))
 
 
 def _most_to_start(tables: PlanTables) -> int:

@@ -53,6 +53,8 @@ from gearshift.runtime.transport import BlockingConnection, Buffer, EndOfStream,
 PR_SET_PDEATHSIG = 1
 LEAST_WARM_UPS = 2
 TELL_WARM_UP_S = 5.0
+OOM_SCORE, MOST_OOM_SCORE, SOONER = Path("/proc/self/oom_score_adj"), 1000, 500
+"""The kernel adds a score to thousandths of memory: a worker goes before a router with half of all memory."""
 ORDERS = SetThreads, Release
 """What changes the cores of a batch that came before it and has not begun."""
 
@@ -110,6 +112,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not die_with_parent(arguments.parent):
         return 0
+    be_killed_first()
     if arguments.cores:
         os.sched_setaffinity(0, {int(core) for core in arguments.cores.split(",")})
     logs = LogSettings(arguments.log_level, arguments.log_format)
@@ -125,6 +128,13 @@ def die_with_parent(parent: int) -> bool:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     return os.getppid() == parent
+
+
+def be_killed_first() -> None:
+    """Where memory runs short, have the kernel kill this process rather than its parent, which can start another."""
+    with contextlib.suppress(OSError, ValueError):
+        score = int(OOM_SCORE.read_text())
+        OOM_SCORE.write_text(str(min(score + SOONER, MOST_OOM_SCORE)))
 
 
 def main_loop(connection: BlockingConnection) -> int:

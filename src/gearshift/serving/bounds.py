@@ -1,10 +1,30 @@
 """Bounds of a server that follow from its machine where its settings do not give them."""
 
+import msgspec
+
+from gearshift.serving.machine_memory import limit_bytes
 from gearshift.serving.settings import ServerSettings
 
-MOST_BYTES = 256 << 20
+LEAST_BYTES, MOST_BYTES = 1 << 20, 256 << 20
+PARSING, WAITING = 44, 20
+"""What a body of JSON takes at worst, in times its bytes: numbers of one digit parsed, and texts of one letter kept."""
 
 
 def most_waiting_bytes(settings: ServerSettings) -> int:
-    """Bytes of unanswered requests beyond which requests are refused."""
-    return MOST_BYTES if settings.most_waiting_bytes is None else settings.most_waiting_bytes
+    """Bytes of unanswered requests beyond which requests are refused.
+
+    By default so many that the memory there is holds one body while it is parsed, beside as many that wait.
+    """
+    if settings.most_waiting_bytes is not None:
+        return settings.most_waiting_bytes
+    limit = limit_bytes()
+    if limit is None:
+        return MOST_BYTES
+    return min(max(LEAST_BYTES, limit // (PARSING + WAITING)), MOST_BYTES)
+
+
+def with_memory_bounds(settings: ServerSettings) -> ServerSettings:
+    """The settings with bounds for this machine; no body is larger than all bodies together may be."""
+    most = most_waiting_bytes(settings)
+    largest = min(settings.largest_body_bytes, most)
+    return msgspec.structs.replace(settings, most_waiting_bytes=most, largest_body_bytes=largest)

@@ -1,14 +1,22 @@
-"""Whether this machine has memory for another plan beside the one in force."""
+"""How much memory this process may have, and whether there is some for another plan beside the one in force."""
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from gearshift.errors import SwapFailed
 from gearshift.hardware import is_cuda, is_remote
-from gearshift.serving.task import ServingTask
+
+if TYPE_CHECKING:
+    from gearshift.serving.task import ServingTask
 
 MIB = 1 << 20
 MACHINE, GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+
+OWN_GROUPS = Path("/proc/self/cgroup")
+V2, V1 = ("memory.max", ""), ("memory.limit_in_bytes", "memory")
+"""The file of a group's limit, and the folder of all groups."""
 
 FreeBytes = Callable[[], int | None]
 
@@ -33,7 +41,38 @@ def free_bytes(machine: Path = MACHINE, group: Path = GROUP) -> int | None:
     return min(left, default=None)
 
 
-def needed_bytes(task: ServingTask) -> int:
+def limit_bytes(machine: Path = MACHINE, group: Path = GROUP, own: Path = OWN_GROUPS) -> int | None:
+    """The memory of the machine, or the least limit of this process's control groups (v1 and v2); none if none tells.
+
+    In a container its groups are seen from its own, or not at all: then the limit of the whole view counts.
+    """
+    limits = [*_group_limits(group, own)]
+    try:
+        rows = dict(line.split(":", 1) for line in machine.read_text().splitlines())
+        limits.append(int(rows["MemTotal"].split()[0]) * 1024)
+    except (OSError, ValueError, KeyError, IndexError):
+        pass
+    return min(limits, default=None)
+
+
+def _group_limits(group: Path, own: Path) -> Iterator[int]:
+    """The limits of this process's groups, and of those that these are in."""
+    try:
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
+        lines = []
+    places = {(V2, "/"), (V1, "/")}
+    for _, controllers, path in (line for line in lines if len(line) == 3):
+        if not controllers or "memory" in controllers.split(","):
+            places.add((V1 if controllers else V2, path))
+    for (name, folder), path in places:
+        inner = PurePosixPath(path)
+        for each in (inner, *inner.parents):
+            with suppress(OSError, ValueError):  # not seen from here, or "max"
+                yield int((group / folder / str(each).lstrip("/") / name).read_text())
+
+
+def needed_bytes(task: "ServingTask") -> int:
     """What the plan's models take of this machine's memory by their profile; 0 on other machines and emulated devices.
 
     The workers' own interpreters and libraries come on top.
@@ -50,7 +89,7 @@ def needed_bytes(task: ServingTask) -> int:
     return needed
 
 
-def require_memory(task: ServingTask, free: FreeBytes) -> None:
+def require_memory(task: "ServingTask", free: FreeBytes) -> None:
     """Raise `SwapFailed` where the models of `task` take more memory than there is, before any of them is loaded."""
     needed, left = needed_bytes(task), free()
     if left is not None and needed > left:

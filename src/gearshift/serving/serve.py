@@ -23,6 +23,7 @@ from gearshift.runtime.answers import QUEUE_FULL
 from gearshift.runtime.backends.local import available_cores
 from gearshift.runtime.room import Unsent
 from gearshift.runtime.service import Service
+from gearshift.serving.bounds import with_memory_bounds
 from gearshift.serving.control import Control
 from gearshift.serving.deadline_headers import SendingTimes
 from gearshift.serving.front_ends import FrontEnds
@@ -82,6 +83,7 @@ def serve(
         core_share=settings.core_share,
     )
     task = read(plan_path)
+    settings = with_memory_bounds(settings)
     if settings.plans is not None:
         require(Path(settings.plans).is_dir(), "no such folder", where=settings.plans, remedy="make it, for plans")
     keys = read_keys(settings.api_keys, settings.admin_keys)
@@ -245,6 +247,7 @@ class ServerProcess:
             gc.collect()
             gc.freeze()  # what was made by now stays, so that collections while serving are short
             self._say(self._ready_line())
+            self._say(self._bounds_line())
             await self._first_signal.wait()
             self._http.stop_listening()
             await self._end_replans()
@@ -288,9 +291,12 @@ class ServerProcess:
             where += f" and grpc{secure}://{host}:{self._grpc_port}"
         replicas, devices = len(self._task.tables.replica_ids), len(self._task.tables.device_ids)
         counted = f"{_count(replicas, 'replica')} on {_count(devices, 'device')}"
+        return f"serving {self._task.tables.operator} at {where} ({counted})"
+
+    def _bounds_line(self) -> str:
         room = self._service.room
-        may_wait = f"up to {_count(room.most_requests, 'sample')} and {room.most_bytes / MIB:.0f} MiB may wait"
-        return f"serving {self._task.tables.operator} at {where} ({counted}; {may_wait})"
+        samples, mib = _count(room.most_requests, "sample"), room.most_bytes / MIB
+        return f"up to {samples} and {mib:.4g} MiB of requests may wait; beyond that they get 429"
 
 
 def _count(number: int, noun: str) -> str:

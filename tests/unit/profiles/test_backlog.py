@@ -59,7 +59,11 @@ def test_more_devices_carry_more_and_what_is_forwarded_is_work_too() -> None:
     assert backlog(small_plan(two, small_gear(two, "a", largest=1)), profile({"a": (10, 10)})) == Backlog(14, 200.0)
     shared = {"a0": "d0", "b0": "d0"}
     plan = small_plan(shared, small_gear(shared, "a b", (0.5,), largest=1))
-    assert backlog(plan, profile({"a": (10, 10), "b": (20, 20)})) == Backlog(3, 50.0)
+    # Half of the samples wait twice, and so for 4/3 of the average: 20 + 4/3 * 2 * 20 ms.
+    assert backlog(plan, profile({"a": (10, 10), "b": (20, 20)})) == Backlog(2, 50.0)
+    apart = {"a0": "d0", "b0": "d1"}
+    plan = small_plan(apart, small_gear(apart, "a b", (0.5,), largest=1))
+    assert backlog(plan, profile({"a": (10, 10), "b": (20, 20)})) == Backlog(6, 100.0)
 
 
 def test_the_gear_of_the_highest_loads_decides() -> None:
