@@ -68,6 +68,8 @@ class Sample(msgspec.Struct, eq=False):
     """Whether `error` is that workers ended of this sample."""
     attempt: int = 1
     """Counts the runs that were lost with their worker, and the next."""
+    due_ns: int = 0
+    """When the batch that it was in last was to end."""
     run_by_ns: int | None = None
     """By when it must run, once it has lost a worker that ran it, or has none to wait for."""
 

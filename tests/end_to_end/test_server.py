@@ -418,6 +418,7 @@ def test_logs_are_json_from_server_and_workers_alike(tmp_path):
     assert facts == {
         "warning": ("warning", pid),
         "serving": ("info", pid),
+        "up to 7": ("info", pid),
         "model '": ("warning", worker),
         "request": ("error", pid),
         "POST '/": ("debug", pid),

@@ -4,7 +4,10 @@ Run times are those of the performance model, per replica and batch size.  A dea
 only the operator's objective gave (`Request.order_deadline_ns`) does not.
 """
 
+from collections.abc import Sequence
+
 from gearshift.decisions import Ending
+from gearshift.request import NO_DEADLINE_NS
 
 INFEASIBLE = int(Ending.INFEASIBLE)
 EXPIRED_IN_QUEUE = int(Ending.EXPIRED_IN_QUEUE)
@@ -16,6 +19,27 @@ NEXT_GIVES_WAY = 2
 _SPARE_NS = 1_000_000
 _WORTH_PERCENT = 95
 """A batch that uses its devices as well as this, against a whole one, is never given up for it."""
+
+
+MARGIN_PERCENT, LEAST_OVERSHOOTS = 95, 20
+"""How many of the recent answers a margin would have brought in time, and how few say nothing yet."""
+
+
+def margin_ns(overshoots_ns: Sequence[int], way_ns: int) -> int:
+    """How long before deadlines batches are to end, by how much later than by their run times answers were written.
+
+    `overshoots_ns` are those of recent answers, in any order; `way_ns` is what a request and its answer take beside
+    the router.  Simulated batches end when they should, and simulated deadlines hold at the router: there it is 0.
+    """
+    count = len(overshoots_ns)
+    if count < LEAST_OVERSHOOTS:
+        return way_ns
+    return max(0, way_ns + sorted(overshoots_ns)[(MARGIN_PERCENT * count + 99) // 100 - 1])
+
+
+def aimed_ns(deadline_ns: int, margin_ns: int) -> int:
+    """By when a batch is to end for an answer by the deadline."""
+    return deadline_ns if deadline_ns == NO_DEADLINE_NS else deadline_ns - margin_ns
 
 
 def in_time(deadline_ns: int, now_ns: int, run_ns: int) -> bool:

@@ -16,6 +16,7 @@ from gearshift.request import NO_DEADLINE_NS, Answer, Late, Outcome, Request, Ro
 from gearshift.runtime.by_deadline import TOO_LATE
 from gearshift.runtime.room import Client
 
+EXECUTION = Ending.EXECUTION.name.lower()
 DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
 QUEUE_FULL, NOT_READY, NO_WORKER = "queue_full", "not_ready", "no_worker"
 """Why else a request is refused: no room, the server was not ready, or a model lost its workers or gave no answer."""
@@ -86,8 +87,8 @@ def judged(answer: Answer, request: Request, now_ns: int, late: Late) -> Answer:
         return answer
     if late == "answer":
         return msgspec.structs.replace(answer, outcome="late")
-    reason, text = Ending.EXECUTION.name.lower(), TOO_LATE[Ending.EXECUTION]
-    return msgspec.structs.replace(answer, outcome="refused", reason=reason, errors=(text,), rows=(), outputs=None)
+    text = TOO_LATE[Ending.EXECUTION]
+    return msgspec.structs.replace(answer, outcome="refused", reason=EXECUTION, errors=(text,), rows=(), outputs=None)
 
 
 def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:

@@ -1,5 +1,6 @@
 """The router's steps for deadlines: who is dropped, how large a batch may be, when to look again."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,9 +11,11 @@ from gearshift.policies.batching import DEADLINE, batch_size
 from gearshift.policies.deadlines import (
     NEXT_GIVES_WAY,
     RUN,
+    aimed_ns,
     gives_up_ns,
     goes_first,
     in_time,
+    margin_ns,
     start_by_ns,
     when_limited,
     why_dropped,
@@ -25,6 +28,8 @@ from gearshift.runtime.turns import Turns
 
 End = Callable[[Sample, int, Ending, int], None]
 
+RECENT_ANSWERS, FORGOTTEN_ANSWERS = 256, 16
+"""How many answers the margin goes by, and how many of them a tick forgets in which nothing runs."""
 TOO_LATE_FOR_MORE = "deadline"
 """Why a sample is degraded that had no time for another model."""
 TOO_LATE = {
@@ -38,12 +43,18 @@ TOO_LATE = {
 class DeadlineRules:
     """What deadlines decide by the profiled times `run_ns` (replicas, sizes), of which `take` changes rows.
 
-    `late` says whether samples without any answer are refused, or answered late.
+    `late` says whether samples without any answer are refused, or answered late.  All aim `margin_ns` before a
+    deadline, which follows from how much later than expected answers were written of late, and from the `way_ns` that
+    requests and answers take beside the router.
     """
 
-    def __init__(self, tables: PlanTables, run_ns: Sequence[Sequence[int]], late: Late = "refuse") -> None:
+    def __init__(
+        self, tables: PlanTables, run_ns: Sequence[Sequence[int]], late: Late = "refuse", way_ns: int = 0
+    ) -> None:
         self.tables, self.run_ns = tables, [*run_ns]
         self.refuses = late == "refuse"
+        self.margin_ns = self._way_ns = way_ns
+        self._overshoots_ns: deque[int] = deque(maxlen=RECENT_ANSWERS)
         self._find_fastest()
 
     def take(self, replica: int, run_ns: Sequence[int]) -> None:
@@ -53,6 +64,23 @@ class DeadlineRules:
 
     def _find_fastest(self) -> None:
         self.fastest_ns: list[int] = fastest_ns(self.tables, np.asarray(self.run_ns)).tolist()
+
+    def written(self, due_ns: int, now_ns: int) -> None:
+        """An answer was written whose batch was to end at `due_ns`."""
+        self._overshoots_ns.append(now_ns - due_ns)
+
+    def take_aim(self, *, idle: bool) -> None:
+        """Set the margin by what was measured of late.
+
+        Some of that is forgotten where nothing runs: a margin that refuses everything would else stay for good.
+        """
+        for _ in range(min(FORGOTTEN_ANSWERS, len(self._overshoots_ns)) if idle else 0):
+            self._overshoots_ns.popleft()
+        self.margin_ns = margin_ns(self._overshoots_ns, self._way_ns)
+
+    def aimed_ns(self, request: Request) -> int:
+        """By when a batch with the request is to end."""
+        return aimed_ns(request.order_deadline_ns, self.margin_ns)
 
     def may_drop(self, sample: Sample) -> bool:
         """Whether the sample has an answer already, or may go without one."""
@@ -87,7 +115,7 @@ class DeadlineQueues:
 
     def misses_anyway(self, request: Request, model: int, now_ns: int) -> bool:
         """Whether no replica of `model` could answer in time, were the request the next that each runs, alone."""
-        deadline_ns = request.order_deadline_ns
+        deadline_ns = self._rules.aimed_ns(request)
         if not self._rules.refuses or deadline_ns == NO_DEADLINE_NS:
             return False
         replicas = self._turns.sharing(model)
@@ -98,7 +126,7 @@ class DeadlineQueues:
 
     def may_forward(self, sample: Sample, model: int, now_ns: int) -> bool:
         """Whether the fastest replica of `model`, were it free, would answer in time."""
-        return in_time(sample.request.order_deadline_ns, now_ns, self._rules.fastest_ns[model])
+        return in_time(self._rules.aimed_ns(sample.request), now_ns, self._rules.fastest_ns[model])
 
     def shed_due(self, now_ns: int) -> list[int]:
         """Drop the heads that are to be dropped now, or were before; the replicas that had them."""
@@ -130,7 +158,7 @@ class DeadlineQueues:
         queue = self._queues[replica]
         if len(queue):
             sample = queue.head()
-            deadline_ns = sample.request.order_deadline_ns
+            deadline_ns = self._rules.aimed_ns(sample.request)
             if deadline_ns < NO_DEADLINE_NS:
                 over_ns = gives_up_ns(deadline_ns, self.run_ns[replica][1])
                 if over_ns > now_ns or self._rules.may_drop(sample):
@@ -143,7 +171,7 @@ class DeadlineQueues:
         queue, rules, dropped = self._queues[replica], self._rules, False
         while len(queue):
             head = queue.head()
-            if in_time(head.request.order_deadline_ns, now_ns, self.run_ns[replica][1]) or not rules.may_drop(head):
+            if in_time(rules.aimed_ns(head.request), now_ns, self.run_ns[replica][1]) or not rules.may_drop(head):
                 break
             queue.remove(head)
             self._drop(head, replica, now_ns)
@@ -155,7 +183,7 @@ class DeadlineQueues:
         """When the replica starts a batch that is not full."""
         queue = self._queues[replica]
         run_ns = self.run_ns[replica][batch_size(len(queue), most)]
-        return start_by_ns(wait_ends_ns, queue.head().request.order_deadline_ns, run_ns)
+        return start_by_ns(wait_ends_ns, self._rules.aimed_ns(queue.head().request), run_ns)
 
     def endangered_first(self, device: int, chosen: int, reason: int, base: int, now_ns: int) -> tuple[int, int]:
         """The `chosen` replica with its reason to start, or one of `device` whose samples go first, see `goes_first`.
@@ -172,7 +200,7 @@ class DeadlineQueues:
                 continue
             first, run_ns = self._queues[replica].head(), self.run_ns[replica][batch_size(waiting, most)]
             urgent = not first.visited and first.request.priority <= head.request.priority
-            deadline_ns = first.request.order_deadline_ns
+            deadline_ns = self._rules.aimed_ns(first.request)
             if urgent and goes_first(now_ns, self.run_ns[chosen][size], waiting, most, run_ns, deadline_ns):
                 return replica, DEADLINE
         return chosen, reason
@@ -186,7 +214,7 @@ class DeadlineQueues:
         tightest_ns = NO_DEADLINE_NS
         while len(batch) < most and len(queue):
             sample = queue.next_out(now_ns)
-            deadline_ns = sample.request.order_deadline_ns
+            deadline_ns = rules.aimed_ns(sample.request)
             if not in_time(deadline_ns, now_ns, run_ns[1]):
                 if rules.may_drop(sample):
                     queue.remove(sample)
@@ -219,11 +247,11 @@ class DeadlineQueues:
                     continue
                 held, batch = batch, []
                 for one in held:
-                    if in_time(one.request.order_deadline_ns, now_ns, whole_run_ns):
+                    if in_time(rules.aimed_ns(one.request), now_ns, whole_run_ns):
                         batch.append(one)
                     else:
                         self._drop(one, replica, now_ns)
-                tightest_ns = min((one.request.order_deadline_ns for one in batch), default=NO_DEADLINE_NS)
+                tightest_ns = min((rules.aimed_ns(one.request) for one in batch), default=NO_DEADLINE_NS)
                 continue
             queue.remove(sample)
             batch.append(sample)

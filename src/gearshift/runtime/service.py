@@ -20,6 +20,7 @@ from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Late, Reques
 from gearshift.runtime.adapting import Adapting
 from gearshift.runtime.answers import (
     DEADLINE_REASONS,
+    EXECUTION,
     NO_WORKER,
     NOT_READY,
     QUEUE_FULL,
@@ -87,6 +88,7 @@ class Service:
         self._journal = journal or NoJournal()
         self._late: Late = "refuse" if deadlines is not None and deadlines.refuses else "answer"
         told: Any = {"start": self._start_batch, "answered": self._answered, "shifted": self._shifted}
+        self._deadlines = deadlines
         self.router = Router(tables, **told, recovery=recovery, deadlines=deadlines)
         self.room = Room(
             self.router,
@@ -98,7 +100,8 @@ class Service:
         self._open: dict[int, OpenRequest] = {}
         self._ended: deque[tuple[Sample, int]] = deque()
         """Samples that are to be answered, and the gears they ended in."""
-        self._settled: deque[tuple[Done, Answer]] = deque()
+        self._settled: deque[tuple[Done, Answer, int]] = deque()
+        """Answers that are to be written, and when they were expected, 0 where they were not."""
         self._delivers = False
         self.adapting = adapting or Adapting(tables)
         self.adapting.tell(self._metrics.adapting)
@@ -380,7 +383,8 @@ class Service:
                 self._metrics.answered(self._tables.operator, answer, (now_ns - opened.request.arrived_ns) / NS_PER_S)
             if now_ns > opened.request.deadline_ns and answer.outcome in ("answered", "degraded", "late"):
                 self._metrics.late(self._tables.operator)
-            self._settled.append((opened.done, answer))
+            ran = answer.outcome in ("answered", "late") or answer.reason == EXECUTION
+            self._settled.append((opened.done, answer, max(s.due_ns for s in opened.samples) if ran else 0))
             self._deliver_soon()
 
     def _deliver_soon(self) -> None:
@@ -396,8 +400,10 @@ class Service:
                 self._answer_ended()
                 self.adapting.audit(self.router, self._clock.now_ns())
             while self._settled:
-                done, answer = self._settled.popleft()
+                done, answer, due_ns = self._settled.popleft()
                 done(answer)
+                if due_ns and self._deadlines is not None:
+                    self._deadlines.written(due_ns, self._clock.now_ns())
         finally:
             if self._ended or self._settled:  # a fault with one is none of the others'
                 self._deliver_soon()
@@ -531,6 +537,8 @@ class Service:
     # Time ------------------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        if self._deadlines is not None:
+            self._deadlines.take_aim(idle=not any(self.router.running_lengths()))
         self.router.tick(now_ns := self._clock.now_ns())
         self.adapting.ticked(self.router, now_ns)
         self.ticked()

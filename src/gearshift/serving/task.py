@@ -296,7 +296,7 @@ def make_service(
     operator = task.plan.operators[task.tables.operator]
     scales = settings.load_scaling == "on"
     clock = clock or WallClock()
-    deadlines = DeadlineRules(task.tables, task.run_ns, settings.late)
+    deadlines = DeadlineRules(task.tables, task.run_ns, settings.late, to_ns(task.profile.front_end_s))
     backend = task.make_backend(settings, log.warning, deadlines.run_ns)
     vertical = make_scaling(task, settings, backend, clock, journal)
     backlog = task.backlog(settings)

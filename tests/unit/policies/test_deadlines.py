@@ -4,11 +4,14 @@ from hypothesis import strategies as st
 from gearshift.decisions import Ending
 from gearshift.policies.deadlines import (
     HOLDERS_GIVE_WAY,
+    LEAST_OVERSHOOTS,
     NEXT_GIVES_WAY,
     RUN,
+    aimed_ns,
     gives_up_ns,
     goes_first,
     in_time,
+    margin_ns,
     start_by_ns,
     when_limited,
     why_dropped,
@@ -75,3 +78,21 @@ def test_all_that_wait_without_an_answer_count_in_whole_batches_by_the_earliest_
     assert goes_first(100, 50, 8, 4, 20, 189)
     assert goes_first(100, 50, 9, 4, 20, 190)
     assert not goes_first(100, 50, 1000, 4, 20, NO_DEADLINE_NS)
+
+
+def test_the_margin_would_have_brought_nearly_all_recent_answers_in_time() -> None:
+    overshoots = [5 * MS] * 95 + [90 * MS] * 5
+    assert margin_ns(overshoots, 2 * MS) == 7 * MS
+    assert margin_ns([*overshoots, 90 * MS], 0) == 90 * MS
+
+
+def test_batches_that_end_sooner_than_expected_leave_time_for_the_way_and_few_say_nothing() -> None:
+    assert margin_ns([-MS] * LEAST_OVERSHOOTS, 3 * MS) == 2 * MS
+    assert margin_ns([-9 * MS] * LEAST_OVERSHOOTS, 3 * MS) == 0
+    assert margin_ns([90 * MS] * (LEAST_OVERSHOOTS - 1), 3 * MS) == 3 * MS
+
+
+def test_what_has_no_deadline_aims_at_none() -> None:
+    assert aimed_ns(NO_DEADLINE_NS, 5) == NO_DEADLINE_NS
+    assert aimed_ns(100, 5) == 95
+    assert aimed_ns(100, 0) == 100

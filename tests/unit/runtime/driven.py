@@ -18,6 +18,7 @@ class Driven:
         self, plan: GearPlan, recovery: Recovery | None = None, deadlines: DeadlineRules | None = None
     ) -> None:
         self.tables: PlanTables = plan_tables(plan, "task")
+        self.deadlines = deadlines
         self.started: list[tuple[str, list[int]]] = []
         self.answered: list[int] = []
         self.running: dict[str, list[Sample]] = {}

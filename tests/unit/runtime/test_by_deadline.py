@@ -195,3 +195,47 @@ def test_samples_without_an_answer_go_before_a_batch_that_would_cost_them_theirs
 def test_they_do_so_although_their_batch_is_not_full_but_not_before_a_more_urgent_class() -> None:
     assert on_one_device(20, minimum=4)[0].started[1:] == [("a0", [1])]
     assert on_one_device(20, priority=LEAST_URGENT + 1)[0].started[1:] == [("b0", [0])]
+
+
+# The margin --------------------------------------------------------------------------------------------------------
+
+
+def overshot(world: Driven, ms: int) -> None:
+    for _ in range(100):
+        rules_of(world).written(5 * MS, (5 + ms) * MS)
+    rules_of(world).take_aim(idle=False)
+
+
+def rules_of(world: Driven) -> DeadlineRules:
+    assert world.deadlines is not None
+    return world.deadlines
+
+
+def test_batches_aim_as_long_before_deadlines_as_answers_lately_came_late() -> None:
+    world = driven()
+    overshot(world, 3)
+    refused, kept = arrive(world, 0, 7.9), arrive(world, 1, 8)
+    assert (refused.ending, kept.ending, world.started) == (Ending.INFEASIBLE, Ending.ANSWERED, [("a0", [1])])
+    for sequence, deadline_ms in ((2, 14), (3, 40), (4, 41)):  # with a margin 2 may run with one other from 5 to 11
+        arrive(world, sequence, deadline_ms, ms=1)
+    world.finish("a0", 5)
+    assert world.started[1:] == [("a0", [2, 3])]
+
+
+def test_a_margin_that_refuses_everything_is_forgotten_while_nothing_runs() -> None:
+    world = driven()
+    overshot(world, 50)
+    assert arrive(world, 0, 40).ending == Ending.INFEASIBLE
+    for _ in range(10):
+        rules_of(world).take_aim(idle=True)
+    assert rules_of(world).margin_ns == 0
+    assert arrive(world, 1, 40).ending == Ending.ANSWERED
+
+
+def test_without_deadlines_a_margin_decides_nothing() -> None:
+    world = driven()
+    overshot(world, 50)
+    world.arrive(0)
+    world.arrive(1, 2, ms=1)
+    world.finish("a0", 5)
+    assert world.started == [("a0", [0]), ("a0", [1, 2])]
