@@ -1,5 +1,6 @@
 """How much may wait for a plan: as many samples as its cheapest gear answers within the latency objective."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,8 @@ from gearshift.profiles.run_times import cheapest_gear_ns, front_end_of
 
 USABLE_SHARE = 0.8
 """Of the objective: a batch may take longer than its median, and replicas' queues are not quite alike."""
+ON_TRACE = 1.2
+"""How many times what waited on the plan's own trace may wait: other seeds of it have somewhat longer queues."""
 WHERE_NONE_S, MOST_WHERE_NONE = 10.0, 10_000
 """Without a latency objective: as many as are answered within so long, and at most so many."""
 MOST = 1 << 30
@@ -53,8 +56,8 @@ def backlog_of(plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_c
 
     A sample that comes last waits for the batch that runs, and then is in the last of those of all that wait: that is
     to take `USABLE_SHARE` of the objective at most.  Where stages take turns on a device, a sample waits in each, and
-    so for longer than the average.  It is never fewer than waited at once where the plan was tried on
-    its trace, nor than a replica waits for to start a batch.
+    so for longer than the average.  It is never fewer than `ON_TRACE` times what waited at once where the plan was
+    tried on its trace, nor than a replica waits for to start a batch.
     """
     parts = _parts(tables, profile, cheapest_gear_ns(plan, tables, profile, scaler_cores=scaler_cores))
     front_end = front_end_of(profile)
@@ -79,7 +82,7 @@ def backlog_of(plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_c
         running_ns = max(part.batch_ns(middle) for part in parts)
         low, high = (middle, high) if running_ns + longer * busy_ns(middle) <= within_ns else (low, middle - 1)
     predicted = plan.predictions.get(tables.operator)
-    on_trace = 0 if predicted is None else predicted.most_waiting or 0
+    on_trace = 0 if predicted is None else math.ceil(ON_TRACE * (predicted.most_waiting or 0))
     most = max(1, low, on_trace, _most_to_start(tables))
     return Backlog(most, most * NS_PER_S / max(1.0, busy_ns(most)))
 

@@ -79,7 +79,7 @@ def test_no_fewer_than_waited_on_the_plans_own_trace_nor_than_start_a_batch() ->
         latency_s=nobody, quality=nobody, requests=1, refused=1, latency_objective_s=None, duration_s=1.0, devices=1,
         utilisation={}, most_waiting=31,
     )  # fmt: skip
-    assert backlog(msgspec.structs.replace(plan, predictions={"task": predicted}), measured).most_waiting == 31
+    assert backlog(msgspec.structs.replace(plan, predictions={"task": predicted}), measured).most_waiting == 38
     slow = small_plan(ONE, small_gear(ONE, "a", largest=2, minimum=2, wait_ms=1))
     assert backlog(slow, profile({"a": (90, 90)})).most_waiting == 2
     assert backlog(plan, profile({"a": (90, 90)})).most_waiting == 1

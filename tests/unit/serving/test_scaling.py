@@ -106,7 +106,7 @@ def test_a_live_service_shrinks_and_grows_with_what_is_needed_and_drops_nothing(
     journal, metrics = Told(), Metrics()
 
     async def main() -> None:
-        service = served(tmp_path, journal, metrics)
+        service = served(tmp_path, journal, metrics, most_waiting_requests=1000)
         await service.start()
         try:
             async with asyncio.timeout(LONGEST_S):
