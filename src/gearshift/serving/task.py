@@ -129,8 +129,11 @@ class ServingTask:
 
     def backlog(self, settings: ServerSettings) -> Backlog:
         """How many samples may wait, as the settings or else the plan say, and how fast they leave."""
-        begun_with = sum(replica.cores for replica in self.plan.placement.replicas)
-        scaler_cores = None if settings.scaler == "static" else settings.scaler_cores or len(self.pool) or begun_with
+        scaler_cores = None
+        if settings.scaler != "static":
+            begun_with = sum(replica.cores for replica in self.plan.placement.replicas)
+            there = int(len(self.pool) / settings.core_share + 1e-9)
+            scaler_cores = settings.scaler_cores or there or begun_with
         planned = backlog_of(self.plan, self.tables, self.profile, scaler_cores=scaler_cores)
         given = settings.most_waiting_requests
         return planned if given is None else planned._replace(most_waiting=given)
