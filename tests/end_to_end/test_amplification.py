@@ -34,7 +34,7 @@ from tests.unit.serving.wire import Wire
 
 MIB = 1 << 20
 SETTINGS = ServerSettings()
-LONGEST_STALL_S, MOST_BYTES = 0.25, SETTINGS.most_waiting_bytes
+LONGEST_STALL_S, MOST_BYTES = 0.25, 256 * MIB
 SPECS = (
     TensorSpec(name="x", datatype="FP32", shape=(-1, -1)),
     TensorSpec(name="text", datatype="BYTES", shape=(-1, -1)),
@@ -91,7 +91,7 @@ def binary(elements: int, texts: int) -> tuple[bytes, dict[str, str]]:
 
 
 N = 1 << 24
-ROWS = SETTINGS.most_waiting_requests
+ROWS = 10_000
 STRINGS = 1 << 17
 EMOJI = b"\xf0\x9f\x98\x80"
 
@@ -151,7 +151,7 @@ def cost_of(body: bytes, headers: dict[str, str]) -> Cost:
     async def main() -> Cost:
         plan, profile = little_plan(""), little_profile()
         tables = plan_tables(plan, "sums")
-        service = Service(tables, Echo(tables, plan, profile))
+        service = Service(tables, Echo(tables, plan, profile), most_waiting_requests=ROWS)
         bounds: dict[str, Any] = {"largest_body_bytes": SETTINGS.largest_body_bytes, "limits": limits_of(SETTINGS)}
         application = Application(service, "sums", inputs=SPECS, outputs=SPECS, **bounds)
         await service.start()

@@ -171,6 +171,11 @@ class Service:
         return self._accepting
 
     @property
+    def most_waiting(self) -> int:
+        """How many rows may wait in all."""
+        return self.room.most_requests
+
+    @property
     def ready(self) -> bool:
         """Whether requests are let in and every model has a replica."""
         models = {self._model_names[replica] for replica in self._ready_replicas}

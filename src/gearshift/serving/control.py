@@ -51,6 +51,11 @@ class Inference(Protocol):
         """Whether requests are let in at all."""
         ...
 
+    @property
+    def most_waiting(self) -> int:
+        """How many rows may wait in all."""
+        ...
+
     def now_ns(self) -> int:
         """The time in which deadlines are given."""
         ...

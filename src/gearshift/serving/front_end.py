@@ -205,6 +205,11 @@ class RemoteService:
         """Whether requests are let in at all."""
         return self._board.taking
 
+    @property
+    def most_waiting(self) -> int:
+        """How many rows may wait in all."""
+        return self._room.most_requests
+
     def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
         """There is: `FrontEnd.begun` has asked, and passes on what may have to be refused."""
 

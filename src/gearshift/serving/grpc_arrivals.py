@@ -124,7 +124,7 @@ class Arrivals:
             if less_bytes:
                 self._hold(self._held_bytes - less_bytes)
         if arrival.ended == "full":
-            raise self._room().full()
+            raise self._room().full(0, 0)
         if arrival.ended:
             raise DeadlinePassed(f"a message was not whole after {self._longest_s:g} s; send it faster")
         return None if data is EOF else data

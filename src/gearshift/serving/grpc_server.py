@@ -32,6 +32,7 @@ from gearshift.runtime.room import Client, Reading, Room
 from gearshift.runtime.service import Service
 from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.serving import v2
+from gearshift.serving.bounds import most_waiting_bytes
 from gearshift.serving.compression import DEFLATE, GZIP, decompress
 from gearshift.serving.control import Control
 from gearshift.serving.deadline_headers import REQUEST_START, SLO_MS, SendingTimes, deadline_ns_of
@@ -104,13 +105,13 @@ class GrpcServer:
         self._inputs, self._outputs = inputs, outputs
         self._specs = {spec.name: spec for spec in inputs}
         self._output_names = tuple(spec.name for spec in outputs)
-        self._settings, self._limits, self._metrics, self._keys = settings, limits, metrics, keys
+        self._settings, self._given_limits, self._metrics, self._keys = settings, limits, metrics, keys
         self._tracing = tracing
         self._times = times or SendingTimes()
         self._clients: WeakValueDictionary[str, Client] = WeakValueDictionary()
         self._server: Any = None
         self._sockets = GrpcSockets()
-        shared: Any = {"most_bytes": settings.most_waiting_bytes // 2, "longest_s": settings.longest_read_s}
+        shared: Any = {"most_bytes": most_waiting_bytes(settings) // 2, "longest_s": settings.longest_read_s}
         self._answers = Answers(self._room, self._sockets, **shared)
         self._arrivals = Arrivals(self._room, self._sockets, largest_bytes=settings.largest_body_bytes, **shared)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="grpc-reader")
@@ -118,6 +119,10 @@ class GrpcServer:
     @property
     def _service(self) -> Service:
         return self._control.service
+
+    @property
+    def _limits(self) -> v2.Limits:
+        return v2.limits_beside(self._given_limits, self._service.most_waiting)
 
     def _room(self) -> Room:
         return self._control.service.room

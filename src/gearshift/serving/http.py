@@ -74,12 +74,11 @@ class Application:
         self._inputs = {spec.name: spec for spec in inputs}
         self._output_names = tuple(spec.name for spec in outputs)
         self._largest_body_bytes = largest_body_bytes
-        self._limits = limits
+        self._given_limits, self._outputs = limits, outputs
         self._metrics = metrics or NoMetrics()
         self._keys, self._names, self._tracing = keys, names or OwnNames(), tracing
         self._server_metadata = v2_json.encode(v2.server_metadata())
         self._model_metadata = v2_json.encode(v2.model_metadata(operator, inputs, outputs))
-        self._model_config = v2_json.encode(v2.model_config(operator, inputs, outputs, limits.most_rows))
         self._description = v2_json.encode(openapi.describe(operator, inputs, outputs, keys=keys))
         self._waiting: set[asyncio.Task[None]] = set()
         self._large = asyncio.Lock()
@@ -114,6 +113,10 @@ class Application:
     @property
     def _service(self) -> operators.Inference:
         return self._control.inference
+
+    @property
+    def _limits(self) -> v2.Limits:
+        return v2.limits_beside(self._given_limits, self._service.most_waiting)
 
     @property
     def paths(self) -> dict[str, str]:
@@ -336,7 +339,9 @@ class Application:
         exchange.respond(200, self._model_metadata)
 
     def _get_config(self, exchange: HttpExchange) -> None:
-        exchange.respond(200, self._model_config)
+        inputs, outputs = list(self._inputs.values()), self._outputs
+        config = v2.model_config(self._operator, inputs, outputs, self._limits.most_rows)
+        exchange.respond(200, v2_json.encode(config))
 
     def _get_statistics(self, exchange: HttpExchange) -> None:
         statistics = v2.model_statistics(self._operator, self._metrics.totals(self._operator))

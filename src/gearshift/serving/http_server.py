@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
+from gearshift.serving.bounds import most_waiting_bytes
 from gearshift.serving.connection import Connection
 from gearshift.serving.connections import Connections, Handler
 from gearshift.serving.settings import ServerSettings
@@ -32,7 +33,7 @@ class HttpServer:
             keep_alive_s=settings.keep_alive_s,
             most_connections=settings.most_connections,
             most_of_address=max(1, int(settings.address_share * connections_here)),
-            most_unsent_bytes=settings.most_waiting_bytes // 2,
+            most_unsent_bytes=most_waiting_bytes(settings) // 2,
             count=count,
             count_unsent=count_unsent,
         )

@@ -136,7 +136,8 @@ class ServingTask:
             scaler_cores = settings.scaler_cores or there or begun_with
         planned = backlog_of(self.plan, self.tables, self.profile, scaler_cores=scaler_cores)
         given = settings.most_waiting_requests
-        return planned if given is None else planned._replace(most_waiting=given)
+        most_waiting = max(planned.most_waiting, settings.most_rows or 0) if given is None else given
+        return planned._replace(most_waiting=most_waiting)
 
     @property
     def run_ns(self) -> list[list[int]]:

@@ -6,7 +6,8 @@ Both turn tensors into arrays in their own way, check them here, and put what th
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -46,20 +47,27 @@ ROW_FACTS = ("gearshift_model", "gearshift_stage", "gearshift_certainty", "gears
 class Limits:
     """Rows of a request, tensors that it has or asks for, elements of each, and how much of its body is JSON."""
 
-    most_rows: int = 10_000
+    most_rows: int | None = None
+    """None for as many as may wait."""
     most_tensors: int = 1024
     most_elements: int = 1 << 24
     most_text_bytes: int = 48 << 20
 
 
 def limits_of(settings: ServerSettings) -> Limits:
-    """The bounds of a server's requests; as many rows as may wait, where nothing else is said."""
+    """The bounds of a server's requests."""
     return Limits(
-        most_rows=settings.most_rows or settings.most_waiting_requests,
+        most_rows=settings.most_rows,
         most_tensors=settings.most_tensors,
         most_elements=settings.most_elements,
         most_text_bytes=settings.largest_body_bytes * 3 // 4,
     )
+
+
+@lru_cache(maxsize=16)
+def limits_beside(limits: Limits, most_waiting: int) -> Limits:
+    """`limits` while `most_waiting` rows may wait, which no request has more of."""
+    return replace(limits, most_rows=min(most_waiting, limits.most_rows or most_waiting))
 
 
 # Requests ------------------------------------------------------------------------------------------------------------
@@ -86,7 +94,7 @@ def declared_input(
         raise InvalidInput(
             f"shape is {given}, needs {list(spec.shape)}, -1 being any number from 1", where=f"input {name!r}"
         )
-    if shape[0] > limits.most_rows:
+    if limits.most_rows is not None and shape[0] > limits.most_rows:
         raise InvalidInput(
             f"shape has {shape[0]} rows, at most {limits.most_rows} are taken",
             where=f"input {name!r}",
@@ -247,7 +255,7 @@ def model_metadata(operator: str, inputs: Sequence[TensorSpec], outputs: Sequenc
 
 
 def model_config(
-    operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], most_rows: int
+    operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], most_rows: int | None
 ) -> dict[str, Any]:
     """The operator as a model configuration of Triton: dimensions without the rows, which `max_batch_size` bounds."""
     return {

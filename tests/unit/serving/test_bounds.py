@@ -42,7 +42,7 @@ def test_where_nothing_tells_there_is_no_limit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("limit", "most"),
-    [(None, MOST_BYTES), (64 * GIB, MOST_BYTES), (450 * MIB, 450 * MIB // 64), (8 * MIB, LEAST_BYTES)],
+    [(None, MOST_BYTES), (64 * GIB, MOST_BYTES), (450 * MIB, 450 * MIB // 8), (8 * MIB, LEAST_BYTES)],
 )
 def test_bytes_that_may_wait_leave_room_for_what_parsing_makes_of_them(
     monkeypatch: pytest.MonkeyPatch, limit: int | None, most: int
@@ -53,7 +53,7 @@ def test_bytes_that_may_wait_leave_room_for_what_parsing_makes_of_them(
 
 
 def test_no_body_is_larger_than_all_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "limit_bytes", lambda: 640 * MIB)
+    monkeypatch.setattr(bounds, "limit_bytes", lambda: 80 * MIB)
     made = with_memory_bounds(ServerSettings())
     assert (made.most_waiting_bytes, made.largest_body_bytes) == (10 * MIB, 10 * MIB)
     made = with_memory_bounds(ServerSettings(largest_body_bytes=1000, most_waiting_bytes=2000))

@@ -89,7 +89,7 @@ class Joined(FrontEnd):
     def __init__(self, serving: Serve, link: RouterLink, board: Board, options: dict[str, Any]) -> None:
         super().__init__(serving, link, board)
         self._application._keys = options.get("keys")
-        self._application._limits = options.get("limits", self._application._limits)
+        self._application._given_limits = options.get("limits", self._application._given_limits)
         self.board, self.link = board, link
 
     def begun(self, exchange: HttpExchange) -> None:

@@ -21,6 +21,7 @@ from gearshift.runtime.service import Service
 from gearshift.runtime.status import ServedPlan
 from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.serving import serve
+from gearshift.serving.bounds import most_waiting_bytes
 from gearshift.serving.control import Control
 from gearshift.serving.grpc_server import SERVICE, GrpcServer
 from gearshift.serving.keys import read_keys
@@ -90,8 +91,8 @@ def run(use: Callable[[Served], Awaitable[Any]], keys: str | None = None, **sett
         tables = plan_tables(plan, "sums")
         chosen = ServerSettings(grpc_port=0, **({"largest_body_bytes": LARGEST_BYTES} | settings))
         bounds = {
-            "most_waiting_bytes": chosen.most_waiting_bytes,
-            "most_waiting_requests": chosen.most_waiting_requests,
+            "most_waiting_bytes": most_waiting_bytes(chosen),
+            "most_waiting_requests": chosen.most_waiting_requests or 10_000,
         }
         service = Service(tables, EmulatedBackend(tables, plan, profile), metrics=metrics, **bounds)
         server = GrpcServer(
