@@ -1,4 +1,4 @@
-"""How much a service may hold at a time: samples that wait, and bytes of requests that are read or not answered yet."""
+"""How much a service may hold at a time: samples that wait, and memory of requests that come or wait."""
 
 import math
 from collections.abc import Callable
@@ -94,8 +94,8 @@ class Room:
         self._most_requests, self.most_bytes, self._capacity_qps = most_requests, most_bytes, capacity_qps
         self._queues, self._refused = queues, refused
         self.elsewhere: Elsewhere = Nowhere()
-        self.reading = 0
-        self.held_bytes = 0
+        self.held_bytes = self.reading_bytes = 0
+        """Those of requests that are being read are among the held ones."""
         self._uncounted_rows = 0
         """Of all clients, beyond what counts of each."""
 
@@ -106,8 +106,8 @@ class Room:
 
     @property
     def waiting(self) -> int:
-        """Samples that wait here, as far as they count, and requests that are read here."""
-        return max(0, self._queues.waiting - self._uncounted_rows) + self.reading
+        """Samples that wait here, as far as they count."""
+        return max(0, self._queues.waiting - self._uncounted_rows)
 
     @property
     def all_held_bytes(self) -> int:
@@ -122,7 +122,7 @@ class Room:
             if client.rows and client.held_bytes + held_bytes > self.most_bytes // 2:
                 return False
         if self._counted(clients_rows) < clients_rows:  # it asks for more than its half, so all that waits counts
-            waiting = self._queues.waiting + self.reading
+            waiting = self._queues.waiting
         waiting += self.elsewhere.waiting
         return admits(waiting, self.all_held_bytes, rows, held_bytes, self.most_requests, self.most_bytes)
 
@@ -132,10 +132,16 @@ class Room:
             self._require_possible(rows, held_bytes)
             raise self.full(rows, held_bytes)
 
-    def require_more(self, held_bytes: int, more_bytes: int) -> None:
-        """As `require`, for `more_bytes` beside the `held_bytes` of the same request, which are held already."""
-        if self.all_held_bytes + more_bytes > self.most_bytes:
-            self._require_possible(1, held_bytes + more_bytes)
+    def require_more(self, read_bytes: int, more_bytes: int) -> None:
+        """As `require`, for more of a request of which `read_bytes` have come.
+
+        What is being read takes half of the bytes at most, but for a request that is read alone, so that slow clients
+        with large bodies do not shut out those whose requests come at once.
+        """
+        others_too = self.reading_bytes > read_bytes
+        too_many = others_too and self.reading_bytes + more_bytes > self.most_bytes // 2
+        if too_many or self.all_held_bytes + more_bytes > self.most_bytes:
+            self._require_possible(1, read_bytes + more_bytes)
             raise self.full(0, more_bytes)
 
     def take(self, rows: int, held_bytes: int, client: Client) -> None:
@@ -176,28 +182,27 @@ class Room:
 
 
 class Reading:
-    """The bytes of a request that is being read, held until the block, or `close`, ends that."""
+    """The bytes of a request that is being read, held as they come until the block, or `close`, ends that."""
 
     __slots__ = ("_bytes", "_room")
 
-    def __init__(self, room: Room, payload_bytes: int) -> None:
+    def __init__(self, room: Room) -> None:
         self._room: Room | None = room
-        self._bytes = payload_bytes
-        room.reading += 1
-        room.held_bytes += payload_bytes
+        self._bytes = 0
 
     def hold(self, more_bytes: int) -> None:
-        """Hold further bytes of a body whose length was not known; raises `QueueFull`."""
+        """Hold further bytes; raises `QueueFull`, or `TooLarge`."""
         if self._room is not None:
             self._room.require_more(self._bytes, more_bytes)
             self._bytes += more_bytes
             self._room.held_bytes += more_bytes
+            self._room.reading_bytes += more_bytes
 
     def close(self) -> None:
         """Hold them no longer; may be called twice."""
         if self._room is not None:
-            self._room.reading -= 1
             self._room.held_bytes -= self._bytes
+            self._room.reading_bytes -= self._bytes
             self._room = None
 
     def __enter__(self) -> "Reading":

@@ -249,10 +249,10 @@ class Service:
             self._refuse(f"no worker of model {missing!r} is running; try again later")
         self.room.require(rows, held_bytes, client)
 
-    def reading(self, payload_bytes: int) -> Reading:
-        """Hold `payload_bytes` while a request is read; raises as `require_room` before that begins."""
-        self.require_room(1, payload_bytes)
-        return Reading(self.room, payload_bytes)
+    def reading(self, announced_bytes: int) -> Reading:
+        """What holds a request while it is read; raises as `require_room` where so many bytes would not be accepted."""
+        self.require_room(1, announced_bytes)
+        return Reading(self.room)
 
     def submit(
         self,

@@ -74,7 +74,7 @@ class Board:
 
     @property
     def waiting(self) -> int:
-        """Samples that wait, and requests that are read, by the other processes."""
+        """Samples that wait in the router, for all others."""
         return self.all(WAITING) - self.own(WAITING)
 
     @property

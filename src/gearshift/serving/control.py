@@ -64,8 +64,8 @@ class Inference(Protocol):
         """Raise `NotReady`, `QueueFull` or `TooLarge` where a request of `rows` would not be accepted now."""
         ...
 
-    def reading(self, payload_bytes: int) -> Reading:
-        """Hold `payload_bytes` while a request is read."""
+    def reading(self, announced_bytes: int) -> Reading:
+        """What holds a request while it is read."""
         ...
 
     def submit(

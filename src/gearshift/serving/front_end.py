@@ -35,7 +35,7 @@ from gearshift.runtime.room import Client, Nowhere, Reading, Room
 from gearshift.runtime.service import Withdraw
 from gearshift.runtime.transport import FrameProtocol, pack_tensors, unpack_tensors
 from gearshift.runtime.worker import die_with_parent
-from gearshift.serving.board import HELD_BYTES, WAITING, Board
+from gearshift.serving.board import HELD_BYTES, Board
 from gearshift.serving.bounds import most_waiting_bytes
 from gearshift.serving.deadline_headers import SendingTimes
 from gearshift.serving.front_messages import (
@@ -161,7 +161,7 @@ def _with_outputs(message: Answered, body: memoryview) -> Answer:
 
 
 class FrontRoom(Room):
-    """The room that all processes share: what is read here is shown to the others."""
+    """The room that all processes share: the bytes of what is read here are shown to the others."""
 
     def __init__(self, board: Board, most_bytes: int, refused: Callable[[], None]) -> None:
         self._board = board
@@ -172,15 +172,6 @@ class FrontRoom(Room):
     def most_requests(self) -> int:
         """Samples that may wait in all."""
         return self._board.most_waiting
-
-    @property
-    def reading(self) -> int:
-        """Requests that are read here."""
-        return self._board.own(WAITING)
-
-    @reading.setter
-    def reading(self, count: int) -> None:
-        self._board.write(WAITING, count)
 
     @property
     def held_bytes(self) -> int:
@@ -213,9 +204,9 @@ class RemoteService:
     def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
         """There is: `FrontEnd.begun` has asked, and passes on what may have to be refused."""
 
-    def reading(self, payload_bytes: int) -> Reading:
-        """Hold `payload_bytes` while a request is read."""
-        return Reading(self._room, payload_bytes)
+    def reading(self, announced_bytes: int) -> Reading:
+        """What holds a request while it is read."""
+        return Reading(self._room)
 
     def submit(
         self, inputs: Arrays, done: Done, *, client: Client | None = None, span: RequestSpan | None = None, **asked: Any

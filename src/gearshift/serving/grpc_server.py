@@ -347,6 +347,7 @@ class GrpcServer:
         try:
             self._trace(context, exchange)
             with self._service.reading(len(sent[0])) as reading:
+                reading.hold(len(sent[0]))
                 request, message_bytes = await self._request(sent.pop(), reading, exchange)
             answer = await self._answer(request, message_bytes, context, exchange)
             response = b"".join((b"\x12", varint(len(answer)), answer))  # infer_response

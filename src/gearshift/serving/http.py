@@ -415,11 +415,8 @@ def _path_meant(path: str) -> str:
 
 
 def _read(exchange: HttpExchange, largest_bytes: int, then: Then, reading: Reading | None = None) -> None:
-    """Have `then` called with the whole body; raises `TooLarge`, at once or on the way to there.
-
-    `reading` holds further bytes of one whose length is not known before.
-    """
-    if _length_within(exchange, largest_bytes) is None:
+    """Have `then` called with the whole body, held by `reading`; raises `TooLarge`, at once or on the way to there."""
+    if _length_within(exchange, largest_bytes) is None or reading is not None:
         exchange.measure = _Measure(largest_bytes, reading)
     exchange.then = then
 
@@ -433,7 +430,7 @@ def _length_within(exchange: HttpExchange, largest_bytes: int) -> int | None:
 
 
 class _Measure:
-    """Counts the bytes of a body of unknown length."""
+    """Counts the bytes of a body as they come."""
 
     def __init__(self, largest_bytes: int, reading: Reading | None) -> None:
         self._largest_bytes, self._reading, self._total = largest_bytes, reading, 0

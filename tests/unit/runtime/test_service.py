@@ -198,6 +198,9 @@ def test_whoever_is_refused_is_told_when_there_is_room():
 def test_bytes_over_the_bound_are_refused_before_they_are_read():
     async def use(service: Service, _: EmulatedBackend) -> None:
         with service.reading(1000) as reading:
+            with service.reading(1000):  # what is announced holds nothing
+                pass
+            reading.hold(1000)
             with pytest.raises(QueueFull), service.reading(1):
                 pass
             with pytest.raises(TooLarge):  # also alone
@@ -206,8 +209,12 @@ def test_bytes_over_the_bound_are_refused_before_they_are_read():
             service.reading(1001)
         with service.reading(1000):
             pass
-        with service.reading(400), service.reading(400) as reading, pytest.raises(QueueFull):
-            reading.hold(300)
+        with service.reading(400) as first, service.reading(400) as second:
+            first.hold(400)
+            second.hold(100)
+            with pytest.raises(QueueFull):  # of what is being read, beside another
+                second.hold(1)
+            service.require_room(1, 500)
 
     serve(use, most_waiting_bytes=1000)
 

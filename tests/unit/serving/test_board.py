@@ -1,6 +1,6 @@
 import os
 
-from gearshift.runtime.room import Nowhere, Room
+from gearshift.runtime.room import Room
 from gearshift.serving.board import HELD_BYTES, MOST_WAITING, TAKING, WAITING, Board
 from gearshift.serving.front_end import FrontRoom
 
@@ -36,17 +36,18 @@ def test_the_router_says_whether_anything_is_let_in():
 def test_a_room_is_full_of_what_others_hold():
     router, first, second = boards(2)
     here, there = (FrontRoom(board, 1000, lambda: None) for board in (first, second))
-    behind = Room(Nowhere(), 10, 1000, lambda: None)
-    behind.elsewhere = router
     router.write(MOST_WAITING, 10)
-    there.reading, there.held_bytes = 6, 600
+    router.write(WAITING, 6)
+    behind = Room(first, 10, 1000, lambda: None)
+    behind.elsewhere = router
+    there.held_bytes = 600
     assert (first.waiting, first.held_bytes) == (6, 600)
     for room in (here, behind):
         assert room.admits(1, 400)
         assert not room.admits(1, 401)
         assert not room.admits(5, 0)
         assert not room.admits(9, 0)
-    router.write(WAITING, 4)
+    router.write(WAITING, 10)
     assert not here.admits(1, 0)
 
 

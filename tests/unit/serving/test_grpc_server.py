@@ -17,6 +17,7 @@ from gearshift.errors import InvalidInput
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_tables import plan_tables
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
+from gearshift.runtime.room import Client
 from gearshift.runtime.service import Service
 from gearshift.runtime.status import ServedPlan
 from gearshift.serving import grpc_messages_pb2 as pb
@@ -170,14 +171,12 @@ def test_health_is_told_without_waiting_for_a_message(keys):
 def test_a_server_without_room_says_so_before_a_message_has_come():
     async def use(served: Served) -> bytes:
         async with await Http2.connect(served.address) as client:
-            first = await client.call("ModelInfer", 100)
-            await served.until(lambda: served.service.room.reading == 1)
-            second = await client.call("ModelInfer", 100)
-            await second.ended.wait()
-            assert not first.ended.is_set()
-            return second.headers
+            served.service.room.take(0, served.service.room.most_bytes + 1, Client())
+            call = await client.call("ModelInfer", 100)
+            await call.ended.wait()
+            return call.headers
 
-    assert b"try again later" in run(use, most_waiting_requests=1)
+    assert b"try again in 1 s" in run(use)
 
 
 # While messages come -------------------------------------------------------------------------------------------------
@@ -192,7 +191,7 @@ def test_a_message_that_is_never_whole_is_held_for_so_long_and_not_longer(method
             await served.until(lambda: served.held_bytes >= 1_000_000)
             await call.ended.wait()
             await served.until(lambda: served.held_bytes == 0)
-            return call.headers, served.service.room.reading
+            return call.headers, served.service.room.reading_bytes
 
     headers, reading = run(use, longest_read_s=0.5)
     assert b"not whole after 0.5 s" in headers
@@ -239,7 +238,7 @@ def test_messages_on_their_way_take_half_of_the_room_and_small_ones_are_not_in_t
 
     ended, refusals, most_bytes = run(use, most_waiting_bytes=16 << 20)
     assert ended == [False]
-    assert all(b"try again later" in headers for headers in refusals)
+    assert all(b"try again in" in headers for headers in refusals)
     assert most_bytes <= (16 << 20) + LARGEST_BYTES
 
 

@@ -383,7 +383,8 @@ def test_decompressed_bytes_count_among_those_that_are_held():
 
     async def use(server: Server) -> list[int]:
         plain = json.dumps(samples(1)).encode()
-        with server.service.reading(20 * len(plain)):
+        with server.service.reading(0) as reading:
+            reading.hold(20 * len(plain))
             refused = await server.infer(large, {"content-encoding": "gzip"})
         served = await server.infer(large, {"content-encoding": "gzip"})
         larger = await server.infer(gzip.compress(b" " * 200_000), {"content-encoding": "gzip"})

@@ -119,7 +119,7 @@ def test_data_that_does_not_fit_is_refused_by_name(datatype, data):
         ({"inputs": [GOOD_X | {"shape": [2, 3]}, GOOD_N]}, "shape is"),
         ({"inputs": [GOOD_X | {"shape": [0, 2], "data": []}, GOOD_N]}, "shape is"),
         ({"inputs": [GOOD_X | {"shape": [-1, 2]}, GOOD_N]}, "shape is"),
-        ({"inputs": [GOOD_X | {"shape": [1 << 62, 2]}, GOOD_N]}, "rows"),
+        ({"inputs": [GOOD_X | {"shape": [1 << 62, 2]}, GOOD_N]}, "elements"),
         ({"inputs": [GOOD_X | {"data": [1, 2, 3]}, GOOD_N]}, "3 elements, shape says 4"),
         ({"inputs": [GOOD_X | {"data": [[1, 2], [3]]}, GOOD_N]}, "nested unevenly"),
         ({"inputs": [GOOD_X | {"data": [[1, 2, 3, 4]]}, GOOD_N]}, "data has shape"),
@@ -227,7 +227,7 @@ def test_of_a_shape_of_many_dimensions_only_their_number_is_told():
         parse({"inputs": [GOOD_X | {"shape": [1] * 5000}, GOOD_N]})
 
 
-LIMITS = Limits(most_tensors=2, most_elements=6)
+LIMITS = Limits(most_rows=4, most_tensors=2, most_elements=6)
 
 
 def within_limits(body: object) -> None:
@@ -237,6 +237,10 @@ def within_limits(body: object) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
+        (
+            {"inputs": [GOOD_X | {"shape": [3, 2], "data": [0] * 6}, GOOD_N]},
+            "input 'x': shape has 3 rows, at most 2 are",
+        ),
         ({"inputs": [GOOD_X, GOOD_N, GOOD_N]}, "there are 3 inputs, at most 2"),
         ({"inputs": [GOOD_X, GOOD_N], "outputs": [{"name": "label"}] * 3}, "there are 3 outputs, at most 2"),
         ({"inputs": [GOOD_X | {"shape": [4, 2]}, GOOD_N]}, "input 'x': has 8 elements by its shape, at most 6"),
