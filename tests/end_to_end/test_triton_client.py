@@ -17,7 +17,7 @@ FACTS = ["gearshift_model", "gearshift_stage", "gearshift_certainty", "gearshift
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("task")) as server:
+    with serving(tmp_path_factory.mktemp("task"), most_rows=50_000) as server:
         yield server
 
 

@@ -138,7 +138,7 @@ def test_validate_prints_signed_errors_and_ends_with_0(made: Path) -> None:
     code, content, told = verb(made, "validate", str(made / "plan.json"), "--backend", "emulated")
     assert code == 0
     assert content.keys() == {
-        *("predicted", "measured", "errors", "lateness_s", "failed", "valid", "why_invalid"),
+        *("predicted", "measured", "errors", "lateness_s", "failed", "valid", "why_invalid", "warnings"),
     }
     assert content["valid"] is True
     assert "predicted too much" in told

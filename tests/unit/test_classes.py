@@ -21,6 +21,7 @@ from gearshift.request import Answer
 from gearshift.runtime.transport import pack_tensors, unpack_tensors
 from gearshift.runtime.v2_binary import read_tensor
 from gearshift.serving import grpc_tensors, v2_json
+from gearshift.serving.grpc_messages_pb2 import ModelInferResponse
 from gearshift.serving.v2_bodies import InferRequest
 
 
@@ -73,7 +74,7 @@ def by_json(array: Any) -> list[Any]:
 
 
 def by_grpc(array: Any) -> list[Any]:
-    answer = grpc_tensors.encode_answer("op", ASKED, answered(array))
+    answer = ModelInferResponse.FromString(grpc_tensors.encode_answer("op", ASKED, answered(array)))
     (tensor,) = answer.outputs
     return listed(read_tensor(memoryview(answer.raw_output_contents[0]), list(tensor.shape), tensor.datatype, ""))
 

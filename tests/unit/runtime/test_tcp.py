@@ -174,7 +174,7 @@ def test_many_strangers_fill_no_log(caplog):
             assert await is_shut_on(sock)
 
     at_the_door(use)
-    assert [record.args[-1] for record in caplog.records] == [1, 2, 4, 8, 16]
+    assert len(caplog.records) == 1
 
 
 # Who sits between the two --------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def test_bytes_are_the_same_raw_or_typed_and_text_where_all_are(elements):
         (request("FP64", (1, 1), fp64_contents=[1]), "FP32", "datatype is 'FP64'"),
         (request("FP32", (0, 1)), "FP32", "shape is [0, 1]"),
         (request("FP32", (-1, 1)), "FP32", "shape is [-1, 1]"),
-        (request("FP32", (1 << 40, 1)), "FP32", "rows, at most"),
+        (request("FP32", (1 << 40, 1)), "FP32", "elements by its shape, at most"),
         (request("FP32", (1, 2), raw=b""), "FP32", "has 0 bytes"),
         (request("FP32", (1, 1 << 60), raw=b""), "FP32", "elements by its shape"),
         (pb.ModelInferRequest(inputs=[{}] * 4), "FP32", "there are 4 inputs"),
