@@ -20,6 +20,9 @@ MOST_PROBLEMS = 3
 READ_AGAIN_S = 1.0
 """How often a file is read again that looks unchanged: two changes within one tick of the clock look like one."""
 
+SETTLED_S = 2.0
+"""After which a file that has not changed is taken to be written to its end."""
+
 PLAIN_REMEDY = "write keys in ASCII, without spaces"
 SEVERAL, SEND_ONE = "several keys are sent", "send one, as `Authorization: Bearer KEY` or `x-api-key: KEY`"
 
@@ -30,11 +33,11 @@ class KeyFile:
     """The keys in a file: one per line; blank lines, and those that begin with `#`, are passed over.
 
     The file is the truth: what it holds now counts from the next request on, and where it is empty, gone or cannot be
-    read, nobody has a key.  A line that is no key counts for nothing, and so does one without a line break at its end,
-    as it may be half written.  Only hashes of keys are kept.
+    read, nobody has a key.  A line that is no key counts for nothing, and so does one without a line break at its end
+    while the file is younger than `SETTLED_S`, as it may be half written.  Only hashes of keys are kept.
     """
 
-    def __init__(self, path: Path, *, warns_of_mode: bool = True, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: Path, *, warns_of_mode: bool = True, now: Callable[[], float] = time.time) -> None:
         self._path, self._now = path, now
         self._state: tuple[int, ...] | None = None
         self._digest = b""
@@ -44,7 +47,7 @@ class KeyFile:
 
     def require_usable(self) -> None:
         """Raise `InvalidInput` where the file cannot be read, a line of it is no key, or there is none."""
-        keys, problems = _keys_in(_read(self._path)[1])
+        keys, problems = _keys_in(_read(self._path)[1], whole=True)
         where, remedy = str(self._path), "write one key per line"
         require(not problems, "; ".join(problems[:MOST_PROBLEMS]), where=where, remedy=remedy)
         require(bool(keys), "holds no key", where=where, remedy=remedy)
@@ -64,8 +67,9 @@ class KeyFile:
         except OSError:
             state = ()
         now_s = self._now()
-        if state == self._state and now_s - self._read_s < READ_AGAIN_S:
+        if state == self._state and 0 <= now_s - self._read_s < READ_AGAIN_S:
             return
+        whole = self._state is None
         self._state, self._read_s = state, now_s
         try:
             status, content = _read(self._path)
@@ -73,9 +77,10 @@ class KeyFile:
         except InvalidInput as error:
             self._take(str(error).encode(), [], [error.what])
             return
-        digest = sha256(content).digest()
+        whole = whole or now_s - status.st_ctime >= SETTLED_S
+        digest = sha256(content).digest() + bytes([whole])
         if digest != self._digest:
-            self._take(digest, *_keys_in(content))
+            self._take(digest, *_keys_in(content, whole=whole))
 
     def _take(self, digest: bytes, keys: list[bytes], problems: list[str]) -> None:
         """Have these keys count from now on; `digest` is of what they come from."""
@@ -118,9 +123,11 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _keys_in(content: bytes) -> tuple[list[bytes], list[str]]:
-    """The keys in a file's content, and what is wrong with its other lines."""
+def _keys_in(content: bytes, *, whole: bool) -> tuple[list[bytes], list[str]]:
+    """The keys in a file's content, and what is wrong with its other lines; `whole` where it is not half written."""
     *ended, last = content.split(b"\n")
+    if whole:
+        ended, last = [*ended, last], b""
     keys, problems = [], []
     for number, line in enumerate(map(bytes.strip, ended), start=1):
         if not line or line.startswith(b"#"):

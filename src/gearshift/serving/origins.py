@@ -1,9 +1,10 @@
 """Requests that a page in a browser makes: by a name of its own for this server, or from another site.
 
 A page can have its own name lead to this machine (DNS rebinding), and is then allowed by the browser to read what the
-server answers; but the request says that name in `Host`.  An address in `Host` cannot be led elsewhere, so addresses
-are trusted, and of names only those that are known to be the server's.  A page of another site cannot read answers,
-but it can send; then the browser says so in `Origin` and `Sec-Fetch-Site`.
+server answers; but the request says that name in `Host`.  An address in `Host` cannot be led elsewhere, and a name
+without a dot is of the machine's own network, where no stranger gives names; so these are trusted, and of other names
+only those that are known to be the server's.  A page of another site cannot read answers, but it can send; then the
+browser says so in `Origin` and `Sec-Fetch-Site`.
 """
 
 import ipaddress
@@ -41,7 +42,7 @@ def allowed_names(text: str | None, *, where: str = "") -> tuple[str, ...]:
 
 
 class OwnNames:
-    """The names under which a server may be asked: its `host`, the `allowed`, `localhost`, and every address.
+    """The names under which a server may be asked: its `host`, the `allowed`, names without a dot, and every address.
 
     Pages of the allowed ones may ask too, as where a proxy that has such a name asks by another.
     """
@@ -57,7 +58,7 @@ class OwnNames:
         if host is not None and not self._known(host):
             raise Forbidden(
                 f"this server is not known as {host[:100].decode('latin-1')!r}",
-                remedy="ask it by an address or as localhost, or serve with --allowed-hosts or --api-keys",
+                remedy="ask it by an address or a name without a dot, or serve with --allowed-hosts or --api-keys",
             )
 
     def require_own_page(self, headers: Mapping[bytes, bytes]) -> None:
@@ -79,7 +80,7 @@ class OwnNames:
 
     def _is_known(self, host: bytes) -> bool:
         name = host_name(host)
-        return name is not None and (name in self._names or _is_address(name))
+        return name is not None and name != "" and ("." not in name or name in self._names or _is_address(name))
 
 
 def _is_address(name: str) -> bool:

@@ -217,7 +217,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         str | None,
         _help(
             "Further names, between commas, under which this server may be asked without --api-keys, and whose pages "
-            "may ask it; addresses, localhost and the name in --host always may."
+            "may ask it; addresses, names without a dot and the name in --host always may."
         ),
     ] = None
     plans: Annotated[str | None, _help("A folder of plans that may be swapped in while serving.")] = None

@@ -1,13 +1,14 @@
 import hmac
 import logging
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from gearshift.errors import Forbidden, InvalidInput, NoAccess
-from gearshift.serving.keys import READ_AGAIN_S, KeyFile, first_key, given_key, keys_in, read_keys
+from gearshift.serving.keys import READ_AGAIN_S, SETTLED_S, KeyFile, first_key, given_key, keys_in, read_keys
 
 FIRST, SECOND, THIRD, ADMIN = (
     "the-first-key-of-all",
@@ -105,6 +106,7 @@ def test_a_file_that_cannot_be_read_any_more_means_nobody(files):
 
 def test_a_line_counts_once_it_is_ended(files, caplog):
     file = KeyFile(files[0])
+    assert holds(file, FIRST) == [True]
     with files[0].open("w") as half:
         half.write(f"{SECOND}\n{FIRST[:-1]}")
         half.flush()
@@ -114,6 +116,22 @@ def test_a_line_counts_once_it_is_ended(files, caplog):
         half.write(f"{FIRST[-1]}\n")
         half.flush()
         assert holds(file, SECOND, FIRST[:-1], FIRST) == [True, False, True]
+
+
+def test_a_line_without_an_end_counts_once_nothing_more_comes(files):
+    now_s = time.time()
+    file = KeyFile(files[0], now=lambda: now_s)
+    assert holds(file, FIRST) == [True]
+    files[0].write_text(THIRD)
+    assert holds(file, FIRST, THIRD) == [False, False]
+    now_s = files[0].stat().st_ctime + SETTLED_S
+    assert holds(file, FIRST, THIRD) == [False, True]
+
+
+def test_a_key_without_a_line_break_counts_at_the_start(tmp_path):
+    (tmp_path / "keys").write_text(FIRST)
+    keys = read_keys(str(tmp_path / "keys"), None)
+    keys.require_user({b"x-api-key": FIRST.encode()})
 
 
 def test_a_change_that_leaves_size_and_time_as_they_were_counts_too(files):
@@ -169,7 +187,6 @@ def test_a_file_that_others_can_read_is_warned_of_once(files, caplog):
         (f"{FIRST}\nwith many a space in it\n", "line 2 is no key"),
         ("\x00" * 20 + "\n", "line 1 is no key"),
         ("x\n", "the key in line 1 is shorter than 16 characters"),
-        (FIRST, "line 1 has no line break at its end"),
         (f"{FIRST}\n" * 20_000, "is larger than 256 KiB"),
     ],
 )

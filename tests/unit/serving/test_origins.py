@@ -54,16 +54,16 @@ def test_a_host_is_a_name_or_an_address_and_perhaps_a_port(host, name):
 @pytest.mark.parametrize(
     "host",
     ["localhost", "localhost:8000", "127.0.0.1:8000", "127.9.9.9", "[::1]:8000", "10.0.0.7:8000", "[fe80::7]",
-     "gears.example:8000", "GEARS.example", "also.example"],
+     "gears.example:8000", "GEARS.example", "also.example", "gears", "gears:8000", "0x7f000001"],
 )  # fmt: skip
-def test_a_server_is_known_by_addresses_localhost_its_own_name_and_those_that_are_allowed(host):
+def test_a_server_is_known_by_addresses_names_without_a_dot_its_own_name_and_those_that_are_allowed(host):
     assert knows(OwnNames("Gears.example", ["Also.example"]), host)
 
 
 @pytest.mark.parametrize(
     "host",
     ["evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "evil.localhost",
-     "127.1", "0x7f000001", "", "a.gears.example", "gears.example.", "localhost, localhost", "[::1", "x"],
+     "127.1", "", "a.gears.example", "gears.example.", "localhost, localhost", "[::1", "x."],
 )  # fmt: skip
 def test_a_server_is_not_known_by_any_other_name(host):
     assert not knows(OwnNames("gears.example"), host)
