@@ -498,11 +498,11 @@ def answers_in(data: bytes, without_body: list[bool]) -> list[tuple[int, dict[st
 
 
 UNITS = (b"\x22\0", b"\x2a\0", b"\x32\0", b"\x3a\0", b"\x42\0", b"\x18\1", b"\x28\1", b"\x12\0", b"\1", b"\0", b"\xff")
-"""What is many times as large once it is parsed: empty fields and small numbers, of any message."""
+"""Bytes that grow many times when they are parsed: empty fields and small numbers of any message."""
 
 
 def large_message(rng: random.Random) -> bytes:
-    """A gRPC message up to the bound, which is one thing again and again, somewhere within an input or beside it."""
+    """A gRPC message up to the bound that repeats one field, inside an input or outside of one."""
     unit = rng.choice(UNITS)
     data = unit * (rng.choice([1 << 16, 1 << 20, LARGEST_BODY_BYTES - 100]) // len(unit))
     for number in rng.choice([(), (3, 5), (5, 5), (5, 5, 5), (6, 5, 5), (8, 5, 5), (4, 5), (6,), (7,), (2, 4)]):

@@ -1,4 +1,4 @@
-"""More than a plan carries, sent in an open loop to a real server with a real model: what comes in time.
+"""Goodput under overload: an open loop sends more than a plan carries to a real server with a real model.
 
 `python benchmarks/overload_live.py [--deadlines] [--rounds 4] [--folder FOLDER] [flags of serve]`.  The model is
 profiled once, into the folder.  Requests come at 2.75 times what batches of 8 carry, for 8 s a round; in time is

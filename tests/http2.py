@@ -71,7 +71,7 @@ class Http2:
         return connection
 
     async def call(self, method: str, message_bytes: int = 0, metadata: Mapping[str, str] | None = None) -> Call:
-        """Begin a call whose message is to have so many bytes, none of them sent yet."""
+        """Begin a call whose message will have `message_bytes`; none of them are sent yet."""
         call = self.calls[self._next] = Call(self, self._next)
         fields = {":method": "POST", ":scheme": "http", ":path": SERVICE + method, ":authority": "x", "te": "trailers"}
         fields |= {"content-type": "application/grpc", **(metadata or {})}

@@ -1,4 +1,4 @@
-"""The outputs that an operator publishes, and what models answer made into just these."""
+"""The outputs that an operator publishes, and the conversion of models' answers to these."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -67,7 +67,7 @@ class TooLarge(InvalidInput):
 
 
 class TooLargeInside(TooLarge):
-    """A request whose body was read, and is over a limit by what it holds."""
+    """A request whose content is over a limit; its body was read."""
 
 
 class QueueFull(GearshiftError):

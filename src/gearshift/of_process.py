@@ -1,4 +1,4 @@
-"""What belongs to one process, such as sockets and threads: one that was forked off makes its own."""
+"""Resources of one process, such as sockets and threads: a forked process makes its own."""
 
 import http.client
 import os

@@ -3,7 +3,7 @@
 import re
 
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Controls of both sets, line breaks among them, and what turns the direction of writing."""
+"""Control characters (C0 and C1), line breaks, and characters that change the direction of writing."""
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 

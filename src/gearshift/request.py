@@ -84,9 +84,9 @@ class RowFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a request, row by row, and how long it queued and ran.
+    """The result of a request, row by row, and the seconds that it queued and ran.
 
-    `retry_after_s` is when it may be sent again, where queues are full.
+    Where queues are full, the request may be sent again after `retry_after_s`.
     """
 
     outcome: Outcome

@@ -1,6 +1,6 @@
-"""What one request over HTTP may cost: bytes in, against memory, and time for which nobody else is answered.
+"""Bounds on the cost of one HTTP request: memory for its bytes, and time during which nobody else is answered.
 
-The time is that of the processor between two turns of the event loop, so that a busy machine does not count.
+The time is processor time between two turns of the event loop, so that other load on the machine does not count.
 `pytest -m long -rP tests/end_to_end/test_amplification.py` shows the table.
 """
 
@@ -146,7 +146,7 @@ async def longest_turn(done: asyncio.Event) -> float:
 
 
 def cost_of(body: bytes, headers: dict[str, str]) -> Cost:
-    """What it costs to answer one request, without the collector's help."""
+    """The cost of answering one request, without garbage collection."""
 
     async def main() -> Cost:
         plan, profile = little_plan(""), little_profile()

@@ -1,6 +1,6 @@
-"""What few bytes over gRPC make of a server: its memory at the most, and how long it answers nobody else.
+"""Bounds on the cost of few bytes over gRPC: peak memory, and the time during which nobody else is answered.
 
-The table is printed, so that a change of it is seen (`pytest -s`).
+The table is printed, so that changes can be seen (`pytest -s`).
 """
 
 import asyncio

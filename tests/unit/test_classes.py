@@ -1,4 +1,4 @@
-"""One table of what is one class, and that no road which a value takes changes it."""
+"""A table of values that are one class; the same holds in whatever form a value comes."""
 
 import csv
 import io
@@ -114,7 +114,7 @@ def by_parquet(array: Any) -> list[Any]:
 
 
 def as_text(array: Any) -> Any:
-    """Bytes decoded, as whoever writes a table does."""
+    """Decode bytes, as a program that writes a table does."""
     decoded = [value.decode() if isinstance(value, bytes) else value for value in array.tolist()]
     return np.array(decoded) if array.dtype.kind in "OSU" else array
 

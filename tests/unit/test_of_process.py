@@ -1,4 +1,4 @@
-"""Clients and connections that processes have made before they were forked: each has its own from then on."""
+"""Clients and connections that were made before a fork: afterwards each process has its own."""
 
 import subprocess
 import sys

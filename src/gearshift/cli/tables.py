@@ -131,7 +131,7 @@ def profile_table(profile: Profile) -> Table:
 
 
 def tell_warnings(output: Output, warnings: Sequence[str]) -> None:
-    """Say what is odd, a line each."""
+    """Print warnings, one a line."""
     for sentence in warnings:
         output.say(f"warning: {sentence}")
 

@@ -29,7 +29,7 @@ TRACEBACK = "  | "
 LONGEST_MESSAGE, LONGEST_TRACEBACK = 8_000, 40_000
 """In characters."""
 MOST_LINES, WINDOW_S = 20, 10.0
-"""Of warnings and errors of one kind within that time; debug writes all."""
+"""At most this many warnings and errors of one kind within this time; level debug writes all."""
 LEFT_OUT = "; more of this kind are left out and counted for %g s"
 
 
@@ -91,7 +91,7 @@ def facts(**values: object) -> dict[str, Any]:
 
 
 class _FewLines(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes so many warnings and errors of one kind within a time, and of those that follow how many they were."""
+    """Writes a limited number of warnings and errors of one kind within a time, and then counts those left out."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)

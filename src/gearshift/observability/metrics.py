@@ -21,7 +21,7 @@ SECONDS = tuple(base * 10.0**power for power in range(-4, 2) for base in (1, 2, 
 BATCH_SIZES = tuple(float(1 << power) for power in range(11))
 REASONS = {FULL: "full", LONGEST_WAIT: "longest_wait", RETRY: "retry", AUDIT: "audit", DEADLINE: "deadline"}
 OUTCOMES = "answered", "degraded", "late", "failed"
-"""Of requests that have an answer."""
+"""Outcomes of requests that have an answer."""
 NO_ANSWER = "refused", "cancelled"
 SWAPS = "taken_over", "compared", "failed"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -67,7 +67,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What of labels is known before anything has happened; counters of these begin at 0, as `rate` needs it."""
+    """Label values that are known at the start: their counters begin at 0, as PromQL's `rate` needs."""
 
     operator: str
     models: Sequence[str]
@@ -78,7 +78,7 @@ class Known:
 
 
 LAST_SEGMENT = 999
-"""So many labels a model may ever make, whatever it answers."""
+"""Higher exit segments are counted under this label, so that no model can make labels without end."""
 
 
 class NoMetrics:

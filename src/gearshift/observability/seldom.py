@@ -1,4 +1,4 @@
-"""Warnings of what strangers can cause at any rate: one now and then, which says how many there were."""
+"""Limits warnings that strangers can cause at any rate: one now and then, with the number of those left out."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""Whether a request is let in, and when one that is not may come again."""
+"""Decides whether a request is admitted, and when a refused one may be sent again."""
 
 LONGEST_RETRY_S = 3600
 

@@ -1,4 +1,4 @@
-"""Which of several messages on their way is given up, where they take too much together."""
+"""Decides which message on its way is given up when all together take too much."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ def given_up(held_bytes: Sequence[int], most_bytes: int) -> int | None:
 
     `held_bytes` are those of connections in the order in which their youngest messages began.  Among those that take
     more than an equal share, the youngest goes: the others have got further, and small messages are never in the way
-    of large ones.  One alone always goes on: its size is bounded otherwise.
+    of large ones.  A single one always goes on: another bound limits its size.
     """
     holding = sum(held > 0 for held in held_bytes)
     if sum(held_bytes) <= most_bytes or holding < 2:

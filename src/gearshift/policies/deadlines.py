@@ -26,10 +26,11 @@ MARGIN_PERCENT, LEAST_OVERSHOOTS = 95, 20
 
 
 def margin_ns(overshoots_ns: Sequence[int], way_ns: int) -> int:
-    """How long before deadlines batches are to end, by how much later than by their run times answers were written.
+    """Nanoseconds before their deadlines at which batches should end.
 
-    `overshoots_ns` are those of recent answers, in any order; `way_ns` is what a request and its answer take beside
-    the router.  Simulated batches end when they should, and simulated deadlines hold at the router: there it is 0.
+    `overshoots_ns`: delays of recent answers against the profiled run times, in any order; `way_ns`: time of a request
+    and its answer outside the router.  In simulation the margin is 0: simulated batches end when they should, and
+    simulated deadlines hold at the router.
     """
     count = len(overshoots_ns)
     if count < LEAST_OVERSHOOTS:

@@ -13,16 +13,16 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import cheapest_gear_ns, front_end_of
 
 USABLE_SHARE = 0.8
-"""Of the objective: a batch may take longer than its median, and replicas' queues are not quite alike."""
+"""Share of the latency objective: a batch may take longer than its median, and replicas' queues differ in length."""
 ON_TRACE = 1.2
-"""How many times what waited on the plan's own trace may wait: other seeds of it have somewhat longer queues."""
+"""Factor on the longest queue of the plan's own trace: other seeds of the trace have somewhat longer queues."""
 WHERE_NONE_S, MOST_WHERE_NONE = 10.0, 10_000
-"""Without a latency objective: as many as are answered within so long, and at most so many."""
+"""Without a latency objective: seconds of work that may wait, and the most samples."""
 MOST = 1 << 30
 
 
 class Backlog(NamedTuple):
-    """The most samples that may wait, and how many of them are answered in a second while so many wait."""
+    """The most samples that may wait, and the samples answered per second while that number waits."""
 
     most_waiting: int
     capacity_qps: float
@@ -88,7 +88,7 @@ def backlog_of(plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_c
 
 
 def _parts(tables: PlanTables, profile: Profile, run_ns: NDArray[np.int64]) -> list[_Part]:
-    """What the replicas do in the cheapest gear, by the recorded certainties of all samples."""
+    """The work of each replica in the cheapest gear, by the recorded certainties of all samples."""
     gear, replicas = tables.gears - 1, len(tables.replica_ids)
     cascade, shares = tables.cascade(gear), tables.shares.reshape(-1, replicas)[gear]
     largest = tables.largest_batch_size.reshape(-1, replicas)[gear]
@@ -114,6 +114,6 @@ def _longer(parts: list[_Part], device: int, few: float) -> float:
 
 
 def _most_to_start(tables: PlanTables) -> int:
-    """What all replicas together wait for in the gear that waits for most."""
+    """The sum of the queue lengths at which all replicas start a batch, in the gear where it is largest."""
     by_gear = tables.minimum_queue_length.reshape(tables.gears, -1) * (tables.shares.reshape(tables.gears, -1) > 0)
     return int(by_gear.sum(axis=1).max())

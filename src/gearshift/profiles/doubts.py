@@ -1,4 +1,4 @@
-"""What recorded predictions and labels look like when they were judged wrongly: refused, or said."""
+"""Signs that predictions were compared with the wrong labels: some are errors, others warnings."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from gearshift.errors import InvalidInput, require
 from gearshift.profiles.profile import PredictionRecords
 
 LEAST_SHARE = 0.01
-"""Of the samples: values that are rarer are no reason for doubt."""
+"""Share of the samples; a value that is rarer causes no warning."""
 MOST_TOLD = 3
 LONGEST_TOLD = 40
 REMEDY = "let labels and predictions be the same names or numbers"
@@ -40,7 +40,7 @@ def require_some_right(records: PredictionRecords, *, where: str) -> None:
 
 
 def doubts_about(records: PredictionRecords) -> tuple[str, ...]:
-    """What is odd about how the predictions of each model fit the labels, as sentences for people."""
+    """Warnings, as sentences, about models whose predictions do not seem to fit the labels."""
     if records.prediction is None:
         return ()
     return tuple(

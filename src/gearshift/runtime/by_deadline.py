@@ -29,7 +29,7 @@ from gearshift.runtime.turns import Turns
 End = Callable[[Sample, int, Ending, int], None]
 
 RECENT_ANSWERS, FORGOTTEN_ANSWERS = 256, 16
-"""How many answers the margin goes by, and how many of them a tick forgets in which nothing runs."""
+"""Answers that the margin is computed from, and those forgotten at a tick while nothing runs."""
 TOO_LATE_FOR_MORE = "deadline"
 """Why a sample is degraded that had no time for another model."""
 TOO_LATE = {
@@ -44,8 +44,8 @@ class DeadlineRules:
     """What deadlines decide by the profiled times `run_ns` (replicas, sizes), of which `take` changes rows.
 
     `late` says whether samples without any answer are refused, or answered late.  All aim `margin_ns` before a
-    deadline, which follows from how much later than expected answers were written of late, and from the `way_ns` that
-    requests and answers take beside the router.
+    deadline.  The margin follows from the delays of recent answers against the profiled times, and from `way_ns`, the
+    time of requests and answers outside the router.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class DeadlineRules:
         self._overshoots_ns.append(now_ns - due_ns)
 
     def take_aim(self, *, idle: bool) -> None:
-        """Set the margin by what was measured of late.
+        """Set the margin from recent answers.
 
-        Some of that is forgotten where nothing runs: a margin that refuses everything would else stay for good.
+        While nothing runs, some of them are forgotten: otherwise a margin that refuses everything would never shrink.
         """
         for _ in range(min(FORGOTTEN_ANSWERS, len(self._overshoots_ns)) if idle else 0):
             self._overshoots_ns.popleft()

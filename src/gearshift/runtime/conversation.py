@@ -1,4 +1,4 @@
-"""What a worker may say, and when: code of a model that was taken over may say anything, and its router outlives it."""
+"""Checks that each message of a worker answers a request: the router outlives a model that an attacker controls."""
 
 import math
 from collections import deque
@@ -29,17 +29,17 @@ MOST_THREADS = 1 << 16
 MOST_COUNTED = 1 << 53
 
 OF_AN_ATTENDANT = InUse, Event, Attended
-"""What a process says of itself that attends to learned caches."""
+"""Messages that a process which attends to learned caches sends unasked."""
 
 
 def require(holds: bool, what: str) -> None:
-    """Raise `FrameError` with what is wrong unless it `holds`."""
+    """Raise `FrameError` with the reason `what` unless `holds`."""
     if not holds:
         raise FrameError(what)
 
 
 class _Running:
-    """A batch under way: the rows that nothing was said of yet, and how many segments its model has."""
+    """A batch under way: its rows without a result so far, and the number of segments of its model."""
 
     __slots__ = ("left", "segments", "through")
 
@@ -48,9 +48,9 @@ class _Running:
 
 
 class Conversation:
-    """What was asked of a worker and is not answered yet.
+    """The requests to a worker that it has not answered yet.
 
-    All that a worker says answers something, once.  `attends` where the process attends to learned caches.
+    Each message of a worker answers one request, once.  `attends`: the process attends to learned caches.
     """
 
     def __init__(self, *, attends: bool) -> None:
@@ -62,7 +62,7 @@ class Conversation:
         self._adopting: deque[int] = deque()
 
     def said(self, message: Message) -> None:
-        """Remember what the worker is to answer."""
+        """Remember a message to the worker that it has to answer."""
         match message:
             case Run():
                 rows = {row for part in message.parts for row in part.rows}
@@ -78,7 +78,7 @@ class Conversation:
                 self._loading |= {replica.replica for replica in message.replicas}
 
     def heard(self, message: Message, body_bytes: int) -> None:
-        """Raise `FrameError` where the worker may not say this now."""
+        """Raise `FrameError` if the worker may not send this now."""
         match message:
             case Done():
                 self._check_done(message, body_bytes)

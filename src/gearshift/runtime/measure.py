@@ -137,15 +137,15 @@ def profile_project(
 
 
 def _mean(seconds: Sequence[float]) -> float:
-    """Of those that were measured."""
+    """The mean of the values above 0, which were measured; 0 without any."""
     return float(np.mean([one for one in seconds if one > 0] or [0.0]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredModel:
-    """What a model's segments cost, its answers to all samples where asked for, and the front end's time beside it.
+    """Run times of a model's segments, its answers to all samples if requested, and the front end's time.
 
-    `warnings` say how those answers depend on their batch.
+    `warnings` say how answers depend on their batch.
     """
 
     curves: tuple[RunTimeCurve, ...]

@@ -10,7 +10,7 @@ from gearshift.model import LABEL, Predicted
 from gearshift.request import Sample
 
 ROWS = 64
-"""So many at most are run again."""
+"""At most this many rows are run again."""
 NOISE = 0.01
 """Certainties may differ by this share of their range, as sums in another order do,"""
 ROUNDING = 1e-6
@@ -27,7 +27,7 @@ RunBatch = Callable[[list[int]], Awaitable[tuple[list[Sample], float]]]
 async def found_in_other_batches(
     model: str, run: RunBatch, answers: Predicted, sizes: Sequence[int], *, seed: int, longest_s: float
 ) -> list[str]:
-    """What differs between `answers` to all samples and those to some of them in other batches, in sentences.
+    """Sentences about rows whose answers in other batches differ from those in `answers`.
 
     One batch of the first rows is run a second time, then up to `ROWS` rows in another order, in batches of the largest
     and the middle of `sizes` and alone, for about `longest_s`.

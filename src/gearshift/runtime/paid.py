@@ -1,8 +1,8 @@
-"""What endpoints have answered to an unfinished profile: kept beside its folder, so that nothing is paid twice.
+"""Keeps answers of endpoints to an unfinished profile beside its folder, so that no batch is paid for twice.
 
-Each batch is a file of its own, written whole, so that a profile that ends in whatever way goes on where it was.  The
-names of files say what they belong to: a hash of the model's settings, and for run times of how they are measured, too.
-Answers are kept by the content of their samples, so that other samples may come and go.
+Each batch is a file of its own, written whole, so that `profile` can continue after any interruption.  A file's name
+has a hash of the model's settings and, for run times, of the way they are measured.  Answers are found by the content
+of their samples, so that other samples may be added or removed.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ class KeptRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class KeptAnswers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker said of a batch of samples, which are named by their content; its body follows in the file."""
+    """A worker's answer to a batch; samples are named by their content.  The answer's body follows in the file."""
 
     samples: tuple[str, ...]
     done: Done
@@ -105,7 +105,7 @@ class PaidWork:
 
 
 class PaidRuns:
-    """The batches that models are timed with, in order: none is run again that was kept."""
+    """The batches that models are timed with, in order; kept ones are not run again."""
 
     def __init__(self, work: PaidWork, key: str) -> None:
         self._work, self._key, self._before = work, key, work.runs(key)
@@ -118,9 +118,9 @@ class PaidRuns:
         return len(self._before)
 
     async def run(self, rows: int, run: Callable[[], Awaitable[Timed]]) -> Timed:
-        """What the next batch, of so many rows, took, or takes now.
+        """The kept times of the next batch, of `rows` rows, or those of running it now.
 
-        The first that runs after kept ones finds new connections; it runs twice, and the first time does not count.
+        The first batch that runs after kept ones opens connections: it runs twice, and only the second run counts.
         """
         number = next(self._numbers)
         before = self._before.get(number)
@@ -141,9 +141,9 @@ def count_as_wrong(batch: Sequence[Sample], done: Done) -> None:
 
 
 class Kept:
-    """What is known of remote models from earlier attempts at a profile, and is kept for later ones.
+    """Run times and answers of remote models from earlier attempts at a profile, kept for later ones.
 
-    Of no models nothing is known or kept: what local ones do costs nothing.
+    Without remote models (`names` is empty) nothing is kept: running local models again costs no money.
     """
 
     def __init__(

@@ -10,13 +10,13 @@ from gearshift.model import Arrays
 from gearshift.policies.admission import admits, counted_rows, retry_after_s
 
 ROW_BYTES = 1 << 10
-"""What a row that waits takes in memory beside its tensors; 780 to 1050 were measured, with one to three inputs."""
+"""Memory of a waiting row besides its tensors; 780 to 1050 were measured, with one to three inputs."""
 STRING_BYTES = 64
-"""What an element of a BYTES tensor takes beside its text."""
+"""Memory of an element of a BYTES tensor besides its text."""
 
 
 def memory_of(inputs: Arrays, rows: int, payload_bytes: int) -> int:
-    """Bytes that a request of these arrays takes in memory, which came as `payload_bytes`."""
+    """Bytes in memory of a request with these arrays, whose body had `payload_bytes`."""
     strings = sum(array.size for array in inputs.values() if array.dtype.hasobject)
     tensor_bytes = sum(array.nbytes for array in inputs.values())
     text_bytes = payload_bytes + strings * STRING_BYTES if strings else 0
@@ -40,12 +40,12 @@ class Queues(Protocol):
 
     @property
     def waiting(self) -> int:
-        """How many do."""
+        """Samples that wait."""
         ...
 
 
 class Elsewhere(Protocol):
-    """What is held for the same service by others: by front ends, and by connections, of answers."""
+    """Requests and bytes held outside this room: in front ends, and as answers not yet sent on connections."""
 
     @property
     def waiting(self) -> int:
@@ -66,10 +66,10 @@ class Nowhere:
 
 
 class Unsent(Nowhere):
-    """Nor are there here, but answers that clients have yet to take."""
+    """No other processes either, but answers that clients have yet to take."""
 
     def count(self, unsent_bytes: int) -> int:
-        """So many bytes of them now."""
+        """Set the bytes of these answers."""
         self.held_bytes = unsent_bytes
         return unsent_bytes
 
@@ -80,7 +80,7 @@ class Room:
     What is held `elsewhere` counts too.  No client connection shuts out the others: at most half as many of its rows as
     may wait count against those that ask for less than half (`counted_rows`), and only a single request may hold more
     than half of the bytes.
-    `capacity_qps` of the samples that wait leave in a second, by which a refused request is told when to come again.
+    Waiting samples leave at `capacity_qps`, from which the `Retry-After` of a refused request is computed.
     """
 
     def __init__(
@@ -95,9 +95,9 @@ class Room:
         self._queues, self._refused = queues, refused
         self.elsewhere: Elsewhere = Nowhere()
         self.held_bytes = self.reading_bytes = 0
-        """Those of requests that are being read are among the held ones."""
+        """`held_bytes` includes `reading_bytes`."""
         self._uncounted_rows = 0
-        """Of all clients, beyond what counts of each."""
+        """Rows of all clients beyond the number that counts for each of them."""
 
     @property
     def most_requests(self) -> int:
@@ -111,7 +111,7 @@ class Room:
 
     @property
     def all_held_bytes(self) -> int:
-        """Those held elsewhere included."""
+        """Held bytes, here and elsewhere."""
         return self.held_bytes + self.elsewhere.held_bytes
 
     def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
@@ -170,7 +170,7 @@ class Room:
             )
 
     def full(self, rows: int, held_bytes: int) -> QueueFull:
-        """What a request of `rows` is refused with, which is counted."""
+        """Count a refusal of a request of `rows`, and make its error."""
         self._refused()
         waiting, all_bytes = self.waiting + self.elsewhere.waiting, self.all_held_bytes
         again_s = retry_after_s(

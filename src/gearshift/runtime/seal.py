@@ -1,4 +1,4 @@
-"""What shows that a frame is of this session, whole, and in its place: a tag that takes the session's key to make."""
+"""Tags that prove that a frame is whole, in order and of this session; only the session's key can make them."""
 
 import hmac
 from collections.abc import Iterable

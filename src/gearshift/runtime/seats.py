@@ -1,8 +1,8 @@
-"""Who gives up a seat where none is left: the caller that has kept the server waiting for longest.
+"""When no seat is left, the caller that has kept the server waiting for longest gives up its own.
 
-Strangers go before callers that have shown a key, and of strangers first those of an address that has more than its
-share.  So whoever holds many seats and says nothing loses them one by one to those who ask for something, and nobody
-is refused for an address while there is room.
+Strangers go before callers that have shown a key; among strangers, those of an address with more than its share go
+first.  So a client that holds many idle seats loses them one by one to active clients, and no address is refused while
+there is room.
 """
 
 import ipaddress
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 MOST_LOOKED_AT = 64
-"""Callers, one after another, of which one has to go."""
+"""At most this many callers are compared to find the one that goes."""
 
 
 class Caller(Protocol):
-    """Who has a seat."""
+    """The holder of a seat."""
 
     @property
     def waited_for_since_s(self) -> float | None:
@@ -39,9 +39,9 @@ class _Address:
 
 
 class Seats:
-    """Those who have a seat, in the order in which they are looked at; `most_of_address` is an address's share.
+    """All holders of a seat, in the order in which they are looked at; `most_of_address` is an address's share.
 
-    Nothing is done for a request: whose turn began when is only asked where somebody has to go.
+    A request costs nothing here: callers are asked when their turn began only when one has to go.
     """
 
     def __init__(self, most_of_address: int) -> None:
@@ -90,7 +90,7 @@ class Seats:
             self._known[caller] = place
 
     def longest_waited_for(self) -> Caller | None:
-        """Who has to go where another comes; None where all that are looked at wait for the server."""
+        """The caller that has to go for a new one; None if all that are looked at wait for the server."""
         found = None
         if self._crowded:
             found = _longest_waited_for(max(self._crowded, key=lambda place: place.seats).strangers)
@@ -98,7 +98,7 @@ class Seats:
 
 
 def _network_of(address: str | None) -> str | None:
-    """Whose address it is: of IPv6 the first half, as a client chooses the second at will."""
+    """The owner's part of an address: the first half of IPv6, since a client chooses the second half freely."""
     if address is None or ":" not in address:
         return address
     whole = ipaddress.IPv6Address(address.partition("%")[0])
@@ -106,7 +106,7 @@ def _network_of(address: str | None) -> str | None:
 
 
 def _longest_waited_for(order: OrderedDict[Caller, None] | OrderedDict[Caller, _Address]) -> Caller | None:
-    """Of those that were not looked at for longest, who then have their turn again after all others."""
+    """The longest waited for among the first `MOST_LOOKED_AT` of `order`; these move to its end."""
     found, since_s = None, math.inf
     for _ in range(min(len(order), MOST_LOOKED_AT)):
         caller = next(iter(order))

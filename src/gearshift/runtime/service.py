@@ -250,7 +250,7 @@ class Service:
         self.room.require(rows, held_bytes, client)
 
     def reading(self, announced_bytes: int) -> Reading:
-        """What holds a request while it is read; raises as `require_room` where so many bytes would not be accepted."""
+        """Holds the bytes of a request while it is read; raises as `require_room` if `announced_bytes` do not fit."""
         self.require_room(1, announced_bytes)
         return Reading(self.room)
 

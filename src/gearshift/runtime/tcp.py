@@ -45,12 +45,12 @@ log = logging.getLogger(__name__)
 
 
 def proof_of(secret: bytes, challenge: Challenge, hello: Hello) -> bytes:
-    """What a worker shows to be let in: that it knows the secret, was asked just now, and itself said what it said."""
+    """A worker's proof that it knows the secret, made of this connection's challenge and of the worker's `hello`."""
     return _derived(secret, b"proof", challenge, hello)
 
 
 def seals_of(secret: bytes, challenge: Challenge, hello: Hello) -> tuple[Seal, Seal]:
-    """Those of what the router says and of what the worker says after this greeting, and no other one."""
+    """The seals of the router's and of the worker's frames after this greeting, and after no other one."""
     return (
         Seal(_derived(secret, b"to worker", challenge, hello)),
         Seal(_derived(secret, b"to router", challenge, hello)),
@@ -63,7 +63,7 @@ def _derived(secret: bytes, purpose: bytes, challenge: Challenge, hello: Hello) 
 
 
 def number_used_once() -> bytes:
-    """What no other connection of the run is asked with."""
+    """A random number, so that no two connections have the same challenge."""
     return secrets.token_bytes(SECRET_BYTES)
 
 
@@ -147,10 +147,10 @@ class _Stranger(FrameProtocol):
         self._hello: Hello | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.waited_for_since_s = asyncio.get_running_loop().time()
-        """It has yet to say who it is."""
+        """Its turn begins with the connection: it has to send its greeting."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask who it is."""
+        """Send the challenge."""
         super().connection_made(transport)
         name = transport.get_extra_info("peername")  # none where it has left by now
         self._listener.add(self, name[0] if name else None)
@@ -207,7 +207,7 @@ def serve_router(address: tuple[str, int], worker: int, secret: bytes) -> int:
 
 
 def greet(connection: BlockingConnection, worker: int, secret: bytes, host: str) -> None:
-    """Say who this is, and have the router show that it knows the secret; raises `FrameError` where it does not."""
+    """Greet the router, and check its proof that it knows the secret; raises `FrameError` without one."""
     challenge, _ = connection.receive()
     if not isinstance(challenge, Challenge):
         raise FrameError("it is no port for workers")

@@ -253,7 +253,7 @@ class FrameReader:
 
 
 def shortened(text: str) -> str:
-    """What another process says, fit for a line of a log."""
+    """Text of another process on one line without control characters, cut to `LONGEST_TEXT`."""
     clean = " ".join("".join(letter if letter.isprintable() else " " for letter in printable(text)).split())
     return clean if len(clean) <= LONGEST_TEXT else clean[:LONGEST_TEXT] + "..."
 
@@ -381,7 +381,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         return self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand over what is complete."""
+        """Hand over complete frames."""
         try:
             for message, body in self._reader.received(nbytes):
                 self._on_frame(message, body)

@@ -339,10 +339,10 @@ def part_bytes(part: RunPart | DonePart) -> int:
 
 
 class Attempt:
-    """What becomes of a batch: answers, rows that failed, and the time in the model.
+    """The results of a batch: answers, failed rows, and the time in the model.
 
-    A model may write into the arrays that it is given, and use those that it has answered again: rows that run again
-    run as they came, and answers are kept as they were given.
+    A model may write into its input arrays, and may use its output arrays again: rows that run again have their
+    original values, and answers stay as they were.
     """
 
     def __init__(self, name: str, model: RunnableModel, message: Run, send: Send) -> None:

@@ -15,10 +15,10 @@ _OF_THE_SERVER = ("GEARSHIFT_", "OTEL_", "CREDENTIALS_DIRECTORY")
 
 
 def worker_variables(environment: Mapping[str, str], project: Path, models: Collection[str]) -> dict[str, str]:
-    """What of `environment` a worker gets that is to load these models of the `gearshift.toml` at `project`.
+    """The variables of `environment` for a worker that loads these models of the `gearshift.toml` at `project`.
 
-    Options of the server, names that look as if they held a secret, and keys of remote models stay here, but for those
-    that a model of the worker names in `environment` or `api_key_env`.
+    Options of the server, names that look like secrets, and keys of remote models are left out, except those that a
+    model of the worker names in `environment` or `api_key_env`.
     """
     try:
         declared = read_project(project)

@@ -51,12 +51,12 @@ class Board:
         return sum(self._numbers[column::COLUMNS])
 
     def count_connections(self, here: int) -> int:
-        """Show how many clients are connected here; answers how many are in all."""
+        """Show the number of clients of this process; returns the sum over all processes."""
         self.write(CONNECTIONS, here)
         return self.all(CONNECTIONS)
 
     def count_unsent(self, here: int) -> int:
-        """Show how many bytes of answers clients have yet to take from here; answers how many there are in all."""
+        """Show the bytes of untaken answers of this process; returns the sum over all processes."""
         self.write(UNSENT_BYTES, here)
         return self.all(UNSENT_BYTES)
 
@@ -67,7 +67,7 @@ class Board:
 
     @property
     def most_waiting(self) -> int:
-        """Samples that may wait in all, which is for the router to say: another plan may let others wait."""
+        """Samples that may wait in all; the router sets it, since each plan has its own bound."""
         return self._numbers[ROUTER * COLUMNS + MOST_WAITING]
 
     # What is held elsewhere (`runtime/room.Elsewhere`)
@@ -79,5 +79,5 @@ class Board:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that the other processes hold of requests, and all of answers that clients have yet to take."""
+        """Bytes of requests held by other processes, and of untaken answers in all processes."""
         return self.all(HELD_BYTES) - self.own(HELD_BYTES) + self.all(UNSENT_BYTES)

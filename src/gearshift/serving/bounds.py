@@ -7,13 +7,13 @@ from gearshift.serving.settings import ServerSettings
 
 LEAST_BYTES, MOST_BYTES = 1 << 20, 256 << 20
 PARSING, WAITING = 6, 2
-"""What a body takes at worst, in times the bytes held for it: while it is read and answered, and while it waits."""
+"""Worst memory of a body as a multiple of the bytes held for it: while it is read and answered, and while it waits."""
 
 
 def most_waiting_bytes(settings: ServerSettings) -> int:
     """Bytes of unanswered requests beyond which requests are refused.
 
-    By default so many that the memory there is holds one body while it is parsed, beside as many that wait.
+    By default the memory has room for one body of this size that is parsed, and for as many bytes that wait.
     """
     if settings.most_waiting_bytes is not None:
         return settings.most_waiting_bytes

@@ -25,23 +25,23 @@ from gearshift.serving.http_exchange import CLOSE, EXPECT, TRANSFER_ENCODING, Ht
 from gearshift.serving.origins import HOST, host_name
 
 LINGER_S, LINGER_BYTES = 2.0, 16 << 20
-"""How long, and for how much, a client is still read from that has its last answer and may go on sending."""
+"""For this time, and up to this many bytes, the server still reads from a client after its last answer."""
 LEAST_TAKEN_BYTES_PER_S = 8 << 10
-"""Of an answer that the system's own buffer does not hold; who takes less over `keep_alive_s` is cut off."""
+"""For an answer larger than the system's buffer; a client that takes less over `keep_alive_s` is cut off."""
 STILL_ANSWERED = frozenset(
     {"/livez", "/readyz", "/v2/health/live", "/v2/health/ready", "/metrics", "/v2/gearshift/status"}
 )
-"""On connections of the reserve, and all else is refused."""
+"""Connections of the reserve are answered on these paths only."""
 FULL = ((b"retry-after", b"1"), CLOSE)
 NEVER = float("inf")
 CONNECTION, UPGRADE = b"connection", b"upgrade"
 VERSIONS = "1.1", "1.0"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LONGEST_LIST_BYTES = 8 << 10
-"""Of the values of one header that is given several times."""
+"""For the joined values of one header that is given several times."""
 MOST_HEADERS = 100
 MOST_CHUNKS, LEAST_CHUNK_BYTES = 16_384, 64
-"""A body may come in so many chunks, and in one more for each so many bytes: a chunk costs far more than its bytes."""
+"""Chunks allowed, and one more for each `LEAST_CHUNK_BYTES`: a chunk costs far more than its bytes."""
 HEAD_TOO_LARGE = "the head of the request is larger than is taken"
 TOO_MANY_CHUNKS = "the body comes in too many small chunks; send larger ones"
 TOO_SLOW = "the request was not complete in time"
@@ -72,9 +72,9 @@ class Connection(asyncio.BufferedProtocol):
         self._parser: Any = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport
         self._url, self._headers, self._head_bytes, self._more_lines = b"", dict[bytes, bytes](), 0, 0
-        """Of the head that arrives; the last are headers that were given before, or trailers."""
+        """The head that arrives; `_more_lines` counts repeated headers and trailers."""
         self._body_bytes, self._body_parts, self._unmeasured_bytes = 0, 0, 0
-        """Of the request that arrives; the last is what its handler has yet to be told of."""
+        """Counts for the body that arrives; `_unmeasured_bytes` are not yet reported to the handler."""
         self._exchange: HttpExchange | None = None
         """The request that is read or answered now."""
         self._arriving: HttpExchange | None = None
@@ -84,19 +84,19 @@ class Connection(asyncio.BufferedProtocol):
         self._unread_at = 0
         self._feeding = self._progress = False
         self._deaf = self._reading_paused = self._writing_paused = False
-        """Deaf: nothing that the client still says counts."""
+        """Deaf: all further input from this client is ignored."""
         self._idle = self._lingering = False
         self._reserve = self._known = False
-        """Of the reserve: beyond the bound of connections.  Known: it has shown a key."""
+        """Reserve: beyond the bound on connections.  Known: the client has shown a key."""
         self._forgotten_bytes = 0
-        """Since it lingers."""
+        """Bytes read and ignored since the last answer."""
         self._turn_began_s, self._due = 0.0, NEVER
         """When the client's turn began, and when it has taken too long; never while it is our turn."""
         self._unheard_bytes = 0
-        """Since a head began or a body went on: of a head, of trailers, of a chunk's extensions."""
+        """Bytes of a head, of trailers or of chunk extensions since the last progress."""
         self._timer: asyncio.TimerHandle | None = None
         self._unsent_bytes, self._unsent_since = 0, 0.0
-        """What the client had yet to take when it was last seen to take its answers as it should, and when that was."""
+        """Bytes not yet taken, and the time, when the client last took its answers fast enough."""
 
     @property
     def address(self) -> str | None:
@@ -533,7 +533,7 @@ class Connection(asyncio.BufferedProtocol):
         self._look_again()
 
     def _takes_too_slowly(self, now: float, unsent_bytes: int) -> bool:
-        """Whether the client has taken less for `keep_alive_s` than it should: nothing, or of much too little."""
+        """Whether for `keep_alive_s` the client has taken nothing, or with much to take less than the least rate."""
         past_s = now - self._unsent_since
         least_bytes = LEAST_TAKEN_BYTES_PER_S * past_s if self._writing_paused else 1
         if unsent_bytes == 0 or not 0 <= self._unsent_bytes - unsent_bytes < least_bytes:

@@ -11,11 +11,11 @@ from gearshift.runtime.seats import Caller, Seats
 from gearshift.serving.http_exchange import HttpExchange
 
 RESERVE = 64
-"""Connections beyond the bound, on which only what tells how the server is doing is answered."""
+"""Connections beyond the bound; they are answered on health, metrics and status paths only."""
 STEP_BYTES = 4 << 10
 """Read and parsed at a time, so that one read cannot become hundreds of waiting requests."""
 LARGEST_READ_BYTES = 256 << 10
-"""Read at a time of what is known to be one request's body."""
+"""Bytes per read while all of them belong to one request's body."""
 
 Seat = Literal["own", "reserve", "none"]
 
@@ -75,11 +75,11 @@ class Connections:
     open: set[Open] = field(default_factory=set)
     seats: Seats = field(init=False)
     buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(LARGEST_READ_BYTES)))
-    """Where each connection reads to, and from which it takes at once what it needs."""
+    """The buffer that all connections read into; each takes its bytes from it at once."""
     step: memoryview = field(init=False)
     _reserve: Seats = field(default_factory=lambda: Seats(RESERVE))
     _unsent: dict[Open, int] = field(default_factory=dict)
-    """Bytes that clients have yet to take, those first that have taken longest."""
+    """Untaken bytes of each client, the slowest clients first."""
     _unsent_bytes: int = 0
     _fewer: asyncio.Event = field(default_factory=asyncio.Event)
     _seldom: Seldom = field(default_factory=lambda: Seldom(log))
@@ -128,7 +128,7 @@ class Connections:
         self._fewer.set()
 
     def keep_unsent(self, connection: Open, unsent_bytes: int) -> None:
-        """So many bytes are kept for its client; where they are too many in all, who has taken longest is cut off."""
+        """Note a client's untaken bytes; while the sum is over the bound, cut off the slowest other client."""
         before = self._unsent.pop(connection, 0) if unsent_bytes == 0 else self._unsent.get(connection, 0)
         if unsent_bytes == before:
             return

@@ -1,4 +1,4 @@
-"""What operators ask of a server: what it is doing, a gear to keep, an end to new requests and its undoing."""
+"""Administration of a server: its status, pinning a gear, draining and undoing a drain."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ ADMINISTRATION = frozenset({GEAR_PATH, DRAIN_PATH, SWAP_PATH})
 """What needs a key of administration; without any keys, a client on this machine."""
 LARGEST_BODY_BYTES = 4096
 OF_OTHERS = frozenset({b"origin", b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
-"""Headers of what a page in a browser, or a proxy, asks for others."""
+"""Headers that browsers add for pages, and proxies for their clients."""
 
 Body = TypeVar("Body")
 
@@ -65,7 +65,7 @@ class Inference(Protocol):
         ...
 
     def reading(self, announced_bytes: int) -> Reading:
-        """What holds a request while it is read."""
+        """Holds the bytes of a request while it is read."""
         ...
 
     def submit(

@@ -202,10 +202,10 @@ class RemoteService:
         return self._room.most_requests
 
     def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
-        """There is: `FrontEnd.begun` has asked, and passes on what may have to be refused."""
+        """Never raise: `FrontEnd.begun` has checked, and passes requests that may be refused to the router."""
 
     def reading(self, announced_bytes: int) -> Reading:
-        """What holds a request while it is read."""
+        """Holds the bytes of a request while it is read."""
         return Reading(self._room)
 
     def submit(

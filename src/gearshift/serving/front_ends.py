@@ -282,7 +282,7 @@ class FrontEndProcess:
             self._send(message.id, _failed(FAULT))
 
     def _client(self, number: int) -> Client:
-        """What a connection of it holds, remembered as long as it holds something."""
+        """The rows and bytes of one of its connections, remembered as long as there are any."""
         return self._clients.setdefault(number, Client())
 
     def _answered(self, number: int, answer: Answer) -> None:

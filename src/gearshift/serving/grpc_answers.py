@@ -8,13 +8,13 @@ from gearshift.runtime.room import Room
 from gearshift.serving.grpc_sockets import GrpcSockets
 
 LOOK_S = 0.25
-"""How often answers are looked at that are not taken yet."""
+"""Interval at which untaken answers are checked."""
 
 log = logging.getLogger(__name__)
 
 
 class Unread:
-    """What one call has yet to take of its answers; `since_s` is when it was offered the one that it takes now."""
+    """Answers that the client of one call has yet to take; the current one was offered at `since_s`."""
 
     __slots__ = ("_answers", "_room", "held_bytes", "peer", "since_s")
 
@@ -48,8 +48,8 @@ class Unread:
 class Answers:
     """Answers that clients have yet to take, held in the room that `room` answers.
 
-    Whoever has not taken one after `longest_s`, or longest where they are more than `most_bytes` together, is cut off,
-    with all calls of its connection: the library ends no call before its answer is taken.
+    A client that has not taken an answer after `longest_s` is cut off, and the slowest one while all hold more than
+    `most_bytes`, with all calls of its connection: the library ends no call before its answer is taken.
     """
 
     def __init__(self, room: Callable[[], Room], sockets: GrpcSockets, *, most_bytes: int, longest_s: float) -> None:
@@ -60,24 +60,24 @@ class Answers:
         self._timer: asyncio.TimerHandle | None = None
 
     def of(self, peer: str) -> Unread:
-        """Those of a call from `peer`, none yet."""
+        """The untaken answers of a new call from `peer`."""
         return Unread(self, peer, self._room())
 
     def added(self, unread: Unread, answer_bytes: int) -> None:
-        """So many bytes more."""
+        """Count more bytes of answers."""
         self._unread[unread] = None
         self._unread_bytes += answer_bytes
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def removed(self, unread: Unread, answer_bytes: int) -> None:
-        """So many bytes less."""
+        """Count fewer bytes of answers."""
         self._unread_bytes -= answer_bytes
         if unread.held_bytes == 0:
             self._unread.pop(unread, None)
 
     def _look(self) -> None:
-        """Cut off who is too slow, and the slowest where there is too much."""
+        """Cut off clients that are too slow, and the slowest one while untaken answers are over their bound."""
         loop = asyncio.get_running_loop()
         now_s, left_bytes = loop.time(), self._unread_bytes
         offered = [(one.since_s, one) for one in self._unread if one.since_s is not None]

@@ -12,22 +12,22 @@ from gearshift.runtime.room import Room
 from gearshift.serving.grpc_sockets import GrpcSockets
 
 LOOK_S = 0.05
-"""How often connections are looked at on which messages were awaited; one that comes at once is never seen."""
+"""Interval between looks at connections with awaited messages; a message that comes at once is never looked at."""
 LEAST_REST = 10
-"""Looking takes at most one part of so many of the event loop's time."""
+"""Looking takes at most one part in this many of the event loop's time."""
 WINDOW_BYTES = 65_535
-"""What the library takes of a call before the call asks for it."""
+"""Bytes of a call that the library reads before the call asks for them."""
 
 
 CALL_BYTES = 200
 CONNECTION_BYTES = 1024
 BYTES_PER_S = 10
-"""What comes beside messages, of a call, of a connection, and while it rests: taken for more rather than for less, so
-that no message seems to have begun which has not; what was taken for too much is forgotten at the next look."""
+"""Bytes besides messages: of each call, of each connection, and each second.  They are high estimates, so that
+no message seems to have begun that has not; an excess is corrected at the next look."""
 
 
 class Arrival:
-    """A message that `task` waits for, and whether it has begun: on a stream it may not have, for long.
+    """A message that `task` waits for, and whether it has begun: on a stream that may take long.
 
     `ended` is why it is given up: `late`, or `full` where there is no room.
     """
@@ -47,7 +47,7 @@ class Arrival:
 
 
 class Connection:
-    """One on which calls are made, and what has come of the messages that are awaited: `held_bytes`, as of a look."""
+    """A gRPC connection; `held_bytes` had come of its awaited messages at the last look."""
 
     __slots__ = ("_looked_s", "_taken_bytes", "arrivals", "held_bytes", "peer")
 
@@ -55,11 +55,11 @@ class Connection:
         self.peer = peer
         self.arrivals: dict[Arrival, None] = {}
         self._taken_bytes, self._looked_s = float(CONNECTION_BYTES), now_s
-        """Of all that it has received, what belongs to no message that is awaited."""
+        """Bytes received that belong to no awaited message."""
         self.held_bytes = 0
 
     def take(self, arrival: Arrival, message_bytes: int) -> int:
-        """The message is whole, or given up; how much less is held."""
+        """The message is whole, or given up; returns the bytes that are no longer held."""
         del self.arrivals[arrival]
         self._taken_bytes += message_bytes + CALL_BYTES
         less_bytes = min(self.held_bytes, message_bytes) if self.arrivals else self.held_bytes
@@ -67,7 +67,7 @@ class Connection:
         return less_bytes
 
     def look(self, received_bytes: int | None, largest_bytes: int, now_s: float) -> None:
-        """Count what has come: at most what the connection has received, and what messages may have."""
+        """Set `held_bytes`: at most the bytes received, and the largest size of each message."""
         if received_bytes is None:
             self.held_bytes = largest_bytes * sum(arrival.begun for arrival in self.arrivals)
             return
@@ -82,8 +82,8 @@ class Arrivals:
     """Messages of up to `largest_bytes` on their way, held in the room that `room` answers.
 
     None may take longer than `longest_s`, and all of them not more than `most_bytes`, but that one alone may always
-    come.  What the library holds is not to be had from it, so that messages are counted by what their connections
-    have received (`GrpcSockets`), and as the largest that they may be where that is not known either.
+    come.  The library does not report the bytes that it holds, so messages are counted by the bytes that their
+    connections have received (`GrpcSockets`), and with their largest size where that is not known either.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Arrivals:
         self._largest_bytes, self._most_bytes, self._longest_s = largest_bytes, most_bytes, longest_s
         self._connections: dict[str, Connection] = {}
         self._used: dict[Connection, None] = {}
-        """Those on which messages were awaited since the last look, or are."""
+        """Connections with awaited messages now or since the last look."""
         self._timer: asyncio.TimerHandle | None = None
         self._held_in: Room | None = None
         self._held_bytes = 0
@@ -130,7 +130,7 @@ class Arrivals:
         return None if data is EOF else data
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """See what has come, end those whose time is over, and give up what is too much."""
+        """Count the bytes that have come, end late messages, and give up messages beyond the bound."""
         began_s = loop.time()
         if not all(self._sockets.knows(connection.peer) for connection in self._used):
             self._sockets.look_through()
@@ -153,7 +153,7 @@ class Arrivals:
         self._timer = loop.call_later(pause_s, self._look, loop) if self._used else None
 
     def _time(self, connection: Connection, now_s: float) -> None:
-        """End what has taken too long; of a stream a message begins with more than the window."""
+        """End late messages; on a stream a message has begun once more than the window has come."""
         for arrival in connection.arrivals:
             if not arrival.begun and connection.held_bytes > WINDOW_BYTES:
                 arrival.begun, arrival.began_s = True, now_s

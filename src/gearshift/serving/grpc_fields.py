@@ -20,7 +20,7 @@ SEND_RAW = "send tensors in raw_input_contents"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a kind of message has: messages in it, numbers packed one after another with the least bytes of each."""
+    """Fields of a message by number: nested messages, and packed numbers with the least bytes that one takes."""
 
     messages: Mapping[int, "Kind"] = field(default_factory=dict)
     packed: Mapping[int, int] = field(default_factory=dict)
@@ -119,5 +119,5 @@ class Split:
 
 
 def no_request() -> InvalidInput:
-    """What bytes are refused with that are no request."""
+    """The error for bytes that are no request."""
     return InvalidInput("the message is no ModelInferRequest", remedy="see the protocol's definition")

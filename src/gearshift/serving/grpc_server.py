@@ -235,7 +235,7 @@ class GrpcServer:
             ) from None
 
     async def _in_thread(self, work: Callable[[], Sent]) -> Sent:
-        """Do what takes long beside the event loop, one such thing at a time."""
+        """Run long work in a thread, one piece at a time."""
         return await asyncio.get_running_loop().run_in_executor(self._reader, work)
 
     async def _request(self, data: bytes, reading: Reading, exchange: Exchange) -> tuple[InferRequest, int]:
@@ -300,7 +300,7 @@ class GrpcServer:
         return encode_answer(self._operator, request, answer)
 
     def _client_of(self, context: Any) -> Client:
-        """What the call's connection holds; it is remembered as long as it holds something."""
+        """The rows and bytes of the call's connection, remembered as long as there are any."""
         return self._clients.setdefault(context.peer(), Client())
 
     def _deadline_ns(self, remaining_s: float | None, sent_ns: int | None, timeout_us: int, slo_ms: str | None) -> int:
@@ -407,7 +407,7 @@ class GrpcServer:
 
 
 class Tasks:
-    """Those of one stream, which end with it.  A `TaskGroup` that is cancelled leaves what waits for a collection."""
+    """The tasks of one stream, which end with it.  A cancelled `TaskGroup` would leave objects for the collector."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -420,7 +420,7 @@ class Tasks:
         return task
 
     def cancel(self) -> None:
-        """End what is not done."""
+        """Cancel unfinished tasks."""
         for task in self._tasks:
             task.cancel()
 
@@ -486,7 +486,7 @@ def _metadata_of(context: Any) -> dict[str, Any]:
 
 
 def _hold_nothing(more_bytes: int) -> None:
-    """What is bounded by `LARGE_BYTES` needs no room."""
+    """Messages up to `LARGE_BYTES` need no room."""
 
 
 def _as_bytes(value: str | bytes) -> bytes:

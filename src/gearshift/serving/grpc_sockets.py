@@ -43,7 +43,7 @@ class GrpcSockets:
                         self._files[_plain(sock.getpeername())] = int(name)
 
     def received_bytes(self, peer: str) -> int | None:
-        """Of the connection, since it was opened; None where it is not known."""
+        """Bytes that the connection has received since it was opened; None if it is not known."""
         if not self.knows(peer):
             return None
         with suppress(OSError), self._opened(peer) as sock:

@@ -60,9 +60,9 @@ _RAW_CONTENTS = b"\x32"
 def memory_bytes(
     message: ModelInferRequest, raw: Sequence[bytes | memoryview], inputs: Mapping[str, TensorSpec], message_bytes: int
 ) -> int:
-    """What a request takes as arrays, or as a message of `message_bytes` where that is more; known before it is read.
+    """Bytes of a request as arrays, or `message_bytes` if that is more; computed before arrays are made.
 
-    What will be refused counts as nothing.
+    Inputs that will be refused count as 0.
     """
     numbers_bytes = objects = 0
     for number, tensor in enumerate(message.inputs):

@@ -28,7 +28,7 @@ class Client(Protocol):
 
     @property
     def held(self) -> Held:
-        """What the connection holds of requests that are not answered."""
+        """Rows and bytes of the connection's unanswered requests."""
         ...
 
     @property

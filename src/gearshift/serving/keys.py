@@ -1,4 +1,4 @@
-"""API keys: files of keys that count as they are now, and who may ask for what."""
+"""API keys: key files, whose current content counts, and the rights that each kind of key gives."""
 
 import hmac
 import logging
@@ -16,12 +16,12 @@ BEARER = b"bearer "
 SHORTEST_KEY_BYTES = 16
 LARGEST_FILE_BYTES = 256 << 10
 MOST_PROBLEMS = 3
-"""That are named of one file."""
+"""Bad lines of one file that are named."""
 READ_AGAIN_S = 1.0
-"""How often a file is read again that looks unchanged: two changes within one tick of the clock look like one."""
+"""Interval for reading an unchanged-looking file again: two changes within one clock tick look like one."""
 
 SETTLED_S = 2.0
-"""After which a file that has not changed is taken to be written to its end."""
+"""A file that has not changed for this time counts as completely written."""
 
 PLAIN_REMEDY = "write keys in ASCII, without spaces"
 SEVERAL, SEND_ONE = "several keys are sent", "send one, as `Authorization: Bearer KEY` or `x-api-key: KEY`"
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class KeyFile:
     """The keys in a file: one per line; blank lines, and those that begin with `#`, are passed over.
 
-    The file is the truth: what it holds now counts from the next request on, and where it is empty, gone or cannot be
+    The current content of the file counts from the next request on; where it is empty, gone or cannot be
     read, nobody has a key.  A line that is no key counts for nothing, and so does one without a line break at its end
     while the file is younger than `SETTLED_S`, as it may be half written.  Only hashes of keys are kept.
     """
@@ -53,7 +53,7 @@ class KeyFile:
         require(bool(keys), "holds no key", where=where, remedy=remedy)
 
     def holds(self, key: bytes) -> bool:
-        """Whether `key` is one of the file's, in a time that does not tell which, nor how much of it was right."""
+        """Whether the file has `key`; the time taken reveals neither which key it is nor how much of it was right."""
         self.look()
         given, found = sha256(key).digest(), False
         for known in self._hashes:
@@ -61,7 +61,7 @@ class KeyFile:
         return found
 
     def look(self) -> None:
-        """Take what the file holds now: it is read where it looks changed, and otherwise once in `READ_AGAIN_S`."""
+        """Take the file's current keys: read it if it looks changed, and otherwise every `READ_AGAIN_S`."""
         try:
             state = _state(os.stat(self._path))
         except OSError:
@@ -83,7 +83,7 @@ class KeyFile:
             self._take(digest, *_keys_in(content, whole=whole))
 
     def _take(self, digest: bytes, keys: list[bytes], problems: list[str]) -> None:
-        """Have these keys count from now on; `digest` is of what they come from."""
+        """Use these keys from now on; `digest` is that of the file's content."""
         if digest != self._digest and (problems or not keys):
             said = "; ".join(problems[:MOST_PROBLEMS]) or "it holds no key"
             who = "its other lines count" if keys else "nobody has a key of it now"
@@ -124,7 +124,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def _keys_in(content: bytes, *, whole: bool) -> tuple[list[bytes], list[str]]:
-    """The keys in a file's content, and what is wrong with its other lines; `whole` where it is not half written."""
+    """The keys in a file's content, and the faults of its other lines; `whole`: it is completely written."""
     *ended, last = content.split(b"\n")
     if whole:
         ended, last = [*ended, last], b""
@@ -148,14 +148,14 @@ def _is_plain(line: bytes) -> bool:
 
 
 def _state(status: os.stat_result) -> tuple[int, ...]:
-    """What a change of the file changes; its time of change cannot be set back, as its time of modification can."""
+    """Values that differ after a change of the file; unlike the modification time, its ctime cannot be set back."""
     return status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino, status.st_dev
 
 
 class Keys:
-    """Who may ask: who has a key of `users`, and, for administration, of `admins`, whose keys are good for all.
+    """Access rights: keys of `users` allow requests, keys of `admins` allow these and administration.
 
-    Without `users` anybody may ask.  With `users` alone nobody may administer: those who may ask are many.
+    Without `users` anybody may send requests.  With `users` alone nobody may administer, since users are many.
     """
 
     def __init__(self, users: KeyFile | None = None, admins: KeyFile | None = None) -> None:
@@ -163,12 +163,12 @@ class Keys:
 
     @property
     def of_users(self) -> bool:
-        """Whether everybody who asks for something needs one."""
+        """Whether requests need a key."""
         return self._users is not None
 
     @property
     def of_admins(self) -> bool:
-        """Whether administration needs one of its own; without it is closed."""
+        """Whether there are keys of administration."""
         return self._admins is not None
 
     def require_user(self, headers: Mapping[bytes, bytes]) -> None:
@@ -218,7 +218,7 @@ def _require(headers: Mapping[bytes, bytes], file: KeyFile, other: KeyFile | Non
 
 
 def given_key(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """The key in `headers`, if any; raises `InvalidInput` for several, of which another might take another one."""
+    """The key in `headers`, if any; raises `InvalidInput` for several: another server might read a different one."""
     value = headers.get(AUTHORIZATION, b"")
     bearer = value[len(BEARER) :].strip() if value[: len(BEARER)].lower() == BEARER else None
     alone = headers.get(API_KEY)

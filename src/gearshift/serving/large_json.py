@@ -34,7 +34,7 @@ LARGE_BYTES = 256 << 10
 STEP_BYTES = 128 << 10
 STEP_ELEMENTS = 32 << 10
 LONGEST_STRING_BYTES = 8 << 20
-"""Of an element of a BYTES tensor in a large body."""
+"""For an element of a BYTES tensor in a large body."""
 
 _STRING = re.compile(rb'"[^"]*"')
 _STRING_OR_BRACKET = re.compile(rb'"[^"]*"|[\[\]]')
@@ -85,7 +85,7 @@ class _LargeInput(msgspec.Struct):
 
 @cache
 def _decoder(most_inputs: int) -> msgspec.json.Decoder[Any]:
-    """Of a body whose parts stay text.  It makes no more than `most_inputs` objects, where a list would have no end."""
+    """A decoder that leaves parts of a body as text.  It makes at most `most_inputs` inputs; a list has no bound."""
     numbered = [(f"input_{number}", _LargeInput | None, None) for number in range(most_inputs)]
     few = msgspec.defstruct("Inputs", numbered, array_like=True, forbid_unknown_fields=True)
     rest: Any = msgspec.Raw | msgspec.UnsetType
@@ -151,7 +151,7 @@ async def _numbers(tensor: InputTensor, spec: TensorSpec, hold: Hold) -> NDArray
 
 
 def pieces(text: memoryview, step_bytes: int) -> Iterator[bytes | None]:
-    """`text`, what stands between the brackets of a JSON array, cut at commas outside of strings.
+    """`text`, the inside of a JSON array, cut at commas outside of strings.
 
     `step_bytes`, an even number, are looked at at a time; None where they hold no such comma, as in a long string.
     """
@@ -198,7 +198,7 @@ def _structure(piece: bytes) -> bytes:
 
 
 def _without_escapes(piece: bytes) -> bytes:
-    """`piece`, as long as it is, in which each quote begins or ends a string."""
+    """`piece` at the same length, in which each quote begins or ends a string."""
     return piece.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in piece else piece
 
 

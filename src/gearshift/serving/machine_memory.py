@@ -1,4 +1,4 @@
-"""How much memory this process may have, and whether there is some for another plan beside the one in force."""
+"""The memory that this process may use, and whether a second plan fits next to the one in force."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress

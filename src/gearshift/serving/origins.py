@@ -25,13 +25,13 @@ _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]*)(?::[0-9]*
 
 @lru_cache(MOST_REMEMBERED)
 def host_name(host: bytes) -> str | None:
-    """The name or address in a `Host`, without its port; None for what is none (RFC 9112, section 3.2)."""
+    """The name or address in a `Host`, without its port; None if it is malformed (RFC 9112, section 3.2)."""
     match = _HOST.fullmatch(host) if len(host) <= LONGEST_HOST_BYTES else None
     return None if match is None else match[1].decode().lower()
 
 
 def allowed_names(text: str | None, *, where: str = "") -> tuple[str, ...]:
-    """The names in a list with commas; raises `InvalidInput` for what can be no name."""
+    """The names in a list with commas; raises `InvalidInput` for an impossible name."""
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     for name in names:
         plain = host_name(name.encode(errors="replace")) == name.lower()
@@ -44,7 +44,7 @@ def allowed_names(text: str | None, *, where: str = "") -> tuple[str, ...]:
 class OwnNames:
     """The names under which a server may be asked: its `host`, the `allowed`, names without a dot, and every address.
 
-    Pages of the allowed ones may ask too, as where a proxy that has such a name asks by another.
+    Pages of `allowed` hosts may send requests too, for a proxy with such a name that uses another one here.
     """
 
     def __init__(self, host: str = LOCALHOST, allowed: Iterable[str] = ()) -> None:
@@ -53,7 +53,7 @@ class OwnNames:
         self._known = lru_cache(MOST_REMEMBERED)(self._is_known)
 
     def require_known(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise `Forbidden` for a request to another name; one without a name, as of HTTP/1.0, is of no browser."""
+        """Raise `Forbidden` for a request to another name; browsers always send one, HTTP/1.0 clients may not."""
         host = headers.get(HOST)
         if host is not None and not self._known(host):
             raise Forbidden(
@@ -70,7 +70,7 @@ class OwnNames:
             )
 
     def _is_own(self, origin: bytes | None, host: bytes | None) -> bool:
-        """Whether an `Origin` is that of the server itself, or of a host that was named beside it."""
+        """Whether an `Origin` is that of the server itself or of an allowed host."""
         if origin is None:
             return True
         scheme, found, authority = origin.partition(b"://")

@@ -188,7 +188,7 @@ class Replay:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is odd about the answers, as sentences for people."""
+        """Warnings about the answers, as sentences."""
         quality = self.log.quality[self.log.answered]
         if len(quality) == 0 or quality.any():
             return ()

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class StandIns:
-    """A server for each front end that is lost; what their clients ask is answered by `application`."""
+    """A server for each lost front end; `application` answers the requests of its clients."""
 
     def __init__(self, application: Application, settings: ServerSettings, board: Board) -> None:
         self._application, self._settings = application, settings
@@ -64,21 +64,21 @@ class StandIns:
             self.end(front_end)
 
     async def stop(self, longest_s: float) -> None:
-        """End, and leave clients so long to take their answers."""
+        """End after clients have had up to `longest_s` to take their answers."""
         self.stop_listening()
         for server in self._before:
             await server.stop(longest_s)
 
 
 class _Sum:
-    """A number of this process in parts, of which `tell` is told the sum."""
+    """A number of this process in parts; `tell` gets the sum after each change."""
 
     def __init__(self, tell: Callable[[int], int]) -> None:
         self._tell = tell
         self._parts: dict[int, int] = {}
 
     def part(self, number: int) -> Callable[[int], int]:
-        """What is told one part."""
+        """A function that sets one part, tells the new sum and returns the answer of `tell`."""
         return partial(self._count, number)
 
     def _count(self, number: int, part: int) -> int:

@@ -102,7 +102,7 @@ def decode_body(text: bytes | memoryview) -> InferBody:
 
 
 def no_request(error: Exception) -> InvalidInput:
-    """What a body is refused with that is no request."""
+    """The error for a body that is no request."""
     return InvalidInput(f"the body is no inference request: {error}")
 
 

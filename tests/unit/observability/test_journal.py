@@ -61,7 +61,7 @@ def test_events_that_find_no_room_are_lost_and_stop_nothing(tmp_path: Path, capl
 
 @contextmanager
 def room_for(file_bytes: int) -> Iterator[None]:
-    """No file may grow beyond so many bytes, as on a disk that is full then."""
+    """No file may grow beyond `file_bytes`, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, hard))
     try:

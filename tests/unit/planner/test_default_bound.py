@@ -1,4 +1,4 @@
-"""What a server lets wait by default, on plans that a planner has made."""
+"""The default bound on waiting samples, for plans that a planner has made."""
 
 import numpy as np
 import pytest

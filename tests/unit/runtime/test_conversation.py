@@ -1,4 +1,4 @@
-"""What a worker may say, and when."""
+"""The messages that a worker may send, and when."""
 
 import math
 

@@ -19,7 +19,7 @@ SIZES = (1, 4, 32)
 def found(
     predict: Callable[[Any], Any], x: Any = X, *, sizes: tuple[int, ...] = SIZES, **how: Any
 ) -> tuple[list[str], int]:
-    """What is said of a model, and how many batches it ran for that; a batch takes 1 s."""
+    """The warnings about a model, and the number of batches run to find them; a batch takes 1 s."""
     model = RunnableModel("m", predict, top_two_difference)
     parts = [model.run({"x": x[begin : begin + sizes[-1]]}) for begin in range(0, len(x), sizes[-1])]
     answers = Predicted(

@@ -1,4 +1,4 @@
-"""What endpoints have answered is not asked for, and paid, again."""
+"""Questions that endpoints have answered are not asked, and paid for, again."""
 
 import os
 import re
@@ -64,7 +64,7 @@ def said(text: str | None) -> Answer:
 
 
 def after(requests: int, then: Answer) -> Callable[[str, bytes], Answer]:
-    """A judge who answers so many requests, and `then` this."""
+    """A judge that answers this number of requests, and all later ones with `then`."""
     lock, count = threading.Lock(), 0
 
     def answer(path: str, body: bytes) -> Answer:

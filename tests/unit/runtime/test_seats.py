@@ -1,4 +1,4 @@
-"""Who has to go where there is no seat left."""
+"""The caller that has to go when no seat is left."""
 
 from dataclasses import dataclass
 

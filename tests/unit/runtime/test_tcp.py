@@ -181,7 +181,7 @@ def test_many_strangers_fill_no_log(caplog):
 
 
 class Relay:
-    """Passes bytes between a worker that knows the secret and the router, and does with them what it likes."""
+    """Passes bytes between a worker that knows the secret and the router, and may change them."""
 
     def __init__(self, door: Door) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -310,7 +310,7 @@ def test_a_worker_obeys_no_router_that_does_not_know_the_secret(behind):
 
 
 def pretend(ours: socket.socket) -> None:
-    """Answer a greeting as who does not know the secret must."""
+    """Answer a greeting without knowing the secret."""
     router = BlockingConnection(ours)
     try:
         router.receive()

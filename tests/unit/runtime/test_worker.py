@@ -158,7 +158,7 @@ def test_only_the_sample_that_fails_fails(bad, at, caplog):
 @pytest.mark.parametrize("dtype", [np.float64, object])
 def test_rows_that_run_again_are_as_they_came_whatever_the_model_did_to_its_arrays(dtype):
     class Spoils:
-        """Sets its input to what it answers, and raises where there is a 13."""
+        """Overwrites its input with its answer, and raises for an input of 13."""
 
         def run(self, inputs) -> Predicted:
             x = inputs["x"]

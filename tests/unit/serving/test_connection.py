@@ -382,7 +382,7 @@ def meet(connections: Connections, client: str = "127.0.0.1") -> tuple[Connectio
 
 
 def at_the_bound(*sent: bytes, **bounds: Any) -> tuple[Connections, list[tuple[Connection, Wire]]]:
-    """As many clients as may be, each of which has said this."""
+    """One client for each of `sent`, which it has sent; the connections are then at their bound."""
     connections = Connections(handler=Telling(patient=True), most_connections=len(sent), **bounds)
     clients = [meet(connections) for _ in sent]
     for (connection, _), said in zip(clients, sent, strict=True):

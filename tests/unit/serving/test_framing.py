@@ -202,7 +202,7 @@ PIECES = pytest.mark.parametrize("piece_bytes", [1, 1 << 20], ids=["byte by byte
 
 
 def heard(data: bytes, piece_bytes: int) -> tuple[Telling, Wire]:
-    """What a connection makes of `data`, in pieces of so many bytes, before it ends."""
+    """A connection's handler and wire after `data` came in pieces of `piece_bytes`."""
     handler = Telling()
     pieces = [data[begin : begin + piece_bytes] for begin in range(0, len(data), piece_bytes)]
     return handler, say(*pieces, handler=handler)

@@ -71,7 +71,7 @@ class Served:
         return self.service.room.held_bytes
 
     async def status(self, method: str, message: bytes, **options: Any) -> tuple[str, str]:
-        """The status of a call, and what was said."""
+        """The status of a call, and its details."""
         async with grpc.aio.insecure_channel(self.address) as channel:
             try:
                 await channel.unary_unary(f"/{SERVICE}/{method}")(message, timeout=LONGEST_S, **options)
@@ -85,7 +85,7 @@ class Served:
 
 
 def run(use: Callable[[Served], Awaitable[Any]], keys: str | None = None, **settings: Any) -> Any:
-    """What `use` answers of a server with these settings."""
+    """The result of `use` on a server with these settings."""
 
     async def main() -> Any:
         plan, profile, metrics = little_plan(""), little_profile(), Metrics()
@@ -313,16 +313,16 @@ CASES: dict[str, tuple[str, bytes, str]] = {
 
 
 def kept() -> Counter[str]:
-    """How many there are of what calls make: errors, and what we and the library know of a call."""
+    """Counts of objects that calls make: errors, and state of calls in our code and in the library."""
     names = {"_ServicerContext", "RPCState", "_MessageReceiver", "Arrival", "Unread", "Exchange"}
     kinds = [type(found) for found in gc.get_objects()]  # and not isinstance, which asks what some modules make up
     return Counter(kind.__name__ for kind in kinds if kind.__name__ in names or issubclass(kind, BaseException))
 
 
 async def left_by(served: Served, ask: Callable[[Http2], Awaitable[None]]) -> Counter[str]:
-    """What is left of what `ask` asks, without a collection, once its connection is closed.
+    """Objects that `ask` leaves behind after its connection is closed, without a garbage collection.
 
-    The library keeps the last call of all until the next one comes, which is why another follows.
+    The library keeps the last call until the next one comes, so another one follows.
     """
 
     async def and_another(ask: Callable[[Http2], Awaitable[None]]) -> Counter[str]:

@@ -38,7 +38,7 @@ SHORTEST_RESTART_WAIT_S = 0.1
 LONGEST_RESTART_WAIT_S = 5.0
 LONGEST_STOP_S = 5.0
 WARM_UP_SHARE = 0.5
-"""Of the time to start; the rest is to load models, and for what one batch takes longer than there was time."""
+"""Share of `longest_start_s`; the rest is for loading models and for a last batch that takes longer."""
 LARGE_ROW_BYTES = 16 << 10
 """From here on to copy a row costs more than to hand it to the socket on its own."""
 

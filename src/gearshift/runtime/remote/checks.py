@@ -1,4 +1,4 @@
-"""What is wrong about a remote model and can be known before its endpoint is asked, and paid."""
+"""Finds errors in a remote model's settings before its endpoint is asked, which costs money."""
 
 from gearshift.classes import class_name, class_names
 from gearshift.config import PROJECT_FILE, Project

@@ -81,7 +81,7 @@ class Endpoint:
         self._free.close()
 
     def told(self, reply: Reply) -> str:
-        """What went wrong, in words, without the key and what follows the path of the URL."""
+        """The failure of `reply` as text, without the key and the query string."""
         if reply.failure:
             return reply.failure
         again = ", and redirects are not followed" if 300 <= reply.status < 400 else ""

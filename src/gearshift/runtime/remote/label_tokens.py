@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 LEFT = " \t\r\n\v\f\"'`*_([{<\u201c\u2018\u00ab"
 RIGHT = " \t\r\n\v\f\"'`*_)]}>.,;:!\u201d\u2019\u00bb"
-"""What may stand around a class that is answered alone: blanks, quotes, marks of emphasis, the end of a sentence."""
+"""Characters allowed around an answer that is one class: blanks, quotes, marks of emphasis, the end of a sentence."""
 MARKS = str.maketrans({"\u2581": " ", "\u0120": " ", "\u010a": "\n"})
 """How some servers write blanks and line breaks of tokens."""
 
@@ -20,7 +20,7 @@ def stripped(text: str) -> Span:
 
 
 def peeled(text: str) -> Span:
-    """Where the text lies without what may stand around a class that is answered alone."""
+    """Where the text lies without the characters of `LEFT` before it and of `RIGHT` after it."""
     begin = len(text) - len(text.lstrip(LEFT))
     return begin, max(begin, len(text.rstrip(RIGHT)))
 

@@ -7,11 +7,11 @@ import pytest
 from gearshift.runtime.remote.label_tokens import peeled, probability, stripped
 
 GOOD = pytest.approx(0.25)
-"""What `good` has in each of these answers; all other tokens are as probable as 0.9."""
+"""The probability of `good` in each of these answers; all other tokens have probability 0.9."""
 
 
 def tokens(*spelled: str | bytes) -> list[tuple[bytes, float]]:
-    """`go` and `od` are as probable as 0.5, `good` as 0.25, others as 0.9."""
+    """`go` and `od` have probability 0.5, `good` 0.25, others 0.9."""
     of = {b"good": 0.25, b"go": 0.5, b"od": 0.5}
     made = [one if isinstance(one, bytes) else one.encode() for one in spelled]
     return [
