@@ -335,8 +335,8 @@ async def left_by(served: Served, ask: Callable[[Http2], Awaitable[None]]) -> Co
         await (await client.call("ServerLive")).ended.wait()
 
     await and_another(live)
-    gc.collect()
     gc.disable()
+    gc.freeze()
     try:
         before = await and_another(live)
         left = await and_another(ask) - before
@@ -346,6 +346,7 @@ async def left_by(served: Served, ask: Callable[[Http2], Awaitable[None]]) -> Co
             left = kept() - before
         return left
     finally:
+        gc.unfreeze()
         gc.enable()
 
 
