@@ -10,12 +10,12 @@ def admits(
     return waiting + rows <= most_waiting and waiting_bytes + request_bytes <= most_waiting_bytes
 
 
-def counted_rows(rows: int, most_waiting: int) -> int:
-    """How many of the `rows` of one client connection count against others: at most half of those that may wait.
+def fair_share(most_waiting: int) -> int:
+    """How many rows of one client connection count against others: half of those that may wait.
 
     One client may fill the queues, and others still find the other half.
     """
-    return min(rows, max(1, most_waiting // 2))
+    return max(1, most_waiting // 2)
 
 
 def retry_after_s(

@@ -32,6 +32,7 @@ class OpenRequest:
     missing: int
     done: Done
     client: Client
+    held_rows: int
     held_bytes: int
 
 

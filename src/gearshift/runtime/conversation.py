@@ -116,45 +116,65 @@ class Conversation:
 
     def _check_done(self, done: Done, body_bytes: int) -> None:
         running = self._running.get(done.batch)
-        require(running is not None, "news of a batch that it does not run")
-        assert running is not None
-        before = len(running.left)
-        end = 0
+        if running is None:
+            raise FrameError("news of a batch that it does not run")
+        before, end = len(running.left), 0
         for part in done.parts:
             _take_rows(running, part.rows)
             end += _check_part(part, running.segments)
-        require(end == body_bytes, f"tensors of {end} bytes in a body of {body_bytes}")
-        _take_rows(running, done.failed)
-        require(set(done.unanswered) <= set(done.failed), "rows without an answer that have not failed")
-        require(_is_time(done.run_s) and all(map(_is_time, done.segment_s)), "a time that is none")
-        require(len(done.segment_s) in (0, running.segments * running.through), "times of segments that there are not")
-        require(0 <= done.not_finite < MOST_COUNTED, f"{done.not_finite} lookups")
-        _check_text(done.first_failure)
+        if end != body_bytes:
+            raise FrameError(f"tensors of {end} bytes in a body of {body_bytes}")
+        if done.failed:
+            _take_rows(running, done.failed)
+        if done.unanswered and not set(done.unanswered) <= set(done.failed):
+            raise FrameError("rows without an answer that have not failed")
+        if not (_is_time(done.run_s) and all(map(_is_time, done.segment_s))):
+            raise FrameError("a time that is none")
+        if len(done.segment_s) not in (0, running.segments * running.through):
+            raise FrameError("times of segments that there are not")
+        if not 0 <= done.not_finite < MOST_COUNTED:
+            raise FrameError(f"{done.not_finite} lookups")
+        if done.first_failure:
+            _check_text(done.first_failure)
+        left = len(running.left)
         if done.more:
-            require(0 < len(running.left) < before, "a part of a batch of no rows, or of all")
+            require(0 < left < before, "a part of a batch of no rows, or of all")
+        elif left:
+            raise FrameError(f"the end of a batch of which {left} rows have none")
         else:
-            require(not running.left, f"the end of a batch of which {len(running.left)} rows have none")
             del self._running[done.batch]
 
 
 def _take_rows(running: _Running, rows: Sequence[int]) -> None:
     told = set(rows)
-    require(len(told) == len(rows) and told <= running.left, "rows that its batch does not have, or twice")
+    if len(told) != len(rows) or not told <= running.left:
+        raise FrameError("rows that its batch does not have, or twice")
     running.left -= told
 
 
 def _check_part(part: DonePart, segments: int) -> int:
-    """Bytes of its tensors; what is in them is checked where they are unpacked."""
-    rows = len(part.rows)
-    require(len(part.tensors) >= 1, "rows without a certainty")
-    require(part.tensors[0].datatype == "FP64" and part.tensors[0].shape == (rows,), "a certainty of another form")
-    require(all(tensor.shape[:1] == (rows,) for tensor in part.tensors), f"outputs of not {rows} rows")
-    require(all(tensor.size_bytes >= 0 for tensor in part.tensors), "a tensor of fewer than no bytes")
-    require(len({tensor.name for tensor in part.tensors[1:]}) == len(part.tensors) - 1, "two outputs of one name")
-    require(len(part.exits) in (0, rows), f"exits of not {rows} rows")
-    exits = segments if segments > 1 else MOST_SEGMENTS  # a model may say where rows left and not stop there itself
-    require(all(0 <= segment < exits for segment in part.exits), "an exit that there is not")
-    return sum(tensor.size_bytes for tensor in part.tensors)
+    """Bytes of its tensors; their content is checked where they are unpacked."""
+    rows, size_bytes = len(part.rows), 0
+    if not part.tensors:
+        raise FrameError("rows without a certainty")
+    certainty, *outputs = part.tensors
+    if certainty.datatype != "FP64" or certainty.shape != (rows,):
+        raise FrameError("a certainty of another form")
+    for tensor in part.tensors:
+        if not tensor.shape or tensor.shape[0] != rows:
+            raise FrameError(f"outputs of not {rows} rows")
+        if tensor.size_bytes < 0:
+            raise FrameError("a tensor of fewer than no bytes")
+        size_bytes += tensor.size_bytes
+    if len(outputs) > 1 and len({tensor.name for tensor in outputs}) != len(outputs):
+        raise FrameError("two outputs of one name")
+    if part.exits:
+        exits = segments if segments > 1 else MOST_SEGMENTS  # such a model may say where rows left, and not stop there
+        if len(part.exits) != rows:
+            raise FrameError(f"exits of not {rows} rows")
+        if min(part.exits) < 0 or max(part.exits) >= exits:
+            raise FrameError("an exit that there is not")
+    return size_bytes
 
 
 def _check_text(*texts: str) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gearshift.errors import QueueFull, TooLarge
 from gearshift.model import Arrays
-from gearshift.policies.admission import admits, counted_rows, retry_after_s
+from gearshift.policies.admission import admits, fair_share, retry_after_s
 
 ROW_BYTES = 1 << 10
 """Memory of a waiting row besides its tensors; 780 to 1050 were measured, with one to three inputs."""
@@ -17,9 +17,13 @@ STRING_BYTES = 64
 
 def memory_of(inputs: Arrays, rows: int, payload_bytes: int) -> int:
     """Bytes in memory of a request with these arrays, whose body had `payload_bytes`."""
-    strings = sum(array.size for array in inputs.values() if array.dtype.hasobject)
-    tensor_bytes = sum(array.nbytes for array in inputs.values())
-    text_bytes = payload_bytes + strings * STRING_BYTES if strings else 0
+    tensor_bytes = text_bytes = 0
+    for array in inputs.values():
+        tensor_bytes += array.nbytes
+        if array.dtype.hasobject:
+            text_bytes += array.size * STRING_BYTES
+    if text_bytes:
+        text_bytes += payload_bytes
     return rows * ROW_BYTES + max(payload_bytes, tensor_bytes, text_bytes)
 
 
@@ -78,7 +82,7 @@ class Room:
     """Bounds on samples in `queues` and on bytes; `refused` is told of each refusal.
 
     What is held `elsewhere` counts too.  No client connection shuts out the others: at most half as many of its rows as
-    may wait count against those that ask for less than half (`counted_rows`), and only a single request may hold more
+    may wait count against those that ask for less than half (`fair_share`), and only a single request may hold more
     than half of the bytes.
     Waiting samples leave at `capacity_qps`, from which the `Retry-After` of a refused request is computed.
     """
@@ -91,18 +95,14 @@ class Room:
         refused: Callable[[], None],
         capacity_qps: float = math.inf,
     ) -> None:
-        self._most_requests, self.most_bytes, self._capacity_qps = most_requests, most_bytes, capacity_qps
+        self.most_requests, self.most_bytes, self._capacity_qps = most_requests, most_bytes, capacity_qps
+        self._share = fair_share(most_requests)
         self._queues, self._refused = queues, refused
         self.elsewhere: Elsewhere = Nowhere()
         self.held_bytes = self.reading_bytes = 0
         """`held_bytes` includes `reading_bytes`."""
         self._uncounted_rows = 0
         """Rows of all clients beyond the number that counts for each of them."""
-
-    @property
-    def most_requests(self) -> int:
-        """Samples that may wait in all."""
-        return self._most_requests
 
     @property
     def waiting(self) -> int:
@@ -116,15 +116,15 @@ class Room:
 
     def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
         """Whether a request of `rows` may come in, which takes `held_bytes`."""
-        waiting, clients_rows = self.waiting, rows
-        if client is not None:
+        clients_rows, waiting, elsewhere = rows, self._queues.waiting, self.elsewhere
+        if client is not None and client.rows:
             clients_rows += client.rows
-            if client.rows and client.held_bytes + held_bytes > self.most_bytes // 2:
+            if client.held_bytes + held_bytes > self.most_bytes // 2:
                 return False
-        if self._counted(clients_rows) < clients_rows:  # it asks for more than its half, so all that waits counts
-            waiting = self._queues.waiting
-        waiting += self.elsewhere.waiting
-        return admits(waiting, self.all_held_bytes, rows, held_bytes, self.most_requests, self.most_bytes)
+        if self._uncounted_rows and clients_rows <= self._share:  # else it asks for more, and all that waits counts
+            waiting = self.waiting
+        waiting, all_bytes = waiting + elsewhere.waiting, self.held_bytes + elsewhere.held_bytes
+        return admits(waiting, all_bytes, rows, held_bytes, self.most_requests, self.most_bytes)
 
     def require(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
         """Raise `QueueFull` where a request is one too many now, and `TooLarge` where it would be at any time."""
@@ -147,19 +147,18 @@ class Room:
     def take(self, rows: int, held_bytes: int, client: Client) -> None:
         """Hold an admitted request."""
         before, client.rows = client.rows, client.rows + rows
-        self._uncounted_rows += rows - (self._counted(client.rows) - self._counted(before))
+        if client.rows > self._share:
+            self._uncounted_rows += client.rows - max(before, self._share)
         self.held_bytes += held_bytes
         client.held_bytes += held_bytes
 
     def give_back(self, rows: int, held_bytes: int, client: Client) -> None:
         """Hold rows, or bytes, of a request no longer."""
         before, client.rows = client.rows, client.rows - rows
-        self._uncounted_rows -= rows - (self._counted(before) - self._counted(client.rows))
+        if before > self._share:
+            self._uncounted_rows -= before - max(client.rows, self._share)
         self.held_bytes -= held_bytes
         client.held_bytes -= held_bytes
-
-    def _counted(self, rows: int) -> int:
-        return counted_rows(rows, self.most_requests)
 
     def _require_possible(self, rows: int, held_bytes: int) -> None:
         if rows > self.most_requests:

@@ -350,7 +350,7 @@ class Service:
         samples = [
             Sample(request, row, next(self._sequence), payload) for row, payload in enumerate(rows_of(inputs, rows))
         ]
-        opened = OpenRequest(request, samples, rows, done, client, held_bytes)
+        opened = OpenRequest(request, samples, rows, done, client, rows, held_bytes)
         self._open[request.id] = opened
         self.room.take(rows, held_bytes, client)
         self._idle.clear()
@@ -421,7 +421,7 @@ class Service:
         if self._open.pop(opened.request.id, None) is None:
             return False
         self._spans.pop(opened.request.id, None)
-        self.room.give_back(opened.missing, opened.held_bytes, opened.client)
+        self.room.give_back(opened.held_rows, opened.held_bytes, opened.client)
         if not self._open:
             self._idle.set()
         return True
@@ -447,7 +447,9 @@ class Service:
             return
         self.adapting.answered(sample, gear)
         opened.missing -= 1
-        self.room.give_back(1, 0, opened.client)
+        if opened.held_rows > 1:  # the last one with the request
+            opened.held_rows -= 1
+            self.room.give_back(1, 0, opened.client)
         if opened.missing == 0 or sample.poisonous or sample.ending:
             self._settle(opened, answer_of(opened.samples, self._tables.models, gear))
         if sample.poisonous or (sample.ending and opened.missing):

@@ -28,6 +28,7 @@ from gearshift.errors import GearshiftError
 from gearshift.model import Arrays
 from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
 from gearshift.observability.tracing import RequestSpan
+from gearshift.policies.admission import fair_share
 from gearshift.request import Answer
 from gearshift.runtime.answers import Done
 from gearshift.runtime.memory import give_back_freed_memory
@@ -168,10 +169,12 @@ class FrontRoom(Room):
         super().__init__(Nowhere(), 0, most_bytes, refused)
         self.elsewhere = board
 
-    @property
-    def most_requests(self) -> int:
-        """Samples that may wait in all."""
-        return self._board.most_waiting
+    def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
+        """As everywhere, by the bound of the plan in force."""
+        if self.most_requests != self._board.most_waiting:
+            self.most_requests = self._board.most_waiting
+            self._share = fair_share(self.most_requests)
+        return super().admits(rows, held_bytes, client)
 
     @property
     def held_bytes(self) -> int:
@@ -199,7 +202,7 @@ class RemoteService:
     @property
     def most_waiting(self) -> int:
         """How many rows may wait in all."""
-        return self._room.most_requests
+        return self._board.most_waiting
 
     def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
         """Never raise: `FrontEnd.begun` has checked, and passes requests that may be refused to the router."""

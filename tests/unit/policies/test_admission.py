@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gearshift.policies.admission import LONGEST_RETRY_S, admits, counted_rows, retry_after_s
+from gearshift.policies.admission import LONGEST_RETRY_S, admits, fair_share, retry_after_s
 
 COUNTS = st.integers(0, 20)
 
@@ -27,8 +27,7 @@ def test_an_idle_system_admits_no_request_larger_than_the_bounds() -> None:
 
 
 def test_at_most_half_of_what_may_wait_counts_of_one_client() -> None:
-    assert [counted_rows(rows, 10) for rows in (1, 5, 6, 100)] == [1, 5, 5, 5]
-    assert counted_rows(1, 1) == 1
+    assert [fair_share(most) for most in (1, 2, 9, 10)] == [1, 1, 4, 5]
 
 
 @settings(deadline=None, derandomize=True)

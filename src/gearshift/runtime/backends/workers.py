@@ -413,7 +413,7 @@ def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) 
         (certainty,) = unpack_tensors(first, body, offset).values()
         unpacked.append((certainty, unpack_tensors(others, body, offset + first[0].size_bytes)))
         offset += part_bytes(part)
-        if np.isnan(certainty).any():
+        if any(value != value for value in certainty.tolist()):  # noqa: PLR0124  NaN, sooner than NumPy says it of few
             raise FrameError("a certainty that is not a number")
     for part, (certainty, outputs) in zip(done.parts, unpacked, strict=True):
         rows += part.rows
