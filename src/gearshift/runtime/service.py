@@ -389,7 +389,7 @@ class Service:
             if now_ns > opened.request.deadline_ns and answer.outcome in ("answered", "degraded", "late"):
                 self._metrics.late(self._tables.operator)
             ran = answer.outcome in ("answered", "late") or answer.reason == EXECUTION
-            self._settled.append((opened.done, answer, max(s.due_ns for s in opened.samples) if ran else 0))
+            self._settled.append((opened.done, answer, max([s.due_ns for s in opened.samples]) if ran else 0))
             self._deliver_soon()
 
     def _deliver_soon(self) -> None:

@@ -74,7 +74,8 @@ class Application:
         self._inputs = {spec.name: spec for spec in inputs}
         self._output_names = tuple(spec.name for spec in outputs)
         self._largest_body_bytes = largest_body_bytes
-        self._given_limits, self._outputs = limits, outputs
+        self._given_limits = self._limits_now = limits
+        self._outputs = outputs
         self._metrics = metrics or NoMetrics()
         self._keys, self._names, self._tracing = keys, names or OwnNames(), tracing
         self._server_metadata = v2_json.encode(v2.server_metadata())
@@ -116,7 +117,10 @@ class Application:
 
     @property
     def _limits(self) -> v2.Limits:
-        return v2.limits_beside(self._given_limits, self._service.most_waiting)
+        most_waiting = self._control.inference.most_waiting
+        if most_waiting != self._limits_now.most_rows:
+            self._limits_now = v2.limits_beside(self._given_limits, most_waiting)
+        return self._limits_now
 
     @property
     def paths(self) -> dict[str, str]:
@@ -240,7 +244,7 @@ class Application:
             body = exchange.take_body()
             if len(body) > self._largest_body_bytes:
                 raise _too_large(len(body), self._largest_body_bytes)
-            if _text_bytes(exchange, body) <= large_json.LARGE_BYTES:
+            if len(body) <= large_json.LARGE_BYTES or _text_bytes(exchange, body) <= large_json.LARGE_BYTES:
                 self._infer_small(exchange, body, sent_ns, slo_us)
                 return
             exchange.parts.append(body)
@@ -278,7 +282,7 @@ class Application:
             self._submit(exchange, request, len(body), sent_ns, slo_us)
 
     def _infer_small(self, exchange: HttpExchange, body: bytes, sent_ns: int | None, slo_us: int) -> None:
-        header_bytes = _header_bytes(exchange)
+        header_bytes = _header_bytes(exchange) if INFERENCE_HEADER in exchange.headers else None
         request = v2_json.parse_request(body, self._inputs, self._output_names, header_bytes, self._limits)
         self._submit(exchange, request, len(body), sent_ns, slo_us)
 

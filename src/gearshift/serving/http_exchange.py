@@ -126,7 +126,7 @@ class HttpExchange(Exchange):
         if self.method == "HEAD":
             parts: Sequence[Buffer] = (head,)
         elif size < LARGE_BYTES:
-            parts = (b"".join((head, *body)),)
+            parts = (head + body[0],) if len(body) == 1 else (b"".join((head, *body)),)
         else:
             parts = (head, *body)
         self.client.answered(self, parts, last=last)

@@ -216,7 +216,10 @@ def structure_of(shape: Sequence[int]) -> bytes:
 def is_large(request: InferRequest, answer: Answer) -> bool:
     """Whether an answer is to be written by `encode_answer`."""
     outputs: Any = answer.outputs
-    return any(array.size > STEP_ELEMENTS and not request.wants_binary(name) for name, array in outputs.items())
+    for name, array in outputs.items():
+        if array.size > STEP_ELEMENTS and not request.wants_binary(name):
+            return True
+    return False
 
 
 async def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple[list[Buffer], int | None]:

@@ -74,7 +74,8 @@ def parse_request(
     arrays: dict[str, NDArray[Any]] = {}
     for tensor in request.inputs:
         spec = declared(tensor, inputs, arrays, limits)
-        array = binary_array(tensor, binary, spec)
+        in_json = tensor.parameters is None and tensor.data is not msgspec.UNSET
+        array = None if in_json else binary_array(tensor, binary, spec)
         if array is None:
             array = numbers(memoryview(cast(msgspec.Raw, tensor.data)), tensor.shape, spec, f"input {spec.name!r}")
         arrays[spec.name] = array
@@ -190,7 +191,7 @@ def numbers(data: memoryview, shape: list[int], spec: TensorSpec, where: str) ->
         array = _read_numbers(data, len(shape), spec, where)
         require(array.shape == tuple(shape), f"data has shape {list(array.shape)}, shape says {shape}", where=where)
         return array
-    array, expected = flat_numbers(data, spec, where), math.prod(shape)
+    array, expected = _read_numbers(data, 1, spec, where), math.prod(shape)
     if len(array) != expected:
         raise InvalidInput(f"data has {len(array)} elements, shape says {expected}", where=where)
     return array.reshape(shape)
@@ -278,7 +279,8 @@ def elements(name: str, array: NDArray[Any]) -> list[Any]:
             return [item.decode() if isinstance(item, bytes) else str(item) for item in data]
         except UnicodeDecodeError:
             raise _not_in_json(name, "bytes that are no UTF-8") from None
-    if datatype in FLOATS and not _is_finite(array, data):
+    # of few numbers the sum tells sooner whether all are finite, where it is
+    if datatype in FLOATS and not (len(data) <= FEW and math.isfinite(sum(data))) and not np.isfinite(array).all():
         raise _not_in_json(name, "NaN or infinity")
     return data
 
@@ -289,11 +291,6 @@ def encode_elements(name: str, data: object) -> bytes:
         return _ENCODER.encode(data)
     except UnicodeEncodeError:
         raise _not_in_json(name, "text with a lone surrogate") from None
-
-
-def _is_finite(array: NDArray[Any], data: Sequence[float]) -> bool:
-    """Whether all are; of few numbers the sum tells sooner, where it is finite."""
-    return (len(data) <= FEW and math.isfinite(sum(data))) or bool(np.isfinite(array).all())
 
 
 def _not_in_json(name: str, what: str) -> NotAcceptable:
