@@ -68,7 +68,9 @@ MESSAGES: dict[str, Callable[[], bytes]] = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("task"), grpc_port=0, longest_read_s=5, keep_alive_s=5) as server:
+    with serving(
+        tmp_path_factory.mktemp("task"), grpc_port=0, longest_read_s=5, keep_alive_s=5, most_rows=5000
+    ) as server:
         yield server
 
 
