@@ -70,7 +70,8 @@ class Router:
         self._longest_wait_ns: list[int] = tables.longest_wait_ns.tolist()
         self._range_starts: list[float] = tables.range_starts.tolist()
 
-        self.gear = 0
+        self.gear, self._first = 0, self._stage_models[0]
+        """The gear in force, and the model at which arrivals begin in it."""
         self.rate_qps = self.load = 0.0
         self.pinned = False
         self.scaling = LoadScaling(tables)
@@ -173,8 +174,7 @@ class Router:
 
         Where their deadline could not be kept by any replica they are refused.
         """
-        first = self._first_model()
-        by_deadline = self._by_deadline
+        first, by_deadline = self._first, self._by_deadline
         late = by_deadline is not None and by_deadline.misses_anyway(samples[0].request, first, now_ns)
         for sample in samples:
             self._meter.arrived(now_ns)
@@ -253,10 +253,15 @@ class Router:
                     break
         self._start_on_touched(now_ns)
 
-    def missing_first_model(self) -> str | None:
-        """The model at which arrivals begin, where none of its replicas lives."""
-        model = self._first_model()
-        return None if self._turns.lives(model) else self._tables.models[model]
+    @property
+    def first_model(self) -> str:
+        """The model at which arrivals begin."""
+        return str(self._tables.models[self._first])
+
+    @property
+    def lacks_first_model(self) -> bool:
+        """Whether none of its replicas lives."""
+        return not self._turns.lives(self._first)
 
     def run_if_idle(self, replica: int, sample: Sample, reason: int, now_ns: int) -> bool:
         """Run a sample that is neither metered nor queued, where nothing runs or waits on the replica's devices."""
@@ -373,6 +378,7 @@ class Router:
 
     def _shift(self, gear: int, now_ns: int) -> None:
         before, self.gear, self._eased_ticks = self.gear, gear, 0
+        self._first = self._stage_models[gear * self._tables.most_stages]
         self._turns.share(gear)
         self._write(now_ns, Decision.SHIFT, before, gear, 0)
         if self._shifted is not None:
@@ -383,10 +389,7 @@ class Router:
             self._start_on(device, now_ns)
 
     def _longest_first_stage_queue(self) -> int:
-        return max(len(self._queues[replica]) for replica in self._replicas_of(self._first_model()))
-
-    def _first_model(self) -> int:
-        return self._stage_models[self.gear * self._tables.most_stages]
+        return max(len(self._queues[replica]) for replica in self._replicas_of(self._first))
 
     # Steps for deadlines.
 
@@ -404,7 +407,7 @@ class Router:
 
     def _place(self, sample: Sample, now_ns: int) -> None:
         """Queue a sample that waited elsewhere where it belongs by the gear in force, or answer it."""
-        following = self._next_model(sample) if sample.visited else self._first_model()
+        following = self._next_model(sample) if sample.visited else self._first
         if following == ANSWER:
             sample.stage = sample.visited.bit_count() - 1
             self._write(now_ns, Decision.ANSWER, sample.sequence, sample.model, self.gear)

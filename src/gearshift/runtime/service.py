@@ -244,9 +244,8 @@ class Service:
         """Raise `NotReady`, `QueueFull` or `TooLarge` where a request of `rows` would not be accepted now."""
         if not self._accepting:
             self._refuse("the server is not accepting requests; try another one, or again later")
-        missing = self.router.missing_first_model()
-        if missing is not None:
-            self._refuse(f"no worker of model {missing!r} is running; try again later")
+        if self.router.lacks_first_model:
+            self._refuse(f"no worker of model {self.router.first_model!r} is running; try again later")
         self.room.require(rows, held_bytes, client)
 
     def reading(self, announced_bytes: int) -> Reading:
@@ -282,13 +281,34 @@ class Service:
         rows = len(next(iter(inputs.values())))
         client, held_bytes = client or Client(), memory_of(inputs, rows, payload_bytes)
         self.require_room(rows, held_bytes, client)
-        priority = priority or self._default_priority
-        opened = self._accept(inputs, rows, priority, deadline_ns, sent_ns, payload_bytes, done, client, held_bytes)
+        arrived_ns = self._clock.now_ns()
+        if sent_ns is not None:
+            self._metrics.deadlines.communication.observe((arrived_ns - sent_ns) / NS_PER_S)
+        by_default = False
+        if deadline_ns == NO_DEADLINE_NS and self._default_deadline_ns is not None:
+            deadline_ns, by_default = arrived_ns + self._default_deadline_ns, True
+        request = Request(
+            id=next(self._request_ids),
+            operator=self._tables.operator,
+            arrived_ns=arrived_ns,
+            rows=rows,
+            sent_ns=sent_ns,
+            deadline_ns=deadline_ns,
+            deadline_is_default=by_default,
+            priority=priority or self._default_priority,
+            payload_bytes=payload_bytes,
+        )
+        sequence = self._sequence
+        samples = [Sample(request, row, next(sequence), payload) for row, payload in enumerate(rows_of(inputs, rows))]
+        opened = OpenRequest(request, samples, rows, done, client, rows, held_bytes)
+        self._open[request.id] = opened
+        self.room.take(rows, held_bytes, client)
+        self._idle.clear()
         if span is not None:
-            span.accepted(self._clock.now_ns())
-            self._spans[opened.request.id] = span
+            span.accepted(arrived_ns)
+            self._spans[request.id] = span
         self.adapting.trace.arrived += rows
-        self.router.arrive(opened.samples, opened.request.arrived_ns)
+        self.router.arrive(samples, arrived_ns)
         self._arm_wake()
         return partial(self._abandon, opened)
 
@@ -317,44 +337,6 @@ class Service:
 
     def _count_refused(self, reason: str) -> None:
         self._metrics.refused(self._tables.operator, reason)
-
-    def _accept(
-        self,
-        inputs: Arrays,
-        rows: int,
-        priority: int,
-        deadline_ns: int,
-        sent_ns: int | None,
-        payload_bytes: int,
-        done: Done,
-        client: Client,
-        held_bytes: int,
-    ) -> OpenRequest:
-        arrived_ns = self._clock.now_ns()
-        if sent_ns is not None:
-            self._metrics.deadlines.communication.observe((arrived_ns - sent_ns) / NS_PER_S)
-        by_default = False
-        if deadline_ns == NO_DEADLINE_NS and self._default_deadline_ns is not None:
-            deadline_ns, by_default = arrived_ns + self._default_deadline_ns, True
-        request = Request(
-            id=next(self._request_ids),
-            operator=self._tables.operator,
-            arrived_ns=arrived_ns,
-            rows=rows,
-            sent_ns=sent_ns,
-            deadline_ns=deadline_ns,
-            deadline_is_default=by_default,
-            priority=priority,
-            payload_bytes=payload_bytes,
-        )
-        samples = [
-            Sample(request, row, next(self._sequence), payload) for row, payload in enumerate(rows_of(inputs, rows))
-        ]
-        opened = OpenRequest(request, samples, rows, done, client, rows, held_bytes)
-        self._open[request.id] = opened
-        self.room.take(rows, held_bytes, client)
-        self._idle.clear()
-        return opened
 
     def _abandon(self, opened: OpenRequest) -> None:
         if self._close(opened):

@@ -2,7 +2,8 @@
 
     bytes -> httptools -> HttpExchange -> handler.begun (head) -> handler.completed (body) -> respond -> bytes
 
-A request that comes in one piece is complete when it is begun.
+A request that comes in one piece is complete when it is begun.  One with the head of the last request is not parsed
+again (`KnownHead`).
 
 No request costs a task, a future or a timer.  Requests that arrive while one is being answered wait in order, and
 nothing more is read meanwhile: at most `STEP_BYTES` beyond the end of a body, since no more are read at a time.
@@ -22,6 +23,7 @@ from gearshift.runtime.transport import Buffer
 from gearshift.serving import v2_json
 from gearshift.serving.connections import STEP_BYTES, Connections
 from gearshift.serving.http_exchange import CLOSE, EXPECT, TRANSFER_ENCODING, HttpExchange, announced_length
+from gearshift.serving.known_head import METHOD, KnownHead
 from gearshift.serving.origins import HOST, host_name
 
 LINGER_S, LINGER_BYTES = 2.0, 16 << 20
@@ -37,6 +39,8 @@ NEVER = float("inf")
 CONNECTION, UPGRADE = b"connection", b"upgrade"
 VERSIONS = "1.1", "1.0"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+MOST_HEADS_IN_VAIN = 8
+"""After so many heads without one like the last, a connection's heads are not kept any more."""
 LONGEST_LIST_BYTES = 8 << 10
 """For the joined values of one header that is given several times."""
 MOST_HEADERS = 100
@@ -88,6 +92,11 @@ class Connection(asyncio.BufferedProtocol):
         self._idle = self._lingering = False
         self._reserve = self._known = False
         """Reserve: beyond the bound on connections.  Known: the client has shown a key."""
+        self._completed: HttpExchange | None = None
+        """The last request whose end the parser has met in what it reads now."""
+        self._known_head: KnownHead | None = None
+        self._at_boundary, self._heads_left = True, MOST_HEADS_IN_VAIN
+        """Whether the parser is known to be between two requests, so that it can be passed by."""
         self._forgotten_bytes = 0
         """Bytes read and ignored since the last answer."""
         self._turn_began_s, self._due = 0.0, NEVER
@@ -184,6 +193,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._close()
         if self._deaf:
             return
+        if self._at_boundary and self._known_head is not None and self._exchange is None and self._take_known(data):
+            return
         if self._unread or self._waiting:
             self._unread, self._unread_at = bytes(self._unread[self._unread_at :]) + data, 0
             self._go_on()
@@ -267,9 +278,31 @@ class Connection(asyncio.BufferedProtocol):
 
     # The parser ------------------------------------------------------------------------------------------------------
 
+    def _take_known(self, data: bytes | memoryview) -> bool:
+        """Begin the request that `data` is, if all of it is one with the head of the last."""
+        known = self._known_head
+        request = None if known is None or self._writing_paused else known.read(bytes(data))
+        if known is None or request is None:
+            return False
+        headers, body = request
+        exchange = HttpExchange(self, METHOD, known.path, headers, not self._reserve)
+        exchange.parts.append(body)
+        exchange.complete = True
+        self._heads_left, self._unheard_bytes = MOST_HEADS_IN_VAIN, 0
+        feeding, self._feeding = self._feeding, True
+        self._arriving = exchange
+        try:
+            self._begin(exchange)
+            self._arriving = None
+        except Exception as fault:  # noqa: BLE001  as of one that is begun within the parser
+            self._fault(fault)
+        self._feeding = feeding
+        return True
+
     def _feed(self, data: bytes | memoryview) -> None:
         feeding, self._feeding = self._feeding, True
         self._progress = False
+        at_boundary, self._at_boundary = self._at_boundary, False
         offered_at = None
         try:
             self._parser.feed_data(data)
@@ -279,8 +312,13 @@ class Connection(asyncio.BufferedProtocol):
             self._not_http(error)
         if offered_at is not None:
             self._pass_over_upgrade(bytes(data)[offered_at:])
-            self._feeding = feeding
+            self._feeding, self._completed = feeding, None
             return  # what was parsed anew has been counted
+        completed, self._completed = self._completed, None
+        if at_boundary and completed is not None and self._heads_left and completed.keep_alive and not self._deaf:
+            self._heads_left -= 1
+            self._known_head = KnownHead.of(bytes(data), completed.path, completed.headers)
+            self._at_boundary = self._known_head is not None
         if self._unmeasured_bytes and self._arriving is not None:
             self._measure(self._arriving)
         exchange = self._arriving
@@ -380,7 +418,7 @@ class Connection(asyncio.BufferedProtocol):
     def on_message_complete(self) -> None:
         """The request is complete."""
         self._progress = True
-        exchange = self._arriving
+        exchange = self._completed = self._arriving
         if exchange is None:
             return
         exchange.complete = True

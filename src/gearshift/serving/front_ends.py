@@ -142,7 +142,7 @@ class FrontEnds:
         board.write(WAITING, room.waiting)
         board.write(HELD_BYTES, room.held_bytes)
         board.write(MOST_WAITING, room.most_requests)
-        board.write(TAKING, service.accepting and service.router.missing_first_model() is None)
+        board.write(TAKING, service.accepting and not service.router.lacks_first_model)
 
     async def _keep(self, number: int, ready: "asyncio.Future[None]") -> None:
         """Have one front end live until the end; each start waits twice as long as the one before, up to a bound.

@@ -11,7 +11,7 @@ from gearshift.errors import GearshiftError, InvalidInput, NoAccess, NotReady, Q
 from gearshift.model import TensorSpec
 from gearshift.observability.metrics import CONTENT_TYPE, Metrics, NoMetrics
 from gearshift.observability.tracing import Tracing
-from gearshift.request import Answer
+from gearshift.request import NO_DEADLINE_NS, Answer
 from gearshift.runtime.answers import raise_if_refused
 from gearshift.runtime.room import Reading
 from gearshift.runtime.status import ServedPlan
@@ -289,13 +289,16 @@ class Application:
     def _submit(
         self, exchange: HttpExchange, request: InferRequest, body_bytes: int, sent_ns: int | None, slo_us: int
     ) -> None:
-        exchange.offer(request.id)
-        limit_us = request.timeout_us or slo_us
+        if request.id:
+            exchange.offer(request.id)
+        deadline_ns, limit_us = NO_DEADLINE_NS, request.timeout_us or slo_us
+        if limit_us:
+            deadline_ns = deadline_headers.deadline_ns_of(sent_ns, self._service.now_ns(), limit_us)
         exchange.on_gone = self._control.submit(
             request.inputs,
             partial(self._attempt, exchange, self._answered, request),
             priority=request.priority,
-            deadline_ns=deadline_headers.deadline_ns_of(sent_ns, self._service.now_ns(), limit_us),
+            deadline_ns=deadline_ns,
             sent_ns=sent_ns,
             payload_bytes=body_bytes,
             client=exchange.client.held,

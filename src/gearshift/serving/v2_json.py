@@ -3,8 +3,8 @@
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -42,6 +42,7 @@ from gearshift.serving.v2_bodies import (
 DEFAULT_LIMITS = Limits()
 FEW = 100
 NESTED = re.compile(rb"\s*\[\s*\[")
+DTYPES = {datatype: np.dtype(name) for datatype, name in DATATYPES.items()}
 PACKED = {
     "FP16": "e", "FP32": "f", "FP64": "d", "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q",
     "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
@@ -187,14 +188,14 @@ def _binary_outputs(outputs: Sequence[AskedOutput]) -> dict[str, bool]:
 
 def numbers(data: memoryview, shape: list[int], spec: TensorSpec, where: str) -> NDArray[Any]:
     """The array in `data`, written flat or nested as `shape` is; raises `InvalidInput`."""
-    if len(shape) > 1 and NESTED.match(data) is not None:
-        array = _read_numbers(data, len(shape), spec, where)
-        require(array.shape == tuple(shape), f"data has shape {list(array.shape)}, shape says {shape}", where=where)
+    depth = len(shape) if len(shape) > 1 and NESTED.match(data) is not None else 1
+    array, wanted = _read_numbers(data, depth, spec, where), tuple(shape)
+    if depth > 1:
+        require(array.shape == wanted, f"data has shape {list(array.shape)}, shape says {shape}", where=where)
         return array
-    array, expected = _read_numbers(data, 1, spec, where), math.prod(shape)
-    if len(array) != expected:
-        raise InvalidInput(f"data has {len(array)} elements, shape says {expected}", where=where)
-    return array.reshape(shape)
+    if array.size != (expected := math.prod(wanted)):
+        raise InvalidInput(f"data has {array.size} elements, shape says {expected}", where=where)
+    return array.reshape(wanted)
 
 
 def flat_numbers(data: memoryview | bytes, spec: TensorSpec, where: str) -> NDArray[Any]:
@@ -207,7 +208,7 @@ def _read_numbers(data: memoryview | bytes, depth: int, spec: TensorSpec, where:
     try:
         values = _decoder(datatype, depth).decode(data)
         if datatype in PACKED and depth == 1:
-            return np.frombuffer(struct.pack(f"={len(values)}{PACKED[datatype]}", *values), DATATYPES[datatype])
+            return np.frombuffer(_packer(len(values), datatype)(*values), DTYPES[datatype])
         with np.errstate(over="ignore"):
             array = np.array(values, dtype=DATATYPES[datatype])
         require_finite(array, spec)
@@ -218,6 +219,11 @@ def _read_numbers(data: memoryview | bytes, depth: int, spec: TensorSpec, where:
     except ValueError:
         raise InvalidInput("data is nested unevenly", where=where, remedy="write it flat or as its shape is") from None
     return array
+
+
+@lru_cache(maxsize=256)
+def _packer(count: int, datatype: str) -> Callable[..., bytes]:
+    return struct.Struct(f"={count}{PACKED[datatype]}").pack
 
 
 @cache
