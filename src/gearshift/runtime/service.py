@@ -357,22 +357,27 @@ class Service:
                 self._settle(opened, Answer(outcome="failed", reason=STOPPED, errors=(STOPPED,)))
 
     def _settle(self, opened: OpenRequest, answer: Answer) -> None:
-        span = self._spans.get(opened.request.id)
-        if self._close(opened):
-            if span is not None:
-                span.answered(answer)
-            now_ns = self._clock.now_ns()
-            answer = judged(answer, opened.request, now_ns, self._late)
+        request, span = opened.request, self._spans.get(opened.request.id) if self._spans else None
+        if not self._close(opened):
+            return
+        if span is not None:
+            span.answered(answer)
+        now_ns = self._clock.now_ns()
+        if request.deadline_ns != NO_DEADLINE_NS:
+            answer = judged(answer, request, now_ns, self._late)
             self._metrics.deadlines.settled(answer)
-            if answer.outcome == "refused":
-                self._count_refused(why_refused(answer))
-            else:
-                self._metrics.answered(self._tables.operator, answer, (now_ns - opened.request.arrived_ns) / NS_PER_S)
-            if now_ns > opened.request.deadline_ns and answer.outcome in ("answered", "degraded", "late"):
-                self._metrics.late(self._tables.operator)
-            ran = answer.outcome in ("answered", "late") or answer.reason == EXECUTION
-            self._settled.append((opened.done, answer, max([s.due_ns for s in opened.samples]) if ran else 0))
-            self._deliver_soon()
+        outcome = answer.outcome
+        if outcome == "refused":
+            self._count_refused(why_refused(answer))
+        else:
+            self._metrics.answered(self._tables.operator, answer, (now_ns - request.arrived_ns) / NS_PER_S)
+        if now_ns > request.deadline_ns and outcome in ("answered", "degraded", "late"):
+            self._metrics.late(self._tables.operator)
+        due_ns = 0
+        if self._deadlines is not None and (outcome in ("answered", "late") or answer.reason == EXECUTION):
+            due_ns = max([sample.due_ns for sample in opened.samples])
+        self._settled.append((opened.done, answer, due_ns))
+        self._deliver_soon()
 
     def _deliver_soon(self) -> None:
         if not self._delivers:
@@ -402,7 +407,8 @@ class Service:
     def _close(self, opened: OpenRequest) -> bool:
         if self._open.pop(opened.request.id, None) is None:
             return False
-        self._spans.pop(opened.request.id, None)
+        if self._spans:
+            self._spans.pop(opened.request.id, None)
         self.room.give_back(opened.held_rows, opened.held_bytes, opened.client)
         if not self._open:
             self._idle.set()

@@ -1,7 +1,7 @@
 """Administration of a server: its status, pinning a gear, draining and undoing a drain."""
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
@@ -88,15 +88,16 @@ class Control:
     """The service in force and its plan, as operators see and steer them."""
 
     def __init__(self, service: Inference, plan: ServedPlan) -> None:
-        self.service = cast(Service, service)  # operators ask where it is one
+        self.inference = service
+        """The service in force, as requests see it."""
         self.plan = plan
         self.shadow: Shadow | None = None
         self.replan: ReplanStatus | None = None
 
     @property
-    def inference(self) -> Inference:
-        """The service in force, as requests see it."""
-        return self.service
+    def service(self) -> Service:
+        """The service in force, for operators, who ask where it is one."""
+        return cast(Service, self.inference)
 
     @property
     def ready(self) -> bool:
@@ -112,15 +113,17 @@ class Control:
             self.shadow.offer(inputs, answer, service.now_ns() - began_ns, asked.get("payload_bytes", 0))
         return answer
 
-    def submit(self, inputs: Arrays, done: Done, **asked: Any) -> Withdraw:
+    @property
+    def submit(self) -> Callable[..., Withdraw]:
         """As `Service.submit`, in the same way."""
+        return self.inference.submit if self.shadow is None else self._submit_to_both
+
+    def _submit_to_both(self, inputs: Arrays, done: Done, **asked: Any) -> Withdraw:
         service, shadow = self.service, self.shadow
-        if shadow is None:
-            return service.submit(inputs, done, **asked)
         began_ns = service.now_ns()
 
         def compared(answer: Answer) -> None:
-            if self.shadow is shadow and answer.outcome != "refused":
+            if shadow is not None and self.shadow is shadow and answer.outcome != "refused":
                 shadow.offer(inputs, answer, service.now_ns() - began_ns, asked.get("payload_bytes", 0))
             done(answer)
 

@@ -15,6 +15,7 @@ TRANSFER_ENCODING = b"transfer-encoding"
 EXPECT = b"expect"
 JSON = b"application/json"
 CLOSE = (b"connection", b"close")
+_HEAD = b"%%b%%d\r\n%b: %%b\r\n%%b\r\n" % ID_HEADER
 SMALL_PART_BYTES = 1 << 10
 LARGE_BYTES = 64 << 10
 """From here on a body is handed to the socket beside its head, not copied behind it."""
@@ -114,19 +115,16 @@ class HttpExchange(Exchange):
         if not self._settle():
             return
         size = len(body[0]) if len(body) == 1 else sum(len(part) for part in body)
-        head = b"%b%d\r\n%b: %b\r\n" % (_head(status, content_type), size, ID_HEADER, self.id.encode())
         unheard = not self.complete and EXPECT in self.headers  # its body may come now, or not
-        last = not self.keep_alive or self.client.ending or unheard
-        for pair in extra:
-            head += b"%b: %b\r\n" % pair
-            last |= pair == CLOSE
+        last = not self.keep_alive or self.client.ending or unheard or CLOSE in extra
         if last and CLOSE not in extra:
-            head += b"%b: %b\r\n" % CLOSE
-        head += b"\r\n"
+            extra = (*extra, CLOSE)
+        lines = b"".join([b"%b: %b\r\n" % pair for pair in extra]) if extra else b""
+        head = _HEAD % (_head(status, content_type), size, self.id.encode(), lines)
         if self.method == "HEAD":
             parts: Sequence[Buffer] = (head,)
         elif size < LARGE_BYTES:
-            parts = (head + body[0],) if len(body) == 1 else (b"".join((head, *body)),)
+            parts = (b"".join((head, *body)),)
         else:
             parts = (head, *body)
         self.client.answered(self, parts, last=last)

@@ -172,7 +172,7 @@ class Swaps:
         """From here on every request goes to the new service; nothing runs in between."""
         service.take_over_from(self._control.service)
         self._leaving = self._control.service
-        self._control.service, self._control.plan, self._served = service, task.served, task
+        self._control.inference, self._control.plan, self._served = service, task.served, task
         if task.router_cores is not None:
             self._pin(task.router_cores)
         self._journal.write("taken_over", plan=task.served.path, sha256=task.served.sha256)
