@@ -22,8 +22,8 @@ from gearshift.runtime.room import Client
 from gearshift.runtime.transport import Buffer
 from gearshift.serving import v2_json
 from gearshift.serving.connections import STEP_BYTES, Connections
-from gearshift.serving.http_exchange import CLOSE, EXPECT, TRANSFER_ENCODING, HttpExchange, announced_length
-from gearshift.serving.known_head import METHOD, KnownHead
+from gearshift.serving.http_exchange import CLOSE, TRANSFER_ENCODING, HttpExchange, announced_length
+from gearshift.serving.known_head import EXPECT, METHOD, KnownHead
 from gearshift.serving.origins import HOST, host_name
 
 LINGER_S, LINGER_BYTES = 2.0, 16 << 20
@@ -287,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
         headers, body = request
         exchange = HttpExchange(self, METHOD, known.path, headers, not self._reserve)
         exchange.parts.append(body)
-        exchange.complete = True
+        exchange.complete, exchange.known_head = True, known
         self._heads_left, self._unheard_bytes = MOST_HEADS_IN_VAIN, 0
         feeding, self._feeding = self._feeding, True
         self._arriving = exchange

@@ -56,9 +56,10 @@ from gearshift.serving.front_messages import (
     Untrusted,
 )
 from gearshift.serving.http import Application
-from gearshift.serving.http_exchange import EXPECT, HttpExchange, announced_length
+from gearshift.serving.http_exchange import HttpExchange, announced_length
 from gearshift.serving.http_server import HttpServer
 from gearshift.serving.keys import keys_in
+from gearshift.serving.known_head import EXPECT
 from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.v2 import limits_of
 

@@ -46,7 +46,8 @@ from gearshift.serving.front_messages import (
     Untrusted,
 )
 from gearshift.serving.http import Application
-from gearshift.serving.http_exchange import EXPECT, HttpExchange
+from gearshift.serving.http_exchange import HttpExchange
+from gearshift.serving.known_head import EXPECT
 from gearshift.serving.sockets import beside
 from gearshift.serving.stand_in import StandIns
 

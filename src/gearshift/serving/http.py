@@ -20,6 +20,7 @@ from gearshift.serving import compression, deadline_headers, large_json, openapi
 from gearshift.serving import control as operators
 from gearshift.serving.http_exchange import CLOSE, JSON, Headers, HttpExchange, Then, announced_length
 from gearshift.serving.keys import Keys
+from gearshift.serving.known_body import MOST_IN_VAIN, KnownBody
 from gearshift.serving.origins import FETCH_SITE, ORIGIN, OwnNames
 from gearshift.serving.swap import SwapBody, Swaps
 from gearshift.serving.v2_bodies import InferRequest
@@ -283,7 +284,15 @@ class Application:
 
     def _infer_small(self, exchange: HttpExchange, body: bytes, sent_ns: int | None, slo_us: int) -> None:
         header_bytes = _header_bytes(exchange) if INFERENCE_HEADER in exchange.headers else None
-        request = v2_json.parse_request(body, self._inputs, self._output_names, header_bytes, self._limits)
+        limits, known = self._limits, exchange.known_head
+        request = None if known is None or known.body is None else known.body.read(body, limits)
+        if request is None:
+            request = v2_json.parse_request(body, self._inputs, self._output_names, header_bytes, limits)
+            if known is not None and known.bodies_left and header_bytes is None:
+                known.bodies_left -= 1
+                known.body = KnownBody.of(body, request, self._inputs, limits)
+        elif known is not None:
+            known.bodies_left = MOST_IN_VAIN
         self._submit(exchange, request, len(body), sent_ns, slo_us)
 
     def _submit(

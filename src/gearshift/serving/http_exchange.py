@@ -8,11 +8,10 @@ from typing import Any, Protocol
 from gearshift.runtime.room import Client as Held
 from gearshift.runtime.transport import Buffer
 from gearshift.serving.exchange import REQUEST_ID, Exchange
+from gearshift.serving.known_head import CONTENT_LENGTH, EXPECT, KnownHead
 
 ID_HEADER = REQUEST_ID.encode()
-CONTENT_LENGTH = b"content-length"
 TRANSFER_ENCODING = b"transfer-encoding"
-EXPECT = b"expect"
 JSON = b"application/json"
 CLOSE = (b"connection", b"close")
 _HEAD = b"%%b%%d\r\n%b: %%b\r\n%%b\r\n" % ID_HEADER
@@ -65,8 +64,8 @@ class HttpExchange(Exchange):
     """
 
     __slots__ = (
-        "answered", "begun", "client", "complete", "gone", "headers", "keep_alive", "measure", "on_gone", "parts",
-        "refusal", "release", "then",
+        "answered", "begun", "client", "complete", "gone", "headers", "keep_alive", "known_head", "measure", "on_gone",
+        "parts", "refusal", "release", "then",
     )  # fmt: skip
 
     def __init__(self, client: Client, method: str, path: str, headers: dict[bytes, bytes], keep_alive: bool) -> None:
@@ -75,6 +74,8 @@ class HttpExchange(Exchange):
         self.client, self.headers, self.keep_alive = client, headers, keep_alive
         self.parts: list[bytes | bytearray] = []
         self.begun = self.complete = self.answered = self.gone = False
+        self.known_head: KnownHead | None = None
+        """Where the client has sent the same head before."""
         self.then: Then | None = None
         self.measure: Callable[[int], None] | None = None
         self.release: Callable[[], None] | None = None

@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Self
 
-from gearshift.serving.http_exchange import CONTENT_LENGTH, EXPECT
+from gearshift.serving.known_body import MOST_IN_VAIN, KnownBody
 
 METHOD = "POST"
+CONTENT_LENGTH, EXPECT = b"content-length", b"expect"
 LARGEST_BYTES = 2 << 10
 MOST_DIGITS = 7
 _BEGIN, _END = b"POST ", b"\r\n\r\n"
@@ -19,12 +20,15 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})\r\n" % MOST_DIGIT
 class KnownHead:
     """The head of a `POST` with a length, and what the parser made of it."""
 
-    __slots__ = ("_after", "_before", "_head", "_headers", "_request_bytes", "path")
+    __slots__ = ("_after", "_before", "_head", "_headers", "_request_bytes", "bodies_left", "body", "path")
 
     def __init__(self, head: bytes, length: re.Match[bytes], path: str, headers: dict[bytes, bytes]) -> None:
         self._head, self._request_bytes = head, len(head) + int(length[1])
         self._before, self._after = head[: length.start(1)], head[length.end(1) :]
         self._headers, self.path = headers, path
+        self.body: KnownBody | None = None
+        self.bodies_left = MOST_IN_VAIN
+        """For whoever reads bodies: the last one that came with this head, and how many more may be kept in vain."""
 
     @classmethod
     def of(cls, data: bytes, path: str, headers: Mapping[bytes, bytes]) -> Self | None:

@@ -167,6 +167,23 @@ def test_a_header_length_that_is_no_number_is_400(length):
     assert "header inference-header-content-length" in response.json()["error"]
 
 
+def test_a_client_that_asks_alike_again_and_again_is_answered_each_time_what_it_asks_for():
+    async def use(server: Server) -> list[Any]:
+        connection, wire = server.connect()
+        said = []
+        for data in ("[0, 1]", "[1, 0]", "[0, 1", "[true, 0]", "[1, 1, 1]", "[0, 0]"):
+            body = b'{"inputs": [{"name": "sample", "datatype": "INT64", "shape": [2], "data": %b}]}' % data.encode()
+            head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (INFER.encode(), len(body))
+            connection.data_received(head + body)
+            response = await answered(wire)
+            said.append(response.json()["outputs"][1]["data"] if response.status == 200 else response.status)
+        connection.connection_lost(None)
+        return said
+
+    small, large = "small-0", "large-1"
+    assert serve(use) == [[small, large], [large, small], 400, 400, 400, [small, small]]
+
+
 def carried(fields: dict[str, Any], headers: dict[str, str] | None = None, **service: Any) -> Request:
     """The request that reached a device."""
 
