@@ -193,11 +193,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._close()
         if self._deaf:
             return
-        if self._at_boundary and self._known_head is not None and self._exchange is None and self._take_known(data):
-            return
         if self._unread or self._waiting:
             self._unread, self._unread_at = bytes(self._unread[self._unread_at :]) + data, 0
             self._go_on()
+        elif self._at_boundary and self._exchange is None and self._take_known(data):
+            return
         elif len(data) <= STEP_BYTES or len(data) <= self._body_left():
             self._feed(data)
             if self._waiting:
