@@ -30,16 +30,28 @@ LONGEST_S = 30.0
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 
 
-@contextmanager
-def process(caches: dict[int, LearnedCache], *, longest_s: float = LONGEST_LOOKUP_S) -> Iterator[LookupProcess]:
+def started(longest_s: float = LONGEST_LOOKUP_S) -> LookupProcess:
     cores = divided(1)
     assert cores is not None
-    one = LookupProcess(cores.lookups, longest_s=longest_s)
+    return LookupProcess(cores.lookups, longest_s=longest_s)
+
+
+@contextmanager
+def process(caches: dict[int, LearnedCache], *, longest_s: float = LONGEST_LOOKUP_S) -> Iterator[LookupProcess]:
+    one = started(longest_s)
     try:
         one.use(caches)
         yield one
     finally:
         one.close()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[LookupProcess]:
+    """One for all tests after which it still runs; each gives it other caches."""
+    one = started()
+    yield one
+    one.close()
 
 
 def pid_of(one: LookupProcess) -> int:
@@ -80,7 +92,9 @@ class Waits:
 
 
 @pytest.mark.parametrize("rows", [1, 200])
-def test_rows_have_the_answers_that_they_have_in_line_and_leave_a_segment_later(rows: int) -> None:
+def test_rows_have_the_answers_that_they_have_in_line_and_leave_a_segment_later(
+    running: LookupProcess, rows: int
+) -> None:
     images = digits()[0][1300 : 1300 + rows]
     chain, caches = built().model.chain, built().model.caches
     line = built().model.predict(images)
@@ -88,15 +102,15 @@ def test_rows_have_the_answers_that_they_have_in_line_and_leave_a_segment_later(
         base = torch.softmax(network()(torch.from_numpy(images)), 1).numpy()
     steps = Steps.of(chain, caches)
     left = np.full(rows, -1)
-    with process(caches) as one:
-        lookups = Waits(batch_of(one))
-        for which, scores, segment in exits_beside(  # type: ignore[arg-type]
-            steps, lookups, torch.from_numpy(images), logits=True
-        ):
-            left[which] = segment
-            early = (line["exit_segment"][which] < segment) & (segment < len(chain) - 1)
-            assert np.allclose(scores[early], line["scores"][which][early], atol=1e-5)
-            assert np.allclose(scores[~early], base[which][~early], atol=1e-5)
+    running.use(caches)
+    lookups = Waits(batch_of(running))
+    for which, scores, segment in exits_beside(  # type: ignore[arg-type]
+        steps, lookups, torch.from_numpy(images), logits=True
+    ):
+        left[which] = segment
+        early = (line["exit_segment"][which] < segment) & (segment < len(chain) - 1)
+        assert np.allclose(scores[early], line["scores"][which][early], atol=1e-5)
+        assert np.allclose(scores[~early], base[which][~early], atol=1e-5)
     last = len(chain) - 1
     assert (left == np.where(line["exit_segment"] + 1 < last, line["exit_segment"] + 1, last)).all()
     assert rows == 1 or len(set(left)) > 1  # so that the batch was compacted
@@ -135,41 +149,41 @@ def test_a_first_batch_that_the_module_does_not_take_leaves_later_ones_looked_up
     batch.end()
 
 
-def test_a_new_version_is_looked_up_from_the_next_batch_on() -> None:
+def test_a_new_version_is_looked_up_from_the_next_batch_on(running: LookupProcess) -> None:
     first, second = cache_for(4, hits=True), cache_for(6, hits=False, classes=5)
-    with process({0: first}) as one:
-        for layer, cache, width in ((0, first, 4), (2, second, 6)):
-            one.use({layer: cache})
-            batch = batch_of(one)
-            given = torch.randn(3, width)
-            batch.ask(layer, given, np.arange(3))
-            looked = batch.found(wait=True)
-            batch.end()
-            assert looked is not None
-            probabilities, hits = cache(given)
-            assert np.allclose(looked.probabilities[looked.hits], probabilities[hits], atol=1e-6)
-            assert looked.hits.tolist() == hits.tolist()
-
-
-def test_what_a_batch_gave_up_disturbs_no_later_one_and_is_not_begun() -> None:
-    cache = cache_for(4, hits=True)
-    with process({0: cache}) as one:
-        os.kill(pid_of(one), signal.SIGSTOP)
-        given_up = batch_of(one)
-        for _ in range(20):
-            given_up.ask(0, torch.full((2, 4), torch.nan), np.arange(2))
-        assert given_up.found() is None
-        given_up.end()
-        batch = batch_of(one)
-        given = torch.randn(2, 4)
-        batch.ask(0, given, np.arange(2))
-        os.kill(pid_of(one), signal.SIGCONT)
+    running.use({0: first})
+    for layer, cache, width in ((0, first, 4), (2, second, 6)):
+        running.use({layer: cache})
+        batch = batch_of(running)
+        given = torch.randn(3, width)
+        batch.ask(layer, given, np.arange(3))
         looked = batch.found(wait=True)
-        assert looked is not None
-        assert np.allclose(looked.probabilities, cache(given)[0].numpy(), atol=1e-6)
-        assert not batch.pending
-        assert cache.not_finite == 0
         batch.end()
+        assert looked is not None
+        probabilities, hits = cache(given)
+        assert np.allclose(looked.probabilities[looked.hits], probabilities[hits], atol=1e-6)
+        assert looked.hits.tolist() == hits.tolist()
+
+
+def test_what_a_batch_gave_up_disturbs_no_later_one_and_is_not_begun(running: LookupProcess) -> None:
+    cache = cache_for(4, hits=True)
+    running.use({0: cache})
+    os.kill(pid_of(running), signal.SIGSTOP)
+    given_up = batch_of(running)
+    for _ in range(20):
+        given_up.ask(0, torch.full((2, 4), torch.nan), np.arange(2))
+    assert given_up.found() is None
+    given_up.end()
+    batch = batch_of(running)
+    given = torch.randn(2, 4)
+    batch.ask(0, given, np.arange(2))
+    os.kill(pid_of(running), signal.SIGCONT)
+    looked = batch.found(wait=True)
+    assert looked is not None
+    assert np.allclose(looked.probabilities, cache(given)[0].numpy(), atol=1e-6)
+    assert not batch.pending
+    assert cache.not_finite == 0
+    batch.end()
 
 
 def ask_until_full(one: LookupProcess) -> None:
@@ -181,17 +195,17 @@ def ask_until_full(one: LookupProcess) -> None:
     assert not batch.pending
 
 
-def test_a_process_far_behind_is_asked_for_nothing_more_until_it_has_caught_up() -> None:
-    with process({0: cache_for(4, hits=True)}) as one:
-        os.kill(pid_of(one), signal.SIGSTOP)
-        ask_until_full(one)
-        behind = int(one.last_answered[0])
-        os.kill(pid_of(one), signal.SIGCONT)
-        wait_until(lambda: int(one.last_answered[0]) > behind + 100)
-        batch = batch_of(one)
-        batch.ask(0, torch.zeros(1, 4), np.arange(1))
-        assert batch.found(wait=True) is not None
-        batch.end()
+def test_a_process_far_behind_is_asked_for_nothing_more_until_it_has_caught_up(running: LookupProcess) -> None:
+    running.use({0: cache_for(4, hits=True)})
+    os.kill(pid_of(running), signal.SIGSTOP)
+    ask_until_full(running)
+    behind = int(running.last_answered[0])
+    os.kill(pid_of(running), signal.SIGCONT)
+    wait_until(lambda: int(running.last_answered[0]) > behind + 100)
+    batch = batch_of(running)
+    batch.ask(0, torch.zeros(1, 4), np.arange(1))
+    assert batch.found(wait=True) is not None
+    batch.end()
 
 
 def test_a_process_far_behind_that_cannot_be_told_of_other_caches_is_ended() -> None:
@@ -228,61 +242,63 @@ def test_who_waits_for_a_lookup_does_not_wait_for_ever() -> None:
         assert one.why_ended == "has said nothing for 0 s"
 
 
-def test_hidden_outputs_beyond_the_memory_are_not_looked_up_and_nor_are_those_that_follow() -> None:
-    with process({0: cache_for(4, hits=True)}) as one:
-        batch = batch_of(one)
-        batch.ask(0, torch.empty(1).expand(MOST_BYTES // 16, 4), np.arange(1))
-        batch.ask(0, torch.zeros(1, 4), np.arange(1))
-        assert not batch.pending
-        batch.end()
+def test_hidden_outputs_beyond_the_memory_are_not_looked_up_and_nor_are_those_that_follow(
+    running: LookupProcess,
+) -> None:
+    running.use({0: cache_for(4, hits=True)})
+    batch = batch_of(running)
+    batch.ask(0, torch.empty(1).expand(MOST_BYTES // 16, 4), np.arange(1))
+    batch.ask(0, torch.zeros(1, 4), np.arange(1))
+    assert not batch.pending
+    batch.end()
 
 
-def test_rows_that_are_not_finite_are_counted_in_the_process_of_the_model() -> None:
+def test_rows_that_are_not_finite_are_counted_in_the_process_of_the_model(running: LookupProcess) -> None:
     cache = cache_for(4, hits=True)
-    with process({0: cache}) as one:
-        batch = batch_of(one)
-        batch.ask(0, torch.tensor([[torch.nan] * 4, [1.0] * 4]), np.arange(2))
-        looked = batch.found(wait=True)
-        batch.end()
+    running.use({0: cache})
+    batch = batch_of(running)
+    batch.ask(0, torch.tensor([[torch.nan] * 4, [1.0] * 4]), np.arange(2))
+    looked = batch.found(wait=True)
+    batch.end()
     assert looked is not None
     assert looked.hits.tolist() == [False, True]
     assert cache.not_finite == 1
 
 
-def test_the_process_answers_by_the_classes_that_a_cache_is_set_for() -> None:
+def test_the_process_answers_by_the_classes_that_a_cache_is_set_for(running: LookupProcess) -> None:
     cache = cache_for(4, hits=True)
     cache.prior.copy_(torch.tensor([2.0, -1.0, 0.5]))
     row = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
-    with process({0: cache}) as one:
-        batch = batch_of(one)
-        batch.ask(0, row, np.arange(1))
-        looked = batch.found(wait=True)
-        batch.end()
+    running.use({0: cache})
+    batch = batch_of(running)
+    batch.ask(0, row, np.arange(1))
+    looked = batch.found(wait=True)
+    batch.end()
     assert looked is not None
     with torch.no_grad():
         expected = torch.softmax(cache.predictor(row) + cache.prior, dim=1)
     assert np.allclose(looked.probabilities, expected, atol=1e-6)
 
 
-def test_a_lookup_that_fails_fails_the_batch_and_no_other() -> None:
-    with process({0: cache_for(4, hits=True)}) as one:
-        batch = batch_of(one)
-        batch.ask(0, torch.zeros(1, 5), np.arange(1))
-        with pytest.raises(ModelFailed, match=r"a lookup of learned caches failed: .* not made for hidden outputs"):
-            batch.found(wait=True)
-        batch.end()
-        batch = batch_of(one)
-        batch.ask(0, torch.zeros(1, 4), np.arange(1))
-        assert batch.found(wait=True) is not None
-        batch.end()
+def test_a_lookup_that_fails_fails_the_batch_and_no_other(running: LookupProcess) -> None:
+    running.use({0: cache_for(4, hits=True)})
+    batch = batch_of(running)
+    batch.ask(0, torch.zeros(1, 5), np.arange(1))
+    with pytest.raises(ModelFailed, match=r"a lookup of learned caches failed: .* not made for hidden outputs"):
+        batch.found(wait=True)
+    batch.end()
+    batch = batch_of(running)
+    batch.ask(0, torch.zeros(1, 4), np.arange(1))
+    assert batch.found(wait=True) is not None
+    batch.end()
 
 
-def test_while_one_batch_is_looked_up_another_is_not() -> None:
-    with process({0: cache_for(4, hits=True)}) as one:
-        batch = batch_of(one)
-        assert one.begin() is None
-        batch.end()
-        batch_of(one).end()
+def test_while_one_batch_is_looked_up_another_is_not(running: LookupProcess) -> None:
+    running.use({0: cache_for(4, hits=True)})
+    batch = batch_of(running)
+    assert running.begin() is None
+    batch.end()
+    batch_of(running).end()
 
 
 def test_when_the_process_is_killed_within_a_batch_the_model_answers_and_lookups_go_on_in_line(
@@ -363,13 +379,13 @@ time.sleep(600)
 """
 
 
-def test_ctrl_c_is_for_the_parent_alone() -> None:
-    with process({0: cache_for(4, hits=True)}) as one:
-        os.kill(pid_of(one), signal.SIGINT)
-        batch = batch_of(one)
-        batch.ask(0, torch.zeros(1, 4), np.arange(1))
-        assert batch.found(wait=True) is not None
-        batch.end()
+def test_ctrl_c_is_for_the_parent_alone(running: LookupProcess) -> None:
+    running.use({0: cache_for(4, hits=True)})
+    os.kill(pid_of(running), signal.SIGINT)
+    batch = batch_of(running)
+    batch.ask(0, torch.zeros(1, 4), np.arange(1))
+    assert batch.found(wait=True) is not None
+    batch.end()
 
 
 def test_a_process_that_hangs_ends_when_the_group_of_its_parent_is_killed() -> None:
