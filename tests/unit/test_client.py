@@ -137,6 +137,14 @@ def ask(request, script):
     return ask
 
 
+def test_members_of_an_answer_that_are_null_count_as_left_out(script, ask):
+    output = {"name": "y", "datatype": "FP32", "shape": [1], "data": [1.5], "parameters": None}
+    script.answer(200, {"id": None, "model_version": None, "parameters": None, "outputs": [output]})
+    answer = ask()
+    assert answer.outputs["y"].tolist() == [1.5]
+    assert answer.parameters == {}
+
+
 def test_arrays_go_out_and_come_back_in_json(script, ask):
     script.answer(200, ANSWER)
     answer = ask({"x": np.array([[1.5, 2]], dtype=np.float32), "name": ["a"]}, priority=3, outputs=["y", "label"])

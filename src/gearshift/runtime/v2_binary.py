@@ -109,13 +109,13 @@ class _Output(msgspec.Struct):
     name: str
     datatype: str
     shape: list[int]
-    data: list[Any] = []
-    parameters: dict[str, Any] = {}
+    data: list[Any] | None = None
+    parameters: dict[str, Any] | None = None
 
 
 class _Answer(msgspec.Struct):
     outputs: list[_Output]
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] | None = None
 
 
 def binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> dict[str, Any]:
@@ -134,14 +134,14 @@ def read_answer(body: bytes, headers: Mapping[str, str]) -> tuple[dict[str, NDAr
         head_bytes = int(headers.get(INFERENCE_HEADER, len(body)))
         answer = msgspec.json.decode(body[:head_bytes], type=_Answer)
         binary = BinaryTensors(memoryview(body)[head_bytes:])
-        return {output.name: _array(output, binary) for output in answer.outputs}, answer.parameters
+        return {output.name: _array(output, binary) for output in answer.outputs}, answer.parameters or {}
     except (msgspec.MsgspecError, KeyError, OverflowError) as error:
         raise ValueError(str(error)) from None
 
 
 def _array(output: _Output, binary: BinaryTensors) -> NDArray[Any]:
     where = f"output {output.name!r}"
-    size_bytes = output.parameters.get("binary_data_size")
+    size_bytes = (output.parameters or {}).get("binary_data_size")
     if size_bytes is not None:
         return read_tensor(binary.take(size_bytes, where), output.shape, output.datatype, where).copy()
-    return np.array(output.data, dtype=DATATYPES[output.datatype]).reshape(output.shape)
+    return np.array(output.data or [], dtype=DATATYPES[output.datatype]).reshape(output.shape)

@@ -146,20 +146,25 @@ def from_contents(contents: InferTensorContents, shape: list[int], datatype: str
 
 def _refuse_parameters(parameters: Mapping[str, InferParameter], where: str) -> None:
     """Refuse what a client would else wait for in vain."""
-    if "shared_memory_region" in parameters:
+    if _given(parameters, "shared_memory_region"):
         refuse_shared_memory(where)
-    if "classification" in parameters:
+    if (kind := _given(parameters, "classification")) and getattr(parameters["classification"], kind):
         refuse_classification(where)
 
 
 def _integer(parameters: Mapping[str, InferParameter], name: str) -> int:
     """The parameter's value, 0 when absent."""
-    if name not in parameters:
+    kind = _given(parameters, name)
+    if kind is None:
         return 0
-    kind = parameters[name].WhichOneof("parameter_choice")
     if kind not in ("int64_param", "uint64_param"):
         raise InvalidInput(f"{name} is no integer", where="parameters", remedy="give int64_param or uint64_param")
     return int(getattr(parameters[name], kind))
+
+
+def _given(parameters: Mapping[str, InferParameter], name: str) -> str | None:
+    """Which kind of value the parameter has; one without any is what null is in JSON."""
+    return parameters[name].WhichOneof("parameter_choice") if name in parameters else None
 
 
 # Answers -------------------------------------------------------------------------------------------------------------

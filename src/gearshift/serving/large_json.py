@@ -86,7 +86,7 @@ class _LargeInput(msgspec.Struct):
 @cache
 def _decoder(most_inputs: int) -> msgspec.json.Decoder[Any]:
     """A decoder that leaves parts of a body as text.  It makes at most `most_inputs` inputs; a list has no bound."""
-    numbered = [(f"input_{number}", _LargeInput | None, None) for number in range(most_inputs)]
+    numbered = [(f"input_{number}", _LargeInput | msgspec.UnsetType, msgspec.UNSET) for number in range(most_inputs)]
     few = msgspec.defstruct("Inputs", numbered, array_like=True, forbid_unknown_fields=True)
     rest: Any = msgspec.Raw | msgspec.UnsetType
     parts: list[Any] = [("inputs", few), *((name, rest, msgspec.UNSET) for name in ("id", "parameters", "outputs"))]
@@ -99,7 +99,7 @@ def _bounded(text: memoryview | bytes, most_inputs: int) -> InferBody:
         large = _decoder(most_inputs).decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise v2_json.no_request(error) from None
-    given = [part for part in msgspec.structs.astuple(large.inputs) if part is not None]
+    given = [part for part in msgspec.structs.astuple(large.inputs) if part is not msgspec.UNSET]
     data = [part.data for part in given]
     for part in given:
         part.data = msgspec.UNSET

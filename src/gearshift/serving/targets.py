@@ -148,17 +148,17 @@ def unreachable(where: str, why: object) -> InvalidInput:
 
 class _Output(msgspec.Struct, frozen=True):
     name: str
-    data: list[Any] = []
+    data: list[Any] | None = None
 
 
 class _Parameters(msgspec.Struct, frozen=True):
     gear: int | None = None
-    outcome: str = "answered"
+    outcome: str | None = None
 
 
 class _Answer(msgspec.Struct, frozen=True):
     outputs: list[_Output]
-    parameters: _Parameters = _Parameters()
+    parameters: _Parameters | None = None
 
 
 _answers = msgspec.json.Decoder(_Answer)
@@ -204,7 +204,7 @@ class HttpTarget:
         if INFERENCE_HEADER in response.headers:
             whole = answer_in(response)
             values = {name: array.reshape(-1).tolist() for name, array in whole.outputs.items()}
-            gear, outcome = whole.parameters.get("gear"), whole.parameters.get("outcome", "answered")
+            gear, outcome = whole.parameters.get("gear"), whole.parameters.get("outcome")
         else:
             try:
                 answer = _answers.decode(response.body)
@@ -212,9 +212,10 @@ class HttpTarget:
                 raise InvalidInput(
                     f"the answer is no V2 JSON ({error})", where=self.where, remedy="replay against a V2 server"
                 ) from None
-            values = {output.name: output.data for output in answer.outputs}
-            gear, outcome = answer.parameters.gear, answer.parameters.outcome
-        return answered_with(values, self._output, gear=gear, outcome=outcome, where=self.where)
+            values = {output.name: output.data or [] for output in answer.outputs}
+            parameters = answer.parameters or _Parameters()
+            gear, outcome = parameters.gear, parameters.outcome
+        return answered_with(values, self._output, gear=gear, outcome=outcome or "answered", where=self.where)
 
     async def counters(self) -> Counters:
         """From the metrics of a Gearshift server."""

@@ -35,6 +35,7 @@ class InferRequest(msgspec.Struct, frozen=True):
 
 
 # Requests in JSON -----------------------------------------------------------------------------------------------------
+# A member that may be left out may be null, which means the same.
 
 
 def _bounds(**bounds: int) -> msgspec.Meta:
@@ -63,7 +64,7 @@ class AskedParameters(msgspec.Struct):
     """Whether an output is wanted in binary; classification and shared memory are refused."""
 
     binary_data: bool | None = None
-    classification: int = 0
+    classification: int | None = None
     shared_memory_region: str | None = None
 
 
@@ -77,24 +78,24 @@ class AskedOutput(msgspec.Struct):
 class InferParameters(msgspec.Struct):
     """Priority, 1 first and 0 for the operator's; timeout in microseconds, 0 for none; all outputs in binary."""
 
-    priority: Annotated[int, _bounds(minimum=0, maximum=LEAST_URGENT)] = 0
-    timeout: Annotated[int, _bounds(minimum=0, maximum=LONGEST_TIMEOUT_US)] = 0
-    binary_data_output: bool = False
+    priority: Annotated[int | None, _bounds(minimum=0, maximum=LEAST_URGENT)] = None
+    timeout: Annotated[int | None, _bounds(minimum=0, maximum=LONGEST_TIMEOUT_US)] = None
+    binary_data_output: bool | None = None
 
 
 class InferBody(msgspec.Struct):
-    """A request for inference; without `outputs` all are answered."""
+    """A request for inference; without `outputs`, or with none of them, all are answered."""
 
     inputs: list[InputTensor]
-    id: str = ""
-    parameters: InferParameters = msgspec.field(default_factory=InferParameters)
+    id: str | None = None
+    parameters: InferParameters | None = None
     outputs: list[AskedOutput] | None = None
 
 
 class IndexBody(msgspec.Struct):
     """A request for the index, perhaps of what is ready alone."""
 
-    ready: bool = False
+    ready: bool | None = None
 
 
 # Answers in JSON ------------------------------------------------------------------------------------------------------

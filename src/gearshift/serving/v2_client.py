@@ -165,8 +165,8 @@ def _tensor(name: str, values: ArrayLike, buffers: list[bytes | memoryview] | No
 
 
 class _Metadata(msgspec.Struct):
-    name: str = ""
-    extensions: list[str] = []
+    name: str | None = None
+    extensions: list[str] | None = None
 
 
 class _Error(msgspec.Struct):
@@ -183,12 +183,12 @@ def answer_in(response: Response) -> ClientAnswer:
 
 def offers_binary(response: Response) -> bool:
     """Whether a server that says this of itself takes raw bytes."""
-    return BINARY_EXTENSION in _metadata(response).extensions
+    return BINARY_EXTENSION in (_metadata(response).extensions or ())
 
 
 def server_name(response: Response) -> str:
     """What a server that says this of itself is."""
-    return _metadata(response).name
+    return _metadata(response).name or ""
 
 
 def _metadata(response: Response) -> _Metadata:

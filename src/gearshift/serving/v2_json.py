@@ -33,6 +33,7 @@ from gearshift.serving.v2_bodies import (
     AskedOutput,
     IndexBody,
     InferBody,
+    InferParameters,
     InferRequest,
     InputTensor,
     WrittenAnswer,
@@ -48,6 +49,9 @@ PACKED = {
     "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
 }  # fmt: skip
 """How `struct` writes them.  It refuses numbers that are too large, and is done before NumPy has begun."""
+
+NULL = msgspec.Raw(b"null")
+NOTHING_ASKED = InferParameters()
 
 _INDEX = msgspec.json.Decoder(IndexBody)
 _BODY = msgspec.json.Decoder(InferBody)
@@ -128,23 +132,24 @@ def whole(
     """The request with the arrays of its tensors; raises `InvalidInput` as `whole_request` does."""
     if binary is not None:
         binary.end()
+    asked = request.parameters or NOTHING_ASKED
     return whole_request(
         arrays,
         inputs,
-        id=request.id,
-        priority=request.parameters.priority,
-        timeout_us=request.parameters.timeout,
-        outputs=None if request.outputs is None else [output.name for output in request.outputs],
+        id=request.id or "",
+        priority=asked.priority or 0,
+        timeout_us=asked.timeout or 0,
+        outputs=[output.name for output in request.outputs] if request.outputs else None,
         known_outputs=outputs,
-        binary_output=request.parameters.binary_data_output,
-        binary_outputs=None if request.outputs is None else _binary_outputs(request.outputs),
+        binary_output=bool(asked.binary_data_output),
+        binary_outputs=_binary_outputs(request.outputs) if request.outputs else None,
     )
 
 
 def wants_ready_only(body: bytes) -> bool:
     """Whether a request for the repository's index wants models that are ready alone; an empty body is fine."""
     try:
-        return bool(body) and _INDEX.decode(body).ready
+        return bool(body and _INDEX.decode(body).ready)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the body is no request for an index: {error}") from None
 
@@ -157,11 +162,12 @@ def binary_array(tensor: InputTensor, binary: BinaryTensors | None, spec: Tensor
         size_bytes = tensor.parameters.binary_data_size
         if tensor.parameters.shared_memory_region is not None:
             refuse_shared_memory(where)
+    has_data = tensor.data is not msgspec.UNSET and tensor.data != NULL
     if size_bytes is None:
-        if tensor.data is msgspec.UNSET:
+        if not has_data:
             raise InvalidInput("has no data", where=where, remedy="give data, or binary_data_size and bytes")
         return None
-    require(tensor.data is msgspec.UNSET, "has both data and binary_data_size", where=where, remedy="give one")
+    require(not has_data, "has both data and binary_data_size", where=where, remedy="give one")
     if binary is None:
         raise InvalidInput(
             "has binary_data_size, but the header Inference-Header-Content-Length is missing", where=where
@@ -179,7 +185,7 @@ def _binary_outputs(outputs: Sequence[AskedOutput]) -> dict[str, bool]:
             where = f"output {output.name!r}"
             if output.parameters.shared_memory_region is not None:
                 refuse_shared_memory(where)
-            if output.parameters.classification != 0:
+            if output.parameters.classification:
                 refuse_classification(where)
             if output.parameters.binary_data is not None:
                 said[output.name] = output.parameters.binary_data

@@ -177,9 +177,19 @@ def with_parameter(**value: Any) -> pb.ModelInferRequest:
 def test_an_integer_parameter_is_taken_signed_or_not_and_nothing_else():
     assert parsed(with_parameter(int64_param=3), "FP32").priority == 3
     assert parsed(with_parameter(uint64_param=4), "FP32").priority == 4
-    for value in ({"string_param": "3"}, {"bool_param": True}, {"double_param": 3.0}, {}):
+    for value in ({"string_param": "3"}, {"bool_param": True}, {"double_param": 3.0}):
         with pytest.raises(InvalidInput, match="priority is no integer"):
             parsed(with_parameter(**value), "FP32")
+
+
+def test_a_parameter_without_a_value_counts_as_left_out():
+    message = with_parameter()
+    for name in ("shared_memory_region", "classification"):
+        message.inputs[0].parameters[name].SetInParent()
+    assert parsed(message, "FP32").priority == 0
+    message.inputs[0].parameters["classification"].int64_param = 2
+    with pytest.raises(InvalidInput, match="classification is not done here"):
+        parsed(message, "FP32")
 
 
 def test_shared_memory_is_refused():

@@ -125,7 +125,16 @@ def test_room_is_asked_for_before_it_is_taken(datatype, element, held_bytes):
 
 
 def test_what_is_no_request_is_refused_as_if_it_were_small():
-    for body in (b"", b"{", b"[]", b'{"inputs": 1}', b'{"inputs": [1]}', b'{"inputs": []}', b'{"inputs": [{}]}'):
+    for body in (
+        b"",
+        b"{",
+        b"[]",
+        b'{"inputs": 1}',
+        b'{"inputs": [1]}',
+        b'{"inputs": [null]}',
+        b'{"inputs": []}',
+        b'{"inputs": [{}]}',
+    ):
         with pytest.raises(InvalidInput) as small:
             v2_json.parse_request(body, {"x": spec_of("FP32", 1)}, (), None, LIMITS)
         with pytest.raises(InvalidInput) as large:

@@ -173,3 +173,7 @@ def test_facts_are_asked_of_a_gearshift_server_alone() -> None:
 def test_a_server_that_takes_no_bytes_is_not_sent_any() -> None:
     with pytest.raises(InvalidInput, match="takes no binary tensors"):
         opened({"name": "other", "extensions": []}, binary=True)
+
+
+def test_members_of_a_servers_metadata_that_are_null_count_as_left_out() -> None:
+    assert opened({"name": None, "extensions": None}, facts=True) == ["label"]

@@ -10,6 +10,15 @@ from gearshift.request import Answer, RowFacts
 from gearshift.runtime.transport import datatype_named
 from gearshift.runtime.v2_binary import read_tensor
 from gearshift.serving.v2 import Limits
+from gearshift.serving.v2_bodies import (
+    AskedOutput,
+    AskedParameters,
+    IndexBody,
+    InferBody,
+    InferParameters,
+    InputParameters,
+    InputTensor,
+)
 from gearshift.serving.v2_json import DEFAULT_LIMITS, encode_answer, encode_error, parse_request
 
 SPECS = {
@@ -48,6 +57,57 @@ def test_what_the_protocol_allows_beside_is_taken():
     )
     assert (request.id, request.priority, request.timeout_us) == ("a", 3, 5000)
     assert request.outputs == ("label", "gearshift_stage")
+
+
+NO_PARAMETERS = {"priority": None, "timeout": None, "binary_data_output": None}
+NOTHING_OF_AN_INPUT = {"binary_data_size": None, "shared_memory_region": None}
+NOTHING_OF_AN_OUTPUT = {"binary_data": None, "classification": None, "shared_memory_region": None}
+
+
+@pytest.mark.parametrize(
+    ("input_members", "output_members", "members"),
+    [
+        ({}, {}, {"id": None, "parameters": None}),
+        ({}, {}, {"parameters": NO_PARAMETERS}),
+        ({"parameters": None}, {"parameters": None}, {}),
+        ({"parameters": NOTHING_OF_AN_INPUT}, {"parameters": NOTHING_OF_AN_OUTPUT}, {}),
+    ],
+)
+def test_a_member_that_may_be_left_out_may_be_null(input_members, output_members, members):
+    plain = {"inputs": [GOOD_X, GOOD_N], "outputs": [{"name": "label"}]}
+    nulls = {"inputs": [GOOD_X | input_members, GOOD_N], "outputs": [{"name": "label"} | output_members], **members}
+    assert decoded(nulls) == decoded(plain)
+
+
+def decoded(body):
+    request = msgspec.to_builtins(parse(body), builtin_types=(np.ndarray,))
+    return request | {"inputs": {name: array.tolist() for name, array in request["inputs"].items()}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [InferBody, InputTensor, InputParameters, AskedOutput, AskedParameters, InferParameters, IndexBody],
+)
+def test_every_member_of_a_body_that_may_be_left_out_takes_null(body):
+    for member in msgspec.structs.fields(body):
+        if not member.required and member.name != "data":
+            msgspec.convert(None, member.type)
+
+
+def test_data_that_is_null_is_none():
+    with pytest.raises(InvalidInput, match="input 'x': data does not fit FP32"):
+        parse({"inputs": [GOOD_X | {"data": None}, GOOD_N]})
+    head = {"inputs": [GOOD_X | {"data": None, "parameters": {"binary_data_size": 16}}, GOOD_N]}
+    body = json.dumps(head).encode()
+    request = parse_request(body + np.arange(4, dtype="<f4").tobytes(), SPECS, ("label",), len(body))
+    assert request.inputs["x"].tolist() == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("outputs", [None, []])
+def test_without_outputs_all_are_answered(outputs):
+    request = parse({"inputs": [GOOD_X, GOOD_N], "outputs": outputs})
+    assert request.outputs is None
+    assert len(json.loads(encode_answer("op", request, ANSWER)[0])["outputs"]) == len(ANSWER.outputs)
 
 
 @pytest.mark.parametrize("datatype", sorted(DATATYPES))

@@ -66,11 +66,11 @@ class _Tensor(msgspec.Struct):
 
 
 class _Model(msgspec.Struct):
-    inputs: list[_Tensor] = []
+    inputs: list[_Tensor] | None = None
 
 
 class _Server(msgspec.Struct):
-    extensions: list[str] = []
+    extensions: list[str] | None = None
 
 
 class RemoteV2:
@@ -89,10 +89,10 @@ class RemoteV2:
     def find(self) -> None:
         """Ask the server for the model's inputs; raises `ModelFailed` where it lacks the model or binary tensors."""
         server = self._metadata("/v2", _Server)
-        if BINARY_EXTENSION not in server.extensions:
+        if BINARY_EXTENSION not in (server.extensions or ()):
             url = self._settings.shown_url
             raise ModelFailed(f"model {self._name!r} needs the extension {BINARY_EXTENSION}, which {url} lacks")
-        self._inputs = [tensor.name for tensor in self._metadata(self._path, _Model).inputs]
+        self._inputs = [tensor.name for tensor in self._metadata(self._path, _Model).inputs or ()]
 
     def decode(self, inputs: Arrays) -> Arrays:
         """The inputs by the names they have there; an only input needs no name in common."""
