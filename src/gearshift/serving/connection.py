@@ -22,7 +22,14 @@ from gearshift.runtime.room import Client
 from gearshift.runtime.transport import Buffer
 from gearshift.serving import v2_json
 from gearshift.serving.connections import STEP_BYTES, Connections
-from gearshift.serving.http_exchange import CLOSE, TRANSFER_ENCODING, HttpExchange, announced_length
+from gearshift.serving.http_exchange import (
+    CLOSE,
+    CONNECTION,
+    KEEP_ALIVE,
+    TRANSFER_ENCODING,
+    HttpExchange,
+    announced_length,
+)
 from gearshift.serving.known_head import EXPECT, METHOD, KnownHead
 from gearshift.serving.origins import HOST, host_name
 
@@ -36,7 +43,7 @@ STILL_ANSWERED = frozenset(
 """Connections of the reserve are answered on these paths only."""
 FULL = ((b"retry-after", b"1"), CLOSE)
 NEVER = float("inf")
-CONNECTION, UPGRADE = b"connection", b"upgrade"
+UPGRADE = b"upgrade"
 VERSIONS = "1.1", "1.0"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 MOST_HEADS_IN_VAIN = 8
@@ -378,7 +385,12 @@ class Connection(asyncio.BufferedProtocol):
             return
         if TRANSFER_ENCODING in headers and headers[TRANSFER_ENCODING].strip().lower() != b"chunked":
             raise NotTaken("of transfer codings only chunked is taken")
-        keep_alive = parser.should_keep_alive() and (CONNECTION not in headers or version != "1.0")
+        keep_alive = parser.should_keep_alive()
+        if version == "1.0":  # it has neither chunks, so that the end of such a body is in doubt, nor expectations
+            asked = headers.get(CONNECTION, b"").lower()
+            asks_to_keep = KEEP_ALIVE in asked and CLOSE[1] not in asked
+            keep_alive = keep_alive and asks_to_keep and TRANSFER_ENCODING not in headers
+            headers.pop(EXPECT, None)
         exchange = HttpExchange(self, method.decode(), _path(url, headers), headers, keep_alive and not self._reserve)
         self._url, self._headers, self._head_bytes, self._more_lines = b"", {}, 0, 0
         self._body_bytes = self._body_parts = 0

@@ -184,7 +184,7 @@ class Application:
 
     def _route(self, exchange: HttpExchange) -> None:
         path, method, headers = exchange.path, exchange.method, exchange.headers
-        if "%" in path or path[:1] != "/":
+        if path[-1:] == "/" or "%" in path or path[:1] != "/":
             path = _path_meant(path)
         if method == "POST" and (ORIGIN in headers or FETCH_SITE in headers):
             self._names.require_own_page(headers)
@@ -417,13 +417,13 @@ class Application:
 
 
 def _path_meant(path: str) -> str:
-    """The path that another spelling stands for, decoded and without a host; as it is where that is operators'.
+    """The path that another spelling stands for: decoded, without a host or slashes at its end.
 
-    A proxy that keeps others from those does so by the path as it is written.
+    It stays as it is where that is operators': a proxy that keeps others from those does so by the path as it is written.
     """
     _, _, authority_and_path = path.partition("://") if path[:1] != "/" else ("", "", path)
     plain = "/" + authority_and_path.partition("/")[2]
-    meant = unquote(plain.replace("%2f", ENCODED_SLASH).replace("%2F", ENCODED_SLASH))
+    meant = unquote(plain.replace("%2f", ENCODED_SLASH).replace("%2F", ENCODED_SLASH)).rstrip("/") or "/"
     return path if OF_OPERATORS.match(meant) else meant
 
 

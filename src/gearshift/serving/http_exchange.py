@@ -12,8 +12,10 @@ from gearshift.serving.known_head import CONTENT_LENGTH, EXPECT, KnownHead
 
 ID_HEADER = REQUEST_ID.encode()
 TRANSFER_ENCODING = b"transfer-encoding"
+CONNECTION = b"connection"
 JSON = b"application/json"
-CLOSE = (b"connection", b"close")
+CLOSE = (CONNECTION, b"close")
+KEEP_ALIVE = b"keep-alive"
 _HEAD = b"%%b%%d\r\n%b: %%b\r\n%%b\r\n" % ID_HEADER
 SMALL_PART_BYTES = 1 << 10
 LARGE_BYTES = 64 << 10
@@ -120,6 +122,8 @@ class HttpExchange(Exchange):
         last = not self.keep_alive or self.client.ending or unheard or CLOSE in extra
         if last and CLOSE not in extra:
             extra = (*extra, CLOSE)
+        elif not last and CONNECTION in self.headers and KEEP_ALIVE in self.headers[CONNECTION].lower():
+            extra = (*extra, (CONNECTION, KEEP_ALIVE))  # a client of HTTP/1.0 would else wait for the end
         lines = b"".join([b"%b: %b\r\n" % pair for pair in extra]) if extra else b""
         head = _HEAD % (_head(status, content_type), size, self.id.encode(), lines)
         if self.method == "HEAD":

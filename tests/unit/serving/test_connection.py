@@ -329,7 +329,8 @@ def test_of_a_target_that_cannot_be_read_nothing_is_logged(caplog):
     [
         GET.replace(b"host: x", b"host: x\r\nconnection: close"),
         GET.replace(b"1.1", b"1.0"),
-        GET.replace(b"1.1", b"1.0").replace(b"host: x", b"host: x\r\nconnection: keep-alive"),
+        GET.replace(b"1.1", b"1.0").replace(b"host: x", b"connection: close, keep-alive"),
+        GET.replace(b"1.1", b"1.0").replace(b"host: x", b"proxy-connection: keep-alive"),
     ],
 )
 def test_after_the_last_answer_the_connection_is_closed_and_what_follows_is_not_heard(request_):
@@ -339,6 +340,14 @@ def test_after_the_last_answer_the_connection_is_closed_and_what_follows_is_not_
     assert wire.closed
     assert b"connection: close\r\n" in wire.written
     assert handler.begun_paths == ["/a"]
+
+
+def test_a_client_of_http_1_0_that_asks_for_it_keeps_its_connection_and_is_told_so():
+    kept = POST.replace(b"1.1", b"1.0").replace(b"host: x", b"connection: Keep-Alive\r\nexpect: 100-continue")
+    wire = say(kept + kept, kept)
+    assert statuses(wire) == [200, 200, 200]
+    assert wire.written.count(b"connection: keep-alive\r\n") == 3
+    assert not wire.closed
 
 
 def test_while_the_server_ends_each_answer_is_the_last():

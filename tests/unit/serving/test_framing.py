@@ -173,6 +173,10 @@ ONE = {
         HIDDEN,
     ),
     "chunks in HTTP/1.0": (POST.replace(b"1.1", b"1.0") + CHUNKED + b"\r\n" + CHUNKS + HIDDEN, b"abc"),
+    "chunks in HTTP/1.0 that is to be kept": (
+        POST.replace(b"1.1", b"1.0") + b"Connection: keep-alive\r\n" + CHUNKED + b"\r\n" + CHUNKS + HIDDEN,
+        b"abc",
+    ),
     "another protocol in HTTP/1.0": (POST.replace(b"1.1", b"1.0") + UPGRADE + LENGTH + b"\r\nabc" + HIDDEN, b"abc"),
     "the last of its connection": (GET + b"Connection: close\r\n\r\n" + HIDDEN, b""),
 }

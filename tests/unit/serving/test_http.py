@@ -254,13 +254,30 @@ def test_blanks_around_a_header_are_no_part_of_it():
         {"priority": -1},
         {"priority": 1001},
         {"priority": "high"},
-        {"priority": None},
     ],
 )
 def test_a_timeout_or_priority_that_makes_no_sense_is_400_and_named(fields):
     response = serve(lambda server: server.infer(samples(0, parameters=fields)))
     assert response.status == 400
     assert next(iter(fields)) in response.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/v2", "/v2/models/sums", "/v2/models/sums/config", "/livez", "/openapi.json"])
+@pytest.mark.parametrize("ending", ["/", "//", "/?verbose=1"])
+def test_slashes_at_the_end_of_a_path_change_nothing(path, ending):
+    async def use(server: Server) -> list[tuple[int, bytes]]:
+        return [
+            (answer.status, answer.body) for answer in [await server.ask("GET", path + end) for end in ("", ending)]
+        ]
+
+    plain, slashed = serve(use)
+    assert plain == slashed
+    assert plain[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/metrics/", "/v2/gearshift/status/", "/"])
+def test_the_paths_of_operators_count_only_as_they_are_written(path):
+    assert serve(lambda server: server.ask("GET", path)).status == 404
 
 
 @pytest.mark.parametrize("path", ["/v2/models/stats", "/v2/models/sums/stats", "/v2/models/sums/versions/1/stats"])
