@@ -11,12 +11,15 @@ STEP_BYTES = 64 << 10
 SMALLEST_BYTES = 16 << 10
 """Below it an answer is sent as it is: to compress it would take longer than to send it."""
 LEVEL = 1
+MOST_MEMBERS, LEAST_MEMBER_BYTES = 1024, 1 << 10
+"""Members of a gzip body, and one more for each `LEAST_MEMBER_BYTES`: an empty one costs more than its bytes."""
+MEMBER_BEGINS = b"\x1f"
 
 _WINDOW_BITS = {GZIP: 16 + zlib.MAX_WBITS, DEFLATE: zlib.MAX_WBITS}
 
 
 async def decompress(body: bytes, encoding: bytes, largest_bytes: int, hold: Callable[[int], None]) -> bytes:
-    """What `body` holds; `hold` is told of each part before more is made, and may raise.
+    """What `body` holds, of gzip all members; `hold` is told of each part before more is made, and may raise.
 
     Raises `InvalidInput` for an encoding that is not known or a body that is not of it, and `TooLargeInside`.
     """
@@ -28,24 +31,28 @@ async def decompress(body: bytes, encoding: bytes, largest_bytes: int, hold: Cal
         raise InvalidInput(f"is {name!r}", where=where, remedy="send the body plain, or as gzip or deflate")
     stream = zlib.decompressobj(_WINDOW_BITS[encoding])
     parts: list[bytes] = []
-    total = 0
+    total, members = 0, 1
     for begin in range(0, len(body), STEP_BYTES):
         rest = body[begin : begin + STEP_BYTES]
-        while rest and not stream.eof:
+        while rest:
+            if stream.eof:
+                if encoding != GZIP or not rest.startswith(MEMBER_BEGINS):
+                    raise InvalidInput("the body goes on after the end of what is compressed", where=where)
+                stream, members = zlib.decompressobj(_WINDOW_BITS[encoding]), members + 1
+                if members > MOST_MEMBERS + begin // LEAST_MEMBER_BYTES:
+                    raise InvalidInput("the body has too many small members", where=where, remedy="compress it whole")
             try:
                 part = stream.decompress(rest, STEP_BYTES)
             except zlib.error as error:
                 raise InvalidInput(f"the body is not {encoding.decode()} ({error})", where=where) from None
-            rest = stream.unconsumed_tail
+            rest = stream.unused_data if stream.eof else stream.unconsumed_tail
             total += len(part)
             if total > largest_bytes:
                 raise TooLargeInside(f"the body has more than {largest_bytes} bytes once it is decompressed")
             hold(len(part))
             parts.append(part)
-            if total >= STEP_BYTES:
+            if total >= STEP_BYTES or begin:
                 await asyncio.sleep(0)
-        if stream.eof and (stream.unused_data or begin + STEP_BYTES < len(body)):
-            raise InvalidInput("the body goes on after the end of what is compressed", where=where)
     if not stream.eof:
         raise InvalidInput("the body ends before what is compressed does", where=where)
     return b"".join(parts)

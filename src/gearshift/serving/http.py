@@ -419,7 +419,7 @@ class Application:
 def _path_meant(path: str) -> str:
     """The path that another spelling stands for: decoded, without a host or slashes at its end.
 
-    It stays as it is where that is operators': a proxy that keeps others from those does so by the path as it is written.
+    It stays as it is where that is operators': a proxy keeps others from those by the path as it is written.
     """
     _, _, authority_and_path = path.partition("://") if path[:1] != "/" else ("", "", path)
     plain = "/" + authority_and_path.partition("/")[2]

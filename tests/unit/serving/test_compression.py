@@ -41,6 +41,29 @@ def test_contents_that_end_near_the_end_of_a_step_come_out_whole(encoding, size)
     assert opened(COMPRESSORS[encoding](content), encoding) == content
 
 
+@settings(deadline=None, derandomize=True)
+@given(
+    contents=st.lists(
+        st.binary(max_size=300) | st.integers(0, 2 * STEP_BYTES).map(lambda size: b"a" * size), min_size=1
+    )
+)
+def test_members_of_a_gzip_body_come_out_one_after_another(contents):
+    contents = contents[:8]
+    assert opened(b"".join(map(gzip.compress, contents)), b"gzip") == b"".join(contents)
+
+
+@pytest.mark.parametrize("level", [0, 9])
+def test_members_may_be_cut_anywhere_by_a_step(level):
+    contents = [bytes([number % 251]) * (STEP_BYTES // 7) for number in range(60)]
+    assert opened(b"".join(gzip.compress(content, level) for content in contents), b"gzip") == b"".join(contents)
+
+
+def test_members_that_are_many_and_small_are_refused():
+    assert opened(gzip.compress(b"") * 1000, b"gzip") == b""
+    with pytest.raises(InvalidInput, match="the body has too many small members; compress it whole"):
+        opened(gzip.compress(b"") * 2000, b"gzip")
+
+
 @pytest.mark.parametrize("encoding", COMPRESSORS)
 def test_a_bomb_is_refused_once_it_is_over_the_bound(encoding):
     held: list[int] = []
