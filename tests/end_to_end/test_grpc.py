@@ -254,6 +254,26 @@ def test_a_stream_answers_in_order_and_outlives_errors(client):
     assert "no model 'other'" in received[3][1].message()
 
 
+def test_a_stream_says_that_each_answer_is_its_requests_last(client):
+    answers: queue.Queue[Any] = queue.Queue()
+    client.start_stream(lambda result, error: answers.put((result, error)))
+    client.async_stream_infer("sums", inputs((1, 2)), request_id="7", enable_empty_final_response=True)
+    result, error = answers.get(timeout=LONGEST_S)
+    client.stop_stream()
+    assert error is None
+    assert result.as_numpy("sum").tolist() == [3]
+    assert result.get_response().parameters["triton_final_response"].bool_param
+    assert answers.empty()
+
+
+def test_an_error_on_a_stream_names_its_request_and_is_its_last_answer(server):
+    with grpc.insecure_channel(server.grpc) as channel:
+        (answer,) = stub(channel).ModelStreamInfer(iter([request((666, 1), id="broken")]), timeout=LONGEST_S)
+    assert answer.error_message
+    assert answer.infer_response.id == "broken"
+    assert answer.infer_response.parameters["triton_final_response"].bool_param
+
+
 def test_a_stream_of_many_requests_answers_all(server):
     async def requests():
         for n in range(500):

@@ -41,7 +41,15 @@ from gearshift.serving.grpc_answers import Answers, Unread
 from gearshift.serving.grpc_arrivals import WINDOW_BYTES, Arrivals
 from gearshift.serving.grpc_fields import MOST_FIELDS, Split
 from gearshift.serving.grpc_sockets import GrpcSockets
-from gearshift.serving.grpc_tensors import encode_answer, memory_bytes, parse_request, varint
+from gearshift.serving.grpc_tensors import (
+    NOTHING,
+    Values,
+    encode_answer,
+    memory_bytes,
+    parameters,
+    parse_request,
+    varint,
+)
 from gearshift.serving.keys import Keys
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.v2_bodies import InferRequest
@@ -62,6 +70,8 @@ LONGEST_SILENCE_S = 10.0
 MOST_CALLS_OF_CONNECTION = 1024
 COMPRESSED = {b"\x1f\x8b": GZIP, b"x\x01": DEFLATE, b"x\x5e": DEFLATE, b"x\x9c": DEFLATE, b"x\xda": DEFLATE}
 """How a compressed message begins, and none of the protocol's does."""
+ONLY_ANSWER: Values = {"triton_final_response": True}
+"""On a stream, where a server of Triton's protocol may answer a request several times: this one does so once."""
 RETRY_AFTER = (("grpc-retry-pushback-ms", "1000"),)
 STATUS = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -282,8 +292,18 @@ class GrpcServer:
                 headers, **{"rpc.system.name": "grpc", "rpc.method": f"{SERVICE}/ModelInfer"}
             )
 
-    async def _answer(self, request: InferRequest, payload_bytes: int, context: Any, exchange: Exchange) -> bytes:
-        """The answer; a client that leaves cancels this, and what still waits leaves its queue."""
+    async def _answer(
+        self,
+        request: InferRequest,
+        payload_bytes: int,
+        context: Any,
+        exchange: Exchange,
+        more: Values = NOTHING,
+    ) -> bytes:
+        """The answer, with `more` parameters.
+
+        A client that leaves cancels this, and what still waits leaves its queue.
+        """
         metadata = _metadata_of(context)
         sent_ns = self._times.sent_ns(metadata.get(REQUEST_START), self._service.now_ns())
         answer = await self._control.infer(
@@ -297,7 +317,7 @@ class GrpcServer:
         )
         if answer.outcome == "failed":
             raise RequestFailed(exchange.failed(answer.reason[:LONGEST_REASON]))
-        return encode_answer(self._operator, request, answer)
+        return encode_answer(self._operator, request, answer, more)
 
     def _client_of(self, context: Any) -> Client:
         """The rows and bytes of the call's connection, remembered as long as there are any."""
@@ -349,10 +369,12 @@ class GrpcServer:
             with self._service.reading(len(sent[0])) as reading:
                 reading.hold(len(sent[0]))
                 request, message_bytes = await self._request(sent.pop(), reading, exchange)
-            answer = await self._answer(request, message_bytes, context, exchange)
+            answer = await self._answer(request, message_bytes, context, exchange, ONLY_ANSWER)
             response = b"".join((b"\x12", varint(len(answer)), answer))  # infer_response
         except Exception as error:  # noqa: BLE001  the door to the outside
-            response, status = _bytes(pb.ModelStreamInferResponse(error_message=_told(error, exchange))), "error"
+            told = _told(error, exchange)
+            which = pb.ModelInferResponse(id=exchange.id, parameters=parameters(ONLY_ANSWER))
+            response, status = _bytes(pb.ModelStreamInferResponse(error_message=told, infer_response=which)), "error"
         exchange.end(status)
         unread.add(len(response))
         return response

@@ -51,6 +51,9 @@ CONTENTS = {
 
 LEAST_ELEMENT_BYTES = 4
 """An element of BYTES in raw contents, which begins with its length."""
+Values = Mapping[str, int | float | str]
+"""Parameters by name."""
+NOTHING: Values = {}
 _RAW_CONTENTS = b"\x32"
 """The tag of `raw_output_contents`."""
 
@@ -170,8 +173,10 @@ def _given(parameters: Mapping[str, InferParameter], name: str) -> str | None:
 # Answers -------------------------------------------------------------------------------------------------------------
 
 
-def encode_answer(operator: str, request: InferRequest, answer: Answer) -> bytes:
-    """A `ModelInferResponse` with raw contents; raises `InvalidInput` when an output asked for was not answered.
+def encode_answer(operator: str, request: InferRequest, answer: Answer, more: Values = NOTHING) -> bytes:
+    """A `ModelInferResponse` with raw contents and `more` parameters.
+
+    Raises `InvalidInput` when an output asked for was not answered.
 
     The arrays are put behind the rest as they are, and not copied into a message first.
     """
@@ -181,7 +186,7 @@ def encode_answer(operator: str, request: InferRequest, answer: Answer) -> bytes
         model_name=operator,
         model_version=MODEL_VERSION,
         id=request.id,
-        parameters={name: _parameter(value) for name, value in answer_parameters(answer).items()},
+        parameters=parameters({**answer_parameters(answer), **more}),
         outputs=[tensor(name=n, datatype=datatype_named(a.dtype), shape=a.shape) for n, a in arrays.items()],
     )
     parts: list[bytes | memoryview] = [rest.SerializeToString()]
@@ -201,8 +206,15 @@ def varint(number: int) -> bytes:
     return bytes(written)
 
 
+def parameters(values: Values) -> dict[str, InferParameter]:
+    """Parameters as messages have them."""
+    return {name: _parameter(value) for name, value in values.items()}
+
+
 def _parameter(value: int | float | str) -> InferParameter:
     match value:
+        case bool():
+            return InferParameter(bool_param=value)
         case int():
             return InferParameter(int64_param=value)
         case float():
