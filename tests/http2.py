@@ -73,7 +73,13 @@ class Http2:
     async def call(self, method: str, message_bytes: int = 0, metadata: Mapping[str, str] | None = None) -> Call:
         """Begin a call whose message will have `message_bytes`; none of them are sent yet."""
         call = self.calls[self._next] = Call(self, self._next)
-        fields = {":method": "POST", ":scheme": "http", ":path": SERVICE + method, ":authority": "x", "te": "trailers"}
+        fields = {
+            ":method": "POST",
+            ":scheme": "http",
+            ":path": method if "/" in method else SERVICE + method,
+            ":authority": "x",
+            "te": "trailers",
+        }
         fields |= {"content-type": "application/grpc", **(metadata or {})}
         await self.send(frame(HEADERS, END_HEADERS, self._next, headers_block(fields)))
         self._next += 2

@@ -1,4 +1,4 @@
-"""The gRPC front end: the service `inference.GRPCInferenceService` on the event loop of the HTTP front end."""
+"""The gRPC front end: inference, health and reflection, on the event loop of the HTTP front end."""
 
 import asyncio
 import math
@@ -30,8 +30,8 @@ from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.room import Client, Reading, Room
 from gearshift.runtime.service import Service
+from gearshift.serving import grpc_health, grpc_reflection, v2
 from gearshift.serving import grpc_messages_pb2 as pb
-from gearshift.serving import v2
 from gearshift.serving.bounds import most_waiting_bytes
 from gearshift.serving.compression import DEFLATE, GZIP, decompress
 from gearshift.serving.control import Control
@@ -40,6 +40,8 @@ from gearshift.serving.exchange import REQUEST_ID, Exchange
 from gearshift.serving.grpc_answers import Answers, Unread
 from gearshift.serving.grpc_arrivals import WINDOW_BYTES, Arrivals
 from gearshift.serving.grpc_fields import MOST_FIELDS, Split
+from gearshift.serving.grpc_health_pb2 import HealthCheckRequest
+from gearshift.serving.grpc_reflection_pb2 import ServerReflectionRequest
 from gearshift.serving.grpc_sockets import GrpcSockets
 from gearshift.serving.grpc_tensors import (
     NOTHING,
@@ -125,6 +127,9 @@ class GrpcServer:
         self._answers = Answers(self._room, self._sockets, **shared)
         self._arrivals = Arrivals(self._room, self._sockets, largest_bytes=settings.largest_body_bytes, **shared)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="grpc-reader")
+        self._reflection = grpc_reflection.Reflection()
+        services = (SERVICE, grpc_health.SERVICE, *grpc_reflection.SERVICES)
+        self._health = grpc_health.Health(lambda: self._service.ready, services)
 
     @property
     def _service(self) -> Service:
@@ -158,7 +163,9 @@ class GrpcServer:
             ],
             maximum_concurrent_rpcs=settings.most_grpc_calls,
         )
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
+        self._server.add_generic_rpc_handlers(
+            tuple(grpc.method_handlers_generic_handler(name, methods) for name, methods in self._handlers().items())
+        )
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if settings.tls_certificate is not None and settings.tls_key is not None:
@@ -176,18 +183,27 @@ class GrpcServer:
 
     async def stop(self, longest_s: float) -> None:
         """Take no more calls, and end when those at work are done, or after `longest_s`; may be called again."""
+        self._health.end()
         if self._server is not None:
             await self._server.stop(longest_s)
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    def _handlers(self) -> dict[str, Any]:
-        """The methods, and who may call them: anybody is told of the server's health."""
+    def _handlers(self) -> dict[str, dict[str, Any]]:
+        """The methods of each service, and who may call them: anybody is told of the server's health."""
         user = admin = None
         if self._keys is not None:
             user, admin = self._keys.require_user, self._keys.require_admin
+        told = {"ServerReflectionInfo": _stream("ServerReflectionInfo", self._reflect, user)}
         return {
-            "ServerLive": self._health("ServerLive", self._server_live),
-            "ServerReady": self._health("ServerReady", self._server_ready),
+            SERVICE: self._inference(user, admin),
+            grpc_health.SERVICE: self._health_methods(user),
+            **dict.fromkeys(grpc_reflection.SERVICES, told),
+        }
+
+    def _inference(self, user: May | None, admin: May | None) -> dict[str, Any]:
+        return {
+            "ServerLive": self._wordless("ServerLive", self._server_live),
+            "ServerReady": self._wordless("ServerReady", self._server_ready),
             "ModelReady": self._unary(pb.ModelReadyRequest, self._model_ready, user),
             "ServerMetadata": self._unary(pb.ServerMetadataRequest, self._server_metadata, user),
             "ModelMetadata": self._unary(pb.ModelMetadataRequest, self._model_metadata, user),
@@ -197,12 +213,18 @@ class GrpcServer:
             "RepositoryModelLoad": self._unary(pb.RepositoryModelLoadRequest, self._refuse_loading, admin),
             "RepositoryModelUnload": self._unary(pb.RepositoryModelUnloadRequest, self._refuse_unloading, admin),
             "ModelInfer": grpc.stream_unary_rpc_method_handler(_guarded("ModelInfer", self._infer, user)),
-            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(
-                _guarded("ModelStreamInfer", self._infer_stream, user)
-            ),
+            "ModelStreamInfer": _stream("ModelStreamInfer", self._infer_stream, user),
         }
 
-    def _health(self, method: str, answer: Callable[[], Message]) -> Any:
+    def _health_methods(self, user: May | None) -> dict[str, Any]:
+        """Where there are keys anybody may ask, without a message being waited for: it could name any size."""
+        health, check = self._health, self._wordless("Check", lambda: self._health.check(grpc_health.WHOLE_SERVER))
+        if user is None:
+            check = self._unary(HealthCheckRequest, lambda asked: health.check(asked.service), None)
+        watch = _stream("Watch", self._watch, user)
+        return {"Check": check, "List": self._wordless("List", health.list), "Watch": watch}
+
+    def _wordless(self, method: str, answer: Callable[[], Message]) -> Any:
         """The handler of a method that says nothing but its name, so that its message is not waited for."""
 
         async def call(context: Any, exchange: Exchange) -> bytes:
@@ -214,10 +236,7 @@ class GrpcServer:
         """The handler of a method that answers at once."""
 
         async def call(context: Any, exchange: Exchange) -> bytes:
-            data = await self._plain(await self._message(context), LARGE_BYTES, _hold_nothing)
-            if len(data) > LARGE_BYTES:
-                raise TooLarge(f"the message has {len(data)} bytes, this method takes {LARGE_BYTES}")
-            return _bytes(answer(_parsed(asked, data)))
+            return _bytes(answer(await self._small(asked, await self._message(context))))
 
         return grpc.stream_unary_rpc_method_handler(_guarded(asked.__name__.removesuffix("Request"), call, may))
 
@@ -229,6 +248,13 @@ class GrpcServer:
         if data is None:
             raise InvalidInput("the call has no message", remedy="send one")
         return data
+
+    async def _small(self, asked: type[Asked], data: bytes) -> Asked:
+        """The message in `data`, of a method that takes no large ones."""
+        data = await self._plain(data, LARGE_BYTES, _hold_nothing)
+        if len(data) > LARGE_BYTES:
+            raise TooLarge(f"the message has {len(data)} bytes, this method takes {LARGE_BYTES}")
+        return _parsed(asked, data)
 
     async def _plain(self, data: bytes, largest_bytes: int, hold: Callable[[int], None]) -> bytes:
         """The message without compression, which the library leaves to us."""
@@ -338,10 +364,7 @@ class GrpcServer:
         try:
             tasks.begin(self._read_stream(context, tasks, answers, unread))
             while isinstance(answer := await answers.get(), asyncio.Task):
-                data = await answer
-                unread.offer()
-                await _write(context, data)
-                unread.take(len(data))
+                await _send(context, await answer, unread)
         finally:
             tasks.cancel()
             unread.close()
@@ -378,6 +401,22 @@ class GrpcServer:
         exchange.end(status)
         unread.add(len(response))
         return response
+
+    # Health and reflection -------------------------------------------------------------------------------------------
+
+    async def _watch(self, context: Any, exchange: Exchange) -> None:
+        asked = await self._small(HealthCheckRequest, await self._message(context))
+        await self._health.watch(asked.service, lambda status: _write(context, _bytes(status)))
+
+    async def _reflect(self, context: Any, exchange: Exchange) -> None:
+        unread = self._answers.of(context.peer())
+        try:
+            while (data := await self._arrivals.receive(context, may_rest=True)) is not None:
+                answer = _bytes(self._reflection.answer(await self._small(ServerReflectionRequest, data)))
+                unread.add(len(answer))
+                await _send(context, answer, unread)
+        finally:
+            unread.close()
 
     # All else --------------------------------------------------------------------------------------------------------
 
@@ -489,6 +528,18 @@ def _guarded(method: str, call: Call[Sent], may: May | None) -> Callable[[Any, A
             exchange.end(None if status is None else status.name)
 
     return guarded
+
+
+def _stream(method: str, call: Call[None], may: May | None) -> Any:
+    """The handler of a method that sends its answers itself."""
+    return grpc.stream_stream_rpc_method_handler(_guarded(method, call, may))
+
+
+async def _send(context: Any, data: bytes, unread: Unread) -> None:
+    """Send one of several answers, which is among those that are `unread` until the client has it."""
+    unread.offer()
+    await _write(context, data)
+    unread.take(len(data))
 
 
 async def _write(context: Any, data: bytes) -> None:

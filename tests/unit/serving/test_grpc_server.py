@@ -63,8 +63,8 @@ def test_serving_without_the_library_says_how_to_install_it(tmp_path, monkeypatc
 class Served:
     """A server, its service, and how it is asked by the library's own client and by one of our own."""
 
-    def __init__(self, service: Service, address: str) -> None:
-        self.service, self.address = service, address
+    def __init__(self, service: Service, server: GrpcServer, address: str) -> None:
+        self.service, self.server, self.address = service, server, address
 
     @property
     def held_bytes(self) -> int:
@@ -110,7 +110,7 @@ def run(use: Callable[[Served], Awaitable[Any]], keys: str | None = None, **sett
         port = await server.start()
         try:
             async with asyncio.timeout(LONGEST_S):
-                return await use(Served(service, f"127.0.0.1:{port}"))
+                return await use(Served(service, server, f"127.0.0.1:{port}"))
         finally:
             await server.stop(0)
             await service.stop()

@@ -250,14 +250,17 @@ def test_no_field_of_the_protocols_own_messages_is_left_out():
     assert theirs <= set(fields_in(pb))
 
 
-def descriptor_in(folder: Path) -> str:
+def descriptors_in(folder: Path) -> dict[str, str]:
     """The messages as the generated code in `folder` describes them, apart from the generator's version."""
-    code = (folder / "gearshift" / "serving" / "grpc_messages_pb2.py").read_text()
-    return next(line for line in code.splitlines() if line.startswith("DESCRIPTOR = "))
+    code = {path.name: path.read_text() for path in (folder / "gearshift" / "serving").glob("grpc_*_pb2.py")}
+    return {
+        name: next(line for line in text.splitlines() if line.startswith("DESCRIPTOR = "))
+        for name, text in code.items()
+    }
 
 
 def test_generated_messages_are_up_to_date(tmp_path):
-    source = PACKAGE / "serving" / "grpc_messages.proto"
+    sources = [str(path) for path in (PACKAGE / "serving").glob("*.proto")]
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(PACKAGE.parent), f"--python_out={tmp_path}"]
-    subprocess.run([*command, str(source)], check=True)
-    assert descriptor_in(PACKAGE.parent) == descriptor_in(tmp_path), "run `make messages`"
+    subprocess.run([*command, *sources], check=True)
+    assert descriptors_in(PACKAGE.parent) == descriptors_in(tmp_path), "run `make messages`"
