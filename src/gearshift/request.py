@@ -48,6 +48,8 @@ class Sample(msgspec.Struct, eq=False):
     payload: object = None
     visited: int = 0
     entered_ns: int = 0
+    replica: int = -1
+    """In whose queue it was put last."""
     queue_ns: int = 0
     run_ns: int = 0
     stage: int = 0

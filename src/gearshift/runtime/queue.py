@@ -10,7 +10,9 @@ from gearshift.policies.order import is_starving, queue_key
 from gearshift.request import NO_DEADLINE_NS, Sample
 
 Entry = tuple[Any, ...]
-"""What decides an order, whole numbers, and a sample at the end."""
+"""What decides an order, whole numbers, of which the last are when a sample entered and its number; then the sample."""
+MOST_GONE = 8
+"""Entries of samples that have left, beside as many as wait twice; more are cleared away."""
 
 
 class InOrder:
@@ -28,6 +30,9 @@ class InOrder:
     def __iter__(self) -> Iterator[Entry]:
         """All, in no order."""
         return chain(self._line, self._heap)
+
+    def __len__(self) -> int:
+        return len(self._line) + len(self._heap)
 
     def add(self, entry: Entry) -> None:
         """Put `entry` where it belongs."""
@@ -52,6 +57,12 @@ class InOrder:
         self._line.clear()
         self._heap.clear()
 
+    def keep(self, waiting: dict[int, int]) -> None:
+        """Remove all entries but those of samples that wait."""
+        self._line = deque([entry for entry in self._line if waiting.get(entry[-2]) == entry[-3]])
+        self._heap = [entry for entry in self._heap if waiting.get(entry[-2]) == entry[-3]]
+        heapq.heapify(self._heap)
+
     def _heap_is_next(self) -> bool:
         return bool(self._heap) and (not self._line or self._heap[0] < self._line[0])
 
@@ -59,7 +70,7 @@ class InOrder:
 class WaitingQueue:
     """Samples in two orders at once: most urgent first, and longest here first.
 
-    A sample taken by one order is passed over in the other once it surfaces there.
+    A sample taken by one order is passed over in the other once it surfaces there, or is cleared away with many others.
     `limited` says whether a client's deadline has come in since it was empty last.
     """
 
@@ -115,8 +126,7 @@ class WaitingQueue:
             sample = self.oldest() if starving else self.head()
             del self._waiting[sample.sequence]
             taken.append(sample)
-        if not self._waiting:
-            self._forget()
+        self._forget()
         return taken
 
     def waiting(self) -> list[Sample]:
@@ -126,8 +136,7 @@ class WaitingQueue:
     def remove(self, sample: Sample) -> bool:
         """Take `sample` out; False where it is not here."""
         here = self._waiting.pop(sample.sequence, None) is not None
-        if not self._waiting:
-            self._forget()
+        self._forget()
         return here
 
     def clear(self) -> list[Sample]:
@@ -138,6 +147,14 @@ class WaitingQueue:
         return gone
 
     def _forget(self) -> None:
-        self._by_urgency.clear()
-        self._by_entry.clear()
-        self.limited = False
+        """Clear away what has left, once that is most of what is here."""
+        waiting = self._waiting
+        if not waiting:
+            self._by_urgency.clear()
+            self._by_entry.clear()
+            self.limited = False
+            return
+        most = MOST_GONE + 2 * len(waiting)
+        for order in (self._by_urgency, self._by_entry):
+            if len(order) > most:
+                order.keep(waiting)

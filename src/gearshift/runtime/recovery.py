@@ -144,6 +144,8 @@ class Recovery:
         return True
 
     def _remove_from_group(self, sample: Sample) -> bool:
+        if sample.attempt == 1:  # it has lost no worker, as almost all
+            return False
         for groups in self._groups:
             for group in groups:
                 if sample in group:

@@ -242,15 +242,13 @@ class Router:
         """Take samples that still wait out of their queues; those that run are not stopped, but go no further."""
         for sample in samples:
             sample.error = sample.error or WITHDRAWN
-            if self._recovery.remove(sample):
+            replica = sample.replica
+            if self._recovery.remove(sample) or replica < 0 or not self._queues[replica].remove(sample):
                 continue
-            for replica, queue in enumerate(self._queues):
-                if queue.remove(sample):
-                    self._queued -= 1
-                    self._touched.extend(self._spans[replica])
-                    if self._by_deadline is not None:
-                        self._by_deadline.watch(replica, now_ns)
-                    break
+            self._queued -= 1
+            self._touched.extend(self._spans[replica])
+            if self._by_deadline is not None:
+                self._by_deadline.watch(replica, now_ns)
         self._start_on_touched(now_ns)
 
     @property
@@ -299,6 +297,7 @@ class Router:
             if not self._recovery.keep(sample, model, now_ns):
                 self._end(sample, now_ns)
             return
+        sample.replica = replica
         self._queues[replica].add(sample, now_ns)
         self._queued += 1
         self._touched.extend(self._spans[replica])

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from gearshift.policies.order import queue_key
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Request, Sample
-from gearshift.runtime.queue import WaitingQueue
+from gearshift.runtime.queue import MOST_GONE, WaitingQueue
 
 
 def sample(sequence: int, *, priority: int = LEAST_URGENT, deadline_ns: int = NO_DEADLINE_NS) -> Sample:
@@ -102,6 +102,20 @@ def test_a_cleared_queue_gives_back_what_waited_oldest_first() -> None:
     queue.remove(gone)
     assert queue.clear() == [urgent, late]
     assert (len(queue), queue.clear()) == (0, [])
+
+
+def test_what_has_left_is_forgotten_while_others_still_wait() -> None:
+    patient = sample(0, priority=9)
+    queue = a_queue((patient, 0), starvation_ns=1 << 60)
+    for number in range(1, 1001):
+        queue.add(sample(number, priority=1), number)
+        assert sequences(queue.take(1, number)) == [number]
+    for number in range(1001, 2001):  # and the other way round: those that leave are behind in both orders
+        late = sample(number, priority=10)
+        queue.add(late, number)
+        assert queue.remove(late)
+    assert (len(queue), queue.head(), queue.oldest()) == (1, patient, patient)
+    assert max(len(queue._by_urgency), len(queue._by_entry)) <= MOST_GONE + 2
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)

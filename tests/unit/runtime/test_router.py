@@ -495,6 +495,18 @@ def test_a_cancelled_sample_leaves_its_queue_and_never_runs() -> None:
     assert bench.started == [("a0", [0]), ("a0", [2])]
 
 
+def test_a_cancelled_request_is_found_in_the_queues_to_which_its_samples_have_moved() -> None:
+    placed = {"a0": "d0", "a1": "d1", "a2": "d2"}
+    bench = Driven(small_plan(placed, small_gear(placed, "a", largest=1)))
+    bench.arrive(*range(3))
+    cancelled = bench.arrive(*range(3, 12))
+    assert {bench.tables.replica_ids[sample.replica] for sample in cancelled} == set(placed)
+    bench.lose("a2", ms=1)
+    bench.router.cancel(cancelled, 2 * MS)
+    assert sum(bench.router.queue_lengths()) == 0
+    assert bench.router.waiting == 1  # what ran on a2
+
+
 def test_cancelling_a_sample_that_runs_does_not_stop_it() -> None:
     placed = {"a0": "d0"}
     bench = Driven(small_plan(placed, small_gear(placed, "a")))
