@@ -49,9 +49,10 @@ class Response:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, with at most one request on it."""
+    """One connection, with at most one request on it; it is in its pool from its beginning to its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: "_Pool") -> None:
+        self._pool = pool
         self._parser = httptools.HttpResponseParser(self)
         self._answer: asyncio.Future[Response] | None = None
         self._headers: dict[str, str] = {}
@@ -62,10 +63,13 @@ class _Connection(asyncio.Protocol):
         """Keep the transport, to write to."""
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
         self.usable = True
+        self._pool.all.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the request that waits for an answer."""
         self.usable = False
+        self._pool.all.discard(self)
+        self._pool.free.pop(self, None)
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(NoAnswer("the connection was closed"))
 
@@ -109,7 +113,7 @@ class _Pool:
     """Connections of one process; those in `free` have no request on them."""
 
     def __init__(self) -> None:
-        self.free: list[_Connection] = []
+        self.free: dict[_Connection, None] = {}
         self.all: set[_Connection] = set()
 
 
@@ -131,7 +135,7 @@ class HttpClient:
 
     def close(self) -> None:
         """Close all connections at once."""
-        for connection in self._pool.own().all:
+        for connection in list(self._pool.own().all):
             connection.close()
 
     def request_bytes(
@@ -168,20 +172,19 @@ class HttpClient:
                 connection.close()
             raise
         if connection.usable:
-            self._pool.own().free.append(connection)
+            self._pool.own().free[connection] = None
         else:
             connection.close()
-            self._pool.own().all.discard(connection)
         return answer
 
     async def _connection(self) -> _Connection:
         pool = self._pool.own()
         while pool.free:
-            connection = pool.free.pop()
+            connection, _ = pool.free.popitem()
             if connection.usable:
                 return connection
-            pool.all.discard(connection)
-        loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(_Connection, self._address.host, self._address.port, ssl=self._tls)
-        pool.all.add(connection)
+        loop, address = asyncio.get_running_loop(), self._address
+        _, connection = await loop.create_connection(
+            lambda: _Connection(pool), address.host, address.port, ssl=self._tls
+        )
         return connection
