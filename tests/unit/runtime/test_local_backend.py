@@ -15,7 +15,9 @@ import pytest
 import uvloop
 
 from gearshift.errors import GearshiftError, ModelFailed, WorkerDied
-from gearshift.gear import GearPlan
+from gearshift.gear import GearPlan, ReplicaSettings
+from gearshift.hardware import identical_devices
+from gearshift.placement import Placement, Replica
 from gearshift.plan_tables import plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends import workers
@@ -25,7 +27,7 @@ from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.local_cores import LocalCores
 from gearshift.runtime.messages import Done, DonePart, Event, Release, TensorHeader
 from tests.conformance.test_backend_contract import Events
-from tests.little_task import INPUTS, TASK, little_plan, spanning_plan, write_little_task
+from tests.little_task import INPUTS, LOADING, TASK, closed, little_plan, spanning_plan, write_little_task
 from tests.unit.runtime.actuators.stand_ins import group_v2
 from tests.workers import send_signal
 
@@ -426,6 +428,66 @@ def large():
     with_backend(backend, use)
     assert told[-1].startswith("model 'large' cannot be loaded: ")
     assert told[-1].endswith("the other models of its worker are served without it")
+
+
+def two_device_plan() -> GearPlan:
+    """As `little_plan`, with another replica of `small` alone on a second device."""
+    plan = little_plan("")
+    operator = plan.operators["sums"]
+    settings = (*operator.gears[0].replicas, ReplicaSettings(replica="small-1", load_share=0.0, largest_batch_size=8))
+    gears = (msgspec.structs.replace(operator.gears[0], replicas=settings),)
+    replicas = (*plan.placement.replicas, Replica(id="small-1", model="small", device_ids=("cpu-1",)))
+    return msgspec.structs.replace(
+        plan,
+        hardware=identical_devices(2),
+        placement=Placement(replicas=replicas),
+        operators={"sums": msgspec.structs.replace(operator, gears=gears)},
+    )
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the plan has two devices")
+def test_a_worker_that_comes_back_with_fewer_models_while_others_still_load_is_ready_with_these_alone(tmp_path):
+    weights = tmp_path / "weights"
+    weights.touch()
+    task = (
+        TASK
+        + f"""
+beside_large = False
+def large():
+    global beside_large
+    beside_large = True
+    open({str(weights)!r})
+    return answer("large", lambda first: np.ones(len(first)))
+
+def small():
+    if not beside_large:
+        pass_gate("loading")
+    return answer("small", lambda first: np.ones(len(first)))
+"""
+    )
+    plan = two_device_plan()
+    backend, ids = backend_of(tmp_path, task, plan), plan_tables(plan, "sums").replica_ids
+    small, other = ids.index("small-0"), ids.index("small-1")
+
+    async def main() -> list[tuple[Any, ...]]:
+        events = Events()
+        with closed(tmp_path, LOADING) as open_gate:
+            starting = asyncio.create_task(backend.start(events))
+            try:
+                while not backend.worker_pids()[small]:
+                    await asyncio.sleep(0.005)
+                weights.unlink()
+                send_signal(backend, small, signal.SIGKILL)
+                await events.until(lambda seen: ("ready", small) in seen)
+                open_gate()
+                await starting
+            finally:
+                await backend.stop()
+        return events.seen
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        seen = runner.run(main())
+    assert {replica for what, replica in seen if what == "ready"} == {small, other}
 
 
 def is_gone_soon(pid: int) -> bool:

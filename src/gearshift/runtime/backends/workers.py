@@ -93,10 +93,11 @@ class DeviceSet:
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A device set and the worker that serves it now."""
+    """A device set and the worker that serves it now, with the replicas that it has loaded."""
 
     devices: DeviceSet
     worker: Worker | None = None
+    loaded: Sequence[int] = ()
     restart: asyncio.Task[None] | None = None
     restart_wait_s: float = SHORTEST_RESTART_WAIT_S
     running: dict[int, Batch] = field(default_factory=dict)
@@ -169,7 +170,7 @@ class WorkersBackend(ABC):
             raise
         for slot in self._slots:
             if slot.worker is not None:  # else it has ended already and is being started again
-                self._tell_ready(slot.replicas)
+                self._tell_ready(slot)
 
     def run(self, batch: Batch) -> None:
         """Send `batch` to its replica's worker."""
@@ -218,8 +219,8 @@ class WorkersBackend(ABC):
         run_ns = sum(self._run_ns[replica][len(part.rows)] for part in parts)
         return hangs_after_ns(run_ns, self._shortest_hang_ns) / NS_PER_S
 
-    async def _start_worker(self, slot: _Slot, *, again: bool = False) -> list[int]:
-        """Start the slot's worker; answers the replicas that it has loaded, all of them unless it is `again`."""
+    async def _start_worker(self, slot: _Slot, *, again: bool = False) -> None:
+        """Start the slot's worker, with all of its replicas unless it is `again`."""
         worker = self._make_worker(
             slot.devices,
             lambda done, body: self._batch_done(slot, done, body),
@@ -227,12 +228,11 @@ class WorkersBackend(ABC):
             self._probe_s,
         )
         loaded = await worker.start(self._load_message(slot, again), longest_s=self._longest_start_s)
-        slot.worker = worker
+        slot.worker, slot.loaded = worker, [replica.replica for replica in loaded]
         for failed in worker.not_loaded:
             self._say(f"{why_not_loaded(failed)}; the other models of its worker are served without it")
         for replica in loaded:
             self._tell_cold(self._tables.model_of(replica.replica), replica)
-        return [replica.replica for replica in loaded]
 
     def _tell_cold(self, model: str, replica: Loaded) -> None:
         """Say once for each model that it may well not work, or be slow at first."""
@@ -295,7 +295,7 @@ class WorkersBackend(ABC):
         self._events.batch_finished(batch)
 
     def _worker_ended(self, slot: _Slot, how: str) -> None:
-        slot.worker = None
+        slot.worker, slot.loaded = None, ()
         slot.running.clear()
         if self._stopped or self._events is None:
             return
@@ -306,21 +306,20 @@ class WorkersBackend(ABC):
         """Start the worker again until it stays; each attempt waits twice as long as the one before, up to a bound."""
         loop = asyncio.get_running_loop()
         names = ", ".join(self._tables.replica_ids[replica] for replica in slot.replicas)
-        loaded: list[int] = []
         while slot.worker is None:
             self._say(f"the worker of {names} {how}; starting it again in {slot.restart_wait_s:g} s")
             await asyncio.sleep(slot.restart_wait_s)
             slot.restart_wait_s = min(2 * slot.restart_wait_s, LONGEST_RESTART_WAIT_S)
             try:
-                loaded = await self._start_worker(slot, again=True)
+                await self._start_worker(slot, again=True)
             except (GearshiftError, OSError) as error:
                 how = f"is not back ({error})"
         loop.call_later(2 * LONGEST_RESTART_WAIT_S, self._forget_failures, slot, slot.worker)
-        self._tell_ready(loaded)
+        self._tell_ready(slot)
 
-    def _tell_ready(self, replicas: Sequence[int]) -> None:
+    def _tell_ready(self, slot: _Slot) -> None:
         if self._events is not None:
-            for replica in replicas:
+            for replica in slot.loaded:
                 self._events.replica_ready(replica)
 
     @staticmethod
