@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gearshift.config import PROJECT_FILE, project_file
 from gearshift.doctor import Machine, examine
 from gearshift.errors import InvalidInput, require
+from gearshift.files import PathLike
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import HOST, MOST_POOL_CORES, Device, Hardware, identical_devices
 from gearshift.hardware_file import read_hardware
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, float], None]
 Notice = Callable[[str], None]
-PathLike = Path | str
 
 
 def _silent(what: str, share: float) -> None:
@@ -347,10 +347,10 @@ def inspect(path: PathLike) -> GearPlan | Profile:
     return made
 
 
-def trace_path(path: Path, plan: GearPlan) -> Path:
+def trace_path(path: PathLike, plan: GearPlan) -> Path:
     """Where the plan file at `path` says its trace is; raises `InvalidInput` where it says nothing."""
     require(bool(plan.trace.path), "the plan names no trace", where=str(path), remedy="give one with --trace")
-    return path.parent / plan.trace.path
+    return Path(path).parent / plan.trace.path
 
 
 def explain(
@@ -464,8 +464,9 @@ def serve(plan: PathLike, *, latency_s: float | None = None, accuracy: float | N
     from gearshift.serving.serve import serve as run
     from gearshift.serving.settings import ServerSettings
 
-    fields = ServerSettings.__struct_fields__
-    settings = ServerSettings(**{name: options.pop(name) for name in list(options) if name in fields})
+    given = {name: options.pop(name) for name in ServerSettings.__struct_fields__ if name in options}
+    named: dict[str, Any] = {name: str(one) if isinstance(one, Path) else one for name, one in given.items()}
+    settings = ServerSettings(**named)
     return run(chosen_plan(plan, latency_s=latency_s, accuracy=accuracy), settings=settings, **options)
 
 

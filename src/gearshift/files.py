@@ -1,21 +1,36 @@
-"""Files, read with sentences for errors and written whole or not at all."""
+"""Files, read with sentences for errors, and written whole or not at all."""
 
+import errno
 import os
+import re
 import secrets
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from tempfile import SpooledTemporaryFile
+from typing import BinaryIO, cast
 
 from gearshift.errors import InvalidInput, require
 
+PathLike = Path | str
 
-def read_bytes(path: Path, *, remedy: str = "check the path") -> bytes:
+HELD_BYTES = 64 << 20
+"""Of what cannot be renamed into its place, so much is held in memory before it is written."""
+
+_DESCRIPTOR = re.compile(r"/(?:proc/(?:self|thread-self|(?P<pid>\d+))|dev)/fd/(?P<fd>\d+)")
+_STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+_MOST_LINKS = 40
+IN_ITS_PLACE = (errno.EACCES, errno.EBUSY, errno.EPERM, errno.EROFS, errno.EXDEV)
+"""Errors of the folder around: nothing else can be put in a place that may be written itself, such as a mount."""
+_NOT_OFFERED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
+
+
+def read_bytes(path: PathLike, *, remedy: str = "check the path") -> bytes:
     """The content of `path`; raises `InvalidInput` where it cannot be read or is empty."""
     try:
-        data = path.read_bytes()
+        data = Path(path).read_bytes()
     except FileNotFoundError:
         raise InvalidInput("no such file", where=str(path), remedy=remedy) from None
     except IsADirectoryError:
@@ -27,7 +42,7 @@ def read_bytes(path: Path, *, remedy: str = "check the path") -> bytes:
     return data
 
 
-def read_text(path: Path, *, remedy: str = "check the path") -> str:
+def read_text(path: PathLike, *, remedy: str = "check the path") -> str:
     """The text of `path` in UTF-8; raises `InvalidInput` where it cannot be read, is empty or is no text."""
     try:
         return read_bytes(path, remedy=remedy).decode("utf-8-sig")
@@ -35,75 +50,151 @@ def read_text(path: Path, *, remedy: str = "check the path") -> str:
         raise InvalidInput("not UTF-8 text", where=str(path), remedy=remedy) from None
 
 
-def require_writable(path: Path) -> None:
+def require_writable(path: PathLike) -> None:
     """Raise `InvalidInput` where a file `path` could not be written, so that no long work is done in vain."""
-    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if own_descriptor(path) is not None:
+        return
+    place = Path(os.path.realpath(path))
+    above = next((folder for folder in place.parents if folder.exists()), place)
     why = (
-        "is a folder, needs a file" * path.is_dir()
+        "is a folder, needs a file" * place.is_dir()
         or "cannot be written (Not a directory)" * (not above.is_dir())
-        or "cannot be written (Permission denied)" * (not os.access(above, os.W_OK))
+        or "cannot be written (Permission denied)" * (not os.access(place if place.exists() else above, os.W_OK))
     )
     require(not why, why, where=str(path), remedy="choose another place")
 
 
 @contextmanager
-def written_atomically(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
-    """A file to write to under a temporary name beside `path`, renamed when the block ends without an error.
+def written_atomically(path: PathLike, *, private: bool = False) -> Iterator[BinaryIO]:
+    """A file to write to, whose content is at `path`, and on the disk, when the block ends without an error.
+
+    A file is replaced at once, where links lead.  What must stay is written as it is, once all of its content is known:
+    pipes, devices, descriptors of this process, files of several names or in a folder that cannot be written.
 
     A `private` one, of what clients have sent, is for this user's eyes alone; of others the umask decides.
     Raises `InvalidInput` where that is impossible.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if private else 0o666)
+        beside = None if _stays(path) else _beside(Path(os.path.realpath(path)), 0o600 if private else 0o666)
+        if beside is None:
+            with SpooledTemporaryFile(HELD_BYTES) as held:
+                yield cast(BinaryIO, held)
+                _write_as_it_is(path, cast(BinaryIO, held))
+            return
+        with beside as file:
+            try:
+                yield file
+                file.flush()
+                sync(file.fileno())
+                _put(file, path)
+            finally:
+                Path(file.name).unlink(missing_ok=True)
     except OSError as error:
         raise not_written(path, error) from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-        os.replace(temporary, path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise not_written(path, error) from None
-        raise
 
 
-def write_atomically(path: Path, data: bytes, *, private: bool = False) -> None:
-    """Write `data` to a temporary name beside `path`, then rename; raises `InvalidInput` where that is impossible."""
+def write_atomically(path: PathLike, data: bytes, *, private: bool = False) -> None:
+    """Write `data` as `written_atomically` does; raises `InvalidInput` where that is impossible."""
     with written_atomically(path, private=private) as file:
         file.write(data)
 
 
-def not_written(path: Path, error: OSError) -> InvalidInput:
+def not_written(path: PathLike, error: OSError) -> InvalidInput:
     """That `path` cannot be written, for a user."""
     return InvalidInput(f"cannot be written ({error.strerror})", where=str(path), remedy="choose another place")
 
 
-def replace_folder(folder: Path, content: Mapping[str, bytes]) -> None:
-    """Make `folder` hold these files and nothing else, whole or not at all; raises `InvalidInput` where impossible."""
-    folder = folder.resolve()
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        workplace = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+def own_descriptor(path: PathLike) -> int | None:
+    """The descriptor of this process that `path` is a name of, such as 1 for /dev/stdout; None for other paths."""
+    place = os.path.abspath(path)
+    for _ in range(_MOST_LINKS):
+        if place in _STREAMS:
+            return _STREAMS[place]
+        found = _DESCRIPTOR.fullmatch(place)
+        if found is not None and (found["pid"] is None or int(found["pid"]) == os.getpid()):
+            return int(found["fd"])
         try:
-            _swap(folder, content, new=workplace / "new", old=workplace / "old")
-        finally:
-            shutil.rmtree(workplace, ignore_errors=True)
-    except OSError as error:
-        raise not_written(folder, error) from None
+            place = os.path.normpath(os.path.join(os.path.dirname(place), os.readlink(place)))
+        except OSError:
+            return None
+    return None
 
 
-def _swap(folder: Path, content: Mapping[str, bytes], *, new: Path, old: Path) -> None:
-    new.mkdir()
-    for name, data in content.items():
-        (new / name).write_bytes(data)
-    if folder.exists():
-        os.rename(folder, old)
+def is_plain(path: PathLike) -> bool:
+    """Whether a regular file is at `path`, or nothing is yet, so that another may take its place."""
     try:
-        os.rename(new, folder)
-    except BaseException:
-        if old.exists():
-            os.rename(old, folder)
+        return own_descriptor(path) is None and stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return True
+
+
+def sync(descriptor: int) -> None:
+    """Have what was written reach the disk, where the file system offers that."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NOT_OFFERED:
+            raise
+
+
+def sync_folder(folder: PathLike) -> None:
+    """Have the names in `folder` reach the disk, where it may be read and the file system offers that."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _stays(path: PathLike) -> bool:
+    """Whether nothing else may take the place of what is at `path`; raises `OSError` for a folder."""
+    if own_descriptor(path) is not None:
+        return True
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return False
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    return not stat.S_ISREG(found.st_mode) or found.st_nlink > 1
+
+
+def _beside(place: Path, mode: int) -> BinaryIO | None:
+    """A new file beside `place`; None where only what is at `place` itself can be written."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        name = place.with_name(f".gearshift.{secrets.token_hex(8)}")
+        return open(name, "xb", opener=lambda name, flags: os.open(name, flags | os.O_CLOEXEC, mode))
+    except OSError as error:
+        if error.errno in IN_ITS_PLACE and place.exists():
+            return None
         raise
+
+
+def _put(file: BinaryIO, path: PathLike) -> None:
+    """Move a written file to where `path` leads, or its content where nothing can be moved there."""
+    place = Path(os.path.realpath(path))
+    try:
+        os.replace(file.name, place)
+    except OSError as error:
+        if error.errno not in IN_ITS_PLACE or not place.exists():
+            raise
+        with open(file.name, "rb") as written:
+            _write_as_it_is(place, written)
+    sync_folder(place.parent)
+
+
+def _write_as_it_is(path: PathLike, content: BinaryIO) -> None:
+    """Write the whole of `content` into what is at `path`, which is cut to it unless it is an open descriptor."""
+    descriptor = own_descriptor(path)
+    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY) if descriptor is None else os.dup(descriptor)
+    with os.fdopen(handle, "wb") as file:
+        content.seek(0)
+        shutil.copyfileobj(content, file)
+        file.flush()
+        if descriptor is None and stat.S_ISREG(os.fstat(handle).st_mode):
+            file.truncate()
+        sync(handle)

@@ -5,17 +5,17 @@ from pathlib import Path
 import msgspec
 
 from gearshift.errors import InvalidInput
-from gearshift.files import read_text
+from gearshift.files import PathLike, read_text
 from gearshift.hardware import Hardware
 
 REMEDY = "list devices with id, kind, memory_bytes, price_per_hour, node and cores"
 
 
-def read_hardware(path: Path) -> Hardware:
+def read_hardware(path: PathLike) -> Hardware:
     """The devices in `path`, TOML where its name ends so and else JSON; raises `InvalidInput` that names the field."""
     text = read_text(path)
     try:
-        decode = msgspec.toml.decode if path.suffix == ".toml" else msgspec.json.decode
+        decode = msgspec.toml.decode if Path(path).suffix == ".toml" else msgspec.json.decode
         return decode(text, type=Hardware)
     except (msgspec.MsgspecError, ValueError) as error:
         raise InvalidInput(str(error), where=str(path), remedy=REMEDY) from error

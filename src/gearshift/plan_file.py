@@ -1,12 +1,11 @@
 """The plan file: a gear plan as versioned, readable JSON."""
 
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from gearshift.errors import InvalidInput
-from gearshift.files import read_bytes, write_atomically
+from gearshift.files import PathLike, read_bytes, write_atomically
 from gearshift.gear import SCHEMA_VERSION, GearPlan
 
 T = TypeVar("T")
@@ -22,7 +21,7 @@ def decode_json(data: bytes, type_: type[T], *, where: str, remedy: str) -> T:
         raise InvalidInput("not UTF-8 text", where=where, remedy=remedy) from error
 
 
-def read_plan(path: Path) -> GearPlan:
+def read_plan(path: PathLike) -> GearPlan:
     """The plan in `path`; raises `InvalidInput` for a missing, damaged or inconsistent file."""
     data = read_bytes(path, remedy="make a plan with `gearshift plan`")
     remedy = "mend the file, or make the plan anew with `gearshift plan`"
@@ -41,7 +40,7 @@ def encode_plan(plan: GearPlan) -> bytes:
     return msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n"
 
 
-def write_plan(plan: GearPlan, path: Path) -> None:
+def write_plan(plan: GearPlan, path: PathLike) -> None:
     """Write `plan` to `path`, whole or not at all."""
     write_atomically(path, encode_plan(plan))
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gearshift.errors import InvalidInput, require
-from gearshift.files import replace_folder
+from gearshift.folders import replace_folder
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.plan_file import encode_plan, read_plan

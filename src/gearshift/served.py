@@ -10,10 +10,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.api import PathLike, plan_and_profile, workload_of
+from gearshift.api import plan_and_profile, workload_of
 from gearshift.clock import NS_PER_S, to_ns
 from gearshift.config import project_file, read_project
 from gearshift.errors import InvalidInput, require
+from gearshift.files import PathLike
 from gearshift.plan_tables import only_operator
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.measure import strongest_model
@@ -65,6 +66,8 @@ def replay(
     from gearshift.serving.task import read_task
 
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    if sending.get("ca_file") is not None:
+        sending["ca_file"] = str(sending["ca_file"])
     how = Sending(**sending)
     options: dict[str, Any] = {
         "sending": how, "processes": processes, "slo_s": slo_s, "largest_lateness_s": largest_lateness_s,

@@ -1,12 +1,26 @@
+import errno
 import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
-from gearshift.files import read_bytes, read_text, replace_folder, require_writable, write_atomically
+from gearshift.files import (
+    is_plain,
+    own_descriptor,
+    read_bytes,
+    read_text,
+    require_writable,
+    write_atomically,
+    written_atomically,
+)
+from gearshift.folders import replace_folder
 
 
 @settings(deadline=None)
@@ -54,6 +68,132 @@ def test_a_place_below_a_file_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"1")
     with pytest.raises(InvalidInput, match="cannot be written"):
         write_atomically(tmp_path / "file" / "below", b"1")
+
+
+@pytest.mark.parametrize("place", ["/", "/..", "", "folder", "folder/", "link"])
+def test_a_folder_is_not_written_as_a_file(tmp_path: Path, place: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    path = place if place.startswith("/") else f"{tmp_path}/{place}"
+    with pytest.raises(InvalidInput, match=r"cannot be written \(Is a directory\)"):
+        write_atomically(path, b"1")
+    with pytest.raises(InvalidInput, match="is a folder"):
+        require_writable(path)
+
+
+def test_a_link_leads_to_what_is_written_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there/next")
+    (tmp_path / "there/next").symlink_to("file")  # which is not there yet
+    for content in (b"first, longer", b"second"):
+        write_atomically(tmp_path / "link", content)
+        assert (tmp_path / "there/file").read_bytes() == content
+    assert os.readlink(tmp_path / "link") == "there/next"
+    assert os.readlink(tmp_path / "there/next") == "file"
+
+
+def test_links_in_a_ring_are_told_and_stay(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(InvalidInput, match=r"cannot be written .*levels of symbolic links"):
+        write_atomically(tmp_path / "a", b"1")
+    assert (tmp_path / "a").is_symlink()
+
+
+def test_all_names_of_a_file_have_what_was_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"before, and longer")
+    os.link(tmp_path / "file", tmp_path / "other")
+    write_atomically(tmp_path / "file", b"after")
+    assert (tmp_path / "other").read_bytes() == b"after"
+    assert (tmp_path / "file").samefile(tmp_path / "other")
+
+
+def test_a_failed_write_leaves_a_file_of_several_names_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"before")
+    os.link(tmp_path / "file", tmp_path / "other")
+    with suppress(ZeroDivisionError), written_atomically(tmp_path / "file") as file:
+        file.write(b"after")
+        raise ZeroDivisionError
+    assert (tmp_path / "other").read_bytes() == b"before"
+
+
+def test_a_named_pipe_is_written_and_stays_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    require_writable(tmp_path / "pipe")
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    write_atomically(tmp_path / "pipe", b"1")
+    reader.join()
+    assert read == [b"1"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_device_is_written_and_stays_a_device() -> None:
+    write_atomically("/dev/null", b"1")
+    assert Path("/dev/null").is_char_device()
+    with pytest.raises(InvalidInput, match=r"/dev/full: cannot be written \(No space left"):
+        write_atomically("/dev/full", b"1")
+
+
+@pytest.mark.parametrize("names", ["/dev/fd/{}", "/proc/self/fd/{}", "/proc/{pid}/fd/{}", "{link}"])
+def test_a_descriptor_of_this_process_is_written_where_it_stands(tmp_path: Path, names: str) -> None:
+    """As of a shell's redirection or process substitution: what was written before it stays."""
+    with (tmp_path / "file").open("wb", buffering=0) as file:
+        file.write(b"before ")
+        (tmp_path / "link").symlink_to(f"/dev/fd/{file.fileno()}")
+        path = names.format(file.fileno(), pid=os.getpid(), link=tmp_path / "link")
+        assert own_descriptor(path) == file.fileno()
+        require_writable(path)
+        write_atomically(path, b"json ")
+        file.write(b"after")
+    assert (tmp_path / "file").read_bytes() == b"before json after"
+
+
+def test_only_regular_files_are_put_aside_for_others(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(b"1")
+    assert is_plain(tmp_path / "file")
+    assert is_plain(tmp_path / "new")
+    assert not any(map(is_plain, (tmp_path / "pipe", "/dev/null", "/dev/stdout")))
+
+
+def test_content_is_on_the_disk_before_it_takes_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def noted(name: str, call: Callable[..., None]) -> Callable[..., None]:
+        def run(*arguments: Any) -> None:
+            done.append(name)
+            call(*arguments)
+
+        return run
+
+    monkeypatch.setattr(os, "fsync", noted("sync", os.fsync))
+    monkeypatch.setattr(os, "replace", noted("rename", os.replace))
+    write_atomically(tmp_path / "file", b"1")
+    assert done == ["sync", "rename", "sync"]  # the last one is of the folder
+
+
+def test_a_file_is_written_itself_where_nothing_can_be_moved_to_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a file that alone is mounted into a container."""
+
+    def mounted(*_: Any) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    (tmp_path / "file").write_bytes(b"before, and longer")
+    monkeypatch.setattr(os, "replace", mounted)
+    write_atomically(tmp_path / "file", b"after")
+    assert (tmp_path / "file").read_bytes() == b"after"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        write_atomically(tmp_path / "new", b"1")
+
+
+def test_a_name_may_be_as_long_as_names_may_be(tmp_path: Path) -> None:
+    write_atomically(tmp_path / ("n" * 255), b"1")
+    assert (tmp_path / ("n" * 255)).read_bytes() == b"1"
 
 
 @pytest.mark.parametrize(("place", "told"), [("", "is a folder"), ("file/below", "Not a directory")])

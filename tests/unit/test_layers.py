@@ -16,6 +16,7 @@ NOUNS = {
     *(
         "errors",
         "files",
+        "folders",
         "clock",
         "hardware",
         "model",

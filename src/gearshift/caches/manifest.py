@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gearshift.errors import InvalidInput, require
-from gearshift.files import read_bytes
+from gearshift.files import PathLike, read_bytes
 from gearshift.result import wilson_interval
 
 MANIFEST = "manifest.json"
@@ -155,9 +155,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return sum(self.segment_s)
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: PathLike) -> Manifest:
     """The manifest in `folder`; raises `InvalidInput` naming file, field and remedy."""
-    path = folder / MANIFEST
+    path = Path(folder) / MANIFEST
     data = read_bytes(path, remedy="make it with `gearshift caches build`")
     try:
         return msgspec.json.decode(data, type=Manifest)

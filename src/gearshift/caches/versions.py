@@ -15,7 +15,7 @@ import msgspec
 
 from gearshift.caches.manifest import MANIFEST, Manifest, read_manifest
 from gearshift.errors import InvalidInput, require
-from gearshift.files import read_bytes, write_atomically
+from gearshift.files import PathLike, read_bytes, write_atomically
 
 STATE, VERSIONS, LOCK, CLAIM = "state.json", "versions", ".lock", ".claim"
 MOST_NUMBER = 10**6
@@ -48,13 +48,13 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return tuple(sorted({off.layer for off in self.off}))
 
 
-def read_state(folder: Path) -> State:
+def read_state(folder: PathLike) -> State:
     """What is in use in `folder`; the caches that were built, where nothing else is said of them.
 
     Raises `InvalidInput` for a folder without learned caches and for a broken file.
     """
     built = read_manifest(folder).file_sha256
-    path = folder / STATE
+    path = Path(folder) / STATE
     if not path.exists():
         return State(built=built)
     try:
@@ -78,9 +78,9 @@ def read_version(folder: Path, number: int) -> Manifest:
     return manifest
 
 
-def version_numbers(folder: Path) -> list[int]:
+def version_numbers(folder: PathLike) -> list[int]:
     """The versions that there are, rising."""
-    found = [int(path.parent.name) for path in (folder / VERSIONS).glob(f"[0-9]*/{MANIFEST}")]
+    found = [int(path.parent.name) for path in (Path(folder) / VERSIONS).glob(f"[0-9]*/{MANIFEST}")]
     return [0, *sorted(number for number in found if number > 0)]
 
 
@@ -103,7 +103,7 @@ def require_built(folder: Path, built: str | None) -> None:
 
 
 def switch_to(
-    folder: Path,
+    folder: PathLike,
     number: int,
     *,
     built: str | None = None,
@@ -116,6 +116,7 @@ def switch_to(
     the caller knows of, here as in what follows; `instead_of` the version that it takes to be in use and what is
     switched off of it, raising too where that is not so any more.
     """
+    folder = Path(folder)
     known = version_numbers(folder)
     told = f"there is no version {number}"
     require(number in known, told, where=str(folder), remedy=f"use one of {', '.join(map(str, known))}")

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.files import read_bytes, replace_folder
+from gearshift.files import PathLike, read_bytes
+from gearshift.folders import replace_folder
 from gearshift.model import TensorSpec
 from gearshift.plan_file import decode_json
 from gearshift.profiles.performance_model import PerformanceModel
@@ -79,13 +80,13 @@ class _Versioned(msgspec.Struct):
     schema_version: int = 0
 
 
-def write_profile(profile: Profile, folder: Path) -> Profile:
+def write_profile(profile: Profile, folder: PathLike) -> Profile:
     """Write `profile` into `folder`, whole or not at all, and return it with its hash.
 
     The same profile gives the same bytes.  An older profile there is replaced; raises `InvalidInput` for a folder that
     holds anything else, or where writing is impossible.
     """
-    folder = folder.resolve()
+    folder = Path(folder).resolve()
     require_replaceable(folder)
     arrays = _arrays_of(profile.predictions)
     metadata = _metadata_of(profile, arrays)
@@ -98,11 +99,12 @@ def write_profile(profile: Profile, folder: Path) -> Profile:
     return dataclasses.replace(profile, sha256=metadata.sha256)
 
 
-def read_profile(folder: Path, *, remedy: str = REMEDY) -> Profile:
+def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
     """The profile in `folder`; raises `InvalidInput` where it is missing, damaged, changed or of another version.
 
     `remedy` is for one that is missing.
     """
+    folder = Path(folder)
     require(folder.is_dir(), "there is no such profile folder", where=str(folder), remedy=remedy)
     require((folder / METADATA_FILE).exists(), "no such file", where=str(folder / METADATA_FILE), remedy=remedy)
     metadata = _read_metadata(folder / METADATA_FILE)
@@ -133,8 +135,9 @@ def read_profile(folder: Path, *, remedy: str = REMEDY) -> Profile:
         raise InvalidInput(error.what, where=str(folder), remedy=REMEDY) from error
 
 
-def require_replaceable(folder: Path) -> None:
+def require_replaceable(folder: PathLike) -> None:
     """Raise `InvalidInput` where `folder` holds anything else than an older profile."""
+    folder = Path(folder)
     if not folder.exists():
         return
     require(folder.is_dir(), "is a file, needs a folder", where=str(folder), remedy="choose another place")

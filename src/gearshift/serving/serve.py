@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gearshift.clock import WallClock
 from gearshift.errors import require
 from gearshift.extras import load_extra
+from gearshift.files import PathLike
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.metrics import Metrics
@@ -56,13 +57,13 @@ log = logging.getLogger(__name__)
 
 
 def serve(
-    plan_path: Path,
+    plan_path: PathLike,
     *,
     settings: ServerSettings,
     backend: BackendKind = "local",
-    profile_path: Path | None = None,
-    project_path: Path | None = None,
-    journal_path: Path | None = None,
+    profile_path: PathLike | None = None,
+    project_path: PathLike | None = None,
+    journal_path: PathLike | None = None,
     say: Say = log.info,
 ) -> int:
     """Serve the plan until SIGTERM or SIGINT; answers the exit code.
@@ -76,13 +77,13 @@ def serve(
     read = partial(
         read_task,
         backend=backend,
-        profile_path=profile_path,
-        project_path=project_path,
+        profile_path=None if profile_path is None else Path(profile_path),
+        project_path=None if project_path is None else Path(project_path),
         available=available_cores(),
         scaled=settings.scaler != "static",
         core_share=settings.core_share,
     )
-    task = read(plan_path)
+    task = read(Path(plan_path))
     settings = with_memory_bounds(settings)
     if settings.plans is not None:
         require(Path(settings.plans).is_dir(), "no such folder", where=settings.plans, remedy="make it, for plans")
@@ -90,7 +91,7 @@ def serve(
     if settings.tls_certificate is not None and settings.tls_key is not None:
         server_context(settings.tls_certificate, settings.tls_key)
     allow_many_connections()
-    journal = NoJournal() if journal_path is None else Journal(journal_path)
+    journal = NoJournal() if journal_path is None else Journal(Path(journal_path))
     logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
     traces = tracing_if(settings.otel, task.tables.operator)
     bound = bound_socket(settings.host, settings.port, shared=settings.front_ends > 1)

@@ -4,7 +4,6 @@ import dataclasses
 import io
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
-from gearshift.files import read_bytes
+from gearshift.files import PathLike, read_bytes
 from gearshift.workload import Workload
 
 MOST_ROWS = 1_000_000
@@ -124,7 +123,7 @@ def over_network(
     return OverNetwork(arrived, sent_ns[order])
 
 
-def read_network(path: Path) -> NetworkTrace:
+def read_network(path: PathLike) -> NetworkTrace:
     """The bandwidth trace in `path`: lines `epoch_ms elapsed_ms latitude longitude bytes interval_ms`, as in 4G logs.
 
     `bytes` were carried in the `interval_ms` before `elapsed_ms`; the trace begins with its first interval.  Raises
@@ -147,7 +146,7 @@ def read_network(path: Path) -> NetworkTrace:
     return NetworkTrace(times_ns, np.concatenate([[0.0], np.cumsum(carried)]))
 
 
-def _rows(path: Path, data: bytes) -> NDArray[np.float64]:
+def _rows(path: PathLike, data: bytes) -> NDArray[np.float64]:
     require(
         data.count(b"\n") <= MOST_ROWS, f"the trace has more than {MOST_ROWS} rows", where=str(path), remedy="cut it"
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
-from gearshift.files import read_bytes, write_atomically
+from gearshift.files import PathLike, read_bytes, write_atomically
 from gearshift.traces.generate import MOST_REQUESTS, Arrivals, arrivals_of_rates
 from gearshift.workload import Trace
 
@@ -22,7 +22,7 @@ _ROWS_AT_ONCE = 1_000_000
 
 
 def read_trace(
-    path: Path,
+    path: PathLike,
     *,
     rate_scale: float = 1.0,
     start_s: float = 0.0,
@@ -49,6 +49,7 @@ def read_trace(
     require(
         0 < rate_scale <= 1e9, f"rate_scale is {rate_scale}", remedy="give a positive number up to a thousand million"
     )
+    path = Path(path)
     data = read_bytes(path, remedy="check the path of the trace")
     rows = _read_rows(path, data)
     options: tuple[object, ...]
@@ -73,7 +74,7 @@ def read_trace(
     )
 
 
-def write_trace(trace: Trace, path: Path) -> None:
+def write_trace(trace: Trace, path: PathLike) -> None:
     """Write the arrivals as a column `arrival_s` in seconds with nine decimals, whole or not at all."""
     parts = ["arrival_s\n"]
     for begin in range(0, len(trace), _ROWS_AT_ONCE):
