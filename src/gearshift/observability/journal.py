@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from gearshift.files import not_written
+from gearshift.files import is_plain, not_written
 from gearshift.plain_text import plain
 
 ROTATE_AT_BYTES = 64 << 20
@@ -41,6 +41,8 @@ class Tagged(NoJournal):
 class Journal:
     """Appends one line per event to `path`; a full file becomes `path.1`, in the place of an older one.
 
+    Pipes and devices, such as /dev/stdout, are written as they are; where nobody reads, events are lost.
+
     The first event raises `InvalidInput` where the file cannot be written.  Later ones never do: on a full disk events
     are lost, which is logged when it begins, and requests are served on.  A line is there whole or not at all.
     """
@@ -49,6 +51,7 @@ class Journal:
         self._path, self._rotate_at_bytes = path, rotate_at_bytes
         self._file: BinaryIO | None = None
         self._written = self._losing = False
+        self._plain = True
 
     def write(self, event: str, **facts: object) -> None:
         """Append `event`, when it was and its facts."""
@@ -74,10 +77,15 @@ class Journal:
 
     def _append(self, line: bytes) -> None:
         file = self._opened()
+        if not self._plain:
+            if (file.write(line) or 0) < len(line):
+                raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            return
         begin = file.seek(0, os.SEEK_END)
         if begin + len(line) > self._rotate_at_bytes and begin > 0:
             self.close()
-            os.replace(self._path, self._path.with_name(self._path.name + ".1"))
+            full = os.path.realpath(self._path)
+            os.replace(full, f"{full}.1")
             file, begin = self._opened(), 0
         if file.write(line) < len(line):  # the disk is full, and a part of it went through
             try:
@@ -87,7 +95,12 @@ class Journal:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _opened(self) -> BinaryIO:
+        if self._file is None and not is_plain(self._path):
+            self._plain = False
+            flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC  # a reader that waits must not stop us
+            self._file = os.fdopen(os.open(self._path, flags), "wb", buffering=0)
         if self._file is None:
+            self._plain = True
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = self._path.open("a+b", buffering=0)
             if file.tell() > 0 and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":

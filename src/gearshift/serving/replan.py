@@ -126,7 +126,7 @@ class Replans:
         trace, hardware, new = self._plans / f"{stem}.csv", self._plans / HARDWARE, self._plans / NEW_PLAN
         (self._plans / f"{stem}.json").unlink(missing_ok=True)  # of an earlier turn, with another trace
         await asyncio.to_thread(_write_counts, counts, trace)
-        write_atomically(hardware, msgspec.json.encode(task.plan.hardware))
+        await asyncio.to_thread(write_atomically, hardware, msgspec.json.encode(task.plan.hardware))
         try:
             folder = str(task.profile_folder)
             cores = task.plan.hardware.pool_cores

@@ -39,6 +39,35 @@ def test_a_journal_that_cannot_be_begun_says_so() -> None:
         Journal(Path("/dev/full")).write("ready")
 
 
+def test_a_pipe_is_written_as_it_is_and_never_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    journal = Journal(path, rotate_at_bytes=1)
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        journal.write("begun before anybody reads")
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as reader:
+        journal.write("first")
+        assert [json.loads(line)["event"] for line in reader.read().splitlines()] == ["first"]
+        with caplog.at_level(logging.ERROR):
+            for _ in range(100):
+                journal.write("more than a pipe holds", text="x" * 3000)
+        assert len(caplog.records) == 1
+        assert all(json.loads(line) for line in reader.read().splitlines())
+    journal.close()
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_full_journal_makes_room_where_a_link_leads(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there/journal.jsonl")
+    journal = Journal(tmp_path / "link", rotate_at_bytes=100)
+    for _ in range(2):
+        journal.write("shift", text="x" * 60)
+    journal.close()
+    assert (tmp_path / "link").is_symlink()
+    assert {path.name for path in (tmp_path / "there").iterdir()} == {"journal.jsonl", "journal.jsonl.1"}
+
+
 def test_events_that_find_no_room_are_lost_and_stop_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
