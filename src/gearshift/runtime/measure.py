@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +38,7 @@ from gearshift.runtime.backends.workers import assemble, settle
 from gearshift.runtime.core_pool import on_processors
 from gearshift.runtime.messages import Done, Load, ReplicaToLoad, Run
 from gearshift.runtime.other_batches import found_in_other_batches
+from gearshift.runtime.own_loop import run_in_own_loop
 from gearshift.runtime.paid import Kept, PaidWork, Timed, count_as_wrong
 from gearshift.runtime.remote.checks import require_askable
 from gearshift.runtime.remote.models import is_remote_model
@@ -102,14 +102,17 @@ def profile_project(
     forgotten (`runtime/paid.py`), and `notice` hears where it goes on with that.  Raises `ModelFailed` or
     `InvalidInput` naming the model that cannot be loaded, raises, answers wrong rows or an unusable certainty.
     """
+    import uvloop
+
     project_path = project_path.resolve()
     project = read_project(project_path)
     counts = _core_counts(cores, core_share, project, where=str(project_path))
     samples = load_samples(project, project_path.parent)
     require_askable(project, samples)
     paid = PaidWork(folder)
-    measured = _run(
-        _measure_all(project, project_path, samples, progress, seed, front_end, counts, core_share, paid, notice)
+    measured = run_in_own_loop(
+        _measure_all(project, project_path, samples, progress, seed, front_end, counts, core_share, paid, notice),
+        loop_factory=uvloop.new_event_loop,
     )
     curves = tuple(curve for one in measured for curve in one.curves)
     answers = {one.model: one.answers for one in measured if one.answers is not None}
@@ -524,11 +527,3 @@ class Bench:
             self._finished.set_exception(
                 ModelFailed(f"model {self._running!r} ended its worker while it ran a batch: it {how}")
             )
-
-
-def _run(main: Any) -> list[MeasuredModel]:
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        measured: list[MeasuredModel] = runner.run(main)
-        return measured

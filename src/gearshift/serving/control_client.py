@@ -1,6 +1,5 @@
 """Asks a server what operators may: one request, one answer."""
 
-import asyncio
 from pathlib import Path
 from typing import TypeVar
 
@@ -8,6 +7,7 @@ import msgspec
 
 from gearshift.errors import NoAnswer, require
 from gearshift.files import read_text
+from gearshift.runtime.own_loop import run_in_own_loop
 from gearshift.runtime.status import Status
 from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
 from gearshift.serving.http_client import HttpClient, Response, address_of
@@ -48,7 +48,7 @@ class Operator:
         return self._ask("POST", SWAP_PATH, msgspec.json.encode(asked), SwapResult, asked.shadow_s + LONGEST_SWAP_S)
 
     def _ask(self, method: str, path: str, body: bytes, kind: type[Answered], within_s: float = LONGEST_S) -> Answered:
-        response = asyncio.run(self._response(method, path, body, within_s))
+        response = run_in_own_loop(self._response(method, path, body, within_s))
         if response.status != 200:
             raise error_in(response)
         try:

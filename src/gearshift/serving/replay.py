@@ -1,6 +1,5 @@
 """The open-loop load generator: sends when the workload says, whatever the answers do, and measures from then."""
 
-import asyncio
 import gc
 from typing import Any
 
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import require
 from gearshift.result import ServingResult, latency_summary, summarise
+from gearshift.runtime.own_loop import run_in_own_loop
 from gearshift.serving.event_loop import allow_much_load, loop_factory
 from gearshift.serving.replay_result import (
     DEGRADED,
@@ -124,8 +124,7 @@ def run_replay(target: str | Target, workload: Workload, source: SampleSource, *
     """`replay` in an event loop of its own: uvloop where there is one."""
     allow_much_load()
     try:
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            return runner.run(replay(target, workload, source, **options))
+        return run_in_own_loop(replay(target, workload, source, **options), loop_factory=loop_factory())
     finally:
         gc.unfreeze()
 

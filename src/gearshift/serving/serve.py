@@ -22,6 +22,7 @@ from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import Tracing, tracing_if
 from gearshift.runtime.answers import QUEUE_FULL
 from gearshift.runtime.backends.local import available_cores
+from gearshift.runtime.own_loop import require_own_process
 from gearshift.runtime.room import Unsent
 from gearshift.runtime.service import Service
 from gearshift.serving.bounds import with_memory_bounds
@@ -74,6 +75,7 @@ def serve(
     a profile, a port, keys or a certificate that cannot be used, `ModelFailed` for a model that cannot be loaded;
     nothing is left running.
     """
+    require_own_process("a server")
     read = partial(
         read_task,
         backend=backend,
