@@ -6,7 +6,7 @@ import msgspec
 
 from gearshift.certainty import BUILT_IN
 from gearshift.errors import InvalidInput, require
-from gearshift.files import read_bytes
+from gearshift.files import read_text
 from gearshift.hardware import is_cuda
 from gearshift.remote_settings import RemoteSettings
 
@@ -111,9 +111,9 @@ def project_file(path: Path) -> Path:
 
 def read_project(path: Path) -> Project:
     """The project in `path`; raises `InvalidInput` naming file, field and remedy."""
-    data = read_bytes(path, remedy="make one with `gearshift init`")
+    text = read_text(path, remedy="make one with `gearshift init`")
     try:
-        return msgspec.toml.decode(data, type=Project)
+        return msgspec.toml.decode(text, type=Project)
     except (msgspec.MsgspecError, ValueError) as error:
         raise InvalidInput(str(error), where=str(path), remedy="mend the file") from error
 

@@ -1,5 +1,6 @@
 """Files, read with sentences for errors, and written whole or not at all."""
 
+import codecs
 import errno
 import os
 import re
@@ -43,11 +44,21 @@ def read_bytes(path: PathLike, *, remedy: str = "check the path") -> bytes:
 
 
 def read_text(path: PathLike, *, remedy: str = "check the path") -> str:
-    """The text of `path` in UTF-8; raises `InvalidInput` where it cannot be read, is empty or is no text."""
+    """The text of `path` in UTF-8, or in UTF-16 with a byte order mark, which is left out.
+
+    Raises `InvalidInput` where it cannot be read, is empty or is no text.
+    """
+    return decoded(read_bytes(path, remedy=remedy), where=str(path))
+
+
+def decoded(data: bytes, *, where: str) -> str:
+    """Text as editors and shells write it: see `read_text`; raises `InvalidInput` that names the line."""
+    utf_16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        return read_bytes(path, remedy=remedy).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InvalidInput("not UTF-8 text", where=str(path), remedy=remedy) from None
+        return data.decode("utf-16" if utf_16 else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidInput("not UTF-8 text", where=f"{where}, line {line}", remedy="save the file as UTF-8") from None
 
 
 def require_writable(path: PathLike) -> None:

@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from gearshift.errors import require
+from gearshift.plain_numbers import share_of
 
 Scope = Literal["every-range", "trace"]
 LONGEST_LATENCY_S = 1e9
@@ -24,7 +25,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     scope: Scope = "every-range"
 
     def __post_init__(self) -> None:
-        require(0 < self.percentile < 1, f"percentile is {self.percentile}", remedy="give a number between 0 and 1")
+        _require_share("percentile", self.percentile, between=True)
         if self.latency_s is not None:
             require(
                 0 < self.latency_s <= LONGEST_LATENCY_S,
@@ -32,9 +33,9 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 remedy=f"give more than 0, up to {LONGEST_LATENCY_S:.0f}",
             )
         if self.accuracy is not None:
-            require(0 <= self.accuracy <= 1, f"accuracy is {self.accuracy}", remedy="give a number from 0 to 1")
+            _require_share("accuracy", self.accuracy)
         if self.confidence is not None:
-            require(0 < self.confidence < 1, f"confidence is {self.confidence}", remedy="give a number between 0 and 1")
+            _require_share("confidence", self.confidence, between=True)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,3 +51,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     least_margin: float | None = None
     load: Literal["trace", "zipf"] | None = None
     budget_s: float | None = None
+
+
+def _require_share(name: str, value: float, *, between: bool = False) -> None:
+    remedy = "give a number between 0 and 1" if between else "give a number from 0 to 1"
+    usable = 0 < value < 1 if between else 0 <= value <= 1
+    require(usable, f"{name} is {value}", remedy=share_of(value) or remedy)

@@ -1,5 +1,6 @@
 """The plan file: a gear plan as versioned, readable JSON."""
 
+import codecs
 from typing import TypeVar
 
 import msgspec
@@ -14,7 +15,7 @@ T = TypeVar("T")
 def decode_json(data: bytes, type_: type[T], *, where: str, remedy: str) -> T:
     """`data` as `type_`; raises `InvalidInput` that names `where` and the field's path."""
     try:
-        return msgspec.json.decode(data, type=type_)
+        return msgspec.json.decode(data.removeprefix(codecs.BOM_UTF8), type=type_)
     except msgspec.MsgspecError as error:  # malformed JSON and wrong fields alike
         raise InvalidInput(str(error), where=where, remedy=remedy) from error
     except UnicodeDecodeError as error:

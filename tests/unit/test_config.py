@@ -29,6 +29,11 @@ def test_a_project_is_read_with_its_defaults(tmp_path: Path) -> None:
     assert (project.certainty, project.profile) == ("top_two_difference", ProfileSettings())
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_left_out(tmp_path: Path, encoding: str) -> None:
+    assert read_project(write(tmp_path, PROJECT.encode(encoding))).operator == "pets"
+
+
 @pytest.mark.parametrize(("load", "is_onnx_file"), [("models.py:large", False), ("folder/large.onnx", True)])
 def test_a_model_is_a_loader_or_an_onnx_file(tmp_path: Path, load: str, is_onnx_file: bool) -> None:
     project = read_project(write(tmp_path, PROJECT.replace("models.py:large", load)))
@@ -108,7 +113,7 @@ def test_a_user_certainty_is_a_reference(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [b"", b" \n", b'operator = "\xff"'])
 def test_an_empty_or_garbled_project_names_the_file(tmp_path: Path, text: bytes) -> None:
-    with pytest.raises(InvalidInput, match=r"gearshift\.toml: "):
+    with pytest.raises(InvalidInput, match=r"gearshift\.toml(, line 1)?: "):
         read_project(write(tmp_path, text))
 
 

@@ -231,7 +231,16 @@ def test_text_loses_its_byte_order_mark(tmp_path: Path) -> None:
     assert read_text(tmp_path / "file") == "hé"
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"\xff\xfe")
-    with pytest.raises(InvalidInput, match="file: not UTF-8 text"):
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_text_as_shells_of_windows_write_it_is_read(tmp_path: Path, encoding: str) -> None:
+    mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
+    (tmp_path / "file").write_bytes(mark + "hé".encode(encoding))
+    assert read_text(tmp_path / "file") == "hé"
+
+
+@pytest.mark.parametrize("data", [b"a\nb\xff", b"\xff\xfea"])
+def test_bytes_that_are_no_text_are_refused_with_their_line(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "file").write_bytes(data)
+    line = 1 + data.count(b"\n")
+    with pytest.raises(InvalidInput, match=f"file, line {line}: not UTF-8 text"):
         read_text(tmp_path / "file")

@@ -11,7 +11,7 @@ from gearshift.objective import Objective
     ("fields", "sentence"),
     [
         ({"percentile": 0.0}, "percentile is 0.0; give a number between 0 and 1"),
-        ({"percentile": 95.0}, "percentile is 95.0; give a number between 0 and 1"),
+        ({"percentile": 95.0}, "percentile is 95.0; write 0.95 for 95 %"),
         ({"percentile": math.nan}, "percentile is nan; give a number between 0 and 1"),
         ({"latency_s": 0.0}, "latency_s is 0.0; give more than 0, up to 1000000000"),
         ({"latency_s": -0.1}, "latency_s is -0.1; give more than 0, up to 1000000000"),
@@ -19,6 +19,7 @@ from gearshift.objective import Objective
         ({"latency_s": math.inf}, "latency_s is inf; give more than 0, up to 1000000000"),
         ({"latency_s": math.nan}, "latency_s is nan; give more than 0, up to 1000000000"),
         ({"accuracy": 1.01}, "accuracy is 1.01; give a number from 0 to 1"),
+        ({"accuracy": 93.5}, "accuracy is 93.5; write 0.935 for 93.5 %"),
         ({"accuracy": math.nan}, "accuracy is nan; give a number from 0 to 1"),
         ({"confidence": 1.0}, "confidence is 1.0; give a number between 0 and 1"),
         ({"confidence": 0.0}, "confidence is 0.0; give a number between 0 and 1"),

@@ -12,6 +12,7 @@ import msgspec
 from click.core import ParameterSource
 
 from gearshift.errors import require
+from gearshift.traces.doubts import doubts_about_trace
 from gearshift.traces.network import Uplink, read_network
 from gearshift.traces.read import read_trace
 from gearshift.workload import Trace
@@ -173,8 +174,8 @@ def command_line(**changed: object) -> str:
 def the_trace(
     trace: Path, rate_scale: float, start_s: float, duration_s: float | None, arrivals: str, seed: int
 ) -> Trace:
-    """The trace that `trace_options` describe."""
-    return read_trace(
+    """The trace that `trace_options` describe; what is odd about it is told."""
+    read = read_trace(
         trace,
         rate_scale=rate_scale,
         start_s=start_s,
@@ -182,6 +183,9 @@ def the_trace(
         arrivals=arrivals,  # type: ignore[arg-type]
         seed=seed,
     )
+    for sentence in doubts_about_trace(read):
+        click.echo(f"warning: {sentence}", err=True)
+    return read
 
 
 def take_trace(options: dict[str, Any]) -> Trace:

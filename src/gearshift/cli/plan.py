@@ -31,6 +31,7 @@ from gearshift.plan_tables import only_operator
 from gearshift.planner import planners
 from gearshift.profiles.store import read_profile
 from gearshift.result import ServingResult
+from gearshift.traces.doubts import doubts_about_trace
 
 
 @click.command("plan", short_help="Search for the best gear plan within an objective.")
@@ -159,6 +160,7 @@ def command(
             error.add_note(line)
         raise
     planning_s = time.perf_counter() - began
+    warnings = [*measured.warnings, *doubts_about_trace(arrivals)]
     if any(plan.unfinished for plan in (found if isinstance(found, list) else [found])):
         output.say("the search was ended early: this is the best so far")
     if not measured.predictions.labelled:
@@ -167,11 +169,11 @@ def command(
     if isinstance(found, list):
         paths = [out / plan_name(i) for i in range(len(found))]
         plans = [facts(*pair, planning_s) for pair in zip(found, paths, strict=True)]
-        output.json({"plans": plans, "warnings": measured.warnings})
+        output.json({"plans": plans, "warnings": warnings})
         output.show(results_table("Frontier", [(p.name, result_of(f)) for f, p in zip(found, paths, strict=True)]))
         output.say(f"wrote {len(found)} plans into {out} after {planning_s:.1f} s")
         return
-    output.json(facts(found, out, planning_s) | {"warnings": measured.warnings})
+    output.json(facts(found, out, planning_s) | {"warnings": warnings})
     output.show(gears_table(found, measured.operator))
     output.show(results_table("Predicted for the trace", [("gear plan", result_of(found))]))
     output.say(f"wrote {out} after {planning_s:.1f} s")

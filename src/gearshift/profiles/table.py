@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from gearshift.errors import InvalidInput, require
 from gearshift.extras import load_extra
-from gearshift.files import read_bytes
+from gearshift.files import read_bytes, read_text
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ def read_csv_table(path: Path, *, required: Sequence[str], optional: Sequence[st
     `remedy` says how to get the file.  Raises `InvalidInput`, with the line, for a missing or empty file, other text,
     wrong quoting, no rows, rows unlike the header in length, and columns that are missing, doubled or unknown.
     """
-    text = _decode(read_bytes(path, remedy=remedy), path)
+    text = read_text(path, remedy=remedy)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
     lines, cells = array("q"), list[str]()
     header: list[str] = []
@@ -145,14 +145,6 @@ def read_csv_table(path: Path, *, required: Sequence[str], optional: Sequence[st
         ) from None
     require(len(lines) > 0, "there is a header, but there are no rows", where=str(path), remedy=remedy)
     return Table(path, "line", lines, {name: cells[i :: len(header)] for i, name in enumerate(header)})
-
-
-def _decode(data: bytes, path: Path) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InvalidInput("not UTF-8 text", where=f"{path}, line {line}", remedy="save the file as UTF-8") from None
 
 
 def _checked_header(row: list[str], required: Sequence[str], optional: Sequence[str], *, where: str) -> list[str]:

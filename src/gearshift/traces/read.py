@@ -1,8 +1,11 @@
 """Traces from CSV files: one row a request (`arrival_s`), or requests per second (`second,requests`)."""
 
+import codecs
+import csv
 import hashlib
 import io
 import math
+import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +15,13 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
-from gearshift.files import PathLike, read_bytes, write_atomically
+from gearshift.files import PathLike, decoded, read_bytes, write_atomically
+from gearshift.plain_numbers import how_to_write
 from gearshift.traces.generate import MOST_REQUESTS, Arrivals, arrivals_of_rates
 from gearshift.workload import Trace
 
 LONGEST_S = 10_000_000
+_ACCESS_LOG = re.compile(r"\[\d\d/\w\w\w/\d{4}:\d\d:\d\d:\d\d")
 _FORMS = "give a column `arrival_s` (seconds), or the columns `second,requests`"
 _ROWS_AT_ONCE = 1_000_000
 
@@ -108,12 +113,14 @@ class _Rows:
 
 
 def _read_rows(path: Path, data: bytes) -> _Rows:
-    head, _, body = data.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
-    names = tuple(name.strip(" \t\r\"'") for name in head.decode("utf-8", "replace").split(","))
+    if data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        data = decoded(data, where=str(path)).encode()
+    head, _, body = data.partition(b"\n")
+    first = head.decode("utf-8", "replace")
+    names = tuple(name.strip(" \t\r\"'") for name in first.split(","))
     columns = next((form for form in (("arrival_s",), ("second", "requests")) if sorted(form) == sorted(names)), None)
     if columns is None:
-        shown = ", ".join(names)[:80]
-        raise InvalidInput(f"the columns are {shown!r}", where=f"{path}, line 1", remedy=_FORMS)
+        raise _no_header(first, names, where=f"{path}, line 1")
     require(bool(body.strip()), "there are no rows under the header", where=str(path), remedy=_FORMS)
     require(
         body.count(b"\n") <= MOST_REQUESTS,
@@ -125,12 +132,25 @@ def _read_rows(path: Path, data: bytes) -> _Rows:
     return _Rows(path=path, data=data, columns=columns, values=_parse(path, body, len(columns), order))
 
 
+def _no_header(first: str, names: tuple[str, ...], *, where: str) -> InvalidInput:
+    """The error for a first line that names other columns, or none."""
+    shown = ", ".join(names)[:80]
+    if _ACCESS_LOG.search(first):
+        remedy = "count the requests of each second, as the guide on traces shows"
+        return InvalidInput(f"this is an access log, and no trace: {shown!r}", where=where, remedy=remedy)
+    if all(map(_is_number, names)):
+        return InvalidInput(f"there is no header, but {shown!r}", where=where, remedy=f"put one first: {_FORMS}")
+    if any(mark in first for mark in ";\t|") and "," not in first:
+        return InvalidInput(f"the header has no commas: {shown!r}", where=where, remedy="separate columns with commas")
+    return InvalidInput(f"the columns are {shown!r}", where=where, remedy=_FORMS)
+
+
 def _parse(path: Path, body: bytes, columns: int, order: tuple[int, ...]) -> NDArray[np.float64]:
     text = io.TextIOWrapper(io.BytesIO(body), encoding="utf-8", errors="replace")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            values = np.loadtxt(text, delimiter=",", comments=None, ndmin=2, dtype=np.float64)
+            values = np.loadtxt(text, delimiter=",", quotechar='"', comments=None, ndmin=2, dtype=np.float64)
             if values.shape[1] == columns:
                 return values[:, order]
     except (ValueError, UserWarning):
@@ -144,12 +164,14 @@ def _first_malformed(path: Path, lines: list[str], columns: int, *, cut: bool) -
     for i, line in enumerate(lines):
         if not line:
             continue
-        fields = line.split(",")
-        number = all(_is_number(field) for field in fields)
-        if len(fields) != columns or not number:
+        fields = next(csv.reader([line]))
+        other = next((field for field in fields if not _is_number(field)), None)
+        if len(fields) != columns or other is not None:
             what = f"{line[:80]!r} is not {'a number' if columns == 1 else 'two numbers'}"
             hint = "; the file may be cut off" if cut and i == len(lines) - 1 else ""
-            return InvalidInput(what, where=f"{path}, line {i + 2}", remedy=f"mend the line{hint}")
+            in_parts = line if columns == 1 and len(fields) == 2 else other or ""
+            remedy = how_to_write(in_parts, otherwise="mend the line")
+            return InvalidInput(what, where=f"{path}, line {i + 2}", remedy=f"{remedy}{hint}")
     return InvalidInput("the rows cannot be read as numbers", where=str(path), remedy=_FORMS)
 
 

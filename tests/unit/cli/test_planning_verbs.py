@@ -59,6 +59,14 @@ def test_what_a_profile_warns_of_is_told_again(place: Path) -> None:
     assert f"warning: {odd}\n" in run("inspect", "profile").output
 
 
+def test_arrivals_stamped_in_whole_seconds_are_told_by_every_verb_that_reads_them(place: Path) -> None:
+    (place / "coarse.csv").write_text("arrival_s\n" + "".join(f"{s}\n" * 20 for s in range(5)))
+    planned = run("plan", "profile", "--trace", "coarse.csv", "--p95-ms", 100, "--json", "facts.json")
+    assert "stamped every 1 s" in planned.stderr
+    assert "stamped every 1 s" in json.loads((place / "facts.json").read_text())["warnings"][0]
+    assert "stamped every 1 s" in run("simulate", "plan.json", "--trace", "coarse.csv").stderr
+
+
 def test_every_option_reaches_the_planner(place: Path) -> None:
     done = run(
         "plan", "profile", "--trace", "t.csv", "--latency-ms", 50, "--percentile", 0.99, "--accuracy", 0.8,

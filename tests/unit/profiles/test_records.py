@@ -367,7 +367,7 @@ def test_a_single_sample_is_too_few(tmp_path: Path) -> None:
         (PREDICTIONS.replace("s1,large", '"s1"x,large'), ", line 3: the row that begins here is wrongly quoted"),
         (PREDICTIONS.replace("s1,large", '"s1,large'), ", line 3: the row that begins here is wrongly quoted"),
         (b"sample,model,correct,certainty\ns1,\xff,1,1\n", ", line 2: not UTF-8 text"),
-        (PREDICTIONS.encode("utf-16"), ", line 1: not UTF-8 text"),
+        (PREDICTIONS.encode("utf-16-le"), ", line 1: column 's\\x00"),
     ],
 )
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, text: str | bytes, told: str) -> None:

@@ -43,6 +43,17 @@ def test_line_ends_of_windows_a_byte_order_mark_quotes_and_no_last_line_end_are_
     assert trace.arrivals_ns.tolist() == [500_000_000, 750_000_000]
 
 
+@pytest.mark.parametrize("text", ['"arrival_s"\r\n"0.5"\r\n"0.75"\r\n', '"arrival_s"\n0.5\n"0.75"'])
+def test_numbers_may_stand_in_quotes(tmp_path: Path, text: str) -> None:
+    assert read_trace(trace_file(tmp_path, text)).arrivals_ns.tolist() == [500_000_000, 750_000_000]
+
+
+def test_counts_in_quotes_and_in_utf_16_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes('"second","requests"\r\n"0","4"\r\n"2","1"\r\n'.encode("utf-16"))
+    assert read_trace(path, arrivals="uniform").counts_per_second().tolist() == [4, 0, 1]
+
+
 def test_uniform_counts_are_spread_evenly_and_exact(tmp_path: Path) -> None:
     trace = read_trace(counts_file(tmp_path, [4, 0, 2]), arrivals="uniform")
     assert (trace.arrivals_ns / 1e9).tolist() == [0.125, 0.375, 0.625, 0.875, 2.25, 2.75]
@@ -128,6 +139,13 @@ def test_the_hash_tells_files_and_options_apart_and_ignores_a_seed_without_effec
         ("time\n1\n", "line 1: the columns are 'time'"),
         ("arrival_s,extra\n1,2\n", "line 1: the columns are"),
         ("second\n1\n", "line 1: the columns are"),
+        ("second;requests\n0;1\n", "line 1: the header has no commas"),
+        ("0.5\n1.5\n", "line 1: there is no header, but '0.5'"),
+        ('10.0.0.1 - - [03/Nov/2025:09:59:30 +0100] "POST / HTTP/1.1" 200 4\n\n', "this is an access log"),
+        ("arrival_s\n0,5\n", "line 2: '0,5' is not a number; write a point for the decimal comma: 0.5"),
+        ('arrival_s\n"0,5"\n', "write a point for the decimal comma: 0.5"),
+        ("arrival_s\n250 ms\n", "write seconds without their unit: 0.25"),
+        ("second,requests\n0,1 200\n", "leave out what parts thousands"),
         ("arrival_s\n1\n\nx\n", "line 4: 'x' is not a number"),
         ("arrival_s\n1\n2,3\n", "line 3: '2,3' is not a number"),
         ("arrival_s\n1,2\n2,3\n", "line 2: '1,2' is not a number"),
