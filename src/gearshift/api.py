@@ -100,14 +100,22 @@ def profile(
 
 
 def profile_from_records(
-    folder: PathLike, *, out: PathLike | None = None, operator: str = "default", seed: int = 0
+    folder: PathLike,
+    *,
+    out: PathLike | None = None,
+    operator: str = "default",
+    seed: int = 0,
+    raw_run_times: bool = False,
 ) -> Profile:
-    """Import recorded predictions and run times (`predictions` and `runtimes`, CSV or Parquet) instead of measuring."""
+    """Import recorded predictions and run times (`predictions` and `runtimes`, CSV or Parquet) instead of measuring.
+
+    With `raw_run_times` each row of `runtimes` is one batch, and those of one size give median and p95.
+    """
     from gearshift.profiles import records
 
     if out is not None:
         require_replaceable(Path(out))
-    made = records.profile_from_records(Path(folder), operator=operator, seed=seed)
+    made = records.profile_from_records(Path(folder), operator=operator, seed=seed, raw_run_times=raw_run_times)
     return made if out is None else write_profile(made, Path(out))
 
 

@@ -1,5 +1,6 @@
 """Errors as facts: each knows its sentence, its exit code and its HTTP status."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -195,6 +196,14 @@ class Infeasible(GearshiftError):
 def printable(text: str) -> str:
     """`text` as all can take it: what is no Unicode, as of bytes that were no UTF-8, is escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def all_of(errors: Sequence[InvalidInput], *, where: str) -> InvalidInput:
+    """Several errors of one place as one, a line each; a lone one as it is."""
+    if len(errors) == 1:
+        return errors[0]
+    lines = "".join(f"\n\t{error}" for error in errors)
+    return InvalidInput(f"{len(errors)} things are wrong:{lines}", where=where, remedy="mend them all")
 
 
 def require(condition: bool, what: str, *, where: str = "", remedy: str = "") -> None:

@@ -9,6 +9,7 @@ from gearshift.cli.options import PATH, SEED, numbers
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import NO_LABELS, profile_table, tell_warnings
 from gearshift.config import PROJECT_FILE
+from gearshift.errors import require
 
 
 @click.command("profile", short_help="Measure models, or import records of them.")
@@ -16,6 +17,11 @@ from gearshift.config import PROJECT_FILE
 @click.option("--out", type=PATH, default="profile", show_default=True, help="The folder to write.")
 @click.option("--from-records", type=PATH, help="Import predictions and runtimes (.csv or .parquet) of this folder.")
 @click.option("--operator", default="default", show_default=True, help="The operator's name, with --from-records.")
+@click.option(
+    "--raw-run-times",
+    is_flag=True,
+    help="With --from-records: each row of runtimes is one batch; those of one size give median and p95.",
+)
 @click.option(
     "--cores", type=numbers, default="1", show_default=True, help="Measure on so many cores each, as in 1,2,4."
 )
@@ -30,14 +36,22 @@ def command(
     out: Path,
     from_records: Path | None,
     operator: str,
+    raw_run_times: bool,
     cores: tuple[int, ...],
     core_share: float,
     seed: int,
 ) -> None:
     """Measure the models of PROJECT (a gearshift.toml or its folder): run times, predictions, certainty."""
+    require(
+        from_records is not None or not raw_run_times,
+        "--raw-run-times is given without --from-records",
+        remedy="leave it out: run times are measured",
+    )
     with output.progress() as tell:
         if from_records is not None:
-            made = api.profile_from_records(from_records, out=out, operator=operator, seed=seed)
+            made = api.profile_from_records(
+                from_records, out=out, operator=operator, seed=seed, raw_run_times=raw_run_times
+            )
         else:
             made = api.profile(
                 project,

@@ -1,15 +1,21 @@
-"""Signs that predictions were compared with the wrong labels: some are errors, others warnings."""
+"""Signs that predictions, certainties or run times are not what they should be: some are errors, others warnings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.profiles.profile import PredictionRecords
+from gearshift.profiles.profile import PredictionRecords, RunTimeCurve
 
 LEAST_SHARE = 0.01
 """Share of the samples; a value that is rarer causes no warning."""
+LEAST_GROWTH = 0.9
+"""Of a largest batch's time over a smallest's; less cannot be noise."""
+LONGEST_SAMPLE_S = 60.0
+LEAST_OF_EACH = 20
+"""Right and wrong answers, for a word on which are more certain."""
+LEAST_CHANCE = 0.4
 MOST_TOLD = 3
 LONGEST_TOLD = 40
 REMEDY = "let labels and predictions be the same names or numbers"
@@ -40,18 +46,60 @@ def require_some_right(records: PredictionRecords, *, where: str) -> None:
 
 
 def doubts_about(records: PredictionRecords) -> tuple[str, ...]:
-    """Warnings, as sentences, about models whose predictions do not seem to fit the labels."""
-    if records.prediction is None:
-        return ()
+    """Warnings, as sentences, about models whose predictions or certainties do not seem to fit the labels."""
     return tuple(
-        sentence for row, model in enumerate(records.models) for sentence in _doubts_about_model(records, row, model)
+        sentence
+        for row, model in enumerate(records.models)
+        for doubts in (_doubts_about_model, _doubts_about_certainty)
+        for sentence in doubts(records, row, model)
     )
 
 
+def doubts_about_run_times(curves: Sequence[RunTimeCurve]) -> tuple[str, ...]:
+    """Warnings, as sentences, about recorded run times that seem to be per sample, or in another unit."""
+    sentences = []
+    for curve in curves:
+        small, large = curve.batch_sizes[0], curve.largest_batch_size
+        first_s, last_s = curve.median_s[0], curve.median_s[-1]
+        of = f"model {curve.model!r} takes {first_s:.4g} s for a batch of {small}"
+        if last_s < LEAST_GROWTH * first_s:
+            sentences.append(
+                f"{of} and {last_s:.4g} s for one of {large}: `seconds` are of the whole batch, not of a sample"
+            )
+        if first_s / small > LONGEST_SAMPLE_S:
+            sentences.append(f"{of}: if these are milliseconds, write seconds")
+    return tuple(sentences)
+
+
+def _doubts_about_certainty(records: PredictionRecords, row: int, model: str) -> Iterator[str]:
+    """Thresholds need a certainty that differs between samples, and is higher where answers are right."""
+    certainty, right = records.certainty[row], records.quality[row] > 0.5
+    if not records.labelled or min(right.sum(), (~right).sum()) < LEAST_OF_EACH:
+        return
+    if bool((certainty == certainty[0]).all()):
+        yield f"model {model!r} is as certain of all samples, so that it can only be the last of a cascade"
+    else:
+        chance = _chance_above(certainty[right], certainty[~right])
+        if chance < LEAST_CHANCE:
+            yield (
+                f"model {model!r} is more certain where it is wrong than where it is right, {100 * (1 - chance):.0f} "
+                "times in 100: is its certainty a doubt, such as an entropy or a distance?"
+            )
+
+
+def _chance_above(these: NDArray[np.float64], those: NDArray[np.float64]) -> float:
+    """The chance that one of `these` (n,) is above one of `those` (m,), with half of the ties."""
+    ordered = np.sort(those)
+    below, up_to = (np.searchsorted(ordered, these, side=side) for side in ("left", "right"))
+    return float((below + up_to).mean() / (2 * len(those)))
+
+
 def _doubts_about_model(records: PredictionRecords, row: int, model: str) -> Iterator[str]:
-    said: Names = records.prediction[row]  # type: ignore[index]
+    if records.prediction is None:
+        return
+    said: Names = records.prediction[row]
     label, n = records.label, len(said)
-    expected: Names = records.prediction if label is None else label  # type: ignore[assignment]
+    expected: Names = records.prediction if label is None else label
     if bool((said == said[0]).all() and (expected != said[0]).any()):
         yield f"model {model!r} answers {told(said[0])} to all {n} samples"
     if label is None or not _judged_by(label, said, records.quality[row]):

@@ -1,7 +1,8 @@
 """Records: recorded predictions and run times from a user's logs, made into a profile without running a model."""
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,12 +13,14 @@ from numpy.typing import NDArray
 
 from gearshift.classes import class_name
 from gearshift.errors import InvalidInput, require
-from gearshift.profiles.doubts import doubts_about, require_common_class, require_some_right
+from gearshift.plain_numbers import how_to_write, share_of
+from gearshift.profiles.doubts import doubts_about, doubts_about_run_times, require_common_class, require_some_right
 from gearshift.profiles.measure import performance_models, strongest_model
 from gearshift.profiles.parts import split_parts
 from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.table import Table, read_table
+from gearshift.result import percentile
 
 PREDICTIONS = "predictions"
 RUN_TIMES = "runtimes"
@@ -30,15 +33,18 @@ T = TypeVar("T")
 _TRUTHS = {"true": 1.0, "false": 0.0}
 
 
-def profile_from_records(folder: Path, *, operator: str = "default", seed: int = 0) -> Profile:
+def profile_from_records(
+    folder: Path, *, operator: str = "default", seed: int = 0, raw_run_times: bool = False
+) -> Profile:
     """The profile that `predictions` and `runtimes` in `folder` hold, each a CSV or a Parquet file of that name.
 
     `predictions` has columns sample, model, certainty and correct (0, 1, true, false, or a score in [0, 1]);
     optionally label, prediction, output_tokens, exit_segment.  Without correct, an answer is correct where prediction
     is the class of label, and without label where it is the strongest model's.  `runtimes` has columns model,
     batch_size and seconds (the median); optionally device_kind, cores, tensor_parallel, segment, memory_bytes,
-    seconds_p95.  Raises `InvalidInput` that names file, line (or row) and column for what is missing, doubled or out
-    of range, and where no model is right on any sample.
+    seconds_p95.  With `raw_run_times` each of its rows is one batch, and those of one size give median and p95.
+    Raises `InvalidInput` that names file, line (or row) and column for what is missing, doubled or out of range, for
+    all columns of a file at once, and where no model is right on any sample.
     """
     require(folder.is_dir(), "there is no such folder of records", where=str(folder), remedy="check the path")
     predictions = read_table(
@@ -53,15 +59,17 @@ def profile_from_records(folder: Path, *, operator: str = "default", seed: int =
         optional=("device_kind", "cores", "tensor_parallel", "segment", "memory_bytes", "seconds_p95"),
         columns="model, batch_size, seconds",
     )
+    predictions.require_cells(_OF_PREDICTIONS)
+    run_times.require_cells(_OF_RUN_TIMES)
     _require_same_models(predictions, run_times)
-    curves = _curves(run_times)
+    curves = _curves(run_times, raw=raw_run_times)
     records = _records(_Grid.of(predictions), curves, seed)
     require_some_right(records, where=str(predictions.path))
     return Profile(
         operator=operator,
         curves=curves,
         predictions=records,
-        warnings=doubts_about(records),
+        warnings=(*doubts_about(records), *doubts_about_run_times(curves)),
         performance=performance_models(_of_enough_sizes(curves)),
         certainty="recorded",
         notes={"source": "records"},
@@ -93,13 +101,14 @@ def _number(cell: str) -> float:
     if math.isfinite(value) and "_" not in cell:
         return value
     _text(cell)
-    raise InvalidInput(f"the cell is {_short(cell)}, needs a finite number", remedy="write a plain number, such as 0.5")
+    raise InvalidInput(f"the cell is {_short(cell)}, needs a finite number", remedy=how_to_write(cell))
 
 
 def _quality(cell: str) -> float:
     truth = _TRUTHS.get(cell.strip().lower())
     value = _number(cell) if truth is None else truth
-    require(0 <= value <= 1, f"the cell is {_short(cell)}", remedy="give 0, 1, true, false, or a score from 0 to 1")
+    remedy = share_of(value) or "give 0, 1, true, false, or a score from 0 to 1"
+    require(0 <= value <= 1, f"the cell is {_short(cell)}", remedy=remedy)
     return value
 
 
@@ -124,6 +133,35 @@ def _or_default(cell: str, parse: Callable[[str], T], default: T) -> T:
 
 def _short(cell: str) -> str:
     return repr(cell if len(cell) <= 40 else f"{cell[:40]}...")
+
+
+def _as_it_is(cell: str) -> str:
+    return cell
+
+
+_WHOLE, _COUNT = partial(_whole, least=0), partial(_whole, least=1)
+_SIZE = partial(_whole, least=1, most=LARGEST_BATCH_SIZE)
+_OF_PREDICTIONS: Mapping[str, Callable[[str], object]] = {
+    "sample": _text,
+    "model": _text,
+    "certainty": _number,
+    "correct": _quality,
+    "label": _text,
+    "prediction": _as_it_is,
+    "output_tokens": _WHOLE,
+    "exit_segment": partial(_or_default, parse=_WHOLE, default=-1),
+}
+_OF_RUN_TIMES: Mapping[str, Callable[[str], object]] = {
+    "model": _text,
+    "batch_size": _SIZE,
+    "seconds": _seconds,
+    "device_kind": partial(_or_default, parse=_text, default=""),
+    "cores": partial(_or_default, parse=_COUNT, default=1),
+    "tensor_parallel": partial(_or_default, parse=_COUNT, default=1),
+    "segment": partial(_or_default, parse=_WHOLE, default=0),
+    "memory_bytes": partial(_or_default, parse=_WHOLE, default=0),
+    "seconds_p95": partial(_or_default, parse=_seconds, default=0.0),
+}
 
 
 def _optional(table: Table, column: str, parse: Callable[[str], T], default: T) -> list[T]:
@@ -178,46 +216,54 @@ class _Run:
     memory_bytes: int
 
 
-def _curves(table: Table) -> tuple[RunTimeCurve, ...]:
+def _curves(table: Table, *, raw: bool) -> tuple[RunTimeCurve, ...]:
+    require(
+        not raw or "seconds_p95" not in table.columns,
+        "seconds_p95 is given, and rows are single batches",
+        where=str(table.path),
+        remedy="leave the column out, or --raw-run-times",
+    )
     places = [
         _Place(*key)
         for key in zip(
             table.parsed("model", _text),
             _optional(table, "device_kind", _text, "cpu"),
-            _optional(table, "tensor_parallel", partial(_whole, least=1), 1),
-            _optional(table, "cores", partial(_whole, least=1), 1),
-            _optional(table, "segment", partial(_whole, least=0), 0),
+            _optional(table, "tensor_parallel", _COUNT, 1),
+            _optional(table, "cores", _COUNT, 1),
+            _optional(table, "segment", _WHOLE, 0),
             strict=True,
         )
     ]
-    sizes = table.parsed("batch_size", partial(_whole, least=1, most=LARGEST_BATCH_SIZE))
+    sizes = table.parsed("batch_size", _SIZE)
     seconds = table.parsed("seconds", _seconds)
     p95 = _optional(table, "seconds_p95", _seconds, 0.0)
-    memory = _optional(table, "memory_bytes", partial(_whole, least=0), 0)
-    runs: dict[_Place, dict[int, _Run]] = {}
+    memory = _optional(table, "memory_bytes", _WHOLE, 0)
+    runs: dict[_Place, dict[int, list[_Run]]] = {}
     for row, (place, size) in enumerate(zip(places, sizes, strict=True)):
-        curve = runs.setdefault(place, {})
-        if size in curve:
+        run = _Run(row, seconds[row], p95[row] or seconds[row], memory[row])
+        before = runs.setdefault(place, {}).setdefault(size, [])
+        if before and not raw:
             raise InvalidInput(
                 f"batch size {size} of model {place.model!r} is there a second time, after "
-                f"{table.place(curve[size].row)}",
+                f"{table.place(before[0].row)}",
                 where=table.where(row, "batch_size"),
-                remedy="keep one row, with the median",
+                remedy="keep one row, with the median, or say --raw-run-times where each row is one batch",
             )
-        curve[size] = _Run(row, seconds[row], p95[row] or seconds[row], memory[row])
-        if curve[size].seconds_p95 < seconds[row]:
+        if run.seconds_p95 < run.seconds:
             raise InvalidInput(
                 f"seconds_p95 is {p95[row]:g}, less than the median, seconds, of {seconds[row]:g}",
                 where=table.where(row, "seconds_p95"),
                 remedy="give the 95th percentile of the same runs",
             )
+        before.append(run)
     _require_one_memory(table, runs)
     _require_all_segments(table, runs)
     return tuple(_curve(place, runs[place]) for place in runs)
 
 
-def _curve(place: _Place, runs: dict[int, _Run]) -> RunTimeCurve:
+def _curve(place: _Place, runs: dict[int, list[_Run]]) -> RunTimeCurve:
     ordered = [runs[size] for size in sorted(runs)]
+    medians = [percentile(np.array([run.seconds for run in same]), 0.50) for same in ordered]
     return RunTimeCurve(
         model=place.model,
         device_kind=place.device_kind,
@@ -225,16 +271,16 @@ def _curve(place: _Place, runs: dict[int, _Run]) -> RunTimeCurve:
         cores=place.cores,
         segment=place.segment,
         batch_sizes=tuple(sorted(runs)),
-        median_s=tuple(run.seconds for run in ordered),
-        p95_s=tuple(run.seconds_p95 for run in ordered),
-        memory_bytes=ordered[0].memory_bytes,
+        median_s=tuple(medians),
+        p95_s=tuple(percentile(np.array([run.seconds_p95 for run in same]), 0.95) for same in ordered),
+        memory_bytes=ordered[0][0].memory_bytes,
     )
 
 
-def _require_one_memory(table: Table, runs: dict[_Place, dict[int, _Run]]) -> None:
+def _require_one_memory(table: Table, runs: dict[_Place, dict[int, list[_Run]]]) -> None:
     first: dict[tuple[str, str, int], _Run] = {}
     for place, curve in runs.items():
-        for run in curve.values():
+        for run in itertools.chain.from_iterable(curve.values()):
             before = first.setdefault((place.model, place.device_kind, place.tensor_parallel), run)
             if run.memory_bytes != before.memory_bytes:
                 raise InvalidInput(
@@ -245,11 +291,11 @@ def _require_one_memory(table: Table, runs: dict[_Place, dict[int, _Run]]) -> No
                 )
 
 
-def _require_all_segments(table: Table, runs: dict[_Place, dict[int, _Run]]) -> None:
+def _require_all_segments(table: Table, runs: dict[_Place, dict[int, list[_Run]]]) -> None:
     segments: dict[tuple[str, str, int, int], dict[int, int]] = {}
     for place, curve in runs.items():
         key = (place.model, place.device_kind, place.tensor_parallel, place.cores)
-        segments.setdefault(key, {})[place.segment] = next(iter(curve.values())).row
+        segments.setdefault(key, {})[place.segment] = next(iter(curve.values()))[0].row
     for key, rows in segments.items():
         missing = next((segment for segment in range(len(rows)) if segment not in rows), None)
         if missing is not None:
@@ -333,7 +379,7 @@ def _records(grid: _Grid, curves: tuple[RunTimeCurve, ...], seed: int) -> Predic
     prediction = grid.classes("prediction") if "prediction" in table.columns else None
     tokens = None
     if "output_tokens" in table.columns:
-        tokens = grid.numbers(table.parsed("output_tokens", partial(_whole, least=0)), np.int64)
+        tokens = grid.numbers(table.parsed("output_tokens", _WHOLE), np.int64)
     exits = _exit_segments(grid, curves) if "exit_segment" in table.columns else None
     return PredictionRecords(
         models=grid.models,
@@ -407,7 +453,7 @@ def _require_agreement(grid: _Grid, quality: NDArray[np.float64], equal: NDArray
 
 def _exit_segments(grid: _Grid, curves: tuple[RunTimeCurve, ...]) -> NDArray[np.int64]:
     last = {model: max(c.segment for c in curves if c.model == model) for model in grid.models}
-    given = _optional(grid.table, "exit_segment", partial(_whole, least=0), -1)
+    given = _optional(grid.table, "exit_segment", _WHOLE, -1)
     models = grid.table.columns["model"]
     segments = [last[model] if segment < 0 else segment for model, segment in zip(models, given, strict=True)]
     row = next((row for row, segment in enumerate(segments) if segment > last[models[row]]), None)

@@ -3,12 +3,12 @@
 import csv
 import io
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import InvalidInput, all_of, require
 from gearshift.extras import load_extra
 from gearshift.files import read_bytes, read_text
 
@@ -49,10 +49,22 @@ class Table:
             except InvalidInput as error:
                 refused[cell] = error
         if refused:
-            row = next(row for row, cell in enumerate(cells) if cell in refused)
-            first = refused[cells[row]]
-            raise InvalidInput(first.what, where=self.where(row, column), remedy=first.remedy)
+            rows = [row for row, cell in enumerate(cells) if cell in refused]
+            first = refused[cells[rows[0]]]
+            more = f" (as {len(rows) - 1} more are)" if len(rows) > 1 else ""
+            raise InvalidInput(f"{first.what}{more}", where=self.where(rows[0], column), remedy=first.remedy)
         return list(map(values.__getitem__, cells))
+
+    def require_cells(self, parsers: Mapping[str, Callable[[str], object]]) -> None:
+        """Raise `InvalidInput` for all columns at once that have cells which their parser refuses."""
+        errors = []
+        for column in self.columns:
+            try:
+                self.parsed(column, parsers[column])
+            except InvalidInput as error:
+                errors.append(error)
+        if errors:
+            raise all_of(errors, where=str(self.path))
 
 
 def read_table(stem: Path, *, required: Sequence[str], optional: Sequence[str], columns: str) -> Table:
@@ -151,13 +163,27 @@ def _checked_header(row: list[str], required: Sequence[str], optional: Sequence[
     header = [name.strip() for name in row]
     if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
         raise InvalidInput("the header has no commas", where=where, remedy="separate columns with commas")
-    for name in header:
-        known = f"the columns are {', '.join(required)}, and optionally {', '.join(optional)}"
-        require(name in required or name in optional, f"column {name!r} is unknown", where=where, remedy=known)
-        require(header.count(name) == 1, f"column {name!r} is there twice", where=where, remedy="keep one of them")
-    for name in required:
-        require(name in header, f"column {name!r} is missing", where=where, remedy="add it")
+    known = f"the columns are {', '.join(required)}, and optionally {', '.join(optional)}"
+    names = list(dict.fromkeys(header))
+    unknown = [name for name in names if name not in required and name not in optional]
+    doubled = [name for name in names if header.count(name) > 1 and name not in unknown]
+    missing = [name for name in required if name not in header]
+    errors = [
+        InvalidInput(f"column{_named(wrong)} {how}", where=where, remedy=remedy)
+        for wrong, how, remedy in (
+            (unknown, "unknown", known),
+            (doubled, "there twice", "keep one of them"),
+            (missing, "missing", "add it"),
+        )
+        if wrong
+    ]
+    if errors:
+        raise all_of(errors, where=where)
     return header
+
+
+def _named(names: Sequence[str]) -> str:
+    return f"{'s' * (len(names) > 1)} {', '.join(map(repr, names))} {'are' if len(names) > 1 else 'is'}"
 
 
 def _is_cut(text: str, line: int) -> bool:

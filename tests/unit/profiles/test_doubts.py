@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.profiles.doubts import doubts_about, require_common_class, require_some_right
-from gearshift.profiles.profile import PredictionRecords
+from gearshift.profiles.doubts import doubts_about, doubts_about_run_times, require_common_class, require_some_right
+from gearshift.profiles.profile import PredictionRecords, RunTimeCurve
 
 
 def records(label: list[str] | None, *predictions: list[str], quality: object = None) -> PredictionRecords:
@@ -12,7 +12,7 @@ def records(label: list[str] | None, *predictions: list[str], quality: object = 
     return PredictionRecords(
         models=("small", "large")[: len(predictions)],
         quality=(said == truth).astype(float) if quality is None else np.array(quality, dtype=float),
-        certainty=np.ones(said.shape),
+        certainty=np.ones(said.shape) * np.arange(said.shape[1]),
         part=np.arange(said.shape[1], dtype=np.int8) % 2,
         labelled=label is not None,
         label=None if label is None else truth,
@@ -72,3 +72,51 @@ def test_nothing_right_anywhere_is_refused_with_an_example() -> None:
 def test_a_model_without_any_class_of_the_labels_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"no output of model 'm' .* for example 'tech' and 'Tech'"):
         require_common_class("m", np.array(["Tech"]), np.array(["tech"]), where="here")
+
+
+def labelled(certainty: np.ndarray, right: np.ndarray) -> PredictionRecords:
+    return PredictionRecords(
+        models=("m",),
+        quality=right[None].astype(float),
+        certainty=certainty[None],
+        part=np.arange(len(right), dtype=np.int8) % 2,
+    )
+
+
+def test_a_certainty_that_is_higher_where_answers_are_wrong_is_told() -> None:
+    generator = np.random.default_rng(0)
+    right = generator.random(400) < 0.8
+    entropy = generator.random(400) + ~right
+    (told,) = doubts_about(labelled(entropy, right))
+    assert told.startswith("model 'm' is more certain where it is wrong than where it is right")
+    assert doubts_about(labelled(-entropy, right)) == ()
+    assert doubts_about(labelled(generator.random(400), right)) == ()
+
+
+def test_a_certainty_that_never_differs_is_told() -> None:
+    right = np.arange(100) % 4 > 0
+    assert doubts_about(labelled(np.full(100, 0.9), right)) == (
+        "model 'm' is as certain of all samples, so that it can only be the last of a cascade",
+    )
+
+
+def timed(*seconds: float) -> RunTimeCurve:
+    sizes = (1, 8, 16)[: len(seconds)]
+    return RunTimeCurve(model="m", batch_sizes=sizes, median_s=seconds, p95_s=seconds)
+
+
+def test_batches_that_get_faster_as_they_grow_are_told() -> None:
+    (told,) = doubts_about_run_times((timed(0.0048, 0.0013, 0.0011),))
+    assert told == (
+        "model 'm' takes 0.0048 s for a batch of 1 and 0.0011 s for one of 16: `seconds` are of the whole batch, "
+        "not of a sample"
+    )
+
+
+def test_batches_that_take_as_long_whatever_their_size_are_fine() -> None:
+    assert doubts_about_run_times((timed(0.010, 0.0099, 0.0097), timed(0.1))) == ()
+
+
+def test_run_times_that_seem_to_be_milliseconds_are_told() -> None:
+    (told,) = doubts_about_run_times((timed(120, 300),))
+    assert told == "model 'm' takes 120 s for a batch of 1: if these are milliseconds, write seconds"

@@ -316,6 +316,40 @@ def test_texts_too_long_to_keep_name_the_longest(tmp_path: Path, monkeypatch: py
 # Rows that are missing or too many
 
 
+def test_all_columns_that_are_wrong_are_told_at_once(tmp_path: Path) -> None:
+    told = refusal(tmp_path, PREDICTIONS.replace("sample,model,correct,certainty", "id,model,correct,score"))
+    assert "columns 'id', 'score' are unknown" in told
+    assert "columns 'sample', 'certainty' are missing" in told
+
+
+def test_the_first_cells_of_all_columns_that_are_wrong_are_told_at_once(tmp_path: Path) -> None:
+    told = refusal(tmp_path, PREDICTIONS.replace("s1,large,1,0.8", 's1,large,95,"0,8"').replace("0.7", "71 %"))
+    assert "line 3, column 'correct': the cell is '95'; write 0.95 for 95 %" in told
+    assert "line 3, column 'certainty': the cell is '0,8', needs a finite number (as 1 more are)" in told
+    assert "write a point for the decimal comma: 0.8" in told
+
+
+def test_single_batches_become_median_and_p95_where_that_is_asked_for(tmp_path: Path) -> None:
+    rows = "".join(f"small,8,{0.02 + 0.001 * i}\n" for i in range(1, 20))
+    folder = write(tmp_path, run_times=RUN_TIMES + rows)
+    with pytest.raises(InvalidInput, match="say --raw-run-times where each row is one batch"):
+        profile_from_records(folder)
+    curve = profile_from_records(folder, raw_run_times=True).curve("small", device_kind="cpu")
+    assert curve.batch_sizes == (1, 8)
+    assert (curve.median_s[1], curve.p95_s[1]) == (pytest.approx(0.029), pytest.approx(0.038))
+
+
+def test_a_percentile_beside_single_batches_is_refused(tmp_path: Path) -> None:
+    text = "model,batch_size,seconds,seconds_p95\nsmall,1,1,1\nlarge,1,1,1\n"
+    with pytest.raises(InvalidInput, match="seconds_p95 is given, and rows are single batches"):
+        profile_from_records(write(tmp_path, run_times=text), raw_run_times=True)
+
+
+def test_batches_that_get_faster_as_they_grow_are_a_warning(tmp_path: Path) -> None:
+    warnings = read(tmp_path, run_times=RUN_TIMES.replace("small,8,0.02", "small,8,0.002")).warnings
+    assert any("`seconds` are of the whole batch" in sentence for sentence in warnings)
+
+
 def test_a_missing_pair_names_the_sample_and_the_model(tmp_path: Path) -> None:
     told = refusal(tmp_path, PREDICTIONS.replace("s1,large,1,0.8\n", ""))
     assert told.startswith("predictions.csv, line 2, column 'model': sample 's1' has no row for model 'large';")
@@ -358,7 +392,8 @@ def test_a_single_sample_is_too_few(tmp_path: Path) -> None:
         ("\n\n", ": the file is empty"),
         ("sample,model,correct,certainty\n", ": there is a header, but there are no rows"),
         ("sample,model,correct\na,b,1\n", ", line 1: column 'certainty' is missing; add it"),
-        (PREDICTIONS.replace("certainty", "confidence"), ", line 1: column 'confidence' is unknown; the columns are"),
+        (PREDICTIONS.replace("certainty", "confidence"), ", line 1: 2 things are wrong:"),
+        (PREDICTIONS.replace("\n", ",x\n"), ", line 1: column 'x' is unknown; the columns are"),
         (PREDICTIONS.replace("correct", "model"), ", line 1: column 'model' is there twice"),
         (PREDICTIONS.replace(",", ";"), ", line 1: the header has no commas"),
         (PREDICTIONS.replace("s1,large,1,0.8", "s1,large,1"), ", line 3: the row has 3 cells up to column 'correct'"),
@@ -367,7 +402,7 @@ def test_a_single_sample_is_too_few(tmp_path: Path) -> None:
         (PREDICTIONS.replace("s1,large", '"s1"x,large'), ", line 3: the row that begins here is wrongly quoted"),
         (PREDICTIONS.replace("s1,large", '"s1,large'), ", line 3: the row that begins here is wrongly quoted"),
         (b"sample,model,correct,certainty\ns1,\xff,1,1\n", ", line 2: not UTF-8 text"),
-        (PREDICTIONS.encode("utf-16-le"), ", line 1: column 's\\x00"),
+        (PREDICTIONS.encode("utf-16-le"), ", line 1: 2 things are wrong:"),
     ],
 )
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, text: str | bytes, told: str) -> None:

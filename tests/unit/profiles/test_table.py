@@ -138,9 +138,7 @@ def test_missing_and_doubled_columns_and_no_rows_are_told(tmp_path: Path) -> Non
     few = {name: cells for name, cells in PREDICTIONS.items() if name != "certainty"}
     assert refusal(tmp_path, predictions=few).startswith("predictions.parquet, schema: column 'certainty' is missing")
     doubled = pa.Table.from_arrays([pa.array(["a"])] * 2, names=["model", "model"])
-    assert refusal(tmp_path, predictions=doubled).startswith(
-        "predictions.parquet, schema: column 'model' is there twice"
-    )
+    assert refusal(tmp_path, predictions=doubled).startswith("predictions.parquet, schema: 2 things are wrong:")
     none = pa.table(PREDICTIONS).slice(0, 0)
     assert refusal(tmp_path, predictions=none).startswith(
         "predictions.parquet: there are columns, but there are no rows"
