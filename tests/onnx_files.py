@@ -52,19 +52,21 @@ def write_linear(path: Path, weights: NDArray[np.float32], *, rows: str | int = 
     )
 
 
-def write_labelled(path: Path, weights: NDArray[np.float32]) -> Path:
-    """As exporters of estimators do: outputs `label` and `probabilities` of FP32 input `x`."""
+def write_labelled(
+    path: Path, weights: NDArray[np.float32], *, label: str = "label", scores: str = "probabilities"
+) -> Path:
+    """As exporters of estimators do: outputs `label` and `scores` of FP32 input `x`."""
     features, classes = weights.shape
     return write_onnx(
         path,
         [
             helper.make_node("MatMul", ["x", "weights"], ["logits"]),
-            helper.make_node("Softmax", ["logits"], ["probabilities"], axis=1),
+            helper.make_node("Softmax", ["logits"], [scores], axis=1),
             helper.make_node("ArgMax", ["logits"], ["best"], axis=1, keepdims=0),
-            helper.make_node("Gather", ["names", "best"], ["label"]),
+            helper.make_node("Gather", ["names", "best"], [label]),
         ],
         {"x": (TensorProto.FLOAT, [None, features])},
-        {"label": (TensorProto.STRING, [None]), "probabilities": (TensorProto.FLOAT, [None, classes])},
+        {label: (TensorProto.STRING, [None]), scores: (TensorProto.FLOAT, [None, classes])},
         weights=weights,
         names=np.array([f"class {i}" for i in range(classes)], dtype=object),
     )

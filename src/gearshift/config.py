@@ -18,12 +18,14 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """One model: its loader or its ONNX file, relative to the project file, or its endpoint; and memory if known.
 
     `load` is `file.py:function` or `file.onnx`, and empty with `remote`; `softmax` makes probabilities of the scores
-    that the model answers, before certainty is taken of them; `environment` names the variables with secrets that it
-    needs, such as `HF_TOKEN`, which workers do not get otherwise.
+    that the model answers, before certainty is taken of them; `outputs`, where given, are those of the model's outputs
+    that count, and what each is called here: `certainty`, `scores`, `label` or any other name; `environment` names the
+    variables with secrets that it needs, such as `HF_TOKEN`, which workers do not get otherwise.
     """
 
     load: str = ""
     softmax: bool = False
+    outputs: dict[str, str] = {}
     memory_mib: float | None = None
     remote: RemoteSettings | None = None
     environment: tuple[str, ...] = ()
@@ -31,8 +33,10 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def __post_init__(self) -> None:
         if self.remote is not None:
             require(not self.load, "load and remote are both given", remedy="give one of them")
+            require(not self.outputs, "outputs are given beside remote", remedy="give them within remote")
         elif not self.is_onnx_file:
             _check_reference(self.load, "load", "file.py:function or file.onnx")
+        require(len(set(self.outputs.values())) == len(self.outputs), "two outputs have the same name here")
         require(self.memory_mib is None or self.memory_mib > 0, f"memory_mib is {self.memory_mib}, needs more than 0")
 
     @property

@@ -4,7 +4,7 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,8 +23,9 @@ from gearshift.torch_module import is_module, placed
 DEFAULT_INPUT = "input"
 CERTAINTY = "certainty"
 EXIT_SEGMENT = "exit_segment"
-NAMES_OF_SCORES = (SCORES, "probabilities", "logits")
-"""Outputs that exporters give for what is called scores here."""
+NAMES_OF_SCORES = (SCORES, "probabilities", "probability", "output_probability", "logits")
+NAMES_OF_LABELS = (LABEL, "output_label")
+"""Outputs that exporters give for what are called scores and label here."""
 _USER_MODULE = "gearshift_user_"
 _LONGEST_MESSAGE = 500
 
@@ -51,13 +52,13 @@ class Samples:
         n = len(first)
         require(n >= 2, f"there are {n} rows, needs at least 2", where="samples", remedy="give more, better thousands")
         beside = {f"input {name!r}": array for name, array in arrays.items()}
-        for field in ("labels", "groups"):
-            if getattr(self, field) is not None:
-                array = _sample_array(field, getattr(self, field))
-                one_each = f"{field} have shape {array.shape}, needs one value per row"
+        for what in ("labels", "groups"):
+            if getattr(self, what) is not None:
+                array = _sample_array(what, getattr(self, what))
+                one_each = f"{what} have shape {array.shape}, needs one value per row"
                 require(array.ndim == 1, one_each, where="samples", remedy="give a one-dimensional array")
-                object.__setattr__(self, field, array)
-                beside[field] = array
+                object.__setattr__(self, what, array)
+                beside[what] = array
         for what, array in beside.items():
             unequal = f"{what} has {len(array)} rows, but input {name!r} has {n}"
             require(len(array) == n, unequal, where="samples", remedy="give one row of each per sample")
@@ -81,6 +82,7 @@ class RunnableModel:
 
     `model` is an estimator (`predict_proba`), an object with `predict`, or a function; see `gearshift.model.Model`.
     With `softmax`, scores are made probabilities first.  What it answers is made into the outputs that are `declared`.
+    Outputs by name are called as `names` say, and others left out; without any, as they are.
     """
 
     name: str
@@ -88,6 +90,7 @@ class RunnableModel:
     certainty: CertaintyFunction
     softmax: bool = False
     declared: DeclaredOutputs = EVERY_OUTPUT
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, inputs: Arrays) -> Predicted:
         """What the model says of n rows; a row's certainty may be NaN.
@@ -108,7 +111,7 @@ class RunnableModel:
             outputs, certainty = answer
             return self._checked(self._outputs(outputs, n), certainty, n)
         if isinstance(answer, Mapping):
-            outputs = dict(answer)
+            outputs = self._named(answer)
             exits = self._exits(outputs.pop(EXIT_SEGMENT, None), n)
             return replace(self._checked(*self._judged(outputs, n), n), exit_segment=exits)
         scores = self._scores(answer, n)
@@ -145,11 +148,26 @@ class RunnableModel:
         if name is None:
             raise self._refused(
                 f"answered outputs {', '.join(map(repr, outputs))} without a certainty",
-                "answer (outputs, certainty), or one of them as 'certainty' or 'scores'",
+                "answer (outputs, certainty), or one of them as 'certainty' or 'scores', or say what each is in "
+                f"[models.{self.name}.outputs]",
             )
         scores = self._scores(outputs.pop(name), n)
         made = {SCORES: scores} if LABEL in outputs else self._encoded(scores)
         return {**made, **outputs}, self._certainty_of(scores)
+
+    def _named(self, answer: Mapping[Any, Any]) -> dict[str, Any]:
+        """The outputs by the names that they have here."""
+        if self.names:
+            missing = [name for name in self.names if name not in answer]
+            if missing:
+                raise self._refused(
+                    f"answered outputs {', '.join(map(repr, answer))}, and no {missing[0]!r}",
+                    f"name its outputs in [models.{self.name}.outputs]",
+                )
+            kept = {here: answer[there] for there, here in self.names.items()}
+            return kept | {EXIT_SEGMENT: answer[EXIT_SEGMENT]} if EXIT_SEGMENT in answer else kept
+        label = next((name for name in NAMES_OF_LABELS if name in answer), LABEL)
+        return {LABEL if name == label else name: value for name, value in answer.items()}
 
     def _exits(self, exits: Any, n: int) -> NDArray[np.int64] | None:
         """After which segment each row left, where the model says so."""
@@ -312,11 +330,12 @@ def load_model(
     if settings.is_onnx_file:
         field = f"{where}.{name}.load"
         session = open_onnx_file(name, directory / settings.load, device_kind=device_kind, where=field)
-        return RunnableModel(name, session, certainty, settings.softmax)
+        return RunnableModel(name, session, certainty, settings.softmax, names=settings.outputs)
     reference = settings.load
     model = _call_reference(reference, directory, field=f"models.{name}.load")
     if is_module(model):
-        return RunnableModel(name, placed(name, model, device_kind), certainty, settings.softmax)
+        module = placed(name, model, device_kind)
+        return RunnableModel(name, module, certainty, settings.softmax, names=settings.outputs)
     runnable = any(hasattr(model, method) for method in ("predict_proba", "predict")) or callable(model)
     if isinstance(model, type) or not runnable:
         kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
@@ -332,8 +351,8 @@ def load_model(
     if all(hasattr(model, attribute) for attribute in ("segments", "exits", "through")):
         from gearshift.segmented_model import SegmentedModel
 
-        return SegmentedModel(name, model, certainty, settings.softmax)
-    return RunnableModel(name, model, certainty, settings.softmax)
+        return SegmentedModel(name, model, certainty, settings.softmax, names=settings.outputs)
+    return RunnableModel(name, model, certainty, settings.softmax, names=settings.outputs)
 
 
 def load_certainty(project: Project, directory: Path) -> CertaintyFunction:

@@ -105,6 +105,11 @@ def test_a_project_needs_a_model(tmp_path: Path) -> None:
         read_project(write(tmp_path, text))
 
 
+def test_two_outputs_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="two outputs have the same name here"):
+        read_project(write(tmp_path, PROJECT + 'outputs = {a = "scores", b = "scores"}\n'))
+
+
 def test_a_user_certainty_is_a_reference(tmp_path: Path) -> None:
     assert read_project(write(tmp_path, f'certainty = "c.py:sure"\n{PROJECT}')).certainty == "c.py:sure"
     with pytest.raises(InvalidInput, match="certainty is 'c:sure'"):

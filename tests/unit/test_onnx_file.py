@@ -73,6 +73,32 @@ def test_labels_and_probabilities_of_an_exported_estimator_are_kept(tmp_path: Pa
     assert said.certainty == pytest.approx(top_two_difference(softmax(X @ WEIGHTS)))
 
 
+def named(file: Path, outputs: dict[str, str]) -> RunnableModel:
+    """A model of a label `said` and scores `p`, with a setting that says what each is."""
+    return loaded(write_labelled(file, WEIGHTS, label="said", scores="p"), outputs=outputs)
+
+
+def test_outputs_as_another_exporter_names_them_are_known(tmp_path: Path) -> None:
+    file = write_labelled(tmp_path / "m.onnx", WEIGHTS, label="output_label", scores="output_probability")
+    said = loaded(file).run({"x": X})
+    assert sorted(said.outputs) == ["label", "scores"]
+    assert said.outputs["label"].tolist() == ["class 0", "class 1"]
+
+
+def test_a_setting_says_what_outputs_of_any_name_are(tmp_path: Path) -> None:
+    said = named(tmp_path / "m.onnx", {"said": "label", "p": "scores"}).run({"x": X})
+    assert sorted(said.outputs) == ["label", "scores"]
+    assert said.certainty == pytest.approx(top_two_difference(softmax(X @ WEIGHTS)))
+    assert sorted(named(tmp_path / "m.onnx", {"p": "scores"}).run({"x": X}).outputs) == ["label", "scores"]
+
+
+def test_outputs_of_unknown_names_say_which_setting_names_them(tmp_path: Path) -> None:
+    with pytest.raises(ModelFailed, match=r"or say what each is in \[models\.m\.outputs\]"):
+        named(tmp_path / "m.onnx", {}).run({"x": X})
+    with pytest.raises(ModelFailed, match="answered outputs 'said', 'p', and no 'q'"):
+        named(tmp_path / "m.onnx", {"q": "scores"}).run({"x": X})
+
+
 def test_an_output_named_certainty_is_the_certainty(tmp_path: Path) -> None:
     file = write_onnx(
         tmp_path / "m.onnx",
