@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, ModelFailed, require
 from gearshift.extras import load_extra
 from gearshift.hardware import is_cuda
+from gearshift.loaded_from import note_read
 
 SAFETENSORS_SUFFIX = ".safetensors"
 
@@ -137,6 +138,7 @@ def load_weights(module: Any, path: Path | str) -> Any:
     """
     torch = load_extra("torch", extra="torch", where=str(path))
     require(Path(path).is_file(), "no such file", where=str(path), remedy="check the path")
+    note_read(path)
     try:
         if Path(path).suffix == SAFETENSORS_SUFFIX:
             state = load_extra("safetensors.torch", extra="torch", where=str(path)).load_file(path)

@@ -26,6 +26,7 @@ from gearshift.errors import Infeasible, require
 from gearshift.files import require_writable
 from gearshift.gear import GearPlan
 from gearshift.hardware import GIB
+from gearshift.loaded_from import changes
 from gearshift.plan_folder import plan_name, require_plans_replaceable
 from gearshift.plan_tables import only_operator
 from gearshift.planner import planners
@@ -160,12 +161,13 @@ def command(
             error.add_note(line)
         raise
     planning_s = time.perf_counter() - began
-    warnings = [*measured.warnings, *doubts_about_trace(arrivals)]
+    replaced = [] if measured.project is None else changes(measured.loaded_from, profile / measured.project)
+    warnings = [*measured.warnings, *replaced, *doubts_about_trace(arrivals)]
     if any(plan.unfinished for plan in (found if isinstance(found, list) else [found])):
         output.say("the search was ended early: this is the best so far")
     if not measured.predictions.labelled:
         output.say(NO_LABELS)
-    tell_warnings(output, measured.warnings)
+    tell_warnings(output, [*measured.warnings, *replaced])
     if isinstance(found, list):
         paths = [out / plan_name(i) for i in range(len(found))]
         plans = [facts(*pair, planning_s) for pair in zip(found, paths, strict=True)]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S
 from gearshift.config import require_operator_name
 from gearshift.errors import InvalidInput, require
+from gearshift.loaded_from import LoadedFrom
 from gearshift.model import TensorSpec
 from gearshift.profiles.performance_model import PerformanceModel, Statistic
 
@@ -174,6 +175,7 @@ class Profile:
     request spends on its way, being parsed and being answered; for `router_s` of that the router's process can do
     nothing else.  `inputs` and `outputs` describe the operator.  `performance` are the models by batch size and cores,
     of those measured on several core counts.  `warnings` are sentences on what is odd about the models.
+    `loaded_from` says what the measured models were loaded from.
     """
 
     operator: str
@@ -189,6 +191,7 @@ class Profile:
     sha256: str = ""
     notes: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    loaded_from: tuple[LoadedFrom, ...] = ()
 
     def __post_init__(self) -> None:
         require_operator_name(self.operator)

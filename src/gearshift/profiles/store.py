@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, require
 from gearshift.files import PathLike, read_bytes
 from gearshift.folders import replace_folder
+from gearshift.loaded_from import LoadedFrom
 from gearshift.model import TensorSpec
 from gearshift.plan_file import decode_json
 from gearshift.profiles.performance_model import PerformanceModel
@@ -74,6 +75,7 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     performance: tuple[PerformanceModel, ...] = ()
     router_s: float = 0.0
     warnings: tuple[str, ...] = ()
+    loaded_from: tuple[LoadedFrom, ...] = ()
 
 
 class _Versioned(msgspec.Struct):
@@ -130,6 +132,7 @@ def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
             sha256=metadata.sha256,
             notes=metadata.notes,
             warnings=metadata.warnings,
+            loaded_from=metadata.loaded_from,
         )
     except InvalidInput as error:
         raise InvalidInput(error.what, where=str(folder), remedy=REMEDY) from error
@@ -171,6 +174,7 @@ def _metadata_of(profile: Profile, arrays: Arrays) -> _Metadata:
         curves=profile.curves,
         performance=profile.performance,
         warnings=profile.warnings,
+        loaded_from=profile.loaded_from,
     )
     # Decoded once, so that the hash sees the very numbers that a reader will (1.0 where a curve holds 1).
     return msgspec.json.decode(_encode(metadata), type=_Metadata)

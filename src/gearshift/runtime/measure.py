@@ -4,9 +4,9 @@ import asyncio
 import itertools
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from gearshift.config import ProfileSettings, Project, read_project
 from gearshift.declared_outputs import common_outputs
 from gearshift.errors import ModelFailed, require
 from gearshift.hardware import REMOTE, Device, Hardware, is_cuda
+from gearshift.loaded_from import LoadedFrom, settings_of
 from gearshift.loading import Samples, load_samples
 from gearshift.model import Predicted, spec_of
 from gearshift.profiles.doubts import doubts_about
@@ -131,6 +132,11 @@ def profile_project(
         ),
         inputs=tuple(spec_of(name, array) for name, array in samples.arrays.items()),
         outputs=outputs,
+        loaded_from=tuple(
+            LoadedFrom(model=one.model, settings=settings_of(project, one.model), files=dict(one.files))
+            for one in measured
+            if one.answers is not None
+        ),
         certainty=project.certainty,
         performance=performance_models(curves),
         front_end_s=_mean([one.front_end.mean_s for one in measured]),
@@ -148,13 +154,14 @@ def _mean(seconds: Sequence[float]) -> float:
 class MeasuredModel:
     """Run times of a model's segments, its answers to all samples if requested, and the front end's time.
 
-    `warnings` say how answers depend on their batch.
+    `warnings` say how answers depend on their batch; `files` are those that the model was loaded from.
     """
 
     curves: tuple[RunTimeCurve, ...]
     answers: Predicted | None
     front_end: FrontEndTime
     warnings: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def model(self) -> str:
@@ -319,7 +326,8 @@ async def _measure(
             )
             for segment in range(runs[0].shape[1])
         )
-        measured.append(MeasuredModel(curves, answers.get(name), front_end_time, tuple(warnings.get(name, ()))))
+        told_of = tuple(warnings.get(name, ()))
+        measured.append(MeasuredModel(curves, answers.get(name), front_end_time, told_of, bench.files[name]))
     return measured
 
 
@@ -422,6 +430,7 @@ class Bench:
         cuda = (0,) if is_cuda(device_kind) else ()
         self._worker = WorkerProcess(cores=cores, cuda=cuda, on_done=self._done, on_end=self._ended)
         self.segmented: frozenset[str] = frozenset()
+        self.files: dict[str, dict[str, str]] = {}
         self._batch_ids = itertools.count(1)
         self._finished: asyncio.Future[tuple[Done, memoryview]] | None = None
         self._running = ""
@@ -453,6 +462,7 @@ class Bench:
         )
         loaded = await self._worker.start(load, longest_s=LONGEST_LOAD_S)
         self.segmented = frozenset(self.names[one.replica] for one in loaded if one.segments > 1)
+        self.files = {self.names[one.replica]: one.files for one in loaded}
         least = 0 if on_cuda else LEAST_MEMORY_BYTES
         return {self.names[one.replica]: max(least, one.memory_bytes) for one in loaded}
 

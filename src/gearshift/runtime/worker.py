@@ -216,6 +216,7 @@ def load_one(message: Load, replica: ReplicaToLoad, end_s: float, *, share: floa
     """The replica, loaded and warm, and what that took; its warm-up has that share of the time until `end_s`."""
     from gearshift.config import read_project
     from gearshift.declared_outputs import DeclaredOutputs
+    from gearshift.loaded_from import files_of, files_read
     from gearshift.loading import load_model
     from gearshift.runtime.remote.models import is_remote_model, open_remote
     from gearshift.torch_module import own_stream
@@ -225,12 +226,17 @@ def load_one(message: Load, replica: ReplicaToLoad, end_s: float, *, share: floa
     memory_before = held_bytes(device_kind)
     begun = time.perf_counter()
     project = read_project(path)
-    failure, cold_sizes = "", 0
+    failure, cold_sizes, files = "", 0, dict[str, str]()
     if is_remote_model(project, replica.model):  # which may cost money to ask
         remote = open_remote(project, path.parent, replica.model, profiling=message.profiling)
         held = Held(replica.model, replace(remote, declared=declared), nullcontext())
     else:
-        model = load_model(project, path.parent, replica.model, device_kind=device_kind)
+        if message.profiling:
+            with files_read() as opened:
+                model = load_model(project, path.parent, replica.model, device_kind=device_kind)
+            files = files_of(project, path.parent, replica.model, sorted(opened))
+        else:
+            model = load_model(project, path.parent, replica.model, device_kind=device_kind)
         held = Held(replica.model, replace(model, declared=declared), own_stream(device_kind))
         with held.stream:
             longest_s = share * (end_s - time.perf_counter())
@@ -244,6 +250,7 @@ def load_one(message: Load, replica: ReplicaToLoad, end_s: float, *, share: floa
         warm_up_failure=failure,
         cold_sizes=cold_sizes,
         segments=held.model.segments if isinstance(held.model, StoppingModel) else 1,
+        files=files,
     )
 
 

@@ -16,6 +16,7 @@ from gearshift.clock import WallClock
 from gearshift.errors import require
 from gearshift.extras import load_extra
 from gearshift.files import PathLike
+from gearshift.loaded_from import changes
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.metrics import Metrics
@@ -102,9 +103,23 @@ def serve(
             journal.write("start", plan=str(plan_path), backend=backend)
             if settings.api_keys is None and not is_loopback(sock):
                 log.warning(OPEN_TO_ALL)
-            return _run(_main(task, read, settings, keys, journal, sock, say, tracing))
+            tell_changes(task)
+
+            def read_and_tell(path: Path) -> ServingTask:
+                later = read(path)
+                tell_changes(later)
+                return later
+
+            return _run(_main(task, read_and_tell, settings, keys, journal, sock, say, tracing))
         finally:
             journal.close()
+
+
+def tell_changes(task: ServingTask) -> None:
+    """Log which models may be others than those that were profiled."""
+    if task.project is not None:
+        for sentence in changes(task.profile.loaded_from, task.project):
+            log.warning(sentence)
 
 
 # The process ---------------------------------------------------------------------------------------------------------

@@ -17,8 +17,10 @@ import msgspec
 import pytest
 
 from gearshift.api import plan_frontier
+from gearshift.config import read_project
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan, SourceFile
+from gearshift.loaded_from import LoadedFrom, settings_of
 from gearshift.plan_file import read_plan, write_plan
 from gearshift.plan_folder import read_plans
 from gearshift.planner import planners
@@ -57,6 +59,20 @@ def test_what_a_profile_warns_of_is_told_again(place: Path) -> None:
         assert f"warning: {odd}\n" in done.output
         assert json.loads((place / "facts.json").read_text())["warnings"] == [odd]
     assert f"warning: {odd}\n" in run("inspect", "profile").output
+
+
+def test_a_model_that_was_replaced_since_profiling_is_told(place: Path) -> None:
+    (place / "models.py").write_text("")
+    (place / "gearshift.toml").write_text('operator = "o"\nsamples = "m.py:s"\n[models.m0]\nload = "models.py:m"\n')
+    project = read_project(place / "gearshift.toml")
+    before = LoadedFrom(model="m0", settings=settings_of(project, "m0"), files={"models.py": "as profiled"})
+    made = dataclasses.replace(
+        synthetic_profile(models=3, samples=400), loaded_from=(before,), project="../gearshift.toml"
+    )
+    write_profile(made, place / "profile")
+    done = run("plan", "profile", "--trace", "t.csv", "--p95-ms", 100, "--json", "facts.json")
+    assert "warning: model 'm0' may have been replaced since profiling: models.py changed" in done.output
+    assert "models.py changed" in json.loads((place / "facts.json").read_text())["warnings"][0]
 
 
 def test_arrivals_stamped_in_whole_seconds_are_told_by_every_verb_that_reads_them(place: Path) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gearshift.errors import GearshiftError, InvalidInput
+from gearshift.loaded_from import changes
 from gearshift.model import TensorSpec
 from gearshift.profiles.store import read_profile, write_profile
 from gearshift.runtime import measure
@@ -96,6 +97,8 @@ def test_models_are_measured_and_their_answers_recorded(tmp_path):
     assert profile.predictions.quality[1].tolist() == [1.0] * 50
     assert 0.5 < profile.predictions.quality[0].mean() < 1
     assert np.isfinite(profile.predictions.certainty).all()
+    assert [(one.model, list(one.files)) for one in profile.loaded_from] == [(m, ["task.py"]) for m in profile.models]
+    assert changes(profile.loaded_from, path) == []
     assert told[0] == ("loading models", 0.0)
     assert told[-1] == ("predicting with large", 1.0)
 

@@ -1,4 +1,5 @@
 import socket
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -9,22 +10,38 @@ from prometheus_client import CollectorRegistry
 
 from gearshift.caches.adaptation import adaptation_of
 from gearshift.cli.main import main_group
-from gearshift.config import ModelSettings, Project
+from gearshift.config import ModelSettings, Project, read_project
 from gearshift.errors import InvalidInput
+from gearshift.loaded_from import LoadedFrom, fingerprint, settings_of
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import NoJournal
 from gearshift.remote_settings import RemoteSettings
 from gearshift.runtime.backends.workers import WorkersBackend
+from gearshift.serving.serve import tell_changes
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import beside, bound_socket, is_loopback
-from gearshift.serving.task import attended, longest_remote_s, make_cache_adaptation
+from gearshift.serving.task import attended, longest_remote_s, make_cache_adaptation, read_task
 from gearshift.serving.tls import server_context
 from tests.certificates import ANOTHER_KEY, CERTIFICATE, KEY_WITH_PASSWORD, write_certificate
+from tests.little_task import write_little_task
 
 
 def test_a_server_listens_on_this_machine_alone_unless_told_otherwise():
     with bound_socket(ServerSettings().host, 0) as sock:
         assert is_loopback(sock)
+
+
+def test_a_model_that_was_replaced_since_profiling_is_logged(tmp_path, caplog):
+    task = read_task(write_little_task(tmp_path), "local")
+    settings = settings_of(read_project(task.project), "small")
+    before = LoadedFrom(model="small", settings=settings, files={"task.py": fingerprint(tmp_path / "task.py")})
+    task = replace(task, profile=replace(task.profile, loaded_from=(before,)))
+    tell_changes(task)
+    assert not caplog.messages
+    (tmp_path / "task.py").write_text("")
+    tell_changes(task)
+    (told,) = caplog.messages
+    assert told.startswith("model 'small' may have been replaced since profiling: task.py changed")
 
 
 def test_a_certificate_with_its_key_can_be_used(tmp_path):

@@ -1,0 +1,181 @@
+"""What models were loaded from when they were profiled, so that nobody serves a replaced model unawares.
+
+These are the files of the project's own code, the files that were read while a model was loaded, and its settings in
+`gearshift.toml`.  Each is known by a hash.
+"""
+
+import builtins
+import hashlib
+import io
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gearshift.config import ModelSettings, Project, read_project
+from gearshift.errors import InvalidInput
+
+MIB = 1 << 20
+WHOLE_BYTES = 64 * MIB
+"""Larger files are known by so much of them: weights that were trained anew differ all over."""
+NOT_OF_ANSWERS = frozenset({"memory_mib", "environment", "remote"})
+NOT_OF_REMOTE_ANSWERS = frozenset(
+    {
+        "api_key_env",
+        "api_key_header",
+        "ca_file",
+        "longest_s",
+        "most_requests",
+        "most_attempts",
+        "longest_asking_s",
+        "most_attempts_served",
+    }
+)
+OF_ADAPTATION = ("state.json", "versions")
+"""Beside the manifest of learned caches; serving itself changes these."""
+CACHES_MANIFEST = "manifest.json"
+BESIDE_ONNX = (".data", "_data")
+REMEDY = "what was measured may not hold; profile again"
+
+_opened: set[str] | None = None
+
+
+class LoadedFrom(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a model was loaded from: hashes of its settings, and of files by their path, relative to the project."""
+
+    model: str
+    settings: str
+    files: dict[str, str] = {}
+
+
+@contextmanager
+def files_read() -> Iterator[set[str]]:
+    """The files that Python code opens meanwhile, and those that are told with `note_read`."""
+    global _opened  # noqa: PLW0603
+    seen: set[str] = set()
+    really = io.open
+
+    def noting(file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
+        if isinstance(file, str | bytes | os.PathLike) and not set(mode) & set("wax+"):
+            seen.add(os.fsdecode(file))
+        return really(file, mode, *arguments, **named)
+
+    _opened = seen
+    builtins.open = io.open = noting
+    try:
+        yield seen
+    finally:
+        builtins.open = io.open = really
+        _opened = None
+
+
+def note_read(path: Path | str) -> None:
+    """Count a file among `files_read` that something else than Python code is about to read."""
+    if _opened is not None:
+        _opened.add(str(path))
+
+
+def files_of(project: Project, directory: Path, model: str, opened: Sequence[str]) -> dict[str, str]:
+    """Hashes of the files that a model was just loaded from: the project's own code, and those that were `opened`."""
+    directory = directory.resolve()
+    code = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    found = {Path(file).resolve() for file in code if file}
+    found = {path for path in found if path.is_relative_to(directory)}
+    found |= {Path(os.path.abspath(file)).resolve() for file in opened}
+    settings = project.models[model]
+    if settings.is_onnx_file:
+        file = (directory / settings.load).resolve()
+        found |= {file, *(file.with_name(file.name + suffix) for suffix in BESIDE_ONNX)}
+    return {_name(path, directory): fingerprint(path) for path in sorted(found) if _counts(path)}
+
+
+def settings_of(project: Project, model: str) -> str:
+    """A hash of all settings that a model's answers depend on; those left at their defaults play no part."""
+    settings = project.models[model]
+    given = _given(settings, NOT_OF_ANSWERS)
+    remote = {} if settings.remote is None else _given(settings.remote, NOT_OF_REMOTE_ANSWERS)
+    return _hash(msgspec.json.encode([project.certainty, given, remote], order="deterministic"))
+
+
+def fingerprint(path: Path) -> str:
+    """A hash of a file's content, of a large one's size and evenly spread parts; empty where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size <= WHOLE_BYTES:
+                return _hash(file.read(WHOLE_BYTES))
+            digest = hashlib.sha256(str(size).encode())
+            parts = WHOLE_BYTES // MIB
+            for part in range(parts):
+                file.seek(part * (size - MIB) // (parts - 1))
+                digest.update(file.read(MIB))
+            return digest.hexdigest()
+    except OSError:
+        return ""
+
+
+def changes(loaded_from: Sequence[LoadedFrom], project_path: Path) -> list[str]:
+    """A sentence for each set of causes why models may be others than those that were profiled.
+
+    Files outside of the project that are not here say nothing: profile and project may have moved to another machine.
+    """
+    try:
+        project = read_project(project_path)
+    except InvalidInput:
+        return []  # told where it is needed
+    directory = project_path.resolve().parent
+    now: dict[str, str] = {}
+    causes: dict[tuple[str, ...], list[str]] = {}
+    for one in loaded_from:
+        if one.model not in project.models:
+            continue
+        changed = []
+        if settings_of(project, one.model) != one.settings:
+            changed.append(f"its settings in {project_path.name}")
+        for name, before in one.files.items():
+            path = directory / name
+            if path.is_file() or not Path(name).is_absolute():
+                now.setdefault(name, fingerprint(path))
+                if now[name] != before:
+                    changed.append(name)
+        if changed:
+            causes.setdefault(tuple(changed), []).append(one.model)
+    return [
+        f"model{'s' * (len(models) > 1)} {', '.join(map(repr, models))} may have been replaced since profiling: "
+        f"{_listed(changed)} changed; {REMEDY}"
+        for changed, models in causes.items()
+    ]
+
+
+def _listed(changed: Sequence[str], most: int = 4) -> str:
+    more = f" and {len(changed) - most} more" if len(changed) > most else ""
+    return ", ".join(changed[:most]) + more
+
+
+def _given(settings: ModelSettings | Any, without: frozenset[str]) -> dict[str, Any]:
+    fields = {field.name: getattr(settings, field.name) for field in msgspec.structs.fields(settings)}
+    defaults = {field.name: field.default for field in msgspec.structs.fields(settings)}
+    return {name: value for name, value in fields.items() if name not in without and value and value != defaults[name]}
+
+
+def _name(path: Path, directory: Path) -> str:
+    return os.path.relpath(path, directory) if path.is_relative_to(directory) else str(path)
+
+
+def _counts(path: Path) -> bool:
+    """Whether a file that was read belongs to a model: it is no part of the system or of a library, nor adapted."""
+    libraries = (*map(Path, {sys.prefix, sys.base_prefix}), Path("/proc"), Path("/sys"), Path("/dev"), Path("/etc"))
+    in_library = any(path.is_relative_to(library) for library in libraries) or "site-packages" in path.parts
+    adapted = any(
+        (folder / CACHES_MANIFEST).exists() and path.relative_to(folder).parts[0] in OF_ADAPTATION
+        for folder in path.parents
+    )
+    return path.is_file() and path.suffix != ".pyc" and not in_library and not adapted
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
