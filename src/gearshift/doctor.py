@@ -1,6 +1,7 @@
 """What this machine offers to Gearshift, and what is missing."""
 
 import importlib.metadata
+import math
 import os
 import platform
 
@@ -10,6 +11,7 @@ import psutil
 from gearshift.extras import EXTRAS
 from gearshift.processors import usable_processors
 from gearshift.runtime.actuators.check import ActuatorCheck, check_actuators
+from gearshift.runtime.cpu_quota import quota_cores
 
 WORTH_HAVING = {
     "sklearn": "models from scikit-learn, and `gearshift demo`",
@@ -25,6 +27,7 @@ WORTH_HAVING = {
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Cores and memory this process may use, versions of what is installed (None where missing), and advice.
 
+    `quota_cores` is how many of the cores' time control groups give to this process, None without a bound.
     `actuators` are the ways to change a worker's cores in place, each tried out.
     """
 
@@ -33,6 +36,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     cores: int
     memory_bytes: int
     free_memory_bytes: int
+    quota_cores: float | None
     extras: dict[str, str | None]
     actuators: dict[str, ActuatorCheck]
     advice: tuple[str, ...]
@@ -42,6 +46,7 @@ def examine() -> Machine:
     """Look at this machine."""
     memory = psutil.virtual_memory()
     cores = usable_processors()
+    quota = quota_cores()
     extras = {extra: _version(package) for extra, package in EXTRAS.items()}
     return Machine(
         system=f"{platform.system()} {platform.machine()}",
@@ -49,13 +54,14 @@ def examine() -> Machine:
         cores=cores,
         memory_bytes=memory.total,
         free_memory_bytes=memory.available,
+        quota_cores=quota if quota < math.inf else None,
         extras=extras,
         actuators=check_actuators(),
-        advice=tuple(_advice(cores, extras)),
+        advice=tuple(_advice(cores, extras, quota)),
     )
 
 
-def _advice(cores: int, extras: dict[str, str | None]) -> list[str]:
+def _advice(cores: int, extras: dict[str, str | None], quota: float = math.inf) -> list[str]:
     advice = [
         f"{extra} is not installed: `pip install 'gearshift[{extra}]'` brings {what}"
         for extra, what in WORTH_HAVING.items()
@@ -64,6 +70,11 @@ def _advice(cores: int, extras: dict[str, str | None]) -> list[str]:
     if cores < 2:
         advice.append(
             "there is one core: the router shares it with the device, so latency will exceed what is predicted"
+        )
+    if quota < cores:
+        advice.append(
+            f"a control group holds this process to the time of {quota:g} of its {cores} cores: plan for at most "
+            f"{max(0, math.floor(quota) - 1)} beside the router's, or raise the quota"
         )
     if not hasattr(os, "sched_setaffinity"):
         advice.append("this system cannot pin processes to cores, so measured run times will be noisy")

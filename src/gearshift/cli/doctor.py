@@ -17,7 +17,8 @@ def command(output: Output) -> None:
     output.json(msgspec.to_builtins(machine))
     made = table("This machine", "", "")
     made.add_row("system", f"{machine.system}, Python {machine.python}")
-    made.add_row("cores", str(machine.cores))
+    quota = "" if machine.quota_cores is None else f", by a quota the time of {machine.quota_cores:g}"
+    made.add_row("cores", f"{machine.cores}{quota}")
     made.add_row("memory", f"{machine.memory_bytes / GIB:.1f} GiB, {machine.free_memory_bytes / GIB:.1f} GiB free")
     for extra, version in machine.extras.items():
         made.add_row(f"extra {extra}", version or "not installed")

@@ -37,6 +37,8 @@ from gearshift.runtime.answers import rows_of, stack_results
 from gearshift.runtime.backends.local import assign_cores, router_cores
 from gearshift.runtime.backends.workers import assemble, settle
 from gearshift.runtime.core_pool import on_processors
+from gearshift.runtime.cpu_quota import quota_cores, quota_warning
+from gearshift.runtime.disturbance import Disturbance
 from gearshift.runtime.messages import Done, Load, ReplicaToLoad, Run
 from gearshift.runtime.other_batches import found_in_other_batches
 from gearshift.runtime.own_loop import run_in_own_loop
@@ -125,7 +127,8 @@ def profile_project(
         curves=curves,
         predictions=without_unusable(records, answers),
         warnings=(
-            *(sentence for one in measured for sentence in one.warnings),
+            *filter(None, (quota_warning(max(counts) + 1, "profiling", quota=quota_cores()),)),
+            *dict.fromkeys(sentence for one in measured for sentence in one.warnings),
             *left_out,
             *unusable_counted(answers),
             *doubts_about(records),
@@ -154,7 +157,7 @@ def _mean(seconds: Sequence[float]) -> float:
 class MeasuredModel:
     """Run times of a model's segments, its answers to all samples if requested, and the front end's time.
 
-    `warnings` say how answers depend on their batch; `files` are those that the model was loaded from.
+    `warnings` say what disturbed it and how answers depend on their batch; the model was loaded from `files`.
     """
 
     curves: tuple[RunTimeCurve, ...]
@@ -284,8 +287,10 @@ async def _measure(
         memory_bytes = await bench.start(project_path, samples, warm_up_rows=sizes[-1:])
         held = nullcontext() if quota is None else bounded(bench.pid, quota)
         async with front_end(samples) as front_end_time, Turnaround(sizes[-1]) as turnaround:
+            disturbance = Disturbance(cores, bench.pid)
             with held:
                 timings = await _time_sizes(bench, turnaround, sizes, project.profile, samples, progress, seed, kept)
+        disturbed = "" if device.kind == REMOTE else disturbance.warning()
         answers: dict[str, Predicted] = {}
         warnings: dict[str, list[str]] = {}
         for done, name in enumerate(names if predict else ()):
@@ -326,7 +331,7 @@ async def _measure(
             )
             for segment in range(runs[0].shape[1])
         )
-        told_of = tuple(warnings.get(name, ()))
+        told_of = (*filter(None, (disturbed,)), *warnings.get(name, ()))
         measured.append(MeasuredModel(curves, answers.get(name), front_end_time, told_of, bench.files[name]))
     return measured
 

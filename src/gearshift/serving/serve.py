@@ -23,6 +23,7 @@ from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import Tracing, tracing_if
 from gearshift.runtime.answers import QUEUE_FULL
 from gearshift.runtime.backends.local import available_cores
+from gearshift.runtime.cpu_quota import quota_cores, quota_warning
 from gearshift.runtime.own_loop import require_own_process
 from gearshift.runtime.room import Unsent
 from gearshift.runtime.service import Service
@@ -104,6 +105,7 @@ def serve(
             if settings.api_keys is None and not is_loopback(sock):
                 log.warning(OPEN_TO_ALL)
             tell_changes(task)
+            tell_quota(task, quota_cores())
 
             def read_and_tell(path: Path) -> ServingTask:
                 later = read(path)
@@ -119,6 +121,14 @@ def tell_changes(task: ServingTask) -> None:
     """Log which models may be others than those that were profiled."""
     if task.project is not None:
         for sentence in changes(task.profile.loaded_from, task.project):
+            log.warning(sentence)
+
+
+def tell_quota(task: ServingTask, quota: float) -> None:
+    """Log where the plan's devices take more of this machine's processors than control groups give."""
+    if task.device_cores is not None:
+        planned = task.plan.hardware.pool_cores or task.plan.hardware.cores
+        if sentence := quota_warning(planned + 1, "the plan", quota=quota):
             log.warning(sentence)
 
 

@@ -17,7 +17,7 @@ from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import NoJournal
 from gearshift.remote_settings import RemoteSettings
 from gearshift.runtime.backends.workers import WorkersBackend
-from gearshift.serving.serve import tell_changes
+from gearshift.serving.serve import tell_changes, tell_quota
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import beside, bound_socket, is_loopback
 from gearshift.serving.task import attended, longest_remote_s, make_cache_adaptation, read_task
@@ -42,6 +42,15 @@ def test_a_model_that_was_replaced_since_profiling_is_logged(tmp_path, caplog):
     tell_changes(task)
     (told,) = caplog.messages
     assert told.startswith("model 'small' may have been replaced since profiling: task.py changed")
+
+
+def test_a_quota_below_the_plans_cores_is_logged(tmp_path, caplog):
+    task = replace(read_task(write_little_task(tmp_path), "local"), device_cores={})
+    tell_quota(task, 2.0)
+    assert not caplog.messages
+    tell_quota(task, 1.5)
+    (told,) = caplog.messages
+    assert told.startswith("the plan takes 2 processors with the router's, and a control group holds this process to")
 
 
 def test_a_certificate_with_its_key_can_be_used(tmp_path):
