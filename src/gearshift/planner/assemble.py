@@ -99,6 +99,22 @@ def assemble(
     )
 
 
+def without_idle_models(made: GearPlan) -> GearPlan:
+    """The same plan without replicas of models that are in no gear: nothing would ever run them."""
+    name, operator = next(iter(made.operators.items()))
+    used = {model for gear in operator.gears for model in gear.cascade.models}
+    kept = tuple(replica for replica in made.placement.replicas if replica.model in used)
+    if len(kept) == len(made.placement.replicas):
+        return made
+    ids = {replica.id for replica in kept}
+    gears = tuple(
+        msgspec.structs.replace(gear, replicas=tuple(one for one in gear.replicas if one.replica in ids))
+        for gear in operator.gears
+    )
+    changed = msgspec.structs.replace(operator, gears=gears)
+    return msgspec.structs.replace(made, placement=Placement(replicas=kept), operators={name: changed})
+
+
 def with_objective(made: GearPlan, objective: Objective) -> GearPlan:
     """The same plan for another objective."""
     name, operator = next(iter(made.operators.items()))

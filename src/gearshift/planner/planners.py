@@ -82,7 +82,11 @@ def require_planner(name: str) -> None:
 def _asked(
     planner: str, made: list[GearPlan], request: PlanRequest, objectives: Sequence[Objective] = ()
 ) -> list[GearPlan]:
-    """Plans, with what was asked for, of a frontier by one of `objectives` each, and the load they were made for."""
+    """Plans without idle models, with what was asked for and the load they were made for.
+
+    Of a frontier each was asked for by one of `objectives`.
+    """
+    from gearshift.planner.assemble import without_idle_models
     from gearshift.planner.planned_load import with_planned_load
 
     name = request.profile.operator
@@ -96,7 +100,9 @@ def _asked(
         budget_s=request.budget_s,
     )
     told = []
-    for plan, objective in zip(made, objectives or [request.objective] * len(made), strict=True):
+    for plan, objective in zip(
+        map(without_idle_models, made), objectives or [request.objective] * len(made), strict=True
+    ):
         operator = msgspec.structs.replace(
             plan.operators[name], asked=msgspec.structs.replace(asked, objective=objective)
         )

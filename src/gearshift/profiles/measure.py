@@ -15,7 +15,7 @@ from gearshift.model import Predicted
 from gearshift.profiles.doubts import require_common_class, require_some_right
 from gearshift.profiles.parts import split_parts
 from gearshift.profiles.performance_model import PerformanceModel, Statistic, fit_performance_model
-from gearshift.profiles.profile import PredictionRecords, RunTimeCurve
+from gearshift.profiles.profile import PART_A, PredictionRecords, Profile, RunTimeCurve
 from gearshift.result import percentile
 
 
@@ -104,7 +104,7 @@ def performance_models(curves: Sequence[RunTimeCurve]) -> tuple[PerformanceModel
 
 
 def strongest_model(curves: Sequence[RunTimeCurve], exits: Mapping[str, NDArray[np.int64]] | None = None) -> str:
-    """The model with the longest run time at the largest batch that all can run; the first of equals.
+    """The strongest model without labels: the slowest at the largest batch that all can run, the first of equals.
 
     Compared where all models were measured alike (device kind, tensor parallelism, cores), if there is such a place;
     segments of a model are added up, each as often as samples get to it by `exits` (samples,) of that model.
@@ -121,6 +121,16 @@ def strongest_model(curves: Sequence[RunTimeCurve], exits: Mapping[str, NDArray[
         return curve.seconds(size) * (1.0 if known is None else float((known >= curve.segment).mean()))
 
     return max(models, key=lambda m: sum(map(expected_s, compared[m])))
+
+
+def strongest_of(profile: Profile, models: Sequence[str]) -> str:
+    """Of `models` the most accurate on part A, the slowest of equals; without labels the slowest."""
+    records = profile.predictions
+    among = list(models)
+    if records.labelled:
+        quality = records.quality[records.rows(tuple(among))][:, records.indices(PART_A)].mean(axis=1)
+        among = [model for model, right in zip(among, quality.tolist(), strict=True) if right == quality.max()]
+    return strongest_model([curve for curve in profile.whole_curves if curve.model in among])
 
 
 def records_from_answers(

@@ -21,7 +21,7 @@ from gearshift.policies.audit import (
     selected,
 )
 from gearshift.policies.batching import AUDIT
-from gearshift.profiles.measure import strongest_model
+from gearshift.profiles.measure import strongest_of
 from gearshift.profiles.profile import Profile
 from gearshift.request import Request, Sample
 from gearshift.result import wilson_interval
@@ -60,7 +60,7 @@ class _Audit:
 class Audit:
     """Audits the `share` of early answers that a hash with `seed` selects, one at a time.
 
-    An early answer is one of another model than `strongest`, the slowest of those placed.  `planned` says in which
+    An early answer is one of another model than `strongest` of those placed.  `planned` says in which
     interval the share of disagreement lies by the records.  `run_ns` is how long the strongest takes for one sample.
     """
 
@@ -145,7 +145,7 @@ class Audit:
 
 def make_audit(tables: PlanTables, plan: GearPlan, profile: Profile, *, share: float, seed: int, run_ns: Any) -> Audit:
     """The audit of a plan by its strongest placed model, with the disagreement that its profile recorded."""
-    strongest = tables.models.index(strongest_model([c for c in profile.whole_curves if c.model in tables.models]))
+    strongest = tables.models.index(strongest_of(profile, tables.models))
     replica = int(tables.model_begin[strongest])
     gears = plan.operators[tables.operator].gears
     return Audit(

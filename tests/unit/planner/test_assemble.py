@@ -1,10 +1,12 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gearshift.api import simulate
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput
 from gearshift.gear import Gear, LoadRange, SourceFile
@@ -19,6 +21,7 @@ from gearshift.planner.assemble import (
     rounded_up_s,
     with_objective,
     with_predictions,
+    without_idle_models,
 )
 from gearshift.planner.confirm import SEEDS
 from gearshift.planner.placement_everywhere import place_everywhere
@@ -42,6 +45,23 @@ def settings_with(**changed: object) -> dict[str, tuple[float, int, int, float]]
     made = replica_settings(PROFILE, HARDWARE, PLACEMENT, CASCADE, **options)  # type: ignore[arg-type]
     assert [s.replica for s in made] == every
     return {s.replica: (s.load_share, s.minimum_queue_length, s.largest_batch_size, s.longest_wait_s) for s in made}
+
+
+def test_models_that_no_gear_uses_are_not_placed_and_nothing_else_changes() -> None:
+    request = little_request()
+    placement = place_everywhere(request.profile, request.hardware)
+    settings = replica_settings(
+        request.profile, request.hardware, placement, CASCADE, shares={r.id: 1.0 for r in placement.replicas},
+        largest_batch_size=8,
+    )  # fmt: skip
+    gear = Gear(load_range=LoadRange(from_=0.0, to=None), cascade=CASCADE, replicas=settings)
+    made = assemble(request, placement, [gear], planner="p")
+    kept = without_idle_models(made)
+    assert made.placement.models == ("m0", "m1", "m2")
+    assert kept.placement.models == ("m0", "m2")
+    assert without_idle_models(kept) is kept
+    before, after = (simulate(plan, request.trace, profile=request.profile) for plan in (made, kept))
+    assert np.array_equal(before.latency_s, after.latency_s, equal_nan=True)
 
 
 def test_replicas_of_models_outside_the_cascade_have_no_share_and_wait_for_nothing() -> None:

@@ -6,8 +6,14 @@ from hypothesis import strategies as st
 from gearshift.errors import InvalidInput
 from gearshift.loading import Samples
 from gearshift.model import Predicted
-from gearshift.profiles.measure import curve_from_timings, fit_overheads, records_from_answers, strongest_model
-from gearshift.profiles.profile import RunTimeCurve
+from gearshift.profiles.measure import (
+    curve_from_timings,
+    fit_overheads,
+    records_from_answers,
+    strongest_model,
+    strongest_of,
+)
+from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 
 
 def answer(labels: object, certainty: object = None) -> Predicted:
@@ -140,6 +146,28 @@ def test_quality_is_whether_the_output_label_equals_the_label() -> None:
 def test_equal_values_of_different_types_are_equal(labels: object, outputs: object) -> None:
     records = records_from_answers(["a"], {"a": answer(outputs)}, samples(labels), 0)
     assert records.quality.tolist() == [[1, 1, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("labelled", "among", "strongest"),
+    [
+        (True, ("quick", "slow", "worse"), "slow"),
+        (True, ("quick", "worse"), "quick"),
+        (False, ("quick", "slow", "worse"), "worse"),
+    ],
+)
+def test_the_strongest_is_the_most_accurate_where_there_are_labels(
+    labelled: bool, among: tuple[str, ...], strongest: str
+) -> None:
+    records = PredictionRecords(
+        models=("quick", "slow", "worse"),
+        quality=np.array([[1, 1, 0, 1], [1, 1, 0, 1], [1, 0, 0, 1.0]]),
+        certainty=np.ones((3, 4)),
+        part=np.array([0, 0, 0, 1], dtype=np.int8),
+        labelled=labelled,
+    )
+    curves = (curve("quick", 0.01), curve("slow", 0.02), curve("worse", 0.03))
+    assert strongest_of(Profile(operator="o", curves=curves, predictions=records), among) == strongest
 
 
 def test_without_labels_quality_is_agreement_with_the_strongest_model() -> None:
