@@ -7,15 +7,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.classes import class_names
-from gearshift.errors import InvalidInput
+from gearshift.errors import InvalidInput, require
 from gearshift.model import DATATYPES, LABEL, SCORES, Arrays, TensorSpec, datatype_of
 
 
 class DeclaredOutputs:
-    """Makes a model's answer into the outputs that `specs` publish; without any, every output passes."""
+    """Makes a model's answer into the outputs that `specs` publish; without any, every output passes.
 
-    def __init__(self, specs: Sequence[TensorSpec]) -> None:
+    `classes` are those of the model's scores, in its own order: columns are put into the published one.  Raises
+    `InvalidInput` where it has other classes.
+    """
+
+    def __init__(self, specs: Sequence[TensorSpec], classes: Sequence[str] = ()) -> None:
         self._specs = [(one, None if one.datatype == "BYTES" else np.dtype(DATATYPES[one.datatype])) for one in specs]
+        self._columns: list[int] | None = None
+        published = next((one.classes for one in specs if one.name == SCORES), ())
+        if published and classes and tuple(classes) != published:
+            require(
+                sorted(classes) == sorted(published),
+                f"its classes are {_listed(classes)}, and those that are published {_listed(published)}",
+                remedy="profile it again",
+            )
+            self._columns = [list(classes).index(name) for name in published]
 
     def of(self, outputs: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
         """The published outputs, each with its datatype; others are left out.
@@ -24,7 +37,10 @@ class DeclaredOutputs:
         """
         if not self._specs:
             return outputs
-        return {spec.name: _as_published(outputs.get(spec.name), spec, dtype) for spec, dtype in self._specs}
+        made = {spec.name: _as_published(outputs.get(spec.name), spec, dtype) for spec, dtype in self._specs}
+        if self._columns is not None:
+            made[SCORES] = made[SCORES][:, self._columns]
+        return made
 
 
 EVERY_OUTPUT = DeclaredOutputs(())
@@ -53,19 +69,27 @@ def _as_published(array: NDArray[Any] | None, spec: TensorSpec, dtype: np.dtype[
 # What can be published -----------------------------------------------------------------------------------------------
 
 
-def common_outputs(answers: Mapping[str, Arrays]) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
+def common_outputs(
+    answers: Mapping[str, Arrays], classes: Mapping[str, Sequence[str]] | None = None
+) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
     """The outputs of an operator whose models answer `answers` (by model, all of the same rows), and what is left out.
 
     Published is what all models answer alike but for the datatype: numbers have one that holds them all.  What one
     lacks, or answers in another shape, or as text where another answers numbers, is left out, and a sentence says so.
-    Raises `InvalidInput` where that is the label.
+    Where all models say which `classes` the columns of their scores stand for, scores are published in the first one's
+    order, and left out where the classes differ.  Raises `InvalidInput` where that is the label.
     """
+    known = {model: tuple((classes or {}).get(model, ())) for model in answers}
     specs, sentences = list[TensorSpec](), list[str]()
     for name in dict.fromkeys(name for outputs in answers.values() for name in outputs):
         given = {model: np.asarray(outputs[name]) for model, outputs in answers.items() if name in outputs}
-        why = _why_not(name, given, answers)
+        by_class = name == SCORES and all(
+            model in given and given[model].shape[1:] == (len(names),) for model, names in known.items()
+        )
+        why = _other_classes(known) if by_class else _why_not(name, given, answers)
         if not why:
-            specs.append(TensorSpec(name=name, datatype=_common_datatype(given), shape=_shape(given)))
+            order = next(iter(known.values())) if by_class else ()
+            specs.append(TensorSpec(name=name, datatype=_common_datatype(given), shape=_shape(given), classes=order))
         elif name == LABEL:
             raise InvalidInput(f"output {name!r} {why}", where="models", remedy="let all models answer it alike")
         else:
@@ -94,6 +118,20 @@ def _why_not(name: str, given: Mapping[str, NDArray[Any]], answers: Mapping[str,
                     f"and {also[column]!a} from {other!r}"
                 )
     return ""
+
+
+def _other_classes(known: Mapping[str, Sequence[str]]) -> str:
+    """Why the scores of models with these classes cannot be published; empty where they can."""
+    first, *others = known
+    other = next((other for other in others if sorted(known[other]) != sorted(known[first])), None)
+    if other is None:
+        return ""
+    return f"is of the classes {_listed(known[first])} from model {first!r} and {_listed(known[other])} from {other!r}"
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(f"{name!a}" for name in names[:most]) + more
 
 
 def _meaning(outputs: Arrays) -> dict[int, str]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.certainty import BUILT_IN, OF_CLASSES, CertaintyFunction, softmax
+from gearshift.classes import class_names
 from gearshift.config import PROJECT_FILE, Project
 from gearshift.declared_outputs import EVERY_OUTPUT, DeclaredOutputs
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, printable, require
@@ -91,6 +92,17 @@ class RunnableModel:
     softmax: bool = False
     declared: DeclaredOutputs = EVERY_OUTPUT
     names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes that the columns of its scores stand for; empty where it does not say."""
+        if hasattr(self.model, "encode") or not hasattr(self.model, "classes_"):
+            return ()
+        try:
+            known = np.asarray(self.model.classes_)
+        except ValueError:  # of several targets
+            return ()
+        return tuple(class_names(known).tolist()) if known.ndim == 1 else ()
 
     def run(self, inputs: Arrays) -> Predicted:
         """What the model says of n rows; a row's certainty may be NaN.

@@ -32,12 +32,16 @@ DATATYPES: dict[str, str] = {
 }
 
 
-class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A named tensor of an operator in the words of the Open Inference Protocol; the first dimension is rows, -1."""
+class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A named tensor of an operator in the words of the Open Inference Protocol; the first dimension is rows, -1.
+
+    `classes` are the names of the classes that its columns stand for, in their order, where models say so.
+    """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require(bool(self.name), "a tensor's name is empty")
@@ -50,6 +54,11 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             len(self.shape) >= 1 and all(d == -1 or d > 0 for d in self.shape),
             f"tensor {self.name!r} has shape {list(self.shape)}",
             remedy="give -1 for rows first, then positive dimensions (-1 where they vary)",
+        )
+        require(
+            not self.classes or self.shape[1:] == (len(self.classes),),
+            f"tensor {self.name!r} has shape {list(self.shape)} and {len(self.classes)} classes",
+            remedy="name one class per column",
         )
 
 

@@ -67,6 +67,31 @@ def test_scores_of_classes_in_another_order_are_left_out_and_told() -> None:
     assert told.endswith("it has the class 'cat' in column 0 from model 'a' and 'dog' from 'b'")
 
 
+def scores_of(columns: int) -> dict[str, np.ndarray]:
+    return answer(["cat", "dog"], scores=np.eye(2, columns))
+
+
+def test_scores_of_models_that_name_their_classes_are_published_in_the_first_ones_order() -> None:
+    said = {"a": scores_of(3), "b": scores_of(3)}
+    specs, told = common_outputs(said, {"a": ("cat", "dog", "eel"), "b": ("eel", "cat", "dog")})
+    assert told == ()
+    assert [(one.name, one.classes) for one in specs] == [("label", ()), ("scores", ("cat", "dog", "eel"))]
+
+
+@pytest.mark.parametrize("classes", [("cat", "dog"), ("cat", "dog", "fox")])
+def test_scores_of_other_classes_are_left_out_and_told_by_name(classes: tuple[str, ...]) -> None:
+    said = {"a": scores_of(3), "b": scores_of(len(classes))}
+    specs, (told,) = common_outputs(said, {"a": ("cat", "dog", "eel"), "b": classes})
+    assert [one.name for one in specs] == ["label"]
+    assert "it is of the classes 'cat', 'dog', 'eel' from model 'a' and 'cat', 'dog'" in told
+
+
+def test_where_one_model_names_no_classes_its_answers_say_what_columns_are() -> None:
+    said = {"a": scores_of(2), "b": scores_of(2)}
+    specs, told = common_outputs(said, {"a": ("cat", "dog"), "b": ()})
+    assert (told, specs[1].classes) == ((), ())
+
+
 def test_scores_beside_labels_that_they_do_not_decide_say_nothing_of_classes() -> None:
     said = {
         "a": answer(["cat", "dog"], scores=np.array([[0.9, 0.1], [0.8, 0.2]])),
@@ -81,6 +106,23 @@ def test_labels_as_text_from_one_model_and_numbers_from_another_are_refused() ->
 
 
 # What is answered
+
+
+def published(*classes: str) -> TensorSpec:
+    return TensorSpec(name="scores", datatype="FP64", shape=(-1, len(classes)), classes=classes)
+
+
+def test_columns_of_scores_are_put_into_the_published_order() -> None:
+    given = {"scores": np.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2]])}
+    made = DeclaredOutputs([published("cat", "dog", "eel")], ("eel", "cat", "dog")).of(given)
+    assert made["scores"].tolist() == [[0.2, 0.7, 0.1], [0.3, 0.2, 0.5]]
+    same = DeclaredOutputs([published("cat", "dog", "eel")], ("cat", "dog", "eel")).of(given)
+    assert same["scores"] is given["scores"]
+
+
+def test_other_classes_than_the_published_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="its classes are 'cat', 'fox', and those that are published 'cat', 'dog'"):
+        DeclaredOutputs([published("cat", "dog")], ("cat", "fox"))
 
 
 def test_outputs_that_are_not_published_are_left_out() -> None:

@@ -316,6 +316,27 @@ def test_a_wrong_answer_is_told(name: str) -> None:
         runnable(Predicts(answer)).run(INPUTS)
 
 
+@pytest.mark.parametrize(
+    ("classes", "names"),
+    [
+        (np.array(["b", "a"], dtype=object), ("b", "a")),
+        ([False, True], ("0", "1")),
+        ([1.0, 2.0], ("1", "2")),
+        ([["a", "b"], ["c", "d"]], ()),
+        ([["a", "b"], ["c"]], ()),
+    ],
+)
+def test_a_model_names_the_classes_of_its_columns(classes: object, names: tuple[str, ...]) -> None:
+    assert runnable(Estimator(classes)).classes == names
+
+
+def test_a_model_that_encodes_its_scores_names_no_classes() -> None:
+    model = Estimator(["a", "b"])
+    model.encode = lambda scores: scores[:, 0]  # type: ignore[attr-defined]
+    assert runnable(model).classes == ()
+    assert runnable(Predicts(SCORES)).classes == ()
+
+
 def test_an_estimator_of_other_classes_than_scores_is_refused() -> None:
     with pytest.raises(ModelFailed, match=r"scores of 3 classes, but its classes_ has shape \(2,\)"):
         runnable(Estimator(["a", "b"])).run(INPUTS)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.classes import class_names
 from gearshift.config import ProfileSettings, Project, read_project
 from gearshift.declared_outputs import common_outputs
 from gearshift.errors import ModelFailed, require
@@ -19,7 +20,7 @@ from gearshift.hardware import REMOTE, Device, Hardware, is_cuda
 from gearshift.loaded_from import LoadedFrom, settings_of
 from gearshift.loading import Samples, load_samples
 from gearshift.model import Predicted, spec_of
-from gearshift.profiles.doubts import doubts_about
+from gearshift.profiles.doubts import doubts_about, require_common_class
 from gearshift.profiles.measure import (
     curve_from_timings,
     fit_overheads,
@@ -29,6 +30,7 @@ from gearshift.profiles.measure import (
     unusable_counted,
     without_unusable,
 )
+from gearshift.profiles.parts import split_parts
 from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.request import Request, Sample
@@ -39,7 +41,7 @@ from gearshift.runtime.backends.workers import assemble, settle
 from gearshift.runtime.core_pool import on_processors
 from gearshift.runtime.cpu_quota import quota_cores, quota_warning
 from gearshift.runtime.disturbance import Disturbance
-from gearshift.runtime.messages import Done, Load, ReplicaToLoad, Run
+from gearshift.runtime.messages import Done, Load, Loaded, ReplicaToLoad, Run
 from gearshift.runtime.other_batches import found_in_other_batches
 from gearshift.runtime.own_loop import run_in_own_loop
 from gearshift.runtime.paid import Kept, PaidWork, Timed, count_as_wrong
@@ -112,6 +114,7 @@ def profile_project(
     counts = _core_counts(cores, core_share, project, where=str(project_path))
     samples = load_samples(project, project_path.parent)
     require_askable(project, samples)
+    split_parts(np.arange(len(samples)) if samples.groups is None else samples.groups, seed)  # before all is measured
     paid = PaidWork(folder)
     measured = run_in_own_loop(
         _measure_all(project, project_path, samples, progress, seed, front_end, counts, core_share, paid, notice),
@@ -120,7 +123,9 @@ def profile_project(
     curves = tuple(curve for one in measured for curve in one.curves)
     answers = {one.model: one.answers for one in measured if one.answers is not None}
     exits = {model: answer.exit_segment for model, answer in answers.items() if answer.exit_segment is not None}
-    outputs, left_out = common_outputs({model: answer.outputs for model, answer in answers.items()})
+    outputs, left_out = common_outputs(
+        {model: answer.outputs for model, answer in answers.items()}, {one.model: one.classes for one in measured}
+    )
     records = records_from_answers(tuple(answers), answers, samples, seed, strongest=strongest_model(curves, exits))
     return Profile(
         operator=project.operator,
@@ -165,6 +170,7 @@ class MeasuredModel:
     front_end: FrontEndTime
     warnings: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
 
     @property
     def model(self) -> str:
@@ -285,6 +291,7 @@ async def _measure(
     progress("loading models", 0.0)
     try:
         memory_bytes = await bench.start(project_path, samples, warm_up_rows=sizes[-1:])
+        _require_labels_among_classes(bench.loaded, samples)
         held = nullcontext() if quota is None else bounded(bench.pid, quota)
         async with front_end(samples) as front_end_time, Turnaround(sizes[-1]) as turnaround:
             disturbance = Disturbance(cores, bench.pid)
@@ -332,8 +339,21 @@ async def _measure(
             for segment in range(runs[0].shape[1])
         )
         told_of = (*filter(None, (disturbed,)), *warnings.get(name, ()))
-        measured.append(MeasuredModel(curves, answers.get(name), front_end_time, told_of, bench.files[name]))
+        measured.append(
+            MeasuredModel(
+                curves, answers.get(name), front_end_time, told_of, bench.loaded[name].files, bench.loaded[name].classes
+            )
+        )
     return measured
+
+
+def _require_labels_among_classes(loaded: Mapping[str, Loaded], samples: Samples) -> None:
+    """Raise `InvalidInput` where a model says that it answers none of the labels, before it is timed and asked."""
+    if samples.labels is not None:
+        labels = class_names(samples.labels)
+        for name, one in loaded.items():
+            if one.classes:
+                require_common_class(name, np.array(one.classes), labels, where="samples, labels")
 
 
 Timings = list[NDArray[np.float64]]
@@ -435,7 +455,7 @@ class Bench:
         cuda = (0,) if is_cuda(device_kind) else ()
         self._worker = WorkerProcess(cores=cores, cuda=cuda, on_done=self._done, on_end=self._ended)
         self.segmented: frozenset[str] = frozenset()
-        self.files: dict[str, dict[str, str]] = {}
+        self.loaded: dict[str, Loaded] = {}
         self._batch_ids = itertools.count(1)
         self._finished: asyncio.Future[tuple[Done, memoryview]] | None = None
         self._running = ""
@@ -467,7 +487,7 @@ class Bench:
         )
         loaded = await self._worker.start(load, longest_s=LONGEST_LOAD_S)
         self.segmented = frozenset(self.names[one.replica] for one in loaded if one.segments > 1)
-        self.files = {self.names[one.replica]: one.files for one in loaded}
+        self.loaded = {self.names[one.replica]: one for one in loaded}
         least = 0 if on_cuda else LEAST_MEMORY_BYTES
         return {self.names[one.replica]: max(least, one.memory_bytes) for one in loaded}
 

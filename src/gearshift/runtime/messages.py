@@ -152,7 +152,8 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     On a CUDA device it is the most that PyTorch's tensors took there beyond what was there before, 0 without any.
 
     `warm_up_failure` is what the model raised where it failed on every batch of zeros; `cold_sizes` are the batch sizes
-    for which there was no time.  While profiling, `files` are hashes of what the model was loaded from.
+    for which there was no time.  `classes` are what the columns of its scores stand for, where it says so.  While
+    profiling, `files` are hashes of what the model was loaded from.
     """
 
     replica: int
@@ -161,6 +162,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     warm_up_failure: str = ""
     cold_sizes: int = 0
     segments: int = 1
+    classes: tuple[str, ...] = ()
     files: dict[str, str] = {}
 
 

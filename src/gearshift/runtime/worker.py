@@ -222,13 +222,13 @@ def load_one(message: Load, replica: ReplicaToLoad, end_s: float, *, share: floa
     from gearshift.torch_module import own_stream
 
     path, device_kind = Path(message.project), message.device_kind
-    declared = DeclaredOutputs(message.outputs)
     memory_before = held_bytes(device_kind)
     begun = time.perf_counter()
     project = read_project(path)
-    failure, cold_sizes, files = "", 0, dict[str, str]()
+    failure, cold_sizes, files, classes = "", 0, dict[str, str](), tuple[str, ...]()
     if is_remote_model(project, replica.model):  # which may cost money to ask
         remote = open_remote(project, path.parent, replica.model, profiling=message.profiling)
+        declared = DeclaredOutputs(message.outputs)
         held = Held(replica.model, replace(remote, declared=declared), nullcontext())
     else:
         if message.profiling:
@@ -237,6 +237,8 @@ def load_one(message: Load, replica: ReplicaToLoad, end_s: float, *, share: floa
             files = files_of(project, path.parent, replica.model, sorted(opened))
         else:
             model = load_model(project, path.parent, replica.model, device_kind=device_kind)
+        classes = model.classes
+        declared = DeclaredOutputs(message.outputs, classes)
         held = Held(replica.model, replace(model, declared=declared), own_stream(device_kind))
         with held.stream:
             longest_s = share * (end_s - time.perf_counter())
@@ -250,6 +252,7 @@ def load_one(message: Load, replica: ReplicaToLoad, end_s: float, *, share: floa
         warm_up_failure=failure,
         cold_sizes=cold_sizes,
         segments=held.model.segments if isinstance(held.model, StoppingModel) else 1,
+        classes=classes,
         files=files,
     )
 

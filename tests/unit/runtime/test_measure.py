@@ -178,6 +178,46 @@ def test_a_model_that_cannot_be_measured_is_named_with_the_reason(tmp_path, brok
         profile_project(project(tmp_path, TASK + "\n" + broken + "\n"), progress=lambda model, share: None)
 
 
+ESTIMATORS = (
+    TASK
+    + """
+class Estimator:
+    def __init__(self, classes):
+        self.classes_ = np.array(classes)
+    def predict_proba(self, inputs):
+        up = 1 / (1 + np.exp(-inputs["x"].sum(axis=1)))
+        return np.stack([up if name == "up" else 1 - up for name in self.classes_], axis=1)
+
+def small():
+    time_passes_as_models_say()
+    return Estimator(SMALL)
+
+def large():
+    return Estimator(["down", "up"])
+"""
+)
+
+
+def test_scores_are_published_with_their_classes_in_one_order(tmp_path):
+    path = project(tmp_path, ESTIMATORS.replace("SMALL", '["up", "down"]'))
+    outputs = {spec.name: spec for spec in profile_project(path, progress=lambda what, share: None).outputs}
+    assert outputs["scores"].classes == ("up", "down")
+
+
+def test_classes_that_are_none_of_the_labels_are_refused_before_anything_is_timed(tmp_path):
+    told = []
+    path = project(tmp_path, ESTIMATORS.replace("SMALL", "[0, 1]"))
+    with pytest.raises(InvalidInput, match="no output of model 'small' is ever a value that the labels have"):
+        profile_project(path, progress=lambda what, share: told.append(what))
+    assert told == ["loading models"]
+
+
+def test_samples_that_cannot_be_split_are_refused_before_anything_is_loaded(tmp_path):
+    task = TASK.replace('"up", "down"))', '"up", "down"), groups=np.zeros(50))')
+    with pytest.raises(InvalidInput, match="a group cannot be split into two parts"):
+        profile_project(project(tmp_path, task), progress=lambda what, share: pytest.fail("nothing may be measured"))
+
+
 def test_several_core_counts_give_a_curve_each_and_a_model_over_all(tmp_path):
     there = sorted(os.sched_getaffinity(0))[:2]
     if len(there) < 2:
