@@ -253,8 +253,7 @@ def validate(
     sent, lateness_s = _as_sent(workload, run, server_began_ns)
     backlog = backlog_of(made, prepared.tables, measured)
     simulation = prepared.run(sent, most_waiting=backlog.most_waiting)
-    lasted = replace(sent, duration_s=workload.duration_s)  # figures per second are of the trace's time
-    simulation = replace(simulation, workload=lasted, communication_s=lateness_s)
+    simulation = replace(simulation, communication_s=lateness_s).counted_from(run.effort.began_ns - server_began_ns)
     predicted = simulation.result(measured, latency_objective_s=slo_s)
     return Validation(
         predicted=predicted,

@@ -101,7 +101,7 @@ def predicted_series(name: str, run: Simulation, profile: Profile, slo_s: float 
 
 def measured_series(name: str, run: Replay) -> RunSeries:
     """A replay as a run of the report."""
-    seconds, load_qps = load_over_time(run.log.due_s)
+    seconds, load_qps = load_over_time(run.log.sent_s)
     return RunSeries(
         name=name,
         kind="measured",

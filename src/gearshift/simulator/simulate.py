@@ -127,6 +127,27 @@ class Simulation:
         until_s = [*(self.held[1:, 0] / NS_PER_S), self.duration_s]
         return float(self.held[:, 1] @ np.diff(until_s, prepend=0.0))
 
+    def counted_from(self, origin_ns: int) -> "Simulation":
+        """The same run with its times counted from `origin_ns`, at or before the first arrival."""
+        workload, deadline_ns = self.workload, self.workload.deadline_ns
+        if deadline_ns is not None:
+            deadline_ns = np.where(deadline_ns < UNBOUNDED, deadline_ns - origin_ns, deadline_ns)
+        answered = self.finished_ns >= 0
+        return replace(
+            self,
+            workload=replace(
+                workload,
+                arrivals_ns=workload.arrivals_ns - origin_ns,
+                duration_s=workload.duration_s - origin_ns / NS_PER_S,
+                deadline_ns=deadline_ns,
+            ),
+            finished_ns=np.where(answered, self.finished_ns - origin_ns, self.finished_ns),
+            written_ns=np.where(answered, self.written_ns - origin_ns, self.written_ns),
+            shifts=_earlier(self.shifts, origin_ns),
+            held=_earlier(self.held, origin_ns),
+            log=[(row[0] - origin_ns, *row[1:]) for row in self.log],
+        )
+
     def quality(self, profile: Profile) -> NDArray[np.float64]:
         """Recorded quality of every answered sample's answer."""
         answered = self.finished_ns >= 0
@@ -156,6 +177,11 @@ class Simulation:
             most_waiting=self.most_waiting,
             independent_samples=int(np.count_nonzero(np.bincount(self.workload.record))),
         )
+
+
+def _earlier(changes: NDArray[np.int64], by_ns: int) -> NDArray[np.int64]:
+    """Changes (k, 2) of instants and what holds from then on, so much earlier; what held before 0 holds from 0."""
+    return np.column_stack((np.maximum(changes[:, 0] - by_ns, 0), changes[:, 1])) if len(changes) else changes
 
 
 def simulate(

@@ -402,3 +402,17 @@ def test_queues_may_be_in_order_of_arrival_while_deadlines_decide() -> None:
     run = with_deadlines([60, 60, 20, 60], by_arrival=True)
     assert run.ended[2] == Ending.INFEASIBLE
     assert with_deadlines([60, 60, 20, 60]).ended[2] == Ending.ANSWERED
+
+
+def test_a_run_counted_from_a_later_instant_has_the_same_latencies_and_earlier_shifts() -> None:
+    case = long_case(samples=2000, seed=1)
+    began = run_case(case, log_rows=1000)
+    assert len(began.shifts) > 1
+    later_ns = int(case.workload.arrivals_ns[0])
+    moved = began.counted_from(later_ns)
+    assert moved.workload.arrivals_ns[0] == 0
+    np.testing.assert_array_equal(moved.latency_s, began.latency_s)
+    np.testing.assert_array_equal(moved.shifts[:, 1], began.shifts[:, 1])
+    np.testing.assert_array_equal(moved.shifts[:, 0], np.maximum(began.shifts[:, 0] - later_ns, 0))
+    assert [row[0] for row in moved.log] == [row[0] - later_ns for row in began.log]
+    assert moved.counted_from(-later_ns).finished_ns.tolist() == began.finished_ns.tolist()
