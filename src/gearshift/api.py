@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gearshift.config import PROJECT_FILE, project_file
 from gearshift.doctor import Machine, examine
 from gearshift.errors import InvalidInput, require
@@ -25,7 +27,7 @@ from gearshift.processors import usable_processors
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.profiles.store import NAME_IT, read_profile, require_replaceable, write_profile
-from gearshift.traces.read import read_trace
+from gearshift.traces.read import read_as_for, read_trace
 from gearshift.workload import Trace, Workload, draw_workload
 
 if TYPE_CHECKING:
@@ -232,7 +234,7 @@ def plan_request(
         budget_s=budget_s,
         seed=seed,
         profile_source=profile_source or source_file(profile, out, measured.sha256),
-        trace_source=trace_source or source_file(trace, out, arrivals.sha256),
+        trace_source=trace_source or trace_file(trace, out, arrivals),
     )
 
 
@@ -260,6 +262,12 @@ def source_file(source: object, out: PathLike | None, sha256: str) -> SourceFile
     return SourceFile(path=path, sha256=sha256)
 
 
+def trace_file(source: object, out: PathLike | None, trace: Trace) -> SourceFile:
+    """A trace as a plan file at `out` names it, with how it was read."""
+    named = source_file(source, out, trace.sha256)
+    return msgspec.structs.replace(named, reading=trace.reading if named.path else None)
+
+
 def profiled_devices(profile: Profile, count: int, *, memory_bytes: int | None = None) -> Hardware:
     """`count` devices of the kind and cores on which the profile was measured, with memory for all its models.
 
@@ -280,7 +288,7 @@ def workload_of(profile: Profile, trace: Trace, *, seed: int = 0) -> Workload:
 
 def simulate(
     plan: GearPlan | PathLike,
-    trace: Trace | PathLike,
+    trace: Trace | PathLike | None = None,
     *,
     profile: Profile | PathLike | None = None,
     seed: int = 0,
@@ -296,15 +304,15 @@ def simulate(
     the gear's where a plan was made with `cores`, out of `scaler_cores`, by default as many as the plan has.
     Beyond `most_waiting` samples requests are refused, by default as many as the server would let wait.
 
-    A plan file names its profile; `profile` says where it is now.  Raises `InvalidInput` for another profile than the
+    A plan file names its profile and its trace; `profile` and `trace` say where they are now.  The plan's own trace is
+    read as it was for the plan, at another rate or from a window.  Raises `InvalidInput` for another profile than the
     one that the plan was made from.
     """
     from gearshift.simulator.compared import COMPARED
     from gearshift.simulator.simulate import simulate as run
 
     made, measured = plan_and_profile(plan, profile)
-    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
-    workload = workload_of(measured, arrivals, seed=seed)
+    workload = workload_of(measured, trace_for(made, plan, trace), seed=seed)
     how: Any = {"scaling": scaling, "scaler_cores": scaler_cores}
     if scaling is None or scaling.scaler not in COMPARED:
         how["most_waiting"] = most_waiting or _most_waiting(made, measured, scaling, scaler_cores)
@@ -355,10 +363,20 @@ def inspect(path: PathLike) -> GearPlan | Profile:
     return made
 
 
-def trace_path(path: PathLike, plan: GearPlan) -> Path:
-    """Where the plan file at `path` says its trace is; raises `InvalidInput` where it says nothing."""
+def trace_for(plan: GearPlan, path: GearPlan | PathLike, trace: Trace | PathLike | None = None, **given: Any) -> Trace:
+    """The trace that the plan file at `path` names, read as it was for the plan but for what is `given`; or another.
+
+    A `trace` that is the same file is read so, too.  Raises `InvalidInput` where there is none.
+    """
+    if isinstance(trace, Trace):
+        return trace
+    if trace is not None:
+        return read_as_for(plan.trace.reading, Path(trace), the_same=False, **given)
+    if isinstance(path, GearPlan):
+        raise InvalidInput("a plan that was not read from a file needs its trace", remedy="give trace=")
     require(bool(plan.trace.path), "the plan names no trace", where=str(path), remedy="give one with --trace")
-    return Path(path).parent / plan.trace.path
+    place, remedy = Path(path).parent / plan.trace.path, "name the plan's trace with --trace"
+    return read_as_for(plan.trace.reading, place, the_same=True, remedy=remedy, **given)
 
 
 def explain(
@@ -377,12 +395,7 @@ def explain(
     from gearshift.planner.explain import explain as run
 
     made, measured = plan_and_profile(plan, profile)
-    if trace is None:
-        if isinstance(plan, GearPlan):
-            raise InvalidInput("a plan that was not read from a file needs its trace", remedy="give trace=")
-        trace = trace_path(Path(plan), made)
-    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
-    return run(made, measured, arrivals, devices_too=devices_too, progress=progress)
+    return run(made, measured, trace_for(made, plan, trace), devices_too=devices_too, progress=progress)
 
 
 def diff(a: GearPlan | PathLike, b: GearPlan | PathLike) -> PlanDiff:
@@ -453,12 +466,15 @@ def compare(
 def report(
     plan: PathLike, out: PathLike, *, trace: Trace | PathLike | None = None, profile: PathLike | None = None
 ) -> Path:
-    """Write one self-contained page about a plan file, with a simulation of `trace` if given."""
+    """Write one self-contained page about a plan file, with a simulation of `trace`, by default the one it names.
+
+    Of a plan that names none the page goes without.
+    """
     from gearshift.reporting.compose import compose
     from gearshift.reporting.page import write_report
 
     made, measured = plan_and_profile(plan, profile)
-    arrivals = read_trace(Path(trace)) if isinstance(trace, (str, Path)) else trace
+    arrivals = trace_for(made, plan, trace) if trace is not None or made.trace.path else None
     runs = () if arrivals is None else (("gear plan", simulate(made, arrivals, profile=measured)),)
     write_report(Path(out), compose(made, measured, title=f"Gear plan for {only_operator(made)}", simulations=runs))
     return Path(out)

@@ -12,6 +12,7 @@ from gearshift.objective import Asked, Objective
 from gearshift.placement import Placement
 from gearshift.request import LEAST_URGENT, MOST_URGENT
 from gearshift.result import ServingResult
+from gearshift.workload import Reading
 
 SCHEMA_VERSION = 1
 METER_BACKLOG = 0
@@ -174,11 +175,15 @@ class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return self.planned_load is not None and asked.accuracy is not None and asked.latency_s is None
 
 
-class SourceFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file or folder a plan was made from: its path, relative to the plan file, and its content's SHA-256."""
+class SourceFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A file or folder a plan was made from: its path, relative to the plan file, and its content's SHA-256.
+
+    Of a trace that hash also covers how the file was read, which is its `reading`.
+    """
 
     path: str
     sha256: str
+    reading: Reading | None = None
 
 
 class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,11 +10,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.api import plan_and_profile, workload_of
+from gearshift.api import plan_and_profile, trace_for, workload_of
 from gearshift.clock import NS_PER_S, to_ns
 from gearshift.config import project_file, read_project
 from gearshift.errors import InvalidInput, require
 from gearshift.files import PathLike
+from gearshift.plan_file import read_plan
 from gearshift.plan_tables import only_operator
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.measure import strongest_model
@@ -36,7 +37,7 @@ ASKED_FOR_CLOCK = 5
 
 def replay(
     target: PathLike,
-    trace: Trace | PathLike,
+    trace: Trace | PathLike | None = None,
     profile: Profile | PathLike | None = None,
     *,
     project: PathLike | None = None,
@@ -53,7 +54,8 @@ def replay(
     """Send the trace to a server in an open loop; a `Replay` with the figures and a log of every request.
 
     `target` is the URL of a V2 server (http, https, grpc, grpcs), or a plan file, which is then served within this
-    process, without sockets.  Samples come from the project that the profile names, or from `project`; with
+    process, without sockets; where no trace is given it is the one that this plan names.  Samples come from the project
+    that the profile names, or from `project`; with
     `emulated` they are the numbers of recorded samples, for emulated devices.  The profile is by default the plan's,
     or the folder `profile`.  With an `uplink` the trace says when requests are sent: they reach the server when the
     network has carried them, stamped with when that was.  `sending` holds the fields of
@@ -65,7 +67,7 @@ def replay(
     from gearshift.serving.targets import Sending
     from gearshift.serving.task import read_task
 
-    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    arrivals = _arrivals(target, trace)
     if sending.get("ca_file") is not None:
         sending["ca_file"] = str(sending["ca_file"])
     how = Sending(**sending)
@@ -82,13 +84,12 @@ def replay(
         options["under_way_s"] = arrived.communication_s
         return arrived.workload
 
-    if "://" in str(target):
+    plan = plan_at(target)
+    if plan is None:
         measured, folder = _profile_of(profile)
         source = source_of(measured, folder, project=project, emulated=emulated)
         workload = arriving(measured)
         return run_replay(str(target), workload, source, **options)
-    plan = Path(target)
-    require(plan.is_file(), "is neither a plan file nor a URL", where=str(plan), remedy="give http://HOST:PORT")
     require(not isinstance(profile, Profile), "a plan file is served with a profile on disk", remedy="name its folder")
     task = read_task(
         plan,
@@ -100,6 +101,26 @@ def replay(
     workload = arriving(task.profile)
     with pinned(task.router_cores):
         return run_replay(InProcessTarget(task, source.output, how), workload, source, **options)
+
+
+def plan_at(target: PathLike) -> Path | None:
+    """The plan file that `target` is; None for a URL."""
+    if "://" in str(target):
+        return None
+    require(
+        Path(target).is_file(), "is neither a plan file nor a URL", where=str(target), remedy="give http://HOST:PORT"
+    )
+    return Path(target)
+
+
+def _arrivals(target: PathLike, trace: Trace | PathLike | None) -> Trace:
+    """The trace to send: what is given, or what a plan file names."""
+    if isinstance(trace, Trace):
+        return trace
+    if (plan := plan_at(target)) is not None:
+        return trace_for(read_plan(plan), plan, trace)
+    require(trace is not None, "no trace is given", where=str(target), remedy="give one: a URL names none")
+    return read_trace(Path(trace))  # type: ignore[arg-type]
 
 
 def source_of(profile: Profile, folder: Path, *, project: PathLike | None, emulated: bool) -> "SampleSource":
@@ -205,7 +226,7 @@ class Validation:
 
 def validate(
     plan: PathLike,
-    trace: Trace | PathLike,
+    trace: Trace | PathLike | None = None,
     *,
     backend: Literal["local", "emulated", "ray"] = "local",
     profile: PathLike | None = None,
@@ -216,7 +237,7 @@ def validate(
     progress: "Progress | None" = None,
     **options: Any,
 ) -> Validation:
-    """Serve a plan file in a process of its own, replay the trace against it, and simulate what was sent.
+    """Serve a plan file in a process of its own, replay the trace (or its own) against it, and simulate what was sent.
 
     Both serve the same samples at the instants at which they were sent, on the server's clock, with the same bound on
     waiting requests, and call late what the plan's latency objective does.  While load is generated this
@@ -229,7 +250,7 @@ def validate(
 
     path = Path(plan)
     made, measured = plan_and_profile(path, profile)
-    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    arrivals = trace_for(made, path, trace)
     workload, prepared = workload_of(measured, arrivals, seed=seed), prepare(made, measured)
     slo_s = made.operators[only_operator(made)].objective.latency_s
     flags = [f"--backend={backend}"]

@@ -1,7 +1,9 @@
 """Traces of arrivals, and the workload of samples that they carry."""
 
 from dataclasses import dataclass
+from typing import Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,13 +12,28 @@ from gearshift.errors import require
 from gearshift.request import LEAST_URGENT, MOST_URGENT, NO_DEADLINE_NS
 
 
+class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a trace was read from the file whose SHA-256 is `file_sha256`; other fields are options of `read_trace`."""
+
+    file_sha256: str
+    rate_scale: float = 1.0
+    start_s: float = 0.0
+    duration_s: float | None = None
+    arrivals: Literal["uniform", "poisson"] = "poisson"
+    seed: int = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Trace:
-    """Arrival times (n,) in int64 nanoseconds since the trace began, not decreasing, over `duration_s`."""
+    """Arrival times (n,) in int64 nanoseconds since the trace began, not decreasing, over `duration_s`.
+
+    `reading` says how it was read, where it came from a file.
+    """
 
     arrivals_ns: NDArray[np.int64]
     duration_s: float
     sha256: str = ""
+    reading: Reading | None = None
 
     def __post_init__(self) -> None:
         require(len(self.arrivals_ns) > 0, "the trace has no requests")

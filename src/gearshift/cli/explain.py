@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from gearshift import api
-from gearshift.cli.options import PATH, other_trace_options, the_trace
+from gearshift.cli.options import PATH, plan_trace_options, take_trace
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import NO_LABELS, milliseconds, percent, results_table
 from gearshift.objective import Objective
@@ -15,16 +15,14 @@ from gearshift.planner.explain import Explanation, Neighbour, NextCascade, Range
 
 @click.command("explain", short_help="Say why a plan is as it is, and what would break.")
 @click.argument("plan", type=PATH)
-@other_trace_options
+@plan_trace_options
 @click.option("--profile", type=PATH, help="The plan's profile, where it has moved.")
 @click.option("--devices-too", is_flag=True, help="Also plan for one device fewer and one more; takes longer.")
 @verb
-def command(
-    output: Output, plan: Path, trace: Path | None, profile: Path | None, devices_too: bool, **trace_arguments: Any
-) -> None:
+def command(output: Output, plan: Path, profile: Path | None, devices_too: bool, **trace_arguments: Any) -> None:
     """Say per load range of PLAN why its cascade serves there, and what the next more accurate one would break."""
     made, measured = api.plan_and_profile(plan, profile)
-    arrivals = the_trace(trace=trace or api.trace_path(plan, made), **trace_arguments)
+    arrivals = take_trace(output.say, made, plan, trace_arguments)
     with output.progress() as tell:
         explained = api.explain(made, arrivals, profile=measured, devices_too=devices_too, progress=tell)
     output.json(explained)

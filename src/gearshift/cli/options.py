@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -11,44 +11,55 @@ import click
 import msgspec
 from click.core import ParameterSource
 
+from gearshift.api import trace_for
 from gearshift.errors import require
+from gearshift.gear import GearPlan, SourceFile
 from gearshift.traces.doubts import doubts_about_trace
 from gearshift.traces.network import Uplink, read_network
-from gearshift.traces.read import read_trace
-from gearshift.workload import Trace
+from gearshift.traces.read import read_as_for, read_trace
+from gearshift.workload import Reading, Trace
 
 PATH = click.Path(path_type=Path)
 SEED = click.IntRange(min=0)
 TRACE_OPTIONS = ("rate_scale", "start_s", "duration_s", "arrivals")
 """What can be done to a trace, beside its path and the seed."""
 
+UNCHANGED = Reading(file_sha256="")
+
 Command = Callable[..., None]
 
 
 def trace_options(function: Command) -> Command:
     """`--trace` and what can be done to it; `the_trace` reads it."""
-    return _trace_options(required=True, help="CSV: column arrival_s, or second, requests.")(function)
+    trace = click.option("--trace", type=PATH, required=True, help="CSV: column arrival_s, or second, requests.")
+    return trace(_reading_options(rate_scale=1.0, start_s=0.0, arrivals="poisson", seed=0)(function))
 
 
-def other_trace_options(function: Command) -> Command:
-    """As `trace_options`, for a verb that else takes the trace which the plan names."""
-    return _trace_options(required=False, help="Another trace than the plan names, as CSV.")(function)
+def plan_trace_options(function: Command) -> Command:
+    """As `trace_options`, for a verb that else takes the trace which the plan names, as it was read for the plan."""
+    trace = click.option("--trace", type=PATH, help="Another trace than the plan names, as CSV.")
+    return trace(_reading_options()(function))
 
 
-def _trace_options(**trace: Any) -> Callable[[Command], Command]:
+def _reading_options(**defaults: Any) -> Callable[[Command], Command]:
+    """What can be done to a trace; what has no default is as for the plan."""
+
+    def option(flag: str, help_text: str, **kind: Any) -> Callable[[Command], Command]:
+        name = flag.removeprefix("--").replace("-", "_")
+        if name in defaults:
+            return click.option(flag, default=defaults[name], show_default=True, help=help_text, **kind)
+        return click.option(flag, help=help_text if defaults else f"{help_text}  [default: as for the plan]", **kind)
+
     options = (
-        click.option("--trace", type=PATH, **trace),
-        click.option("--rate-scale", type=float, default=1.0, show_default=True, help="Multiply the trace's rate."),
-        click.option("--start-s", type=float, default=0.0, show_default=True, help="Begin this many seconds in."),
-        click.option("--duration-s", type=float, help="Keep only so many seconds."),
-        click.option(
+        option("--rate-scale", "Multiply the trace's rate.", type=float),
+        option("--start-s", "Begin this many seconds in.", type=float),
+        option("--duration-s", "Keep only so many seconds.", type=float),
+        option(
             "--arrivals",
+            "How arrivals are drawn within a second of counts.",
             type=click.Choice(["uniform", "poisson"]),
-            default="poisson",
-            show_default=True,
-            help="How arrivals are drawn within a second of counts.",
         ),
-        click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything that is drawn."),
+        option("--seed", "Seed of everything that is drawn.", type=SEED),
     )
 
     def decorate(function: Command) -> Command:
@@ -183,14 +194,50 @@ def the_trace(
         arrivals=arrivals,  # type: ignore[arg-type]
         seed=seed,
     )
-    for sentence in doubts_about_trace(read):
-        click.echo(f"warning: {sentence}", err=True)
+    _warn_of(read)
     return read
 
 
-def take_trace(options: dict[str, Any]) -> Trace:
-    """As `the_trace`, of arguments that are taken out of `options`; the seed stays."""
-    return the_trace(seed=options["seed"], **{name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)})
+def _warn_of(trace: Trace) -> None:
+    for sentence in doubts_about_trace(trace):
+        click.echo(f"warning: {sentence}", err=True)
+
+
+def take_trace(say: Callable[[str], None], plan: GearPlan | None, path: object, options: dict[str, Any]) -> Trace:
+    """The trace that `plan_trace_options` describe for a plan in `path`, taken out of `options`; the seed stays.
+
+    It is said where the plan's own trace is read otherwise than as it is, or is not what the plan was made from.
+    """
+    given = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)}
+    trace, seed = given["trace"], options["seed"]
+    if plan is None:
+        require(trace is not None, "no trace is given", remedy="give one with --trace: a URL names none")
+        made = read_as_for(None, trace, the_same=False, seed=seed, **{name: given[name] for name in TRACE_OPTIONS})
+    else:
+        made = trace_for(plan, Path(str(path)), seed=seed, **given)
+        for told in _told_of(plan.trace, made, named=trace is None, given=given):
+            say(told)
+    if trace is not None:
+        _warn_of(made)
+    options["seed"] = made.reading.seed if made.reading and seed is None else seed or 0
+    return made
+
+
+def _told_of(source: SourceFile, made: Trace, *, named: bool, given: dict[str, Any]) -> Iterator[str]:
+    """What a user may not expect of a trace that was read as for a plan."""
+    reading, same = made.reading, source.reading
+    if reading is None or same is None:
+        return
+    if reading.file_sha256 != same.file_sha256:
+        if named:
+            yield f"{source.path} has changed since the plan was made from it"
+        return
+    taken = [name for name in ("rate_scale", "start_s", "duration_s") if given[name] is None]
+    words = [
+        f"{flag_of(name)} {value:g}" for name in taken if (value := getattr(same, name)) != getattr(UNCHANGED, name)
+    ]
+    if words:
+        yield f"the trace is read as for the plan: {' '.join(words)}"
 
 
 def require_positive(option: str, value: float | None, unit: str) -> None:

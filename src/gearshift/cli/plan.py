@@ -150,7 +150,7 @@ def command(
                 seed=seed,
                 out=out,
                 profile_source=api.source_file(profile, beside, measured.sha256),
-                trace_source=api.source_file(trace, beside, arrivals.sha256),
+                trace_source=api.trace_file(trace, beside, arrivals),
                 progress=tell,
                 **({"fewest": True} if fewest else {}),
                 **options,

@@ -10,15 +10,16 @@ from gearshift.cli.options import (
     PATH,
     generator_options,
     network_options,
+    plan_trace_options,
     require_positive,
     seconds_of,
     take_trace,
     the_uplink,
-    trace_options,
 )
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import results_table, tell_generator
 from gearshift.errors import require
+from gearshift.plan_file import read_plan
 from gearshift.serving.keys import first_key
 from gearshift.serving.request_log import require_log_path, write_request_log
 from gearshift.serving.v2_client import LONGEST_CALL_S
@@ -28,7 +29,7 @@ LONGEST_DEADLINE_MS = 1000 * LONGEST_CALL_S
 
 @click.command("replay", short_help="Send a trace to a server in an open loop, and measure.")
 @click.argument("target")
-@trace_options
+@plan_trace_options
 @click.option("--profile", type=PATH, help="The profile whose samples to send.  [default: profile, or the plan's]")
 @click.option("--project", type=PATH, help="The gearshift.toml with the samples, where it has moved.")
 @click.option("--emulated", is_flag=True, help="The devices are emulated: send numbers of recorded samples.")
@@ -73,7 +74,8 @@ def command(
         remedy=f"give more than 0, up to {LONGEST_DEADLINE_MS}",
     )
     uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
-    trace = take_trace(options)
+    plan = served.plan_at(target)
+    trace = take_trace(output.say, None if plan is None else read_plan(plan), target, options)
     with output.progress() as tell:
         run = served.replay(
             target,

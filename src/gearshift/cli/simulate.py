@@ -9,11 +9,11 @@ from gearshift import api
 from gearshift.cli.options import (
     PATH,
     network_options,
+    plan_trace_options,
     require_positive,
     seconds_of,
-    the_trace,
+    take_trace,
     the_uplink,
-    trace_options,
 )
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import milliseconds, results_table
@@ -25,7 +25,7 @@ from gearshift.result import latency_summary
 
 @click.command("simulate", short_help="Predict what serving a trace by a plan comes to.")
 @click.argument("plan", type=PATH)
-@trace_options
+@plan_trace_options
 @network_options
 @click.option("--slo-ms", type=float, help="Requests answered later than this after sending are late: their deadline.")
 @click.option(
@@ -67,7 +67,7 @@ def command(
     )
     uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
     made, measured = api.plan_and_profile(plan, profile)
-    trace = the_trace(**trace_arguments)
+    trace = take_trace(output.say, made, plan, trace_arguments)
     objective = made.operators[only_operator(made)].objective
     scaling = None
     if scaler != "static":

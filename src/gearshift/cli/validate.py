@@ -8,19 +8,20 @@ from gearshift import served
 from gearshift.cli.options import (
     PATH,
     generator_options,
+    plan_trace_options,
     seconds_of,
     served_options,
     take_trace,
-    trace_options,
 )
 from gearshift.cli.output import EXIT_NOT_WITHIN, Output, verb
 from gearshift.cli.tables import runs_table, tell_generator, validation_table
 from gearshift.errors import require
+from gearshift.plan_file import read_plan
 
 
 @click.command("validate", short_help="Serve and simulate the same trace, and compare.")
 @click.argument("plan", type=PATH)
-@trace_options
+@plan_trace_options
 @served_options
 @generator_options
 @click.option("--within", help="Exit with 5 where the predicted p95 is off by more than this, such as 5%.")
@@ -37,7 +38,7 @@ def command(
         "within": None if within is None else _share("--within", within.removesuffix("%")),
         "within_points": None if within_points is None else _share("--within-points", within_points),
     }
-    trace = take_trace(options)
+    trace = take_trace(output.say, read_plan(options["plan"]), options["plan"], options)
     with output.progress() as tell:
         run = served.validate(
             options.pop("plan"),

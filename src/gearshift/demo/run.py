@@ -18,7 +18,7 @@ from gearshift.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.served import Validation, validate
 from gearshift.traces.generate import bursty
-from gearshift.traces.read import write_trace
+from gearshift.traces.read import read_trace, write_trace
 
 BASE_LOAD = 0.6
 PEAK_LOAD = 3.2
@@ -112,10 +112,9 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     capacity_qps = {model: _capacity_qps(profile, model) for model in profile.models}
     largest = min(profile.models, key=lambda m: capacity_qps[m])
     smallest = max(profile.models, key=lambda m: capacity_qps[m])
-    trace = bursty(
-        BASE_LOAD * capacity_qps[largest], PEAK_LOAD * capacity_qps[largest], trace_s, bursts=BURSTS, seed=SEED
-    )
-    write_trace(trace, folder / "trace.csv")
+    low_qps, high_qps = (share * capacity_qps[largest] for share in (BASE_LOAD, PEAK_LOAD))
+    write_trace(bursty(low_qps, high_qps, trace_s, bursts=BURSTS, seed=SEED), folder / "trace.csv")
+    trace = read_trace(folder / "trace.csv")
 
     request = PlanRequest(
         profile=profile,
@@ -124,7 +123,7 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
         objective=Objective(latency_s=latency_s),
         least_margin=LEAST_MARGIN,
         profile_source=api.source_file(folder / "profile", folder / "plan.json", profile.sha256),
-        trace_source=api.source_file(folder / "trace.csv", folder / "plan.json", trace.sha256),
+        trace_source=api.trace_file(folder / "trace.csv", folder / "plan.json", trace),
     )
     made = plan(request, progress=lambda what, share: tell(f"planning: {what}", 0.40 + 0.08 * share))
     plans = {

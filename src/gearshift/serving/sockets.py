@@ -17,6 +17,7 @@ def bound_socket(host: str, port: int, *, shared: bool = False) -> Iterator[sock
 
     One that is `shared` lets others of this user have the same port, for `beside`.
     """
+    remedy = "choose another with --port" if port else "end what holds ports here: none is free"
     if shared:
         with bound_socket(host, port) as alone:  # nobody else's, not even another server's that shares its own
             port = alone.getsockname()[1]
@@ -34,10 +35,8 @@ def bound_socket(host: str, port: int, *, shared: bool = False) -> Iterator[sock
             sock.listen(BACKLOG)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise InvalidInput(f"port {port} of {host} is in use", remedy="choose another with --port") from None
-            raise InvalidInput(
-                f"port {port} of {host} cannot be used ({error.strerror})", remedy="choose another with --port"
-            ) from None
+                raise InvalidInput(f"port {port} of {host} is in use", remedy=remedy) from None
+            raise InvalidInput(f"port {port} of {host} cannot be used ({error.strerror})", remedy=remedy) from None
         yield sock
 
 

@@ -9,6 +9,7 @@ import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +19,13 @@ from gearshift.errors import InvalidInput, require
 from gearshift.files import PathLike, decoded, read_bytes, write_atomically
 from gearshift.plain_numbers import how_to_write
 from gearshift.traces.generate import MOST_REQUESTS, Arrivals, arrivals_of_rates
-from gearshift.workload import Trace
+from gearshift.workload import Reading, Trace
 
 LONGEST_S = 10_000_000
 _ACCESS_LOG = re.compile(r"\[\d\d/\w\w\w/\d{4}:\d\d:\d\d:\d\d")
 _FORMS = "give a column `arrival_s` (seconds), or the columns `second,requests`"
+_DEFAULTS = Reading(file_sha256="")
+_OPTIONS = ("rate_scale", "start_s", "duration_s", "arrivals", "seed")
 _ROWS_AT_ONCE = 1_000_000
 
 
@@ -51,11 +54,43 @@ def read_trace(
     Raises `InvalidInput` for a file that is missing, empty, cut off or malformed (with its line), for a window outside
     of the trace, where no requests are left, and for more than 200 million.
     """
+    data = read_bytes(path, remedy="check the path of the trace")
+    return _trace_of(
+        Path(path), data, rate_scale=rate_scale, start_s=start_s, duration_s=duration_s, arrivals=arrivals, seed=seed
+    )
+
+
+def read_as_for(
+    source: Reading | None,
+    path: Path,
+    *,
+    the_same: bool,
+    remedy: str = "check the path of the trace",
+    **given: Any,
+) -> Trace:
+    """The trace in `path`, read as `source` says but for what is `given` and not None.
+
+    Where it need not be `the_same` file, another one is read by the defaults.
+    """
+    data = read_bytes(path, remedy=remedy)
+    as_for = source if source and (the_same or hashlib.sha256(data).hexdigest() == source.file_sha256) else _DEFAULTS
+    how = {name: getattr(as_for, name) for name in _OPTIONS}
+    return _trace_of(path, data, **how | {name: value for name, value in given.items() if value is not None})
+
+
+def _trace_of(
+    path: Path,
+    data: bytes,
+    *,
+    rate_scale: float,
+    start_s: float,
+    duration_s: float | None,
+    arrivals: Arrivals,
+    seed: int,
+) -> Trace:
     require(
         0 < rate_scale <= 1e9, f"rate_scale is {rate_scale}", remedy="give a positive number up to a thousand million"
     )
-    path = Path(path)
-    data = read_bytes(path, remedy="check the path of the trace")
     rows = _read_rows(path, data)
     options: tuple[object, ...]
     if rows.columns == ("arrival_s",):
@@ -72,10 +107,19 @@ def read_trace(
     require(
         len(times_ns) > 0, "no requests are left", where=str(path), remedy="widen the window or raise the rate scale"
     )
+    content = hashlib.sha256(data)
     return Trace(
         arrivals_ns=times_ns,
         duration_s=window[1] - window[0] if duration_s is None else duration_s,
-        sha256=_fingerprint(data, (*options, start_s, duration_s)),
+        sha256=_fingerprint(content.digest(), (*options, start_s, duration_s)),
+        reading=Reading(
+            file_sha256=content.hexdigest(),
+            rate_scale=rate_scale,
+            start_s=start_s,
+            duration_s=duration_s,
+            arrivals=arrivals,
+            seed=seed,
+        ),
     )
 
 
@@ -289,5 +333,5 @@ def _check_number(requests: float, path: Path) -> None:
     )
 
 
-def _fingerprint(data: bytes, options: tuple[object, ...]) -> str:
-    return hashlib.sha256(hashlib.sha256(data).digest() + repr(options).encode()).hexdigest()
+def _fingerprint(content: bytes, options: tuple[object, ...]) -> str:
+    return hashlib.sha256(content + repr(options).encode()).hexdigest()

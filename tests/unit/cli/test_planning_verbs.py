@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from gearshift import api
 from gearshift.api import plan_frontier
 from gearshift.config import read_project
 from gearshift.errors import InvalidInput
@@ -27,7 +28,7 @@ from gearshift.planner import planners
 from gearshift.planner.request import PlanRequest, Progress
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import steady
-from gearshift.traces.read import write_trace
+from gearshift.traces.read import read_trace, write_trace
 from tests.unit.cli.little import planned_in, run
 from tests.unit.planner import fake
 from tests.unit.simulator.test_cocktail import independent_profile
@@ -192,6 +193,49 @@ def test_a_suggested_command_line_works(place: Path) -> None:
     assert run(*shlex.split(first)[1:]).exit_code == 0
     assert fake.asked[-1].objective.percentile == 0.9
     assert len(fake.asked[-1].hardware.devices) == 2
+
+
+@pytest.fixture
+def scaled(place: Path) -> Path:
+    """A folder with the plan `p.json`, made for three of the trace's five seconds at twice its rate."""
+    window = ("--rate-scale", 2, "--start-s", 1, "--duration-s", 3, "--seed", 4)
+    done = run("plan", "profile", "--trace", "t.csv", "--p95-ms", 100, *window, "--out", "p.json")
+    assert done.exit_code == 0, done.output
+    return place
+
+
+def test_verbs_read_the_plans_trace_as_it_was_read_for_the_plan(scaled: Path) -> None:
+    requests = len(fake.asked[0].trace)
+    assert len(read_trace(Path("t.csv"))) != requests
+    explained = run("explain", "p.json", "--json", "-")
+    assert json.loads(explained.stdout)["replayed"]["requests"] == requests
+    assert json.loads(explained.stdout)["same_trace"]
+    assert "the trace is read as for the plan: --rate-scale 2 --start-s 1 --duration-s 3" in explained.stderr
+    for named in ((), ("--trace", "t.csv")):
+        simulated = run("simulate", "p.json", *named, "--json", "-")
+        assert json.loads(simulated.stdout)["requests"] == requests
+        assert run("report", "p.json", *named).stdout.startswith("the trace is read as for the plan: --rate-scale 2")
+    assert len(api.trace_for(read_plan(scaled / "p.json"), "p.json").arrivals_ns) == requests
+
+
+def test_what_is_given_goes_before_what_the_plan_was_made_with(scaled: Path) -> None:
+    whole = ("--rate-scale", 1, "--start-s", 0, "--duration-s", 5)
+    simulated = run("simulate", "p.json", *whole, "--json", "-")
+    assert json.loads(simulated.stdout)["requests"] == len(read_trace(Path("t.csv")))
+    assert "read as for the plan" not in simulated.stderr
+
+
+def test_another_trace_is_read_as_it_is_and_a_changed_one_is_told(scaled: Path) -> None:
+    write_trace(steady(50, 4, seed=2), scaled / "u.csv")
+    simulated = run("simulate", "p.json", "--trace", "u.csv", "--json", "-")
+    assert json.loads(simulated.stdout)["requests"] == len(read_trace(Path("u.csv")))
+    assert "the plan" not in simulated.stderr
+    shutil.copy("u.csv", "t.csv")
+    assert "t.csv has changed since the plan was made from it" in run("simulate", "p.json").stdout
+    (scaled / "t.csv").unlink()
+    gone = run("simulate", "p.json")
+    assert gone.exit_code == 2
+    assert "t.csv: no such file; name the plan's trace with --trace" in gone.stderr
 
 
 def test_explain_answers_per_range(made: Path) -> None:
@@ -444,6 +488,11 @@ def alive(pid: int) -> bool:
 def test_a_plan_that_names_no_trace_needs_one(place: Path) -> None:
     nowhere = msgspec.structs.replace(read_plan(place / "plan.json"), trace=SourceFile(path="", sha256=""))
     write_plan(nowhere, place / "x.json")
-    done = run("explain", "x.json")
-    assert done.exit_code == 2
-    assert "x.json: the plan names no trace; give one with --trace" in done.stderr
+    for verb in ("explain", "simulate", "validate", "replay"):
+        done = run(verb, "x.json")
+        assert done.exit_code == 2
+        assert "x.json: the plan names no trace; give one with --trace" in done.stderr
+    told = run("report", "x.json").stdout
+    assert told.startswith("the plan names no trace, so that the page has no simulation")
+    url = run("replay", "http://127.0.0.1:9")
+    assert "no trace is given; give one with --trace: a URL names none" in url.stderr
