@@ -1,5 +1,7 @@
 """`gearshift explain`."""
 
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,11 @@ import click
 from gearshift import api
 from gearshift.cli.options import PATH, plan_trace_options, take_trace
 from gearshift.cli.output import Output, table, verb
-from gearshift.cli.tables import NO_LABELS, milliseconds, percent, results_table
+from gearshift.cli.tables import NO_LABELS, beyond_the_top, milliseconds, percent, predicted_p95, results_table
 from gearshift.objective import Objective
+from gearshift.plan_tables import only_operator
 from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation, Unplaced
+from gearshift.reporting.gear_rows import GearRow, gear_rows
 
 
 @click.command("explain", short_help="Say why a plan is as it is, and what would break.")
@@ -26,32 +30,39 @@ def command(output: Output, plan: Path, profile: Path | None, devices_too: bool,
     with output.progress() as tell:
         explained = api.explain(made, arrivals, profile=measured, devices_too=devices_too, progress=tell)
     output.json(explained)
-    show(output, explained)
+    show(output, explained, gear_rows(made, only_operator(made)))
     if not measured.predictions.labelled:
         output.say(NO_LABELS)
 
 
-def show(output: Output, explained: Explanation) -> None:
-    """The explanation as tables and sentences."""
+def show(output: Output, explained: Explanation, gears: Sequence[GearRow]) -> None:
+    """The explanation as tables and sentences; `gears` are the plan's."""
     if explained.asked != explained.objective:
         output.say(f"asked for {_wanted(explained.asked)}, and made for {_wanted(explained.objective)}")
     pooled = ("cores",) if any(found.cores for found in explained.ranges) else ()
-    rows = table("At the upper end of each range", "cascade", "load to", "accuracy", "p95", "late", "busy", *pooled)
-    for found in explained.ranges:
+    columns = ("gear", "cascade", "load to", "accuracy", "p95", "late", "busy", *pooled)
+    rows = table("At the upper end of each range", *columns)
+    rows.columns[1].justify = "left"
+    for row in gears:
+        found = explained.ranges[row.last]
         predicted = found.predicted
         rows.add_row(
+            row.numbers,
             found.cascade,
             _load(found),
             percent(predicted.accuracy),
-            milliseconds(predicted.latency_p95_s),
+            predicted_p95(row) or milliseconds(predicted.latency_p95_s),
             percent(predicted.share_late),
             percent(predicted.utilisation),
             *(found.cores for _ in pooled),
         )
     output.show(rows)
+    if (beyond := beyond_the_top(gears)) is not None:
+        output.say(beyond)
     output.say("")
-    for found in explained.ranges:
-        output.say(f"{_load(found)}: {sentence(found, explained.limit_s)}")
+    for first, last in _told_alike(explained.ranges):
+        numbers = f"gear {first.gear}" if first is last else f"gears {first.gear} to {last.gear}"
+        output.say(f"{numbers}, {_load(last)}: {sentence(last, explained.limit_s)}")
     output.say("")
     output.show(results_table("The trace", [("gear plan", explained.replayed)]))
     busy = ", ".join(f"{device} {100 * share:.0f} %" for device, share in explained.replayed.utilisation.items())
@@ -60,6 +71,18 @@ def show(output: Output, explained: Explanation) -> None:
         output.say("this is not the trace that the plan was made from")
     for neighbour in explained.neighbours:
         output.say(_neighbour(neighbour))
+
+
+def _told_alike(ranges: Sequence[RangeExplanation]) -> Iterator[tuple[RangeExplanation, RangeExplanation]]:
+    """The first and the last of neighbours that have the same cascade, of which the next breaks the same."""
+
+    def told(found: RangeExplanation) -> tuple[object, ...]:
+        following = found.next and (found.next.cascade, found.next.breaks, found.next.model, found.next.device)
+        return found.cascade, found.cores, following, found.unplaced
+
+    for _, group in groupby(ranges, told):
+        alike = list(group)
+        yield alike[0], alike[-1]
 
 
 def sentence(found: RangeExplanation, limit_s: float) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from gearshift import api
 from gearshift.cli.options import PATH
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import gears_table, profile_table, results_table, tell_warnings
+from gearshift.cli.tables import profile_table, results_table, show_gears, tell_warnings
 from gearshift.gear import GearPlan
 
 
@@ -28,7 +28,7 @@ def command(output: Output, path: Path) -> None:
         return
     output.json(msgspec.to_builtins(found))
     for name in found.operators:
-        output.show(gears_table(found, name))
+        show_gears(output, found, name)
         if name in found.predictions:
             output.show(results_table("Predicted", [(name, found.predictions[name])]))
     replicas, devices = len(found.placement.replicas), len(found.hardware.devices)

@@ -56,6 +56,7 @@ def show_status(output: Output, url: str, status: Status) -> None:
     output.say(f"{status.operator} at {url}: {status.state} for {status.uptime_s:.0f} s")
     output.say(f"plan {status.plan.path} ({status.plan.sha256[:12]})")
     output.say(f"gear {status.gear}{pinned} for load {status.load_range}: {status.cascade}")
+    output.say(f"the plan has gears 0 to {status.last_gear}")
     output.say(
         f"load {status.load:.4g}/s ({status.rate_qps:.4g}/s arrive), {status.waiting} of up to {status.most_waiting} "
         f"samples wait, {status.open_requests} requests are open and hold {status.held_bytes} of up to "

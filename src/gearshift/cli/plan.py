@@ -21,7 +21,7 @@ from gearshift.cli.options import (
 )
 from gearshift.cli.options import devices as devices_of
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import NO_LABELS, gears_table, results_table, tell_warnings
+from gearshift.cli.tables import NO_LABELS, results_table, show_gears, tell_warnings
 from gearshift.errors import Infeasible, require
 from gearshift.files import require_writable
 from gearshift.gear import GearPlan
@@ -176,7 +176,7 @@ def command(
         output.say(f"wrote {len(found)} plans into {out} after {planning_s:.1f} s")
         return
     output.json(facts(found, out, planning_s) | {"warnings": warnings})
-    output.show(gears_table(found, measured.operator))
+    show_gears(output, found, measured.operator)
     output.show(results_table("Predicted for the trace", [("gear plan", result_of(found))]))
     output.say(f"wrote {out} after {planning_s:.1f} s")
 

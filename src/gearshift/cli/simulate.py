@@ -16,7 +16,7 @@ from gearshift.cli.options import (
     the_uplink,
 )
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import milliseconds, results_table
+from gearshift.cli.tables import milliseconds, percent, results_table
 from gearshift.errors import require
 from gearshift.plan_tables import only_operator
 from gearshift.policies.demand import CORES_EFFECT_S, Scaling, require_period
@@ -94,4 +94,6 @@ def command(
     if run.communication_s is not None:
         under_way = latency_summary(run.communication_s)
         output.say(f"under way: {milliseconds(under_way.p50)} (p50), {milliseconds(under_way.p99)} (p99)")
-    output.say(f"gear shifts: {len(run.shifts)}")
+    shares = run.arrived_in_gear / max(1, int(run.arrived_in_gear.sum()))
+    in_gears = ", ".join(f"{gear}: {percent(float(share))}" for gear, share in enumerate(shares) if share > 0)
+    output.say(f"gear shifts: {len(run.shifts)}; requests by gear: {in_gears}")

@@ -8,6 +8,7 @@ from rich.table import Table
 from gearshift.cli.output import EXIT_NOT_VALID, Output, table
 from gearshift.gear import GearPlan
 from gearshift.profiles.profile import PART_A, PART_B, Profile, RunTimeCurve
+from gearshift.reporting.gear_rows import GearRow, gear_rows, top_of
 from gearshift.result import ServingResult
 
 if TYPE_CHECKING:
@@ -89,25 +90,45 @@ def tell_generator(output: Output, run: "Replay") -> None:
         raise SystemExit(EXIT_NOT_VALID)
 
 
-def gears_table(plan: GearPlan, operator: str) -> Table:
-    """One row per gear; with cores of the cascade's models, in its order, where these change."""
+def show_gears(output: Output, plan: GearPlan, operator: str) -> None:
+    """A row for gears of the same cascade; with cores of its models, in its order, where these change."""
     pooled = ("cores",) if plan.hardware.pool_cores is not None else ()
-    columns = ("cascade", "load from", "to", "accuracy", "p95", "largest batch", "busy", *pooled)
+    columns = ("gear", "cascade", "load from", "to", "accuracy", "p95", "largest batch", "busy", *pooled)
     made = table(f"Gears of {operator}", *columns)
-    for gear in plan.operators[operator].gears:
-        predicted = gear.predicted
-        batch = max((s.largest_batch_size for s in gear.replicas if s.load_share > 0), default=1)
+    made.columns[1].justify = "left"
+    rows = gear_rows(plan, operator)
+    for row in rows:
+        predicted, load_range = row.predicted, row.load_range
         made.add_row(
-            str(gear.cascade),
-            f"{gear.load_range.from_:.4g}/s",
-            "" if gear.load_range.to is None else f"{gear.load_range.to:.4g}/s",
+            row.numbers,
+            str(row.cascade),
+            f"{load_range.from_:.4g}/s",
+            "" if load_range.to is None else f"{load_range.to:.4g}/s",
             "" if predicted is None else percent(predicted.accuracy),
-            "" if predicted is None else milliseconds(predicted.latency_p95_s),
-            str(batch),
+            "" if predicted is None else predicted_p95(row),
+            row.largest_batch,
             "" if predicted is None else percent(predicted.utilisation),
-            *(plan.cores_in(gear) for _ in pooled),
+            *(row.cores for _ in pooled),
         )
-    return made
+    output.show(made)
+    if (beyond := beyond_the_top(rows)) is not None:
+        output.say(beyond)
+
+
+def predicted_p95(row: GearRow) -> str:
+    """The p95 that a row's gears are predicted, with the load where that is not the upper end of theirs."""
+    if row.predicted is None:
+        return ""
+    at_qps = row.predicted_elsewhere_qps
+    return milliseconds(row.predicted.latency_p95_s) + ("" if at_qps is None else f" at {at_qps:.4g}/s")
+
+
+def beyond_the_top(rows: Sequence[GearRow]) -> str | None:
+    """A sentence about rows beyond the top of the ranges that were planned for, where there are any."""
+    top_qps = top_of([gear for row in rows for gear in row.gears])
+    if top_qps is None:
+        return None
+    return f"gears above {top_qps:.4g}/s are for moments of more load than was planned for: nothing is promised there"
 
 
 def profile_table(profile: Profile) -> Table:

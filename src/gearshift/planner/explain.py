@@ -83,13 +83,14 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RangeExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """A range's cascade with what is predicted at the upper end.
+    """The range of gear `gear`: its cascade, with what is predicted at the upper end.
 
     `next` is the next more accurate cascade of those whose models are placed; `unplaced` the next more accurate of all
     where it needs other models.  Where both are None no cascade is more accurate.  `cores` are those of the cascade's
     models, where they change with the gear.
     """
 
+    gear: int
     load_range: LoadRange
     cascade: str
     predicted: GearPrediction
@@ -243,6 +244,7 @@ class _Search:
         better = next((c for c in self.front if c.accuracy > used.accuracy), None)
         best = next((c for c in self.front_of_all if c.accuracy > used.accuracy), None)
         return RangeExplanation(
+            gear=k,
             load_range=gear.load_range,
             cascade=str(gear.cascade),
             predicted=predicted,

@@ -87,6 +87,7 @@ def _asked(
     Of a frontier each was asked for by one of `objectives`.
     """
     from gearshift.planner.assemble import without_idle_models
+    from gearshift.planner.beyond import predicted_at_their_ends
     from gearshift.planner.planned_load import with_planned_load
 
     name = request.profile.operator
@@ -107,7 +108,7 @@ def _asked(
             plan.operators[name], asked=msgspec.structs.replace(asked, objective=objective)
         )
         told.append(msgspec.structs.replace(plan, operators={name: operator}))
-    return with_planned_load(told, request, planner)
+    return with_planned_load(predicted_at_their_ends(told, request), request, planner)
 
 
 def _module(name: str) -> Any:

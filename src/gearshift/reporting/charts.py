@@ -113,7 +113,8 @@ def _steps(
         width = r.from_qps - ranges[i - 1].from_qps if i else 1.0
         to = r.from_qps + width if r.to_qps is None else r.to_qps
         shown = f"{r.from_qps:.4g} and more" if r.to_qps is None else f"{r.from_qps:.4g} to {r.to_qps:.4g}"
-        label = f"gear {i}, {shown} requests/s<br>{escaped(r.cascade)}<br>{r.share_late:.2%} late"
+        label = f"gear {r.gear or i}, {shown} requests/s<br>{escaped(r.cascade)}<br>{r.share_late:.2%} late"
+        label += "" if r.at_qps is None else f", predicted at {r.at_qps:.4g} requests/s"
         x += [r.from_qps, (r.from_qps + to) / 2, to]
         y += [value(r)] * 3
         text += [label] * 3

@@ -18,6 +18,7 @@ from gearshift.reporting.content import (
     gear_series,
     latency_quantiles,
 )
+from gearshift.reporting.gear_rows import gear_rows
 from gearshift.serving.replay_result import Replay
 from gearshift.simulator.simulate import Simulation
 
@@ -45,16 +46,18 @@ def compose(
         candidates=candidate_points(plan, profile),
         ranges=[
             RangePoint(
-                from_qps=gear.load_range.from_,
-                to_qps=gear.load_range.to,
-                cascade=str(gear.cascade),
-                accuracy=gear.predicted.accuracy,
-                p95_s=gear.predicted.latency_p95_s,
-                share_late=gear.predicted.share_late,
-                cores="" if plan.hardware.pool_cores is None else plan.cores_in(gear),
+                from_qps=row.load_range.from_,
+                to_qps=row.load_range.to,
+                cascade=str(row.cascade),
+                accuracy=row.predicted.accuracy,
+                p95_s=row.predicted.latency_p95_s,
+                share_late=row.predicted.share_late,
+                cores=row.cores,
+                gear=row.numbers,
+                at_qps=row.predicted_elsewhere_qps,
             )
-            for gear in operator.gears
-            if gear.predicted is not None
+            for row in gear_rows(plan, only_operator(plan))
+            if row.predicted is not None
         ],
         runs=[*predicted, *(measured_series(name, run) for name, run in replays)],
         slo_s=slo_s,

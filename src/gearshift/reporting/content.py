@@ -34,7 +34,8 @@ class CandidatePoint:
 class RangePoint:
     """What is predicted in one load range `[from_qps, to_qps)`; the last has no upper end.
 
-    `cores` are those of its models, where they change with load.
+    `gear` are its numbers, such as "3-7".  `cores` are those of its models, where they change with load.  `at_qps` is
+    the load that it was predicted at, where that is not its upper end.
     """
 
     from_qps: float
@@ -44,6 +45,8 @@ class RangePoint:
     p95_s: float
     share_late: float
     cores: str = ""
+    gear: str = ""
+    at_qps: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

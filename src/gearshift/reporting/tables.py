@@ -39,13 +39,18 @@ def ranges_table(ranges: Sequence[RangePoint]) -> str:
     """A row per load range; with cores, where any says them."""
     pooled = any(r.cores for r in ranges)
     rows = "".join(
-        f"<tr><td>{i}</td><td>{_load(r.from_qps, r.to_qps)}</td><td class='text'>{html.escape(r.cascade)}</td>"
-        f"<td>{r.accuracy:.2%}</td><td>{milliseconds(r.p95_s)}</td><td>{r.share_late:.2%}</td>"
+        f"<tr><td>{r.gear or i}</td><td>{_load(r.from_qps, r.to_qps)}</td>"
+        f"<td class='text'>{html.escape(r.cascade)}</td><td>{r.accuracy:.2%}</td>"
+        f"<td>{milliseconds(r.p95_s)}{_elsewhere(r)}</td><td>{r.share_late:.2%}</td>"
         f"{f'<td>{html.escape(str(r.cores))}</td>' if pooled else ''}</tr>"
         for i, r in enumerate(ranges)
     )
     columns = ("gear", "requests/s", "cascade", "accuracy", "p95", "share late", *(("cores",) if pooled else ()))
     return html_table(columns, rows, text=("cascade",))
+
+
+def _elsewhere(row: RangePoint) -> str:
+    return "" if row.at_qps is None else f" at {row.at_qps:.4g}/s"
 
 
 def gears_table(operator: OperatorPlan) -> str:

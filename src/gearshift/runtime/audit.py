@@ -62,6 +62,7 @@ class Audit:
 
     An early answer is one of another model than `strongest` of those placed.  `planned` says in which
     interval the share of disagreement lies by the records.  `run_ns` is how long the strongest takes for one sample.
+    There is no slack beyond `planned_qps`.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Audit:
         seed: int,
         strongest: int,
         planned: Mapping[Cell, Interval],
-        planned_qps: list[float],
+        planned_qps: float,
         run_ns: int,
     ) -> None:
         self._share, self._seed, self._strongest, self._run_ns = share, seed, strongest, run_ns
@@ -109,8 +110,7 @@ class Audit:
         audit, self._now_ns = self._waiting, now_ns
         if audit is None:
             return
-        top_qps = self._planned_qps[router.gear]
-        if has_slack(router.waiting, router.load, top_qps, now_ns, self._rest_until_ns):
+        if has_slack(router.waiting, router.load, self._planned_qps, now_ns, self._rest_until_ns):
             for replica in self._replicas:
                 if router.run_if_idle(replica, audit.sample, AUDIT, now_ns):
                     self._running[audit.sample.request.id] = audit
@@ -154,7 +154,7 @@ def make_audit(tables: PlanTables, plan: GearPlan, profile: Profile, *, share: f
         seed=seed,
         strongest=strongest,
         planned=planned_disagreement(tables, profile, strongest),
-        planned_qps=[float("inf") if gear.predicted is None else gear.predicted.load_qps for gear in gears],
+        planned_qps=float("inf") if gears[-1].predicted is None else gears[-1].predicted.load_qps,
         run_ns=int(run_ns[replica][1]),
     )
 

@@ -81,7 +81,7 @@ class ReplanStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """A service: its plan, the gear in force with its range and its cascade, and what is held.
+    """A service: its plan, the gear in force, of 0 to `last_gear`, with its range and its cascade, and what is held.
 
     `load` is what the gear was looked up by at the last tick, `rate_qps` the arrivals alone, both in requests per
     second.  `pinned` is true while an operator keeps the gear.  `waiting` counts samples in queues, `open_requests`
@@ -96,6 +96,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     load: float
     rate_qps: float
     gear: int
+    last_gear: int
     pinned: bool
     load_range: LoadRange
     cascade: Cascade
@@ -133,6 +134,7 @@ def status_of(
         load=router.load,
         rate_qps=router.rate_qps,
         gear=router.gear,
+        last_gear=tables.gears - 1,
         pinned=router.pinned,
         load_range=tables.load_range(router.gear),
         cascade=tables.cascade(router.gear),

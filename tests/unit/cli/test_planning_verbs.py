@@ -247,7 +247,7 @@ def test_explain_answers_per_range(made: Path) -> None:
     }
     assert explained["same_trace"]
     assert len(explained["ranges"]) == len(read_plan(made / "plan.json").operators["task"].gears)
-    assert explained["ranges"][0].keys() == {"load_range", "cascade", "predicted", "cores", "next", "unplaced"}
+    assert explained["ranges"][0].keys() == {"gear", "load_range", "cascade", "predicted", "cores", "next", "unplaced"}
     assert "At the upper end of each range" in done.stdout
     assert "devices busy: cpu-0" in done.stdout
 
