@@ -33,6 +33,7 @@ from gearshift.workload import Trace, Workload, draw_workload
 if TYPE_CHECKING:
     from gearshift.planner.compare import Comparison
     from gearshift.planner.explain import Explanation
+    from gearshift.planner.largest_alone import LargestAlone
     from gearshift.planner.request import LoadDistribution, PlanRequest
     from gearshift.policies.demand import Scaling
     from gearshift.simulator.simulate import Simulation
@@ -152,6 +153,17 @@ def plan(
     if out is not None:
         write_plan(made, Path(out))
     return made
+
+
+def largest_alone(plan: GearPlan, profile: Profile | PathLike, trace: Trace | PathLike) -> "LargestAlone":
+    """What the largest model alone would need to serve what the plan serves; not known where it takes seconds to find.
+
+    It is to keep the plan's latency under the loads of all its ranges, whatever its accuracy.
+    """
+    from gearshift.planner.largest_alone import largest_alone as find
+
+    measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))
+    return find(plan, measured, trace_for(plan, plan, trace))
 
 
 def plan_frontier(

@@ -10,6 +10,7 @@ from gearshift.cli.options import PATH
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import profile_table, results_table, show_gears, tell_warnings
 from gearshift.gear import GearPlan
+from gearshift.reporting.headline import headline
 
 
 @click.command("inspect", short_help="Print and check a plan or a profile.")
@@ -27,6 +28,7 @@ def command(output: Output, path: Path) -> None:
         output.say(f"{len(found.predictions.part)} samples; certainty is {found.certainty}; sha256 {found.sha256[:12]}")
         return
     output.json(msgspec.to_builtins(found))
+    output.say(headline(found))
     for name in found.operators:
         show_gears(output, found, name)
         if name in found.predictions:

@@ -31,6 +31,7 @@ from gearshift.plan_folder import plan_name, require_plans_replaceable
 from gearshift.plan_tables import only_operator
 from gearshift.planner import planners
 from gearshift.profiles.store import read_profile
+from gearshift.reporting.headline import headline
 from gearshift.result import ServingResult
 from gearshift.traces.doubts import doubts_about_trace
 
@@ -163,6 +164,10 @@ def command(
     planning_s = time.perf_counter() - began
     replaced = [] if measured.project is None else changes(measured.loaded_from, profile / measured.project)
     warnings = [*measured.warnings, *replaced, *doubts_about_trace(arrivals)]
+    if isinstance(found, GearPlan):
+        largest = api.largest_alone(found, measured, arrivals)
+        output.json(facts(found, out, planning_s) | {"largest_alone": largest, "warnings": warnings})
+        output.say(headline(found, largest))
     if any(plan.unfinished for plan in (found if isinstance(found, list) else [found])):
         output.say("the search was ended early: this is the best so far")
     if not measured.predictions.labelled:
@@ -175,7 +180,6 @@ def command(
         output.show(results_table("Frontier", [(p.name, result_of(f)) for f, p in zip(found, paths, strict=True)]))
         output.say(f"wrote {len(found)} plans into {out} after {planning_s:.1f} s")
         return
-    output.json(facts(found, out, planning_s) | {"warnings": warnings})
     show_gears(output, found, measured.operator)
     output.show(results_table("Predicted for the trace", [("gear plan", result_of(found))]))
     output.say(f"wrote {out} after {planning_s:.1f} s")
@@ -212,6 +216,7 @@ def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
         "asked": operator.asked.objective if operator.asked else operator.objective,
         "objective": operator.objective,
         "devices": len(plan.hardware.devices),
+        "price_per_hour": sum(device.price_per_hour for device in plan.hardware.devices),
         "pool_cores": plan.hardware.pool_cores,
         "predicted": result_of(plan),
         "unfinished": plan.unfinished,

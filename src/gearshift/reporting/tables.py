@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from gearshift.gear import GearPlan, OperatorPlan
 from gearshift.reporting.content import Kind, RangePoint, ReportContent
+from gearshift.reporting.headline import cost_in_words
 from gearshift.result import ServingResult
 
 _FIGURES: tuple[tuple[str, Callable[[ServingResult], str]], ...] = (
@@ -76,6 +77,7 @@ def plan_facts(plan: GearPlan) -> str:
         ("planner", plan.planner + (" (search was interrupted: unfinished)" if plan.unfinished else "")),
         *((f"objective of {name}", _objective(operator)) for name, operator in plan.operators.items()),
         ("devices", ", ".join(f"{n} x {kind}" for kind, n in kinds.items()) + _pool(plan)),
+        *((("price", cost_in_words(plan)),) if plan.hardware.pool_cores is None else ()),
         ("replicas", ", ".join(f"{n} x {model}" for model, n in copies.items())),
         ("profile", f"{plan.profile.path} ({plan.profile.sha256[:12]})"),
         ("trace", f"{plan.trace.path} ({plan.trace.sha256[:12]})"),

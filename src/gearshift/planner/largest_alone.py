@@ -1,0 +1,116 @@
+"""What the largest model would need to serve all alone what a plan serves: the devices that a cascade saves."""
+
+import dataclasses
+import math
+import time
+
+import msgspec
+
+from gearshift.cascade import Cascade
+from gearshift.errors import InvalidInput
+from gearshift.gear import Gear, GearPlan, LoadRange
+from gearshift.hardware import Hardware
+from gearshift.plan_tables import only_operator
+from gearshift.planner.assemble import assemble, replay
+from gearshift.planner.cascade_search import work_per_request_s
+from gearshift.planner.fewest import devices_like
+from gearshift.planner.infeasible import MOST_OFFERED
+from gearshift.planner.placement_everywhere import place_everywhere
+from gearshift.planner.request import RANGES, PlanRequest, least_margin
+from gearshift.planner.search_trace import pieces_of
+from gearshift.planner.steady_state import SteadyState
+from gearshift.planner.ways import narrowest_ways
+from gearshift.profiles.profile import PART_A, PART_B, Profile
+from gearshift.workload import Trace
+
+LONGEST_S = 5.0
+STEP = 1.3
+"""From one number of devices to the next that is tried, until one is enough."""
+
+
+class LargestAlone(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest model, its accuracy on part B, and how many devices like the first that suits it would do.
+
+    Where `devices` is None, `why` is a sentence that says so.
+    """
+
+    model: str
+    accuracy: float
+    devices: int | None = None
+    price_per_hour: float | None = None
+    why: str = ""
+
+
+def largest_alone(plan: GearPlan, profile: Profile, trace: Trace, *, longest_s: float = LONGEST_S) -> LargestAlone:
+    """What the largest model alone would need for the plan's objective, as far as that is found within `longest_s`.
+
+    Of scope `every-range` it is to hold the top of the load ranges in steady state, with the margin that every range
+    has; of scope `trace` it is to hold the trace.
+    """
+    work_s = work_per_request_s(profile, plan.hardware.devices[0])
+    model = max(profile.models, key=lambda m: work_s[m])
+    records = profile.predictions
+    quality = records.quality[records.rows((model,))[0], records.indices(PART_B)]
+    alone = LargestAlone(model=model, accuracy=float(quality.mean()))
+    if plan.hardware.pool_cores is not None:
+        return msgspec.structs.replace(
+            alone, why=f"what {model} alone would need on a host whose cores models share is not known"
+        )
+    first = next((device for device in plan.hardware.devices if model in narrowest_ways(profile, device)), None)
+    if first is None:
+        return msgspec.structs.replace(alone, why=f"{model}, the largest model, runs on none of these devices")
+    request = _request(plan, profile, trace, Hardware(devices=(first,)))
+    curve = narrowest_ways(profile, first)[model]
+    if profile.front_end_s + curve.seconds(curve.batch_sizes[0]) > request.latency_s:
+        return msgspec.structs.replace(
+            alone, why=f"{model} alone is too slow for this latency on any number of devices"
+        )
+    ends_s, low, high = time.monotonic() + longest_s, 0, None
+    count = max(curve.tensor_parallel, math.ceil(work_s[model] * float(request.upper_ends()[-1])))
+    while high is None or high - low > 1:
+        if time.monotonic() > ends_s:
+            return msgspec.structs.replace(
+                alone, why=f"what {model} alone would need was not found out within {longest_s:g} s"
+            )
+        if _holds(request, model, count):
+            high = count
+        elif count >= MOST_OFFERED:
+            return msgspec.structs.replace(alone, why=f"{model} alone would need more than {MOST_OFFERED} devices")
+        else:
+            low = count
+        count = (low + high) // 2 if high is not None else min(MOST_OFFERED, math.ceil(count * STEP))
+    return msgspec.structs.replace(alone, devices=high, price_per_hour=high * first.price_per_hour)
+
+
+def _request(plan: GearPlan, profile: Profile, trace: Trace, hardware: Hardware) -> PlanRequest:
+    """What the plan was asked for, of its latency alone."""
+    operator = plan.operators[only_operator(plan)]
+    asked = operator.asked
+    return PlanRequest(
+        profile=profile,
+        trace=trace,
+        hardware=hardware,
+        objective=msgspec.structs.replace(operator.objective, accuracy=None, confidence=None),
+        ranges=RANGES if asked is None else asked.ranges,
+        max_qps=None if asked is None else asked.max_qps,
+        least_margin=None if asked is None else asked.least_margin,
+        seed=plan.seed,
+    )
+
+
+def _holds(request: PlanRequest, model: str, count: int) -> bool:
+    """Whether the model alone keeps the objective on so many devices."""
+    request = dataclasses.replace(request, hardware=devices_like(request.hardware, count))
+    try:
+        placement = place_everywhere(request.profile, request.hardware, models=(model,))
+    except InvalidInput:  # it spans more of them
+        return False
+    cascade, top_qps = Cascade(models=(model,)), float(request.upper_ends()[-1])
+    steady = SteadyState(request.profile, request.hardware, placement, request.objective, seed=request.seed)
+    if request.objective.scope == "every-range":
+        return steady.holds(cascade, least_margin(request) * top_qps)
+    settings = steady.settings(cascade, steady.largest_batch(cascade, top_qps))
+    gear = Gear(load_range=LoadRange(from_=0.0), cascade=cascade, replicas=settings)
+    pieces = dataclasses.replace(request, trace=pieces_of(request.trace))
+    made = assemble(pieces, placement, [gear], planner="single")
+    return replay(made, pieces, part=PART_A, seeds=1).holds(request.objective.percentile)

@@ -1,0 +1,75 @@
+"""A plan in one line: devices and what they hold, cost, accuracy and latency, and what the largest model would need."""
+
+from collections import Counter
+
+from gearshift.gear import GearPlan
+from gearshift.plan_tables import only_operator
+from gearshift.planner.largest_alone import LargestAlone
+from gearshift.result import ServingResult
+
+
+def headline(plan: GearPlan, largest: LargestAlone | None = None) -> str:
+    """The line; what the largest model alone would need only where it is given."""
+    result = plan.predictions.get(only_operator(plan))
+    parts = [
+        f"{devices_in_words(plan)}, {cost_in_words(plan)}",
+        "nothing is predicted" if result is None else _figures(result),
+        *([] if largest is None else [largest_in_words(largest)]),
+    ]
+    return "; ".join(parts)
+
+
+def devices_in_words(plan: GearPlan) -> str:
+    """How many devices, and which models are on them: "3 devices, each with base and xl"."""
+    on: dict[str, list[str]] = {device.id: [] for device in plan.hardware.devices}
+    for replica in plan.placement.replicas:
+        spans = f" over {len(replica.device_ids)}" if len(replica.device_ids) > 1 else ""
+        for device in replica.device_ids:
+            on[device].append(f"{replica.model}{spans}")
+    if plan.hardware.pool_cores is not None:
+        models = list(dict.fromkeys(plan.placement.models))
+        return f"{plan.hardware.pool_cores} cores, shared by {_listed(models)}"
+    kinds = len({device.kind for device in plan.hardware.devices}) > 1
+    alike = Counter((device.kind if kinds else "", tuple(sorted(on[device.id]))) for device in plan.hardware.devices)
+    count = len(plan.hardware.devices)
+    counted = f"{count} device{'s' * (count > 1)}"
+    if len(alike) == 1:
+        return f"{counted}{', each' * (count > 1)} with {_listed(next(iter(alike))[1])}"
+    groups = [f"{n} {f'{kind} ' * bool(kind)}with {_listed(models)}" for (kind, models), n in alike.items()]
+    return f"{counted} ({', '.join(groups)})"
+
+
+def cost_in_words(plan: GearPlan) -> str:
+    """What the devices cost in an hour, in the unit of their prices: 1 each, where nobody gave them."""
+    if plan.hardware.pool_cores is not None:
+        result = plan.predictions.get(only_operator(plan))
+        held = None if result is None else result.core_s
+        return "of unknown cost" if held is None else f"{held:.1f} core-seconds held"
+    prices = [device.price_per_hour for device in plan.hardware.devices]
+    each = f" at {prices[0]:.2f} each" if len(set(prices)) == 1 else ""
+    return f"{sum(prices):.2f} an hour{each}"
+
+
+def largest_in_words(largest: LargestAlone) -> str:
+    """What the largest model alone would need, or why that is not known."""
+    if largest.devices is None:
+        return largest.why
+    needed = f"{largest.devices} device{'s' * (largest.devices > 1)}, {largest.price_per_hour:.2f} an hour"
+    return f"{largest.model} alone ({100 * largest.accuracy:.1f} %) would need {needed}"
+
+
+def _figures(result: ServingResult) -> str:
+    low, high = result.accuracy_interval
+    accuracy = f"accuracy {100 * result.accuracy:.1f} % ({100 * low:.1f} to {100 * high:.1f} %)"
+    between = ""
+    if result.latency_p95_interval_s is not None:
+        least_s, most_s = result.latency_p95_interval_s
+        between = f" ({1e3 * least_s:.3g} to {1e3 * most_s:.3g} ms)"
+    return f"{accuracy}; p95 {1e3 * result.latency_s.p95:.3g} ms{between}"
+
+
+def _listed(names: tuple[str, ...] | list[str]) -> str:
+    """Such as "a, b and c"."""
+    if not names:
+        return "nothing"
+    return " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), names[-1]])
