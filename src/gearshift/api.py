@@ -156,7 +156,7 @@ def plan(
 
 
 def largest_alone(plan: GearPlan, profile: Profile | PathLike, trace: Trace | PathLike) -> "LargestAlone":
-    """What the largest model alone would need to serve what the plan serves; not known where it takes seconds to find.
+    """What the largest model alone would need to serve what the plan serves.
 
     It is to keep the plan's latency under the loads of all its ranges, whatever its accuracy.
     """

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import time
 
 import msgspec
 
@@ -23,7 +22,6 @@ from gearshift.planner.ways import narrowest_ways
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.workload import Trace
 
-LONGEST_S = 5.0
 STEP = 1.3
 """From one number of devices to the next that is tried, until one is enough."""
 
@@ -41,8 +39,8 @@ class LargestAlone(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-def largest_alone(plan: GearPlan, profile: Profile, trace: Trace, *, longest_s: float = LONGEST_S) -> LargestAlone:
-    """What the largest model alone would need for the plan's objective, as far as that is found within `longest_s`.
+def largest_alone(plan: GearPlan, profile: Profile, trace: Trace) -> LargestAlone:
+    """What the largest model alone would need for the plan's objective: a few simulations of some thousand requests.
 
     Of scope `every-range` it is to hold the top of the load ranges in steady state, with the margin that every range
     has; of scope `trace` it is to hold the trace.
@@ -65,13 +63,9 @@ def largest_alone(plan: GearPlan, profile: Profile, trace: Trace, *, longest_s: 
         return msgspec.structs.replace(
             alone, why=f"{model} alone is too slow for this latency on any number of devices"
         )
-    ends_s, low, high = time.monotonic() + longest_s, 0, None
+    low, high = 0, None
     count = max(curve.tensor_parallel, math.ceil(work_s[model] * float(request.upper_ends()[-1])))
     while high is None or high - low > 1:
-        if time.monotonic() > ends_s:
-            return msgspec.structs.replace(
-                alone, why=f"what {model} alone would need was not found out within {longest_s:g} s"
-            )
         if _holds(request, model, count):
             high = count
         elif count >= MOST_OFFERED:
@@ -109,8 +103,8 @@ def _holds(request: PlanRequest, model: str, count: int) -> bool:
     steady = SteadyState(request.profile, request.hardware, placement, request.objective, seed=request.seed)
     if request.objective.scope == "every-range":
         return steady.holds(cascade, least_margin(request) * top_qps)
-    settings = steady.settings(cascade, steady.largest_batch(cascade, top_qps))
-    gear = Gear(load_range=LoadRange(from_=0.0), cascade=cascade, replicas=settings)
+    size, _ = steady.best(cascade, top_qps)
+    gear = Gear(load_range=LoadRange(from_=0.0), cascade=cascade, replicas=steady.settings(cascade, size))
     pieces = dataclasses.replace(request, trace=pieces_of(request.trace))
     made = assemble(pieces, placement, [gear], planner="single")
     return replay(made, pieces, part=PART_A, seeds=1).holds(request.objective.percentile)

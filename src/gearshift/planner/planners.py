@@ -71,6 +71,7 @@ def on_cores(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
 
 def _require_router(request: PlanRequest) -> None:
     import_module("gearshift.planner.bottleneck").require_router(request)
+    import_module("gearshift.planner.reach").require_accuracy(request)
 
 
 def require_planner(name: str) -> None:

@@ -1,6 +1,7 @@
 """What a planner that takes a latency objective makes of the others: an accuracy, both, and the whole frontier."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -38,7 +39,7 @@ def plan_by_ladder(
     accuracy, latency_s = request.objective.accuracy, request.objective.latency_s
     if accuracy is None:
         return best_within(request, progress)
-    require_accuracy_within_reach(request, accuracy, highest_accuracy)
+    require_accuracy_within_reach(accuracy, highest_accuracy)
     if latency_s is None:
         so_far = SoFar(request, progress)
         return so_far.run(lambda: for_accuracy(_lowest_latency(request, accuracy, best_within, so_far), accuracy))
@@ -133,10 +134,11 @@ def require_objective(objective: Objective) -> None:
     )
 
 
-def require_accuracy_within_reach(request: PlanRequest, accuracy: float, highest: float) -> None:
-    """Raise `Infeasible` when no candidate is so accurate."""
+def require_accuracy_within_reach(accuracy: float, highest: float) -> None:
+    """Raise `Infeasible` when no candidate is so accurate, which no device helps."""
     if highest < accuracy:
-        raise refusal(request, f"no candidate has an accuracy of {accuracy:.4g}; the best has {highest:.4f}")
+        reason = f"no candidate has an accuracy of {accuracy:.4g}, on any devices; the best has {highest:.4f}"
+        raise Infeasible(reason, nearest_accuracy=math.floor(highest * 1e4) / 1e4 or None, by_load=False)
 
 
 def _lowest_latency(request: PlanRequest, accuracy: float, best_within: BestWithin, so_far: SoFar) -> GearPlan:

@@ -47,7 +47,7 @@ def best_one_gear(
     objective = request.objective
     require_objective(objective)
     if objective.accuracy is not None:
-        require_accuracy_within_reach(request, objective.accuracy, max(c.accuracy for c in candidates))
+        require_accuracy_within_reach(objective.accuracy, max(c.accuracy for c in candidates))
         candidates = [c for c in candidates if c.accuracy >= objective.accuracy]
     so_far = SoFar(request, progress)
     find = _fastest if objective.latency_s is None else _most_accurate

@@ -1,0 +1,37 @@
+"""Whether an accuracy is within reach of any cascade at all, whatever the devices and the latency."""
+
+import math
+
+from gearshift.errors import Infeasible
+from gearshift.planner.cascade_search import search_cascades, work_per_request_s
+from gearshift.planner.request import PlanRequest
+from gearshift.profiles.profile import PART_A, PART_B
+
+HARDLY_LESS = 0.0002
+"""Than the highest accuracy is what is offered: samples that are drawn have a little less, or more."""
+
+
+def require_accuracy(request: PlanRequest) -> None:
+    """Raise `Infeasible` where no cascade has the accuracy asked for, on either part of the samples.
+
+    What chance may add is left out of account: a target so close to the highest accuracy is searched for.
+    """
+    target, records = request.objective.accuracy, request.profile.predictions
+    parts = {part: records.indices(part) for part in (PART_A, PART_B)}
+    if target is None or any(target <= float(records.quality[:, n].mean(axis=1).max()) for n in parts.values()):
+        return
+    work_s = work_per_request_s(request.profile, request.hardware.devices[0])
+    spaces = [search_cascades(records, work_s, part=part) for part in parts]
+    highest = max(float(space.accuracy.max()) for space in spaces)
+    samples = min(len(request.trace), len(parts[PART_B]))
+    if target <= highest + math.sqrt(max(0.0, highest * (1 - highest)) / samples):
+        return
+    judged = spaces[-1]
+    best = judged.cascade(int(judged.accuracy.argmax()))
+    sure = min(float(space.accuracy.max()) for space in spaces) - HARDLY_LESS
+    raise Infeasible(
+        f"no cascade of these models has an accuracy of {target:.4g}, on any devices and within any latency: the most "
+        f"accurate, {best}, has {float(judged.accuracy.max()):.4f}",
+        nearest_accuracy=math.floor(sure * 1e4) / 1e4 or None,
+        by_load=False,
+    )

@@ -1,0 +1,24 @@
+import pytest
+
+from gearshift.errors import Infeasible
+from gearshift.objective import Objective
+from gearshift.planner import planners
+from gearshift.planner.reach import require_accuracy
+from tests.unit.planner.little import little_request
+
+
+def test_an_accuracy_that_no_cascade_has_is_told_as_that_and_not_as_a_lack_of_devices() -> None:
+    out_of_reach = little_request(objective=Objective(latency_s=0.1, accuracy=0.97))
+    for find in (planners.plan, planners.fewest):
+        with pytest.raises(Infeasible) as told:
+            find("optimal", out_of_reach)
+        assert "no cascade of these models has an accuracy of 0.97, on any devices and within any latency" in str(
+            told.value
+        )
+        assert (told.value.load_range, told.value.bottleneck, told.value.device) == ("", "", "")
+        assert 0.85 < (told.value.nearest_accuracy or 0.0) < 0.97
+
+
+@pytest.mark.parametrize("accuracy", [None, 0.5, 0.875])
+def test_an_accuracy_that_some_cascade_has_is_searched_for(accuracy: float | None) -> None:
+    require_accuracy(little_request(objective=Objective(latency_s=0.1, accuracy=accuracy)))

@@ -1,0 +1,55 @@
+from collections.abc import Sequence
+
+import msgspec
+
+from gearshift.cascade import Cascade
+from gearshift.gear import Gear, GearPlan, LoadRange, ReplicaSettings
+from gearshift.hardware import Device, Hardware
+from gearshift.placement import Placement, Replica
+from gearshift.planner.largest_alone import LargestAlone
+from gearshift.reporting.headline import cost_in_words, devices_in_words, headline
+from tests.unit.planner import fake
+from tests.unit.planner.little import little_request
+
+
+def on(devices: Sequence[Device], replicas: dict[str, tuple[str, ...]]) -> GearPlan:
+    """A plan of these models on these devices; what its gears say plays no part."""
+    made = fake.made(little_request(), 1, latency_s=0.1)
+    placed = tuple(
+        Replica(id=f"{model}@{'+'.join(ids)}", model=model, device_ids=ids, tensor_parallel=len(ids))
+        for model, ids in replicas.items()
+    )
+    operator = msgspec.structs.replace(
+        made.operators["task"],
+        gears=(
+            Gear(
+                load_range=LoadRange(from_=0.0),
+                cascade=Cascade(models=(placed[0].model,)),
+                replicas=tuple(ReplicaSettings(replica=r.id, load_share=float(r is placed[0])) for r in placed),
+            ),
+        ),
+    )
+    hardware = Hardware(devices=tuple(devices))
+    return msgspec.structs.replace(
+        made, hardware=hardware, placement=Placement(replicas=placed), operators={"task": operator}
+    )
+
+
+def test_devices_that_hold_alike_are_counted_together_and_prices_are_added() -> None:
+    devices = [Device(id=f"d{i}", price_per_hour=0.5) for i in range(3)] + [Device(id="x", price_per_hour=3)]
+    made = on(devices, {"big": ("d0", "d1"), "small": ("d2",)})
+    assert devices_in_words(made) == "4 devices (2 with big over 2, 1 with small, 1 with nothing)"
+    assert cost_in_words(made) == "4.50 an hour"
+    kinds = [Device(id="a", kind="cuda"), Device(id="b")]
+    assert devices_in_words(on(kinds, {"big": ("a",)})) == "2 devices (1 cuda with big, 1 cpu with nothing)"
+
+
+def test_the_line_names_devices_placement_cost_accuracy_latency_and_what_the_largest_would_need() -> None:
+    made = fake.made(little_request(devices=2), 1, latency_s=0.1)
+    largest = LargestAlone(model="m2", accuracy=0.88, devices=5, price_per_hour=5.0)
+    assert headline(made, largest) == (
+        "2 devices, each with m0, m1 and m2, 2.00 an hour at 1.00 each; accuracy 80.0 % (79.0 to 81.0 %); "
+        "p95 100 ms (90 to 110 ms); m2 alone (88.0 %) would need 5 devices, 5.00 an hour"
+    )
+    unknown = LargestAlone(model="m2", accuracy=0.88, why="m2 alone is too slow")
+    assert headline(made, unknown).endswith("; m2 alone is too slow")
