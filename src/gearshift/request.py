@@ -62,6 +62,8 @@ class Sample(msgspec.Struct, eq=False):
     """Why an earlier stage answered than its certainty asked for."""
     unanswered: bool = False
     """Whether its model said that it has no answer, such as for want of a remote endpoint."""
+    unreached: bool = False
+    """Whether it has none because nothing came from there, and not one that does not count."""
     refused: bool = False
     """Whether `error` is that a model had no worker or no answer, and so no fault of the request."""
     ending: Ending = Ending.ANSWERED

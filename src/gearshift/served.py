@@ -176,6 +176,7 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
     p95: float
     p99: float
     share_late: float
+    share_degraded: float
     share_refused: float
     accuracy: float
     models: dict[str, ModelErrors]
@@ -200,6 +201,7 @@ class Validation:
         bounds = (
             ("p95", errors.p95, within, f"{100 * errors.p95:+.1f} %"),
             ("the share late", errors.share_late, within_points, f"{100 * errors.share_late:+.2f} points"),
+            ("the share degraded", errors.share_degraded, within_points, f"{100 * errors.share_degraded:+.2f} points"),
             ("the share refused", errors.share_refused, within_points, f"{100 * errors.share_refused:+.2f} points"),
             ("accuracy", errors.accuracy, within_points, f"{100 * errors.accuracy:+.2f} points"),
         )
@@ -341,6 +343,7 @@ def _errors(
         p95=_relative(predicted.latency_s.p95, measured.latency_s.p95),
         p99=_relative(predicted.latency_s.p99, measured.latency_s.p99),
         share_late=predicted.share_late - measured.share_late,
+        share_degraded=predicted.share_degraded - measured.share_degraded,
         share_refused=predicted.share_refused - measured.share_refused,
         accuracy=predicted.accuracy - measured.accuracy,
         models=models,

@@ -117,7 +117,9 @@ def test_no_answer_comes_sooner_than_any_in_the_simulation(validation: Validatio
 
 def test_bounds_hold_in_both_directions(validation: Validation) -> None:
     def broken(p95: float, late: float, accuracy: float) -> list[str]:
-        errors = Errors(p50=9, p95=p95, p99=9, share_late=late, share_refused=0, accuracy=accuracy, models={})
+        errors = Errors(
+            p50=9, p95=p95, p99=9, share_late=late, share_degraded=0, share_refused=0, accuracy=accuracy, models={}
+        )
         made = Validation(
             predicted=validation.predicted, measured=validation.measured, errors=errors,
             simulation=validation.simulation, replay=validation.replay,

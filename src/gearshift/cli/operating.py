@@ -30,8 +30,10 @@ def server_options(function: Command) -> Command:
 
 
 def moved(status: Status) -> Iterator[str]:
-    """Lines about what is no longer as it was when the plan was made."""
+    """Lines about what is no longer as it was when the plan was made, or the server started."""
     world, replan = status.adapting, status.replan
+    for model in status.silent_models:
+        yield f"model {model!r} gives no answers: is its endpoint down?"
     if world is not None:
         if world.load_factor != 1:
             yield f"load is multiplied by {world.load_factor:.3g}, so that its distribution is the plan's"

@@ -19,12 +19,14 @@ NO_LABELS = "there are no labels: accuracy is agreement with the strongest model
 
 
 def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Table:
-    """One row per result, within 80 columns; the refused only where there are any."""
+    """One row per result, within 80 columns; the refused and the degraded only where there are any."""
     counted = ", ".join(str(count) for count in dict.fromkeys(result.requests for _, result in rows))
-    refused = any(result.share_refused for _, result in rows)
+    extra = _extra_shares([result for _, result in rows])
     held = any(result.core_s is not None for _, result in rows)
-    columns = ("", "accuracy", "p50", "p95", "p99", "late", *(("refused",) if refused else ()), "goodput")
+    columns = ("", "accuracy", "p50", "p95", "p99", "late", *extra, "goodput")
     made = table(f"{title}, {counted} requests", *columns, *(("core-seconds",) if held else ()))
+    if len(extra) > 1:
+        made.padding = (0, 1, 0, 0)
     for name, result in rows:
         latency = result.latency_s
         made.add_row(
@@ -34,7 +36,7 @@ def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Tabl
             milliseconds(latency.p95),
             milliseconds(latency.p99),
             percent(result.share_late),
-            *((percent(result.share_refused),) if refused else ()),
+            *(percent(getattr(result, field)) for field in extra.values()),
             f"{result.goodput_qps:.1f}/s",
             *(("" if result.core_s is None else f"{result.core_s:.1f}",) if held else ()),
         )
@@ -45,8 +47,6 @@ def validation_table(run: "Validation") -> Table:
     """Predicted, measured, and by how much too much was predicted."""
     errors = run.errors
     made = results_table("Predicted and measured", [("predicted", run.predicted), ("measured", run.measured)])
-    any_refused = run.predicted.share_refused or run.measured.share_refused
-    refused = (f"{100 * errors.share_refused:+.2f}",) if any_refused else ()
     made.add_row(
         "predicted too much",
         f"{100 * errors.accuracy:+.2f}",
@@ -54,9 +54,15 @@ def validation_table(run: "Validation") -> Table:
         signed_percent(errors.p95),
         signed_percent(errors.p99),
         f"{100 * errors.share_late:+.2f}",
-        *refused,
+        *(f"{100 * getattr(errors, field):+.2f}" for field in _extra_shares([run.predicted, run.measured]).values()),
     )
     return made
+
+
+def _extra_shares(results: Sequence[ServingResult]) -> dict[str, str]:
+    """Columns, and the fields of results that they show, for shares that not every run has."""
+    shares = {"degraded": "share_degraded", "refused": "share_refused"}
+    return {name: field for name, field in shares.items() if any(getattr(result, field) for result in results)}
 
 
 def runs_table(run: "Validation") -> Table:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -38,10 +39,12 @@ from gearshift.runtime.pulse import Pulse
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.room import Client, Reading, Room, memory_of
 from gearshift.runtime.router import Router
+from gearshift.runtime.silence import Silence
 from gearshift.runtime.status import ServedPlan, State, Status, shift_facts, status_of
 from gearshift.runtime.vertical import NoScaling
 
 Withdraw = Callable[[], None]
+log = logging.getLogger(__name__)
 
 STOPPED = "the server stopped before this request was answered; send it again"
 
@@ -114,6 +117,7 @@ class Service:
         self._in_force = True
         """Whether the metrics of replicas are its own; not once another has taken over, while this one ends."""
         self._ready_replicas: set[int] = set()
+        self._silence = Silence(tables.models)
         self._idle = asyncio.Event()
         self._idle.set()
         self._pulse = Pulse(self._clock, self._tick, self._wake)
@@ -177,9 +181,9 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        """Whether requests are let in and every model has a replica."""
+        """Whether requests are let in, and every model has a replica and answers."""
         models = {self._model_names[replica] for replica in self._ready_replicas}
-        return self._accepting and len(models) == len(self._tables.models)
+        return self._accepting and len(models) == len(self._tables.models) and not self._silence.models
 
     # Operators -------------------------------------------------------------------------------------------------------
 
@@ -193,6 +197,7 @@ class Service:
             state="serving" if self._accepting else stopped,
             uptime_s=self._clock.now_ns() / NS_PER_S,
             ready=self._ready_replicas,
+            silent=self._silence.models,
             open_requests=len(self._open),
             held_bytes=self.room.all_held_bytes,
             most_waiting=self.room.most_requests,
@@ -456,6 +461,7 @@ class Service:
         now_ns = self._clock.now_ns()
         if self._spans:
             self._trace(batch, samples, now_ns)
+        self._silence.samples_finished(self._model_names[batch.replica], samples, now_ns)
         self.router.samples_finished(batch.replica, samples, now_ns)
         if len(samples) < len(batch.samples):  # the batch goes on, or has ended and arms it anyway
             self._arm_wake()
@@ -536,8 +542,17 @@ class Service:
             self._deadlines.take_aim(idle=not any(self.router.running_lengths()))
         self.router.tick(now_ns := self._clock.now_ns())
         self.adapting.ticked(self.router, now_ns)
+        self._tell_silence(now_ns)
         self.ticked()
         self._arm_wake()
+
+    def _tell_silence(self, now_ns: int) -> None:
+        for model, silent in self._silence.ticked(now_ns):
+            self._journal.write("model_silent" if silent else "model_answers", model=model)
+            if silent:
+                log.warning("model %r gives no answers: is its endpoint down? `gearshift status` says so too", model)
+            else:
+                log.warning("model %r is taken to answer again", model)
 
     def _wake(self) -> None:
         self.router.wake(self._clock.now_ns())

@@ -21,7 +21,7 @@ class ServedPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A replica: whether its worker is ready, the samples that wait for it, and those in the batch it runs."""
+    """A replica: whether its worker is ready and its model answers, who waits for it, and who is in its batch."""
 
     id: str
     model: str
@@ -86,7 +86,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     `load` is what the gear was looked up by at the last tick, `rate_qps` the arrivals alone, both in requests per
     second.  `pinned` is true while an operator keeps the gear.  `waiting` counts samples in queues, `open_requests`
     accepted requests that are not answered yet, `held_bytes` those of requests being read or not answered; beyond
-    `most_waiting` and `most_held_bytes` requests are refused.
+    `most_waiting` and `most_held_bytes` requests are refused.  `silent_models` have answered nothing of late.
     """
 
     plan: ServedPlan
@@ -106,6 +106,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: int
     most_waiting: int
     most_held_bytes: int
+    silent_models: list[str] = []
     adapting: AdaptingStatus | None = None
     replan: ReplanStatus | None = None
 
@@ -118,13 +119,14 @@ def status_of(
     state: State,
     uptime_s: float,
     ready: AbstractSet[int],
+    silent: AbstractSet[str],
     open_requests: int,
     held_bytes: int,
     most_waiting: int,
     most_held_bytes: int,
     adapting: AdaptingStatus | None = None,
 ) -> Status:
-    """The status of a service of `plan` whose replicas `ready` have a worker."""
+    """The status of a service of `plan` whose replicas `ready` have a worker, and whose models `silent` answer none."""
     waiting, running = router.queue_lengths(), router.running_lengths()
     return Status(
         plan=plan,
@@ -143,7 +145,7 @@ def status_of(
                 id=replica_id,
                 model=tables.model_of(replica),
                 devices=tables.devices_of(replica),
-                ready=replica in ready,
+                ready=replica in ready and tables.model_of(replica) not in silent,
                 waiting=waiting[replica],
                 running=running[replica],
             )
@@ -154,6 +156,7 @@ def status_of(
         held_bytes=held_bytes,
         most_waiting=most_waiting,
         most_held_bytes=most_held_bytes,
+        silent_models=sorted(silent),
         adapting=adapting,
     )
 

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, get_args, runtime_checkable
 
@@ -26,6 +26,7 @@ from gearshift.errors import GearshiftError, ModelFailed
 from gearshift.hardware import is_cuda
 from gearshift.model import DATATYPES, Arrays, Predicted, TensorSpec
 from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
+from gearshift.observability.seldom import Seldom
 from gearshift.runtime.actuators.affinity import AffinityActuator
 from gearshift.runtime.actuators.cgroup import CgroupActuator
 from gearshift.runtime.inference_threads import InferenceThreads
@@ -89,14 +90,19 @@ class StoppingModel(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """A replica that is loaded: its model, by name, and the CUDA stream that everything of it runs in."""
+    """A replica that is loaded: its model, by name, and the CUDA stream that everything of it runs in.
+
+    `seldom` logs the batches that nothing answered.
+    """
 
     name: str
     model: RunnableModel
     stream: AbstractContextManager[Any]
+    seldom: Seldom = field(default_factory=lambda: Seldom(log))
 
 
 Send = Callable[[Done, Sequence[Buffer]], None]
+FAILED = "model %r failed on %d of %d samples of a batch; the first failure: %s"
 
 
 def main() -> int:
@@ -169,7 +175,7 @@ def main_loop(connection: BlockingConnection) -> int:
                 threads.follow()
                 held = replicas[message.replica]
                 with held.stream:
-                    run_batch(held.name, held.model, message, body, connection.send)
+                    run_batch(held.name, held.model, message, body, connection.send, held.seldom)
             case Adopt():
                 held = replicas[message.replica]
                 with held.stream:
@@ -328,7 +334,7 @@ def adopt(model: RunnableModel, message: Adopt, weights: memoryview) -> Adopted:
 # Running -------------------------------------------------------------------------------------------------------------
 
 
-def run_batch(name: str, model: RunnableModel, message: Run, body: memoryview, send: Send) -> None:
+def run_batch(name: str, model: RunnableModel, message: Run, body: memoryview, send: Send, seldom: Seldom) -> None:
     """Run the batch and send its `Done`, before that one for all rows that leave together while others go on."""
     attempt = Attempt(name, model, message, send)
     offset = 0
@@ -336,10 +342,12 @@ def run_batch(name: str, model: RunnableModel, message: Run, body: memoryview, s
         attempt.run(unpack_tensors(part.tensors, body, offset), part.rows)
         offset += part_bytes(part)
     if attempt.first_failure:
-        log.warning(
-            f"model {name!r} failed on {len(attempt.failed)} of {sum(len(part.rows) for part in message.parts)} "
-            f"samples of a batch; the first failure: {attempt.first_failure}"
-        )
+        samples = sum(len(part.rows) for part in message.parts)
+        told = name, len(attempt.failed), samples, attempt.first_failure
+        if len(attempt.unanswered) - len(attempt.unusable) == samples:  # and so will be the batches that come next
+            seldom.warning(FAILED, *told)
+        else:
+            log.warning(FAILED, *told)
     attempt.tell()
 
 

@@ -289,18 +289,20 @@ def test_a_device_without_memory_is_refused() -> None:
 
 
 @pytest.mark.parametrize("share_refused", [0.0, 0.5])
-def test_a_result_fits_80_columns_with_all_its_digits(made: Path, share_refused: float) -> None:
+@pytest.mark.parametrize("share_degraded", [0.0, 0.25])
+def test_a_result_fits_80_columns_with_all_its_digits(made: Path, share_refused: float, share_degraded: float) -> None:
     predicted = read_plan(made / "plan.json").predictions["task"]
     latency = LatencySummary(mean=0.999, p50=0.999, p95=100.25, p99=100.25)
     result = msgspec.structs.replace(
         predicted, requests=123456, accuracy=1.0, latency_s=latency, share_late=1.0, share_refused=share_refused,
-        goodput_qps=12345.6,
+        share_degraded=share_degraded, goodput_qps=12345.6,
     )  # fmt: skip
     console = Console(width=80, file=io.StringIO())
     console.print(results_table("Predicted for the trace", [("gear plan", result)]))
     title, header, row = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert title.strip() == "Predicted for the trace, 123456 requests"
     assert ("refused" in header) == (share_refused > 0)
+    assert ("degraded" in header) == ("25.0 %" in row) == (share_degraded > 0)
     assert row.split()[-1] == "12345.6/s"
     assert "…" not in header + row
 

@@ -14,6 +14,7 @@ from gearshift.gear import GearPlan, LoadRange
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_tables import plan_tables
+from gearshift.policies.recovery import SILENT_AFTER
 from gearshift.request import Answer, Sample
 from gearshift.runtime.adapting import Adapting
 from gearshift.runtime.backends.base import Batch
@@ -641,3 +642,36 @@ def test_nobody_is_told_of_a_request_that_was_withdrawn():
         return service.router.waiting
 
     assert serve(use) == 0
+
+
+def test_a_model_that_gives_no_answers_makes_the_service_unready_until_one_comes(tmp_path: Path):
+    class Away(EmulatedBackend):
+        down = True
+
+        def run(self, batch: Batch) -> None:
+            for sample in batch.samples:
+                sample.unanswered = sample.unreached = self.down and sample.visited != 0
+            super().run(batch)
+
+    async def until(holds: Callable[[], bool]) -> None:
+        while not holds():
+            await asyncio.sleep(0.001)
+
+    async def use(service: Service, backend: Away) -> tuple[list[str], Status]:
+        outcomes = [(await service.infer(samples(1))).outcome for _ in range(SILENT_AFTER)]
+        await until(lambda: not service.ready)
+        status = service.status(ServedPlan(path="plan.json", sha256=""))
+        backend.down = False
+        outcomes.append((await service.infer(samples(1))).outcome)
+        await until(lambda: service.ready)
+        return outcomes, status
+
+    journal = Journal(tmp_path / "journal.jsonl")
+    outcomes, status = serve(use, backend_class=Away, journal=journal)
+    journal.close()
+    assert outcomes == ["degraded"] * SILENT_AFTER + ["answered"]
+    assert status.silent_models == ["large"]
+    assert {one.model: one.ready for one in status.replicas} == {"small": True, "large": False}
+    events = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    told = [(one["event"], one["model"]) for one in events if "model" in one["event"]]
+    assert told == [("model_silent", "large"), ("model_answers", "large")]

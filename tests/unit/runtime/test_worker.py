@@ -1,3 +1,4 @@
+import logging
 import socket
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import pytest
 from gearshift.certainty import top_two_difference
 from gearshift.errors import ModelFailed
 from gearshift.model import Predicted, TensorSpec
+from gearshift.observability.seldom import Seldom
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.workers import LARGE_ROW_BYTES, assemble, settle
 from gearshift.runtime.messages import (
@@ -56,7 +58,7 @@ def run_through(model, *payloads: np.ndarray, through: bool = False) -> tuple[li
 
 
 def run_telling(
-    model, *payloads: np.ndarray, through: bool = False
+    model, *payloads: np.ndarray, through: bool = False, seldom: Seldom | None = None
 ) -> tuple[list[Sample], list[tuple[Done, list[int]]]]:
     """The samples, and what was told in turn, with the rows that it told of."""
     request = Request(id=1, operator="o", arrived_ns=0, rows=len(payloads))
@@ -69,7 +71,8 @@ def run_telling(
         settled = settle(samples, done, memoryview(b"".join(bytes(buffer) for buffer in out)), "m")
         told.append((done, [sample.row for sample in settled]))
 
-    run_batch("m", model, Run(batch=1, replica=0, parts=parts, through=through), body, send)
+    message = Run(batch=1, replica=0, parts=parts, through=through)
+    run_batch("m", model, message, body, send, seldom or Seldom(logging.getLogger("gearshift")))
     return samples, told
 
 
@@ -246,10 +249,31 @@ def test_rows_of_which_a_model_says_why_it_has_no_answer_are_told_apart():
             return Predicted({"y": x}, np.where(x < 0, np.nan, 1.0), "away" if (x < 0).any() else "")
 
     samples, done = run_through(Away(), *rows(1.0, -1.0, 0.0, 2.0))
-    assert [(sample.unanswered, bool(sample.error)) for sample in samples] == [
-        (False, False), (True, False), (False, True), (False, False),
+    assert [(sample.unanswered, sample.unreached, bool(sample.error)) for sample in samples] == [
+        (False, False, False), (True, True, False), (False, False, True), (False, False, False),
     ]  # fmt: skip
     assert (set(done.failed), done.unanswered) == ({1, 2}, (1,))
+
+
+def test_batches_that_nothing_answers_are_logged_seldom_and_other_failures_each_time(caplog):
+    class Away:
+        def run(self, inputs) -> Predicted:
+            x = inputs["x"]
+            return Predicted({"y": x}, np.where(x < 0, np.nan, 1.0), "away" if (x < 0).any() else "")
+
+    now_s = 0.0
+    seldom = Seldom(logging.getLogger("gearshift.runtime.worker"), lambda: now_s)
+    for _ in range(5):
+        run_telling(Away(), *rows(-1.0), seldom=seldom)
+    for _ in range(2):
+        run_telling(Away(), *rows(-1.0, 1.0), seldom=seldom)
+    now_s = 3600.0
+    run_telling(Away(), *rows(-1.0), seldom=seldom)
+    first, other, last = [
+        f"model 'm' failed on 1 of {n} samples of a batch; the first failure: away" for n in (1, 2, 1)
+    ]
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [first, other, other, f"{last} (4 more like this before)"]
 
 
 def test_rows_whose_answer_does_not_count_are_told_apart_and_waiting_is_no_time_of_the_model():
@@ -264,7 +288,8 @@ def test_rows_whose_answer_does_not_count_are_told_apart_and_waiting_is_no_time_
             unknown, unusable = np.array([np.nan, np.nan, 0.5]), np.array([True, False, False])
             return Predicted({"y": inputs["x"]}, unknown, "none of the classes", unusable=unusable)
 
-    _, done = run_through(Waiting(), *(np.ones((1, 1)) * i for i in range(3)))
+    samples, done = run_through(Waiting(), *(np.ones((1, 1)) * i for i in range(3)))
+    assert [sample.unreached for sample in samples] == [False, True, False]
     assert (done.failed, done.unanswered, done.unusable) == ((0, 1), (0, 1), (0,))
     assert done.waited_s == 100.0
     assert done.run_s < 0  # as nothing has really waited

@@ -424,6 +424,7 @@ def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) 
     for row in done.failed:
         if row in done.unanswered:
             samples[row].unanswered = True
+            samples[row].unreached = row not in done.unusable
         else:
             samples[row].error = f"model {model!r} failed on this sample"
     return [samples[row] for row in sorted(rows)]
