@@ -19,7 +19,9 @@ from gearshift.plan_file import read_plan
 from gearshift.plan_tables import only_operator
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.measure import strongest_model
+from gearshift.profiles.overheads import Overheads, overheads_of
 from gearshift.profiles.profile import Profile
+from gearshift.profiles.run_times import expected_ns
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.result import ServingResult
 from gearshift.traces.read import read_trace
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from gearshift.serving.replay_result import Replay
     from gearshift.serving.sender import Progress
     from gearshift.serving.sources import SampleSource
-    from gearshift.simulator.simulate import Simulation
+    from gearshift.simulator.as_ran import LatencySplit
+    from gearshift.simulator.simulate import Prepared, Simulation
     from gearshift.traces.network import Uplink
 
 ASKED_FOR_CLOCK = 5
@@ -192,6 +195,8 @@ class Validation:
     predicted: ServingResult
     measured: ServingResult
     errors: Errors
+    split: "LatencySplit"
+    overheads: Overheads
     simulation: "Simulation"
     replay: "Replay"
 
@@ -218,6 +223,8 @@ class Validation:
             "predicted": self.predicted,
             "measured": self.measured,
             "errors": self.errors,
+            "split": self.split,
+            "overheads": self.overheads,
             "lateness_s": run.lateness,
             "failed": run.failed,
             "valid": run.valid,
@@ -248,6 +255,7 @@ def validate(
     from gearshift.runtime.backends.local import router_cores
     from gearshift.serving.child_server import ChildServer
     from gearshift.serving.serve import pinned
+    from gearshift.simulator.as_ran import as_ran, run_time_ratios, split_latency
     from gearshift.simulator.simulate import prepare
 
     path = Path(plan)
@@ -275,13 +283,32 @@ def validate(
         )
     sent, lateness_s = _as_sent(workload, run, server_began_ns)
     backlog = backlog_of(made, prepared.tables, measured)
-    simulation = prepared.run(sent, most_waiting=backlog.most_waiting)
-    simulation = replace(simulation, communication_s=lateness_s).counted_from(run.effort.began_ns - server_began_ns)
+    origin_ns = run.effort.began_ns - server_began_ns
+
+    def simulated(of: "Prepared") -> "Simulation":
+        ran = of.run(sent, most_waiting=backlog.most_waiting)
+        lasts_s = workload.duration_s + origin_ns / NS_PER_S  # figures per second are of the trace's time
+        lasted = replace(sent, duration_s=lasts_s)
+        return replace(ran, workload=lasted, communication_s=lateness_s).counted_from(origin_ns)
+
+    simulation = simulated(prepared)
     predicted = simulation.result(measured, latency_objective_s=slo_s)
+    ratios = {}
+    if prepared.core_run_ns is None:
+        ran = {model: (one.batches, one.samples, one.run_s) for model, one in run.runs.items()}
+        ratios = run_time_ratios(simulation, expected_ns(made, prepared.tables, measured), ran)
     return Validation(
         predicted=predicted,
         measured=run.result,
         errors=_errors(predicted, run.result, _samples_and_batches(simulation), run),
+        split=split_latency(
+            prepared.run(workload, most_waiting=backlog.most_waiting),
+            simulation,
+            simulated(as_ran(prepared, ratios)),
+            run.result.latency_s,
+            ratios,
+        ),
+        overheads=overheads_of(measured, prepared.tables.models),
         simulation=simulation,
         replay=run,
     )

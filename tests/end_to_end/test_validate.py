@@ -122,6 +122,7 @@ def test_bounds_hold_in_both_directions(validation: Validation) -> None:
         )
         made = Validation(
             predicted=validation.predicted, measured=validation.measured, errors=errors,
+            split=validation.split, overheads=validation.overheads,
             simulation=validation.simulation, replay=validation.replay,
         )  # fmt: skip
         return made.broken(within=0.05, within_points=0.01)
@@ -149,7 +150,18 @@ def test_validate_prints_signed_errors_and_ends_with_0(made: Path) -> None:
     code, content, told = verb(made, "validate", str(made / "plan.json"), "--backend", "emulated")
     assert code == 0
     assert content.keys() == {
-        *("predicted", "measured", "errors", "lateness_s", "failed", "valid", "why_invalid", "warnings"),
+        *(
+            "predicted",
+            "measured",
+            "errors",
+            "split",
+            "overheads",
+            "lateness_s",
+            "failed",
+            "valid",
+            "why_invalid",
+            "warnings",
+        ),
     }
     assert content["valid"] is True
     assert "predicted too much" in told

@@ -6,7 +6,7 @@ import click
 
 from gearshift.cli.options import PATH, require_positive
 from gearshift.cli.output import Output, table, verb
-from gearshift.cli.tables import milliseconds, percent
+from gearshift.cli.tables import milliseconds, percent, ratios_told, split_table
 from gearshift.demo.run import DemoResult, run_demo
 from gearshift.result import ServingResult
 
@@ -30,6 +30,7 @@ def command(output: Output, folder: Path, p95_ms: float, seconds: float) -> None
             "simulated": made.gears.predicted,
             "served": made.gears.measured,
             "baselines": {"largest": made.largest.measured, "smallest": made.smallest.measured},
+            "split": made.gears.split,
             "valid": made.valid,
             "lateness_p99_s": [one.replay.lateness.p99_s for one in (made.gears, made.largest, made.smallest)],
             "report": str(made.report),
@@ -52,6 +53,8 @@ def _show(output: Output, made: DemoResult, p95_ms: float) -> None:
         shown.add_row(f"{name}, predicted", *_figures(system.predicted), style="dim")
         shown.add_row(f"{name}, measured", *_figures(system.measured))
     output.show(shown)
+    output.show(split_table(made.gears.split))
+    output.say(ratios_told(made.gears.split))
     if not made.valid:
         output.say("the load generator could not keep its schedule on this machine: read measured latencies with care")
     output.say(f"report: {made.report}")

@@ -8,8 +8,9 @@ import msgspec
 from gearshift import api
 from gearshift.cli.options import PATH
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import profile_table, results_table, show_gears, tell_warnings
+from gearshift.cli.tables import profile_table, results_table, show_gears, tell_overheads, tell_warnings
 from gearshift.gear import GearPlan
+from gearshift.profiles.overheads import overheads_of
 from gearshift.reporting.headline import headline
 
 
@@ -21,9 +22,16 @@ def command(output: Output, path: Path) -> None:
     found = api.inspect(path)
     if not isinstance(found, GearPlan):
         output.json(
-            {"operator": found.operator, "sha256": found.sha256, "models": found.models, "warnings": found.warnings}
+            {
+                "operator": found.operator,
+                "sha256": found.sha256,
+                "models": found.models,
+                "warnings": found.warnings,
+                "overheads": overheads_of(found),
+            }
         )
         output.show(profile_table(found))
+        tell_overheads(output, overheads_of(found))
         tell_warnings(output, found.warnings)
         output.say(f"{len(found.predictions.part)} samples; certainty is {found.certainty}; sha256 {found.sha256[:12]}")
         return

@@ -21,7 +21,7 @@ from gearshift.cli.options import (
 )
 from gearshift.cli.options import devices as devices_of
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import NO_LABELS, results_table, show_gears, tell_warnings
+from gearshift.cli.tables import NO_LABELS, results_table, show_gears, tell_overheads, tell_warnings
 from gearshift.errors import Infeasible, require
 from gearshift.files import require_writable
 from gearshift.gear import GearPlan
@@ -30,6 +30,7 @@ from gearshift.loaded_from import changes
 from gearshift.plan_folder import plan_name, require_plans_replaceable
 from gearshift.plan_tables import only_operator
 from gearshift.planner import planners
+from gearshift.profiles.overheads import overheads_of
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.headline import headline
 from gearshift.result import ServingResult
@@ -164,9 +165,12 @@ def command(
     planning_s = time.perf_counter() - began
     replaced = [] if measured.project is None else changes(measured.loaded_from, profile / measured.project)
     warnings = [*measured.warnings, *replaced, *doubts_about_trace(arrivals)]
+    overheads = overheads_of(measured)
     if isinstance(found, GearPlan):
         largest = api.largest_alone(found, measured, arrivals)
-        output.json(facts(found, out, planning_s) | {"largest_alone": largest, "warnings": warnings})
+        output.json(
+            facts(found, out, planning_s) | {"largest_alone": largest, "warnings": warnings, "overheads": overheads}
+        )
         output.say(headline(found, largest))
     if any(plan.unfinished for plan in (found if isinstance(found, list) else [found])):
         output.say("the search was ended early: this is the best so far")
@@ -176,12 +180,14 @@ def command(
     if isinstance(found, list):
         paths = [out / plan_name(i) for i in range(len(found))]
         plans = [facts(*pair, planning_s) for pair in zip(found, paths, strict=True)]
-        output.json({"plans": plans, "warnings": warnings})
+        output.json({"plans": plans, "warnings": warnings, "overheads": overheads})
         output.show(results_table("Frontier", [(p.name, result_of(f)) for f, p in zip(found, paths, strict=True)]))
+        tell_overheads(output, overheads)
         output.say(f"wrote {len(found)} plans into {out} after {planning_s:.1f} s")
         return
     show_gears(output, found, measured.operator)
     output.show(results_table("Predicted for the trace", [("gear plan", result_of(found))]))
+    tell_overheads(output, overheads)
     output.say(f"wrote {out} after {planning_s:.1f} s")
 
 

@@ -7,9 +7,10 @@ import click
 from gearshift import api
 from gearshift.cli.options import PATH, SEED, numbers
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import NO_LABELS, profile_table, tell_warnings
+from gearshift.cli.tables import NO_LABELS, profile_table, tell_overheads, tell_warnings
 from gearshift.config import PROJECT_FILE
 from gearshift.errors import require
+from gearshift.profiles.overheads import overheads_of
 
 
 @click.command("profile", short_help="Measure models, or import records of them.")
@@ -88,9 +89,11 @@ def command(
                 for curve in made.curves
             ],
             "performance": made.performance,
+            "overheads": overheads_of(made),
         }
     )
     output.show(profile_table(made))
+    tell_overheads(output, overheads_of(made))
     for fitted in made.performance:
         output.say(
             f"{fitted.model}, {fitted.statistic} by batch size and cores: {fitted.form}, where not measured "

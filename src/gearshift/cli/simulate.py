@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
+import msgspec
 
 from gearshift import api
 from gearshift.cli.options import (
@@ -16,10 +17,11 @@ from gearshift.cli.options import (
     the_uplink,
 )
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import milliseconds, percent, results_table
+from gearshift.cli.tables import milliseconds, percent, results_table, tell_overheads
 from gearshift.errors import require
 from gearshift.plan_tables import only_operator
 from gearshift.policies.demand import CORES_EFFECT_S, Scaling, require_period
+from gearshift.profiles.overheads import overheads_of
 from gearshift.result import latency_summary
 
 
@@ -87,8 +89,10 @@ def command(
         scaler_cores=scaler_cores,
     )
     result = run.result(measured, latency_objective_s=seconds_of(slo_ms) or objective.latency_s)
-    output.json(result)
+    overheads = overheads_of(measured, run.tables.models)
+    output.json(msgspec.structs.asdict(result) | {"overheads": overheads})
     output.show(results_table("Predicted", [("gear plan", result)]))
+    tell_overheads(output, overheads)
     busy = ", ".join(f"{device} {100 * share:.0f} %" for device, share in list(result.utilisation.items())[:8])
     output.say(f"devices busy: {busy}{', ...' if len(result.utilisation) > 8 else ''}")
     if run.communication_s is not None:

@@ -1,12 +1,13 @@
 """Results, plans and profiles as tables for people."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from gearshift.cli.output import EXIT_NOT_VALID, Output, table
 from gearshift.gear import GearPlan
+from gearshift.profiles.overheads import Overheads
 from gearshift.profiles.profile import PART_A, PART_B, Profile, RunTimeCurve
 from gearshift.reporting.gear_rows import GearRow, gear_rows, top_of
 from gearshift.result import ServingResult
@@ -14,7 +15,9 @@ from gearshift.result import ServingResult
 if TYPE_CHECKING:
     from gearshift.served import Validation
     from gearshift.serving.replay_result import Replay
+    from gearshift.simulator.as_ran import LatencySplit
 
+MOST_NAMED = 6
 NO_LABELS = "there are no labels: accuracy is agreement with the strongest model"
 
 
@@ -79,6 +82,27 @@ def runs_table(run: "Validation") -> Table:
             signed_percent(errors.mean_batch),
         )
     return made
+
+
+def split_table(split: "LatencySplit") -> Table:
+    """From the predicted latency to the measured one, step by step."""
+    made = table("What latency differs by", "", "p50", "p95", "p99")
+    for name, seconds in (
+        ("predicted for the trace", split.predicted),
+        ("sent later than due", split.generator),
+        ("run times other than profiled", split.run_times),
+        ("the rest", split.rest),
+        ("measured", split.measured),
+    ):
+        whole = seconds in (split.predicted, split.measured)
+        made.add_row(name, *(milliseconds(each) if whole else f"{1e3 * each:+.3g} ms" for each in seconds))
+    return made
+
+
+def ratios_told(split: "LatencySplit") -> str:
+    """How long models ran beside what was profiled."""
+    told = ", ".join(f"{model} {signed_percent(ratio - 1)}" for model, ratio in split.ratios.items())
+    return f"run times against the profile: {told or 'unknown'}"
 
 
 def tell_generator(output: Output, run: "Replay") -> None:
@@ -155,6 +179,26 @@ def profile_table(profile: Profile) -> Table:
             f"{curve.memory_bytes / 2**20:.0f} MiB",
         )
     return made
+
+
+def tell_overheads(output: Output, overheads: Overheads) -> None:
+    """Say what predictions hold beside the models' run times; nothing where a profile measured none."""
+    told = []
+    if overheads.front_end_s:
+        router = f", {milliseconds(overheads.router_s)} of it in the router" if overheads.router_s else ""
+        told.append(f"{milliseconds(overheads.front_end_s)} a request in the front end{router}")
+    for name, seconds in (("batch", overheads.per_batch_s), ("sample", overheads.per_sample_s)):
+        if any(seconds.values()):
+            told.append(f"{_by_model(seconds)} a {name}")
+    if told:
+        output.say(f"measured around the models, and in every prediction: {'; '.join(told)}")
+
+
+def _by_model(seconds: Mapping[str, float]) -> str:
+    """The time of each model, or, of many, the shortest and the longest."""
+    if len(seconds) > MOST_NAMED:
+        return f"{milliseconds(min(seconds.values()))} to {milliseconds(max(seconds.values()))}"
+    return ", ".join(f"{milliseconds(each)} ({model})" for model, each in seconds.items())
 
 
 def tell_warnings(output: Output, warnings: Sequence[str]) -> None:

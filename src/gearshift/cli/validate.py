@@ -14,7 +14,7 @@ from gearshift.cli.options import (
     take_trace,
 )
 from gearshift.cli.output import EXIT_NOT_WITHIN, Output, verb
-from gearshift.cli.tables import runs_table, tell_generator, validation_table
+from gearshift.cli.tables import ratios_told, runs_table, split_table, tell_generator, tell_overheads, validation_table
 from gearshift.errors import require
 from gearshift.plan_file import read_plan
 
@@ -49,7 +49,10 @@ def command(
         )
     output.json(run.as_json())
     output.show(validation_table(run))
+    output.show(split_table(run.split))
+    output.say(ratios_told(run.split))
     output.show(runs_table(run))
+    tell_overheads(output, run.overheads)
     tell_generator(output, run.replay)
     broken = run.broken(**bounds)
     for sentence in broken:

@@ -5,23 +5,29 @@ from dataclasses import dataclass, field
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+RUN = "gearshift_run_seconds_sum"
 BUSY, BATCHES, SAMPLES = "gearshift_device_busy_seconds_total", "gearshift_batch_size_count", "gearshift_batch_size_sum"
 
 
 class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """How many batches of a model ran, and how many samples in them."""
+    """How many batches of a model ran, how many samples in them, and how many seconds they held their devices."""
 
     batches: int
     samples: int
+    run_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Seconds each device was busy, and of each model how many batches and samples ran; since the server's start."""
+    """Seconds each device was busy, and of each model how many batches and samples ran, and for how long.
+
+    All since the server's start.
+    """
 
     busy_s: dict[str, float] = field(default_factory=dict)
     batches: dict[str, float] = field(default_factory=dict)
     samples: dict[str, float] = field(default_factory=dict)
+    run_s: dict[str, float] = field(default_factory=dict)
 
     def busy_since(self, before: "Counters") -> dict[str, float]:
         """Seconds that each device was busy since then."""
@@ -33,6 +39,7 @@ class Counters:
             model: ModelRuns(
                 batches=round(batches - before.batches.get(model, 0.0)),
                 samples=round(self.samples.get(model, 0.0) - before.samples.get(model, 0.0)),
+                run_s=self.run_s.get(model, 0.0) - before.run_s.get(model, 0.0),
             )
             for model, batches in self.batches.items()
         }
@@ -48,6 +55,7 @@ def counters_in(text: str) -> Counters:
         BUSY: (counters.busy_s, "device"),
         BATCHES: (counters.batches, "model"),
         SAMPLES: (counters.samples, "model"),
+        RUN: (counters.run_s, "model"),
     }
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -1,5 +1,6 @@
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from gearshift.plan_file import read_plan
 from gearshift.profiles.store import write_profile
 from gearshift.result import LatencySummary
 from gearshift.traces.generate import steady
+from gearshift.traces.read import write_trace
 from tests.unit.cli.little import planned_in, run
 from tests.worlds import synthetic_profile
 
@@ -325,3 +327,31 @@ def test_simulation_and_replay_draw_the_same_samples(made: Path) -> None:
     again = api.workload_of(profile, steady(60, 5, seed=1), seed=3)
     assert np.array_equal(first.record, again.record)
     assert set(profile.predictions.part[first.record]) == {1}
+
+
+def test_overheads_that_were_measured_are_shown_wherever_they_count(tmp_path: Path) -> None:
+    profile = synthetic_profile(models=2, samples=400)
+    first, *others = profile.curves
+    first = msgspec.structs.replace(first, overhead_per_batch_s=0.00075, overhead_per_request_s=0.0001)
+    write_profile(replace(profile, curves=(first, *others), front_end_s=0.025), tmp_path / "profile")
+    write_trace(steady(20, 2, seed=1), tmp_path / "t.csv")
+    plan = tmp_path / "plan.json"
+    trace = ["--trace", tmp_path / "t.csv"]
+    for arguments in (
+        ("inspect", tmp_path / "profile"),
+        ("plan", tmp_path / "profile", *trace, "--p95-ms", 300, "--ranges", 2, "--out", plan),
+        ("simulate", plan, *trace),
+    ):
+        done = run(*arguments, "--json", tmp_path / "out.json")
+        assert "in every prediction: 25 ms a request in the front end; 0.75 ms " in done.stdout
+        told = json.loads((tmp_path / "out.json").read_text())["overheads"]
+        assert told["front_end_s"] == 0.025
+        assert told["per_batch_s"][first.model] == 0.00075
+        assert told["per_sample_s"][first.model] == 0.0001
+
+
+def test_where_no_overheads_were_measured_none_are_shown(tmp_path: Path) -> None:
+    profile = synthetic_profile(models=2, samples=400)
+    curves = tuple(msgspec.structs.replace(curve, overhead_per_batch_s=0.0) for curve in profile.curves)
+    write_profile(replace(profile, curves=curves), tmp_path / "profile")
+    assert "measured around the models" not in run("inspect", tmp_path / "profile").stdout

@@ -16,7 +16,7 @@ def metrics(batches: list[int]) -> Counters:
 
 def test_what_ran_between_two_readings_is_their_difference() -> None:
     before, after = metrics([4]), metrics([4, 2, 3])
-    assert after.runs_since(before) == {"small": ModelRuns(batches=2, samples=5)}
+    assert after.runs_since(before) == {"small": ModelRuns(batches=2, samples=5, run_s=0.5)}
     assert after.busy_since(before) == {"cpu-0": 0.5}
 
 
