@@ -338,7 +338,7 @@ def simulate(
 def _most_waiting(plan: GearPlan, profile: Profile, scaling: "Scaling | None", scaler_cores: int | None) -> int:
     """How many samples a server of the plan lets wait."""
     tables = plan_tables(plan, only_operator(plan))
-    cores = None
+    cores = scaler_cores
     if scaling is not None and scaling.scaler != "static":
         cores = scaler_cores or sum(replica.cores for replica in plan.placement.replicas)
     return backlog_of(plan, tables, profile, scaler_cores=cores).most_waiting

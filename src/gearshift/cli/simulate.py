@@ -18,7 +18,6 @@ from gearshift.cli.options import (
 )
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import milliseconds, percent, results_table, tell_overheads
-from gearshift.errors import require
 from gearshift.plan_tables import only_operator
 from gearshift.policies.demand import CORES_EFFECT_S, Scaling, require_period
 from gearshift.profiles.overheads import overheads_of
@@ -33,14 +32,15 @@ from gearshift.result import latency_summary
 @click.option(
     "--scaler",
     type=click.Choice(["exact", "paper", "static", "fa2", "vpa"]),
-    default="static",
-    show_default=True,
     help="As for `serve`: who gives workers their cores; no fewer than the gear in force, where gears have some. "
-    "`fa2` (horizontal, with cold starts) and `vpa` (by utilisation) are for plans of one model.",
+    "`fa2` (horizontal, with cold starts) and `vpa` (by utilisation) are for plans of one model. `static` keeps them, "
+    "as the simulation does without this option, and has the core-seconds told.",
 )
 @click.option("--scaler-period-s", type=float, default=1.0, show_default=True, help="How often the scaler chooses.")
 @click.option(
-    "--scaler-cores", type=click.IntRange(1, 4096), help="The cores that workers share; by default those of the plan."
+    "--scaler-cores",
+    type=click.IntRange(1, 4096),
+    help="The cores that workers share, with `static` evenly; by default those of the plan.",
 )
 @click.option("--profile", type=PATH, help="The plan's profile, where it has moved.")
 @verb
@@ -51,7 +51,7 @@ def command(
     network: Path | None,
     request_kb: float | None,
     slo_ms: float | None,
-    scaler: Literal["exact", "paper", "static", "fa2", "vpa"],
+    scaler: Literal["exact", "paper", "static", "fa2", "vpa"] | None,
     scaler_period_s: float,
     scaler_cores: int | None,
     **trace_arguments: Any,
@@ -62,19 +62,14 @@ def command(
     """
     require_positive("--slo-ms", slo_ms, "milliseconds")
     require_period(scaler_period_s, "--scaler-period-s")
-    require(
-        scaler_cores is None or scaler != "static",
-        "--scaler-cores is given without a scaler",
-        remedy="say which scaler shares them",
-    )
     uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
     made, measured = api.plan_and_profile(plan, profile)
     trace = take_trace(output.say, made, plan, trace_arguments)
     objective = made.operators[only_operator(made)].objective
     scaling = None
-    if scaler != "static":
+    if scaler is not None or scaler_cores is not None:
         scaling = Scaling(
-            scaler=scaler,
+            scaler=scaler or "static",
             period_s=scaler_period_s,
             effect_s=min(CORES_EFFECT_S, scaler_period_s / 2),
             slo_s=objective.latency_s,

@@ -29,6 +29,7 @@ from gearshift.request import Late
 from gearshift.result import ServingResult, summarise
 from gearshift.simulator import kernel
 from gearshift.simulator.compared import COMPARED, simulate_compared
+from gearshift.simulator.constant_cores import cores_of, times_on_cores
 from gearshift.simulator.gear_cores import make_cores, side_by_side
 from gearshift.simulator.load_scaling import make_scaling
 from gearshift.simulator.queues import NONE, make_queues
@@ -200,7 +201,8 @@ def simulate(
     `most_waiting` bounds queued samples as the server's admission does.  `late` says whether samples without an answer
     that would miss their deadlines are refused, or answered late; `log_rows` is how many decisions to keep.  With
     `scaling` a scaler gives workers the cores that deadlines, or the plan's latency objective, ask for, no fewer than
-    the gear in force where it has some, out of `scaler_cores`, by default the plan's.  Where that is `fa2` or `vpa`,
+    the gear in force where it has some, out of `scaler_cores`, by default the plan's; `static` keeps them evenly
+    shared among workers, and holds them all the time.  Where that is `fa2` or `vpa`,
     the latency objective is each request's deadline that has none, and who would miss it is refused.
     """
     require(
@@ -210,6 +212,9 @@ def simulate(
     )
     if scaling is None:
         return prepare(plan, profile).run(workload, most_waiting=most_waiting, late=late, log_rows=log_rows)
+    if scaling.scaler == "static":
+        how: Any = {"most_waiting": most_waiting, "late": late, "log_rows": log_rows}
+        return _on_constant_cores(plan, profile, workload, scaler_cores, **how)
     tables = plan_tables(plan, only_operator(plan))
     given_ns = workload.deadline_ns
     given_ns = np.full(len(workload), UNBOUNDED) if given_ns is None else given_ns
@@ -233,6 +238,18 @@ def simulate(
         late=late,
         log_rows=log_rows,
     )
+
+
+def _on_constant_cores(
+    plan: GearPlan, profile: Profile, workload: Workload, cores: int | None, **how: Any
+) -> Simulation:
+    prepared = prepare(plan, profile)
+    if cores is not None:
+        run_ns = times_on_cores(plan, prepared.tables, profile, prepared.run_ns, cores)
+        prepared = replace(prepared, run_ns=run_ns)
+    run = prepared.run(workload, **how)
+    held = cores_of(plan) if cores is None else cores
+    return run if held is None else replace(run, held=np.array([[0, held]], dtype=np.int64))
 
 
 def _compared(

@@ -91,10 +91,29 @@ def test_scalers_to_be_compared_with_are_simulated_of_one_model(
         assert found["share_late"] == 0
 
 
+def test_constant_cores_are_simulated_with_their_core_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_scaled_task(tmp_path)
+    (tmp_path / "t.csv").write_text("second,requests\n" + "".join(f"{second},20\n" for second in range(5)))
+    monkeypatch.chdir(tmp_path)
+    simulate = ("simulate", "plan.json", "--trace", "t.csv", "--slo-ms", 500, "--json", "-")
+    plain = json.loads(run(*simulate).stdout)
+    at_first = json.loads(run(*simulate, "--scaler", "static").stdout)
+    assert plain["core_s"] is None
+    assert at_first["core_s"] == pytest.approx(4 * 5, rel=0.02)
+    assert at_first["latency_s"] == plain["latency_s"]
+    by_cores = [json.loads(run(*simulate, "--scaler-cores", cores).stdout) for cores in (1, 2, 3, 4)]
+    assert by_cores[-1] == at_first
+    assert [round(one["core_s"] / 5) for one in by_cores] == [1, 2, 3, 4]
+    means = [one["latency_s"]["mean"] for one in by_cores]
+    assert means == sorted(means, reverse=True)
+    done = run(*simulate, "--scaler-cores", 9)
+    assert (done.exit_code, "is to have 9 cores, and was measured on up to 4" in done.output) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--scaler-cores", 8), "--scaler-cores is given without a scaler; say which scaler shares them"),
+        (("--scaler-cores", 8), "the gears of the plan have cores of their own, and cannot have others"),
         (("--scaler", "exact", "--scaler-cores", 1), "cores, and replicas share 1; give more --scaler-cores"),
         (("--scaler", "fa2"), "fa2 knows one model on one worker, the plan has more"),
     ],
