@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from gearshift import api
 from gearshift.cli.options import (
@@ -27,6 +28,7 @@ from gearshift.files import require_writable
 from gearshift.gear import GearPlan
 from gearshift.hardware import GIB
 from gearshift.loaded_from import changes
+from gearshift.objective import Scope
 from gearshift.plan_folder import plan_name, require_plans_replaceable
 from gearshift.plan_tables import only_operator
 from gearshift.planner import planners
@@ -35,6 +37,10 @@ from gearshift.profiles.store import read_profile
 from gearshift.reporting.headline import headline
 from gearshift.result import ServingResult
 from gearshift.traces.doubts import doubts_about_trace
+from gearshift.workload import Trace
+
+STEADY, LEAST_GAPS = 0.2, 10
+"""A trace is so if the standard deviation of its gaps is no more than this share of their mean."""
 
 
 @click.command("plan", short_help="Search for the best gear plan within an objective.")
@@ -131,7 +137,8 @@ def command(
     (require_plans_replaceable if frontier else require_writable)(out)
     beside = out / plan_name(0) if frontier else out
     measured = read_profile(profile)
-    arrivals = the_trace(trace=trace, seed=seed, **{name: options.pop(name) for name in TRACE_OPTIONS})
+    of_trace = {"trace": trace, "seed": seed} | {name: options.pop(name) for name in TRACE_OPTIONS}
+    arrivals = the_trace(**of_trace)
     memory_bytes = None if memory_gib is None else int(memory_gib * GIB)
     on: dict[str, Any] = {"cores": cores}
     if cores is None:
@@ -161,6 +168,8 @@ def command(
         limit = "p95_ms" if latency_ms is None else "latency_ms"
         for line in nearest_commands(error, limit=limit, counted=cores is None and not isinstance(devices, Path)):
             error.add_note(line)
+        if error.by_load and (hint := steady_hint(arrivals, of_trace, options["scope"])):
+            output.say(hint)
         raise
     planning_s = time.perf_counter() - began
     replaced = [] if measured.project is None else changes(measured.loaded_from, profile / measured.project)
@@ -233,6 +242,24 @@ def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
 def result_of(plan: GearPlan) -> ServingResult:
     """What a planner's plan predicts."""
     return plan.predictions[only_operator(plan)]
+
+
+def steady_hint(trace: Trace, of_trace: dict[str, Any], scope: Scope) -> str:
+    """How to plan for a constant rate, where the trace has one and is planned for as if requests came at random."""
+    evenly = the_trace(**of_trace | {"arrivals": "uniform"})
+    gaps_ns = np.diff(evenly.arrivals_ns)
+    if len(gaps_ns) < LEAST_GAPS or gaps_ns.std() > STEADY * gaps_ns.mean():
+        return ""
+    drawn = trace.sha256 != evenly.sha256
+    changed = ("--arrivals uniform",) * drawn + ("--scope trace",) * (scope != "trace")
+    if not changed:
+        return ""
+    at_random = f", and drawn at random it has up to {trace.peak_qps:.0f} in a second" * drawn
+    ranges = "; every range is to hold arrivals at random too" * (scope != "trace")
+    return (
+        f"the trace is a steady {evenly.mean_qps:.4g}/s{at_random}{ranges}: "
+        f"if requests come evenly, plan with {' '.join(changed)}"
+    )
 
 
 def nearest_commands(error: Infeasible, *, limit: str, counted: bool) -> Iterator[str]:

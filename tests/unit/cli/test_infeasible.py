@@ -86,3 +86,18 @@ def test_every_line_that_is_printed_succeeds(
 
 def _value(words: list[str], flag: str) -> float:
     return float(words[words.index(flag) + 1]) if flag in words else 1.0
+
+
+def test_a_steady_rate_that_fails_as_arrivals_at_random_can_be_planned_as_it_is_said(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world)
+    (world / "even.csv").write_text("second,requests\n0,370\n1,370\n2,370\n")
+    asked = ("plan", "profile", "--trace", "even.csv", "--p95-ms", 8, "--ranges", 2, "--planner", "coordinate")
+    done = run(*asked)
+    assert done.exit_code == 3, done.output
+    assert "the trace is a steady 370/s, and drawn at random it has up to 3" in done.stdout
+    assert "if requests come evenly, plan with --arrivals uniform --scope trace" in done.stdout
+    assert run(*asked, "--arrivals", "uniform", "--scope", "trace", "--out", "even.json").exit_code == 0
+    spiky = run(*asked[:3], "crowd.csv", *asked[4:])
+    assert (spiky.exit_code, "--arrivals uniform" in spiky.output) == (3, False)
