@@ -294,8 +294,11 @@ def profiled_devices(profile: Profile, count: int, *, memory_bytes: int | None =
 
 
 def workload_of(profile: Profile, trace: Trace, *, seed: int = 0) -> Workload:
-    """The trace carrying the samples on which accuracy is reported: what `simulate` and `replay` both serve."""
-    return draw_workload(trace, profile.predictions.indices(PART_B), seed=seed)
+    """The trace carrying the samples on which accuracy is reported: what `simulate` and `replay` both serve.
+
+    With its deadlines, which planners do not know: they keep an objective.
+    """
+    return replace(draw_workload(trace, profile.predictions.indices(PART_B), seed=seed), deadline_ns=trace.deadline_ns)
 
 
 def simulate(

@@ -23,6 +23,7 @@ from gearshift.profiles.overheads import Overheads, overheads_of
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import expected_ns
 from gearshift.profiles.store import NAME_IT, read_profile
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult
 from gearshift.traces.read import read_trace
 from gearshift.workload import Trace, Workload
@@ -61,8 +62,8 @@ def replay(
     that the profile names, or from `project`; with
     `emulated` they are the numbers of recorded samples, for emulated devices.  The profile is by default the plan's,
     or the folder `profile`.  With an `uplink` the trace says when requests are sent: they reach the server when the
-    network has carried them, stamped with when that was.  `sending` holds the fields of
-    `gearshift.serving.targets.Sending`.
+    network has carried them, stamped with when that was.  Deadlines of the trace are sent with its
+    requests.  `sending` holds the fields of `gearshift.serving.targets.Sending`.
     """
     from gearshift.serving.in_process import InProcessTarget
     from gearshift.serving.replay import run_replay
@@ -83,7 +84,7 @@ def replay(
         workload = workload_of(profile, arrivals, seed=seed)
         if uplink is None:
             return workload
-        arrived = uplink.carry(workload)
+        arrived = replace(uplink, slo_s=None).carry(workload)  # deadlines are sent where the trace has them
         options["under_way_s"] = arrived.communication_s
         return arrived.workload
 
@@ -334,10 +335,16 @@ def _as_sent(workload: Workload, run: "Replay", server_began_ns: int) -> tuple[W
     """
     order = np.argsort(run.log.sent_s, kind="stable")
     server_age_ns = run.effort.began_ns - server_began_ns
+    arrivals_ns = server_age_ns + np.rint(run.log.sent_s[order] * NS_PER_S).astype(np.int64)
+    deadline_ns = workload.deadline_ns
+    if deadline_ns is not None:
+        left_ns = np.where(deadline_ns < NO_DEADLINE_NS, deadline_ns - workload.arrivals_ns, NO_DEADLINE_NS)[order]
+        deadline_ns = np.where(left_ns < NO_DEADLINE_NS, arrivals_ns + left_ns, NO_DEADLINE_NS)
     sent = replace(
         workload,
-        arrivals_ns=server_age_ns + np.rint(run.log.sent_s[order] * NS_PER_S).astype(np.int64),
+        arrivals_ns=arrivals_ns,
         record=workload.record[order],
+        deadline_ns=deadline_ns,
         duration_s=workload.duration_s + server_age_ns / NS_PER_S,
     )
     return sent, run.log.lateness_s[order]

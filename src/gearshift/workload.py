@@ -27,13 +27,15 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Trace:
     """Arrival times (n,) in int64 nanoseconds since the trace began, not decreasing, over `duration_s`.
 
-    `reading` says how it was read, where it came from a file.
+    `reading` says how it was read, where it came from a file.  `left_ns` (n,) is how long after its arrival each
+    request wants its answer, `NO_DEADLINE_NS` where it does not say.
     """
 
     arrivals_ns: NDArray[np.int64]
     duration_s: float
     sha256: str = ""
     reading: Reading | None = None
+    left_ns: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         require(len(self.arrivals_ns) > 0, "the trace has no requests")
@@ -43,9 +45,20 @@ class Trace:
             self.duration_s * NS_PER_S >= self.arrivals_ns[-1] - 1,
             f"the trace's last arrival is after its duration of {self.duration_s} s",
         )
+        if self.left_ns is not None:
+            require(len(self.left_ns) == len(self), "the trace has another number of deadlines than of arrivals")
+            require(bool(np.all(self.left_ns > 0)), "a deadline of the trace is not after its arrival")
 
     def __len__(self) -> int:
         return len(self.arrivals_ns)
+
+    @property
+    def deadline_ns(self) -> NDArray[np.int64] | None:
+        """When each request (n,) wants its answer."""
+        if self.left_ns is None:
+            return None
+        given = self.left_ns < NO_DEADLINE_NS
+        return np.where(given, self.arrivals_ns + np.where(given, self.left_ns, 0), NO_DEADLINE_NS)
 
     def counts_per_second(self) -> NDArray[np.int64]:
         """Requests (seconds,) in each whole or begun second."""

@@ -253,3 +253,27 @@ def test_an_imported_profile_names_the_way_to_replay_it() -> None:
     )
     with pytest.raises(InvalidInput, match=r"imported and names no project.*--emulated"):
         source_of(imported, Path(), project=None, emulated=False)
+
+
+# Deadlines of a trace ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("simulate",),
+        ("replay", "--emulated", "--largest-lateness-ms", ANY),
+        ("validate", "--backend", "emulated", "--largest-lateness-ms", ANY),
+    ],
+)
+def test_deadlines_of_a_trace_decide_in_simulation_and_served(made: Path, arguments: tuple[str, ...]) -> None:
+    """Half of the requests want their answer sooner than any model has one."""
+    rows = "".join(f"{0.02 * i:.2f},{'0.0001' if i % 2 else '5'}\n" for i in range(50))
+    (made / "deadlines.csv").write_text("arrival_s,deadline_s\n" + rows)
+    name, *options = arguments
+    out = made / "deadlines.json"
+    done = run(name, made / "plan.json", "--trace", made / "deadlines.csv", *options, "--json", out)
+    assert done.exit_code == 0, done.output
+    told = json.loads(out.read_text())
+    for result in (told["predicted"], told["measured"]) if name == "validate" else (told,):
+        assert result["share_refused"] == result["share_late"] == 0.5

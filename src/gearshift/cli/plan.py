@@ -137,7 +137,7 @@ def command(
     (require_plans_replaceable if frontier else require_writable)(out)
     beside = out / plan_name(0) if frontier else out
     measured = read_profile(profile)
-    of_trace = {"trace": trace, "seed": seed} | {name: options.pop(name) for name in TRACE_OPTIONS}
+    of_trace: dict[str, Any] = {"trace": trace, "seed": seed} | {name: options.pop(name) for name in TRACE_OPTIONS}
     arrivals = the_trace(**of_trace)
     memory_bytes = None if memory_gib is None else int(memory_gib * GIB)
     on: dict[str, Any] = {"cores": cores}
@@ -185,6 +185,8 @@ def command(
         output.say("the search was ended early: this is the best so far")
     if not measured.predictions.labelled:
         output.say(NO_LABELS)
+    if arrivals.left_ns is not None:
+        output.say("the deadlines of the trace play no part in planning, which keeps the objective: simulate with them")
     tell_warnings(output, [*measured.warnings, *replaced])
     if isinstance(found, list):
         paths = [out / plan_name(i) for i in range(len(found))]

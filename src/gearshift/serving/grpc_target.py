@@ -16,7 +16,7 @@ from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.serving.counters import Counters
 from gearshift.serving.grpc_server import RETRY_AFTER, SERVICE, STATUS
 from gearshift.serving.grpc_tensors import from_contents
-from gearshift.serving.stamp import START_HEADER, start_of
+from gearshift.serving.stamp import headers_of
 from gearshift.serving.targets import GIVE_A_KEY, REACH_WITHIN_S, Reply, Sending, answered_with, unreachable
 from gearshift.serving.v2 import SERVER_NAME
 
@@ -98,9 +98,11 @@ class GrpcTarget:
         data: bytes = message.SerializeToString()
         return data
 
-    async def exchange(self, request: bytes, within_s: float, sent_unix_s: float | None = None) -> Reply:
+    async def exchange(
+        self, request: bytes, within_s: float, sent_unix_s: float | None = None, deadline_s: float | None = None
+    ) -> Reply:
         """One call; statuses become HTTP's."""
-        stamp = () if sent_unix_s is None else ((START_HEADER, start_of(sent_unix_s)),)
+        stamp = headers_of(sent_unix_s, deadline_s)
         try:
             async with asyncio.timeout(within_s):
                 answer = await self._infer(request, metadata=(*self._metadata, *stamp))

@@ -36,11 +36,13 @@ class InProcessTarget:
         """The inputs as they are."""
         return inputs
 
-    async def exchange(self, request: Arrays, within_s: float, sent_unix_s: float | None = None) -> Reply:
+    async def exchange(
+        self, request: Arrays, within_s: float, sent_unix_s: float | None = None, deadline_s: float | None = None
+    ) -> Reply:
         """Ask the service; errors have the statuses that they have over HTTP."""
         sending, now_ns = self._sending, self._service.now_ns()
         sent_ns = None if sent_unix_s is None else now_ns - to_ns(max(0.0, time.time() - sent_unix_s))
-        deadline_ns = deadline_ns_of(sent_ns, now_ns, round(1e6 * (sending.deadline_s or 0)))
+        deadline_ns = deadline_ns_of(sent_ns, now_ns, round(1e6 * (deadline_s or sending.deadline_s or 0)))
         try:
             async with asyncio.timeout(within_s):
                 answer = await self._service.infer(

@@ -3,11 +3,13 @@
 import gc
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import require
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult, latency_summary, summarise
 from gearshift.runtime.own_loop import run_in_own_loop
 from gearshift.serving.event_loop import allow_much_load, loop_factory
@@ -54,7 +56,8 @@ async def replay(
     within `replay_result.limit_s` of the latency measured there, or within `largest_lateness_s`.  `progress` is told
     (done, total) now and then; `devices` is copied into the result; without it, and for utilisation, the server's
     metrics are asked before and after.  With `under_way_s` (n,) each request is stamped as sent so long before it
-    arrives, and its latency counts from then.
+    arrives, and its latency counts from then.  Deadlines of the workload are sent with its requests, in the place of
+    that of `sending`, and each is then late by its own.
 
     Raises `InvalidInput` where nothing listens at the URL, where the server rejects a request as wrong (another status
     of 300 to 499), and where an answer cannot be judged.
@@ -69,6 +72,9 @@ async def replay(
     require(largest_lateness_s is None or largest_lateness_s > 0, f"largest_lateness_s is {largest_lateness_s}")
     rows = {record: source.inputs(record) for record in np.unique(workload.record).tolist()}
     clock = clock or WallClock()
+    deadline_s = _deadlines_s(workload, under_way_s, sending.deadline_s)
+    if deadline_s is not None:
+        sending = msgspec.structs.replace(sending, deadline_s=None)
     reached = target if not isinstance(target, str) else target_at(target, source.operator, source.output, sending)
     try:
         await reached.open()
@@ -77,6 +83,7 @@ async def replay(
             labels={record: source.label(record) for record in rows},
             log=empty_log(workload.arrivals_ns / NS_PER_S, workload.record),
             under_way_s=under_way_s,
+            deadline_s=deadline_s,
         )
         before = await reached.counters()
         processes = min(processes, len(workload))
@@ -94,7 +101,7 @@ async def replay(
     result = _result(
         load.log,
         load.log.latency_s if under_way_s is None else load.log.latency_s + under_way_s,
-        slo_s=slo_s,
+        limit_s=slo_s if deadline_s is None else _limits_s(workload, deadline_s, slo_s),
         duration_s=workload.duration_s,
         devices=devices or len(utilisation),
         utilisation=utilisation,
@@ -129,11 +136,27 @@ def run_replay(target: str | Target, workload: Workload, source: SampleSource, *
         gc.unfreeze()
 
 
+def _deadlines_s(
+    workload: Workload, under_way_s: NDArray[np.float64] | None, else_s: float | None
+) -> NDArray[np.float64] | None:
+    """Seconds (n,) from sending to the deadline of each request, or `else_s`, or NaN; None where none has its own."""
+    if workload.deadline_ns is None or not np.any(workload.deadline_ns < NO_DEADLINE_NS):
+        return None
+    left_s = (workload.deadline_ns - workload.arrivals_ns) / NS_PER_S + (0.0 if under_way_s is None else under_way_s)
+    return np.where(workload.deadline_ns < NO_DEADLINE_NS, left_s, np.nan if else_s is None else else_s)
+
+
+def _limits_s(workload: Workload, deadline_s: NDArray[np.float64], slo_s: float | None) -> NDArray[np.float64]:
+    """The latency (n,) by which each request is in time: by its own deadline, else by the objective."""
+    own = np.asarray(workload.deadline_ns) < NO_DEADLINE_NS
+    return np.where(own, deadline_s, np.inf if slo_s is None else slo_s)
+
+
 def _result(
     log: RequestLog,
     latency_s: NDArray[np.float64],
     *,
-    slo_s: float | None,
+    limit_s: float | NDArray[np.float64] | None,
     duration_s: float,
     devices: int,
     utilisation: dict[str, float],
@@ -145,7 +168,7 @@ def _result(
         requests=len(log),
         refused=int(np.count_nonzero(log.outcome == REFUSED)),
         degraded=int(np.count_nonzero(log.outcome == DEGRADED)),
-        latency_objective_s=slo_s,
+        latency_objective_s=limit_s[answered] if isinstance(limit_s, np.ndarray) else limit_s,
         duration_s=duration_s,
         devices=devices,
         utilisation=utilisation,

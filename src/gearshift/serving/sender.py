@@ -1,6 +1,7 @@
 """The one loop that generates load: each request at its instant, whatever the answers do."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,13 +29,15 @@ Progress = Callable[[int, int], None]
 class Load:
     """What to send: encoded requests and labels by sample, and the log of whose instants and samples they are.
 
-    With `under_way_s` (n,) the server is told of each request that it was sent so long before its instant.
+    With `under_way_s` (n,) the server is told of each request that it was sent so long before its instant; with
+    `deadline_s` (n,) within which time of being sent it wants its answer, NaN where it does not say.
     """
 
     requests: Mapping[int, Any]
     labels: Mapping[int, Label | None]
     log: RequestLog
     under_way_s: NDArray[np.float64] | None = None
+    deadline_s: NDArray[np.float64] | None = None
 
 
 async def send(
@@ -69,6 +72,7 @@ class _Run:
         self._target, self._requests, self._labels, self._log = target, load.requests, load.labels, load.log
         self._records = load.log.record.tolist()
         self._under_way_s = None if load.under_way_s is None else load.under_way_s.tolist()
+        self._deadline_s = None if load.deadline_s is None else load.deadline_s.tolist()
         self._models: dict[str, int] = {}
         self._turns = asyncio.Semaphore(sending.connections)
         self._longest_s = sending.longest_s
@@ -107,7 +111,9 @@ class _Run:
         """Send request `i` and note its answer; a request without one stays failed."""
         record = self._records[i]
         try:
-            reply = await self._target.exchange(self._requests[record], self._longest_s, self._sent_unix_s(i))
+            reply = await self._target.exchange(
+                self._requests[record], self._longest_s, self._sent_unix_s(i), self._deadline_of(i)
+            )
         except NoAnswer:
             return
         self._log.status[i] = status = reply.status
@@ -129,6 +135,11 @@ class _Run:
             return None
         late_s = self._now_s() - float(self._log.due_s[i])
         return float(time.time() - late_s - self._under_way_s[i])
+
+    def _deadline_of(self, i: int) -> float | None:
+        if self._deadline_s is None or math.isnan(self._deadline_s[i]):
+            return None
+        return float(self._deadline_s[i])
 
     def _note_answer(self, i: int, record: int, reply: Reply) -> None:
         log = self._log

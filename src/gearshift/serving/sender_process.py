@@ -32,7 +32,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What a process is to send; due times are float64, samples int32."""
+    """What a process is to send; due times and deadlines are float64, samples int32."""
 
     url: str
     operator: str
@@ -40,6 +40,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     sending: Sending
     due_s: bytes
     record: bytes
+    deadline_s: bytes | None
     requests: dict[int, bytes]
     labels: dict[int, Any]
 
@@ -123,6 +124,7 @@ async def send_apart(
                 sending=each,
                 due_s=load.log.due_s[part].tobytes(),
                 record=records.tobytes(),
+                deadline_s=None if load.deadline_s is None else load.deadline_s[part].tobytes(),
                 requests={record: load.requests[record] for record in asked},
                 labels={record: load.labels[record] for record in asked},
             ),
@@ -224,7 +226,8 @@ def _told_to_parent() -> Iterator[BinaryIO]:
 async def _work(job: Job, out: BinaryIO) -> Told:
     clock = WallClock()
     log = empty_log(np.frombuffer(job.due_s), np.frombuffer(job.record, dtype=np.int32))
-    load = Load(requests=job.requests, labels=job.labels, log=log)
+    deadline_s = None if job.deadline_s is None else np.frombuffer(job.deadline_s)
+    load = Load(requests=job.requests, labels=job.labels, log=log, deadline_s=deadline_s)
     target = target_at(job.url, job.operator, job.output, job.sending)
     try:
         await target.open()

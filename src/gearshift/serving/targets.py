@@ -12,7 +12,7 @@ from gearshift.model import Arrays
 from gearshift.runtime.v2_binary import INFERENCE_HEADER
 from gearshift.serving.counters import Counters, counters_in
 from gearshift.serving.http_client import HttpClient
-from gearshift.serving.stamp import stamped
+from gearshift.serving.stamp import headers_of, stamped
 from gearshift.serving.v2 import SERVER_NAME
 from gearshift.serving.v2_client import (
     ClientProtocol,
@@ -90,10 +90,13 @@ class Target(Protocol):
         """A request for one sample, to be sent as often as one likes."""
         ...
 
-    async def exchange(self, request: Any, within_s: float, sent_unix_s: float | None = None) -> Reply:
+    async def exchange(
+        self, request: Any, within_s: float, sent_unix_s: float | None = None, deadline_s: float | None = None
+    ) -> Reply:
         """What is answered; raises `NoAnswer` where there is nothing within `within_s`, `InvalidInput` for nonsense.
 
-        With `sent_unix_s` the server is told that the request was sent then.
+        With `sent_unix_s` the server is told that the request was sent then, and with `deadline_s` that it wants its
+        answer so long after, where no deadline was encoded.
         """
         ...
 
@@ -194,10 +197,12 @@ class HttpTarget:
             self._protocol.infer_request(inputs, outputs, sending.priority, lambda: sending.deadline_s, sending.binary)
         )
 
-    async def exchange(self, request: bytes, within_s: float, sent_unix_s: float | None = None) -> Reply:
+    async def exchange(
+        self, request: bytes, within_s: float, sent_unix_s: float | None = None, deadline_s: float | None = None
+    ) -> Reply:
         """Send it on a free connection or a new one."""
-        if sent_unix_s is not None:
-            request = stamped(request, sent_unix_s)
+        if headers := headers_of(sent_unix_s, deadline_s):
+            request = stamped(request, headers)
         response = await self._client.response_to(request, within_s=within_s)
         if response.status != 200:
             return Reply(response.status, response.body[:300].decode("utf-8", "replace").strip())

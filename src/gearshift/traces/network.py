@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
 from gearshift.files import PathLike, read_bytes
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.workload import Workload
 
 MOST_ROWS = 1_000_000
@@ -89,8 +90,8 @@ def over_network(
 ) -> OverNetwork:
     """`workload`, whose arrivals are taken as times of sending, each later by its communication latency.
 
-    With `slo_s`, deadlines are sent + SLO.  Raises `InvalidInput` for sizes and objectives that are not positive and
-    for a request that is under way for longer than 11 days.
+    With `slo_s`, deadlines are sent + SLO for those that have none of their own.  Raises `InvalidInput` for sizes and
+    objectives that are not positive and for a request that is under way for longer than 11 days.
     """
     require(
         0 < request_bytes <= LARGEST_REQUEST_BYTES,
@@ -108,6 +109,13 @@ def over_network(
     arrivals_ns = sent_ns + network.communication_ns(sent_ns, request_bytes)
     order = np.argsort(arrivals_ns, kind="stable")
 
+    deadline_ns = workload.deadline_ns
+    if slo_s is not None:
+        by_slo_ns = sent_ns + round(slo_s * NS_PER_S)
+        deadline_ns = (
+            by_slo_ns if deadline_ns is None else np.where(deadline_ns < NO_DEADLINE_NS, deadline_ns, by_slo_ns)
+        )
+
     def ordered(values: NDArray[T] | None) -> NDArray[T] | None:
         return None if values is None else np.asarray(values[order])
 
@@ -116,7 +124,7 @@ def over_network(
         arrivals_ns=arrivals_ns[order],
         record=workload.record[order],
         duration_s=max(workload.duration_s, float(arrivals_ns.max()) / NS_PER_S),
-        deadline_ns=ordered(workload.deadline_ns if slo_s is None else sent_ns + round(slo_s * NS_PER_S)),
+        deadline_ns=ordered(deadline_ns),
         priority=ordered(workload.priority),
         continues=ordered(workload.continues),
     )

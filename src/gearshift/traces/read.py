@@ -1,4 +1,4 @@
-"""Traces from CSV files: one row a request (`arrival_s`), or requests per second (`second,requests`)."""
+"""Traces from CSV files: one row a request (`arrival_s`, `deadline_s`), or requests per second (`second,requests`)."""
 
 import codecs
 import csv
@@ -18,12 +18,15 @@ from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
 from gearshift.files import PathLike, decoded, read_bytes, write_atomically
 from gearshift.plain_numbers import how_to_write
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.traces.generate import MOST_REQUESTS, Arrivals, arrivals_of_rates
 from gearshift.workload import Reading, Trace
 
 LONGEST_S = 10_000_000
+LONGEST_DEADLINE_S = 86_400
 _ACCESS_LOG = re.compile(r"\[\d\d/\w\w\w/\d{4}:\d\d:\d\d:\d\d")
-_FORMS = "give a column `arrival_s` (seconds), or the columns `second,requests`"
+_FORMS = "give a column `arrival_s` (seconds), and perhaps `deadline_s`, or the columns `second,requests`"
+_COLUMNS = ("arrival_s",), ("arrival_s", "deadline_s"), ("second", "requests")
 _DEFAULTS = Reading(file_sha256="")
 _OPTIONS = ("rate_scale", "start_s", "duration_s", "arrivals", "seed")
 _ROWS_AT_ONCE = 1_000_000
@@ -42,7 +45,8 @@ def read_trace(
 
     A column `arrival_s` holds seconds since the trace began, sorted.  `rate_scale` s makes of each arrival floor(s)
     copies, and one more with the probability of the rest: the first at its instant, others uniformly within half the
-    gap to either neighbour, so that bursts stay bursts.  `arrivals` plays no part.
+    gap to either neighbour, so that bursts stay bursts.  `arrivals` plays no part.  Beside it a column `deadline_s`
+    may say within how many seconds of its arrival a request wants its answer; an empty field says nothing.
 
     Columns `second` (whole, rising) and `requests` (whole) hold counts; a second that is left out has none.  Counts
     times `rate_scale` are rates per second: `uniform` spreads them evenly, with exactly rounded running totals;
@@ -93,13 +97,17 @@ def _trace_of(
     )
     rows = _read_rows(path, data)
     options: tuple[object, ...]
-    if rows.columns == ("arrival_s",):
+    left_ns = None
+    if rows.columns[0] == "arrival_s":
         end_s, options = _check_arrivals(rows), (rate_scale, seed if rate_scale != 1 else 0)
         window = _window(path, start_s, duration_s, end_s)
-        times_ns = _cut_ns(np.rint(rows.values[:, 0] * NS_PER_S).astype(np.int64), window)
-        times_ns = _scale_arrivals(
+        all_ns = np.rint(rows.values[:, 0] * NS_PER_S).astype(np.int64)
+        first, times_ns = _cut_ns(all_ns, window)
+        times_ns, rows_of = _scale_arrivals(
             times_ns, rate_scale, seed, path, window_ns=round((window[1] - window[0]) * NS_PER_S)
         )
+        if len(rows.columns) > 1:
+            left_ns = _check_deadlines(rows)[first + rows_of]
     else:
         end_s, options = _check_counts(rows), (rate_scale, arrivals, seed if arrivals == "poisson" else 0)
         window = _window(path, start_s, duration_s, end_s)
@@ -120,16 +128,28 @@ def _trace_of(
             arrivals=arrivals,
             seed=seed,
         ),
+        left_ns=left_ns,
     )
 
 
 def write_trace(trace: Trace, path: PathLike) -> None:
-    """Write the arrivals as a column `arrival_s` in seconds with nine decimals, whole or not at all."""
-    parts = ["arrival_s\n"]
+    """Write the arrivals, and deadlines if any, in seconds with nine decimals, whole or not at all."""
+    left_ns = trace.left_ns
+    parts = ["arrival_s\n" if left_ns is None else "arrival_s,deadline_s\n"]
     for begin in range(0, len(trace), _ROWS_AT_ONCE):
-        seconds, rest = np.divmod(trace.arrivals_ns[begin : begin + _ROWS_AT_ONCE], NS_PER_S)
-        parts.append("".join(map("%d.%09d\n".__mod__, zip(seconds.tolist(), rest.tolist(), strict=True))))
+        chunk = slice(begin, begin + _ROWS_AT_ONCE)
+        fields = [_seconds(trace.arrivals_ns[chunk])]
+        if left_ns is not None:
+            given = left_ns[chunk] < NO_DEADLINE_NS
+            written = zip(_seconds(left_ns[chunk]), given.tolist(), strict=True)
+            fields.append([text if has_one else "" for text, has_one in written])
+        parts += [",".join(row) + "\n" for row in zip(*fields, strict=True)]
     write_atomically(path, "".join(parts).encode())
+
+
+def _seconds(times_ns: NDArray[np.int64]) -> list[str]:
+    seconds, rest = np.divmod(times_ns, NS_PER_S)
+    return list(map("%d.%09d".__mod__, zip(seconds.tolist(), rest.tolist(), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +182,7 @@ def _read_rows(path: Path, data: bytes) -> _Rows:
     head, _, body = data.partition(b"\n")
     first = head.decode("utf-8", "replace")
     names = tuple(name.strip(" \t\r\"'") for name in first.split(","))
-    columns = next((form for form in (("arrival_s",), ("second", "requests")) if sorted(form) == sorted(names)), None)
+    columns = next((form for form in _COLUMNS if sorted(form) == sorted(names)), None)
     if columns is None:
         raise _no_header(first, names, where=f"{path}, line 1")
     require(bool(body.strip()), "there are no rows under the header", where=str(path), remedy=_FORMS)
@@ -173,7 +193,7 @@ def _read_rows(path: Path, data: bytes) -> _Rows:
         remedy="cut the file into shorter traces",
     )
     order = tuple(names.index(name) for name in columns)
-    return _Rows(path=path, data=data, columns=columns, values=_parse(path, body, len(columns), order))
+    return _Rows(path=path, data=data, columns=columns, values=_parse(path, body, columns, order))
 
 
 def _no_header(first: str, names: tuple[str, ...], *, where: str) -> InvalidInput:
@@ -189,13 +209,16 @@ def _no_header(first: str, names: tuple[str, ...], *, where: str) -> InvalidInpu
     return InvalidInput(f"the columns are {shown!r}", where=where, remedy=_FORMS)
 
 
-def _parse(path: Path, body: bytes, columns: int, order: tuple[int, ...]) -> NDArray[np.float64]:
+def _parse(path: Path, body: bytes, columns: tuple[str, ...], order: tuple[int, ...]) -> NDArray[np.float64]:
     text = io.TextIOWrapper(io.BytesIO(body), encoding="utf-8", errors="replace")
+    optional: Any = {order[columns.index("deadline_s")]: _or_none} if "deadline_s" in columns else None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            values = np.loadtxt(text, delimiter=",", quotechar='"', comments=None, ndmin=2, dtype=np.float64)
-            if values.shape[1] == columns:
+            values = np.loadtxt(
+                text, delimiter=",", quotechar='"', comments=None, ndmin=2, dtype=np.float64, converters=optional
+            )
+            if values.shape[1] == len(columns):
                 return values[:, order]
     except (ValueError, UserWarning):
         pass
@@ -203,17 +226,22 @@ def _parse(path: Path, body: bytes, columns: int, order: tuple[int, ...]) -> NDA
     raise _first_malformed(path, lines, columns, cut=not body.endswith(b"\n"))
 
 
-def _first_malformed(path: Path, lines: list[str], columns: int, *, cut: bool) -> InvalidInput:
-    """The error for the first line that is not `columns` numbers."""
+def _or_none(text: str) -> float:
+    return float(text) if text.strip() else math.nan
+
+
+def _first_malformed(path: Path, lines: list[str], columns: tuple[str, ...], *, cut: bool) -> InvalidInput:
+    """The error for the first line that is not a number for each of `columns`, of which `deadline_s` may be empty."""
     for i, line in enumerate(lines):
         if not line:
             continue
         fields = next(csv.reader([line]))
-        other = next((field for field in fields if not _is_number(field)), None)
-        if len(fields) != columns or other is not None:
-            what = f"{line[:80]!r} is not {'a number' if columns == 1 else 'two numbers'}"
+        may_lack = "deadline_s" in columns
+        other = next((field for field in fields if not _is_number(field) and (field.strip() or not may_lack)), None)
+        if len(fields) != len(columns) or other is not None:
+            what = f"{line[:80]!r} is not {'a number' if len(columns) == 1 else 'two numbers'}"
             hint = "; the file may be cut off" if cut and i == len(lines) - 1 else ""
-            in_parts = line if columns == 1 and len(fields) == 2 else other or ""
+            in_parts = line if len(columns) == 1 and len(fields) == 2 else other or ""
             remedy = how_to_write(in_parts, otherwise="mend the line")
             return InvalidInput(what, where=f"{path}, line {i + 2}", remedy=f"{remedy}{hint}")
     return InvalidInput("the rows cannot be read as numbers", where=str(path), remedy=_FORMS)
@@ -241,6 +269,16 @@ def _check_arrivals(rows: _Rows) -> float:
     falls = np.concatenate([[False], np.diff(times) < 0])
     rows.check(0, falls, "is before the time above it", remedy="sort the rows by time")
     return float(np.floor(times[-1] + 0.5e-9)) + 1
+
+
+def _check_deadlines(rows: _Rows) -> NDArray[np.int64]:
+    """Nanoseconds (rows,) that each deadline leaves; raises `InvalidInput` for one that leaves none."""
+    seconds = rows.values[:, 1]
+    remedy = f"give seconds from the arrival on, more than 0 and up to {LONGEST_DEADLINE_S}, or leave the field empty"
+    rows.check(1, seconds < 0.5e-9, "is no time to answer in", remedy=remedy)
+    rows.check(1, seconds > LONGEST_DEADLINE_S, "is more than a day", remedy=remedy)
+    given = np.isfinite(seconds)
+    return np.where(given, np.rint(np.where(given, seconds, 0.0) * NS_PER_S).astype(np.int64), NO_DEADLINE_NS)
 
 
 def _check_counts(rows: _Rows) -> float:
@@ -287,18 +325,19 @@ def _window(path: Path, start_s: float, duration_s: float | None, end_s: float) 
     return start_s, start_s + duration_s
 
 
-def _cut_ns(times_ns: NDArray[np.int64], window: tuple[float, float]) -> NDArray[np.int64]:
+def _cut_ns(times_ns: NDArray[np.int64], window: tuple[float, float]) -> tuple[int, NDArray[np.int64]]:
+    """The number of the first time in the window, and the times in it, counted from its begin."""
     start_ns, end_ns = (round(second * NS_PER_S) for second in window)
     first, last = np.searchsorted(times_ns, [start_ns, end_ns], side="left")
-    return times_ns[first:last] - start_ns
+    return int(first), times_ns[first:last] - start_ns
 
 
 def _scale_arrivals(
     times_ns: NDArray[np.int64], scale: float, seed: int, path: Path, *, window_ns: int
-) -> NDArray[np.int64]:
-    """The arrivals (n,), sorted, as `scale` times as many; see `read_trace`."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The arrivals (n,), sorted, as `scale` times as many, and of which each is a copy; see `read_trace`."""
     if scale == 1 or len(times_ns) == 0:
-        return times_ns
+        return times_ns, np.arange(len(times_ns))
     _check_number(len(times_ns) * scale, path)
     generator = np.random.default_rng(seed)
     whole = math.floor(scale)
@@ -308,7 +347,9 @@ def _scale_arrivals(
     place = generator.uniform(-1, 1, len(extra))
     jitter = np.where(place < 0, place * half_gaps[extra], place * half_gaps[extra + 1])
     jittered = np.clip(times_ns[extra] + np.rint(jitter).astype(np.int64), 0, window_ns - 1)
-    return np.sort(np.concatenate([times_ns[copies >= 1], jittered]), kind="stable")
+    scaled_ns = np.concatenate([times_ns[copies >= 1], jittered])
+    order = np.argsort(scaled_ns, kind="stable")
+    return scaled_ns[order], np.concatenate([np.flatnonzero(copies >= 1), extra])[order]
 
 
 def _arrivals_of_counts(
@@ -321,7 +362,7 @@ def _arrivals_of_counts(
     rates[seconds[inside] - first] = rows.values[inside, 1] * scale
     _check_number(float(rates.sum()), rows.path)
     times_ns = arrivals_of_rates(rates, arrivals, seed)
-    return _cut_ns(times_ns, (window[0] - first, window[1] - first))
+    return _cut_ns(times_ns, (window[0] - first, window[1] - first))[1]
 
 
 def _check_number(requests: float, path: Path) -> None:

@@ -3,6 +3,7 @@ import json
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from aiohttp import web
 
 from gearshift.errors import InvalidInput
 from gearshift.profiles.profile import PredictionRecords
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.serving.replay import replay, run_replay
 from gearshift.serving.replay_result import OUTCOMES, UNKNOWN, Replay
 from gearshift.serving.sources import Label, SampleSource, quality_of, source_from_records, source_from_samples
@@ -339,3 +341,27 @@ def test_samples_that_cannot_be_sent_are_refused() -> None:
         body(source_from_samples({"x": np.array([b"\xff\xfe"])}, np.array([1]), "op"), 0)
     with pytest.raises(InvalidInput, match="has 2 rows"):
         source_from_samples({"x": np.zeros(2)}, np.array([1]), "op")
+
+
+def test_requests_are_sent_with_their_own_deadlines_and_late_by_them() -> None:
+    told: dict[int, str | None] = {}
+
+    async def handler(request: web.Request) -> web.Response:
+        sample = await sample_of(request)
+        told[sample] = request.headers.get("x-slo-ms")
+        await asyncio.sleep(0.05)
+        return answer(int(LABELS[sample]))
+
+    sent = workload([0, 0, 0], [0, 1, 2])
+    given_ns = np.array([1_000_000, 10_000_000_000, NO_DEADLINE_NS])
+    run = replayed(handler, replace(sent, deadline_ns=np.minimum(sent.arrivals_ns + given_ns, NO_DEADLINE_NS)))
+    assert {sample: text and float(text) for sample, text in told.items()} == {0: 1.0, 1: 10_000.0, 2: None}
+    assert run.result.share_late == pytest.approx(1 / 3)
+    others = replayed(
+        handler,
+        replace(sent, deadline_ns=np.minimum(sent.arrivals_ns + given_ns, NO_DEADLINE_NS)),
+        slo_s=0.001,
+        sending=Sending(deadline_s=7.0),
+    )
+    assert {sample: text and float(text) for sample, text in told.items()} == {0: 1.0, 1: 10_000.0, 2: 7_000.0}
+    assert others.result.share_late == pytest.approx(2 / 3)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.traces.generate import steady
 from gearshift.traces.read import read_trace, write_trace
 from gearshift.workload import Trace
@@ -209,3 +210,50 @@ def test_a_million_arrivals_are_read_in_seconds(tmp_path: Path) -> None:
     written = steady(100_000, 10, seed=1)
     write_trace(written, tmp_path / "big.csv")
     assert np.array_equal(read_trace(tmp_path / "big.csv").arrivals_ns, written.arrivals_ns)
+
+
+# Deadlines -----------------------------------------------------------------------------------------------------------
+
+
+def test_requests_may_say_within_which_time_they_want_their_answer(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("deadline_s,arrival_s\n0.25,0.5\n,1\n2,1.5\n")
+    trace = read_trace(path)
+    assert trace.left_ns is not None
+    assert trace.left_ns.tolist() == [250_000_000, NO_DEADLINE_NS, 2_000_000_000]
+    assert trace.deadline_ns is not None
+    assert trace.deadline_ns.tolist() == [750_000_000, NO_DEADLINE_NS, 3_500_000_000]
+    later = read_trace(path, start_s=1.0)
+    assert later.left_ns is not None
+    assert later.left_ns.tolist() == [NO_DEADLINE_NS, 2_000_000_000]
+    write_trace(trace, tmp_path / "again.csv")
+    again = read_trace(tmp_path / "again.csv")
+    assert (again.arrivals_ns.tolist(), again.left_ns) == (trace.arrivals_ns.tolist(), pytest.approx(trace.left_ns))
+
+
+def test_copies_of_a_request_have_its_deadline(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,deadline_s\n" + "".join(f"{second},{1 + second}\n" for second in range(50)))
+    trace = read_trace(path, rate_scale=2.5, seed=3)
+    assert trace.left_ns is not None
+    assert len(trace) > 110
+    nearest_s = np.abs(trace.arrivals_ns / 1e9 - (trace.left_ns / 1e9 - 1))
+    assert nearest_s.max() <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("0,0\n", "line 2, field 'deadline_s': 0 is no time to answer in"),
+        ("0,1\n1,-2\n", "line 3, field 'deadline_s': -2 is no time to answer in"),
+        ("0,inf\n", "inf is more than a day"),
+        ("0,soon\n", "'0,soon' is not two numbers"),
+        (",1\n", "arrival_s"),
+    ],
+)
+def test_a_deadline_that_is_none_is_named_with_its_line(tmp_path: Path, rows: str, says: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,deadline_s\n" + rows)
+    with pytest.raises(InvalidInput) as caught:
+        read_trace(path)
+    assert says in str(caught.value)
