@@ -66,7 +66,7 @@ class CachedModel:
         self.chain, self.logits, self.origin = chain, logits, origin
         self.lookups, self.lookup_cores = lookups, lookup_cores
         self._beside: Beside | None = None
-        self._steps = Steps(chain, frozenset(), {})
+        self._steps, self._device = Steps(chain, frozenset(), {}), chain.device
         self.use(caches, off, version=version)
         for attribute in ("classes_", "decode", "encode"):
             if hasattr(chain.module, attribute):
@@ -75,7 +75,7 @@ class CachedModel:
     def use(self, caches: Mapping[int, LearnedCache], off: Iterable[int] = (), *, version: int = 0) -> None:
         """Look these caches up from the next batch on, but those after layers `off`."""
         skipped = frozenset(off)
-        self.caches = {layer: cache.to(self.chain.device) for layer, cache in caches.items() if layer not in skipped}
+        self.caches = {layer: cache.to(self._device) for layer, cache in caches.items() if layer not in skipped}
         self.version, self.layers_off = version, tuple(sorted(skipped))
         self._steps = self._steps.with_caches(self.caches)
         if self._beside is not None and fits(self._beside, self.caches.values()):
@@ -143,6 +143,7 @@ class CachedModel:
     def move(self, device: torch.device) -> None:
         """Have module and caches compute there from the next batch on."""
         self.chain.move(device)
+        self._device = device
         for cache in self.caches.values():
             cache.to(device)
         self._steps = Steps.of(self.chain, self.caches)  # with buffers of its own
@@ -153,7 +154,7 @@ class CachedModel:
         if self.lookups == "inline":
             return None
         if self._beside is None:
-            self._beside = start_beside(self.chain.device, self.lookup_cores, self.caches.values())
+            self._beside = start_beside(self._device, self.lookup_cores, self.caches.values())
             if self._beside is not None:
                 self._beside.use(self.caches)
             else:
@@ -177,7 +178,12 @@ class CachedModel:
 
         Raises `ModelFailed` for several inputs.
         """
-        rows, answers = zip(*self.exits(batch), strict=True)
+        hidden = self._given(batch)
+        if (
+            len(hidden) == 1 and self.lookups == "inline"
+        ):  # most of what a small model's call costs is what is around it
+            return self._exit_of_row(hidden, -1)
+        rows, answers = zip(*self.exits(hidden), strict=True)
         if len(answers) == 1:  # all rows left together, in their order
             only: Answer = answers[0]
             return only
@@ -200,7 +206,7 @@ class CachedModel:
             with torch.inference_mode():
                 hidden = run(hidden)
                 if segment == last:
-                    probabilities = as_probabilities(hidden, logits=self.logits).cpu().numpy()
+                    probabilities = self._probabilities(hidden)
                     hit = np.ones(len(rows), dtype=np.bool_)
                 else:
                     probabilities, hit = self._look(segment).rows(hidden)
@@ -219,10 +225,7 @@ class CachedModel:
             while found is None:
                 segment, run = self._steps.after(segment)
                 hidden = run(hidden)
-                if segment == last:
-                    found = as_probabilities(hidden, logits=self.logits).cpu().numpy()
-                else:
-                    found = self._look(segment).row(hidden)
+                found = self._probabilities(hidden) if segment == last else self._look(segment).row(hidden)
         return _answer(found, segment)
 
     def _look(self, segment: int) -> Lookup:
@@ -253,7 +256,7 @@ class CachedModel:
                     segment, run = self._steps.after(first - 1, pending=lookups is not None and lookups.pending)
                     hidden = run(hidden)
                     if segment == last:
-                        answer = _answer(as_probabilities(hidden, logits=self.logits).cpu().numpy(), segment)
+                        answer = _answer(self._probabilities(hidden), segment)
                     elif segment in self.caches:
                         every = np.ones(len(hidden), dtype=np.bool_)
                         if lookups is not None:
@@ -274,11 +277,18 @@ class CachedModel:
                 lookups.end()
         return answer, seconds
 
+    def _probabilities(self, scores: torch.Tensor) -> NDArray[np.float32]:
+        probabilities = as_probabilities(scores, logits=self.logits)
+        found: NDArray[np.float32] = (probabilities.cpu() if self._device.type != "cpu" else probabilities).numpy()
+        return found
+
     def _given(self, batch: Any) -> torch.Tensor:
+        if isinstance(batch, torch.Tensor):
+            return batch.to(self._device)
         if isinstance(batch, Mapping):
             raise ModelFailed("a model with learned caches takes one input; give the module a method `decode`")
-        given = batch if isinstance(batch, torch.Tensor) else as_tensor(np.asarray(batch))
-        return given.to(self.chain.device)
+        given = as_tensor(np.asarray(batch))
+        return given if self._device.type == "cpu" else given.to(self._device)
 
 
 def _only(hidden: torch.Tensor, stay: NDArray[np.bool_]) -> torch.Tensor:

@@ -114,6 +114,7 @@ def chain_of(module: nn.Module, blocks: Sequence[str] | None = None) -> Chain:
     places = [given, *(nodes[at] for at in wanted.values()), output]
     body = fx.GraphModule(module, graph)
     fold_norms(body, places)
+    _found_at_once(body)
     segments = tuple(_segment(body, a, b) for a, b in pairwise(places))
     return Chain(module, (*wanted, HEAD), segments, body, tuple(places))
 
@@ -278,7 +279,21 @@ def _segment(body: fx.GraphModule, source: fx.Node, end: fx.Node) -> nn.Module:
             default = node.op == "placeholder"
             copies[node] = node.args[0] if default else graph.node_copy(node, copies.__getitem__)
     graph.output(copies[end])
-    return fx.GraphModule(body, graph).eval()
+    segment = fx.GraphModule(body, graph).eval()
+    _found_at_once(segment)
+    return segment
+
+
+def _found_at_once(part: fx.GraphModule) -> None:
+    """Have its graph find each module as an attribute, where names are looked up path by path, in Python, else.
+
+    That is a microsecond or several for each, in a model that may take as long for what the module does.
+    """
+    for node in part.graph.nodes:
+        if node.op == "call_module":
+            module, node.target = part.get_submodule(str(node.target)), f"run_{node.name}"
+            part.__dict__[node.target] = module
+    part.recompile()
 
 
 def _refused(module: nn.Module, why: str) -> InvalidInput:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gearshift.caches.chain import Chain
-from gearshift.errors import require
+from gearshift.errors import InvalidInput, require
 from gearshift.files import written_atomically
 
 BATCH = 64
@@ -115,15 +115,16 @@ def as_answers(scores: NDArray[Any]) -> BaseAnswers:
 
 def as_probabilities(scores: Tensor, *, logits: bool) -> Tensor:
     """Class scores (n, classes) as probabilities, single precision."""
-    return torch.softmax(scores.float(), dim=1) if logits else scores.float()
+    single = scores if scores.dtype is torch.float32 else scores.float()
+    return torch.softmax(single, dim=1) if logits else single
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
     """Rows as a tensor of their own; raises `InvalidInput` for anything but numbers, one row or more."""
+    if array.ndim > 0 and array.dtype.kind in "biufc":
+        return torch.from_numpy(np.array(array))
     told = f"type {array.dtype}" if array.ndim else "a single value"
-    usable = array.ndim > 0 and array.dtype.kind in "biufc"
-    require(usable, f"{told} is no input of a module", where="inputs", remedy="give an array of one row per sample")
-    return torch.from_numpy(np.array(array))
+    raise InvalidInput(f"{told} is no input of a module", where="inputs", remedy="give an array of one row per sample")
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:

@@ -271,3 +271,13 @@ def test_a_cache_of_another_size_than_the_manifest_says_is_refused_before_memory
 def test_a_folder_without_a_manifest_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no such file; make it with `gearshift caches build`"):
         load_caches(tmp_path, network())
+
+
+def test_a_row_alone_leaves_where_it_hits_and_modules_are_found_without_a_search() -> None:
+    model, ran = counting()
+    said = [model.predict(rows(value)) for value in (0, 5, 1)]
+    assert [one["exit_segment"].tolist() for one in said] == [[2], [0], [1]]
+    assert ran == {"a": [1, 1, 1], "b": [1, 1], "c": [1]}
+    for segment in model.chain.segments:
+        called = [node for node in segment.graph.nodes if node.op == "call_module"]  # type: ignore[union-attr]
+        assert all(segment.__dict__[str(node.target)] in set(segment.modules()) for node in called)
