@@ -331,6 +331,7 @@ class Adapter:
             latency_s=made.after.latency_s,
             exits=made.after.exits,
             adapted=adapted,
+            measured=None,
         )
         written = add_version(self.folder, manifest, found.networks, built=self._built)
         assert written.adapted is not None

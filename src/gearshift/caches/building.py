@@ -32,11 +32,11 @@ from gearshift.caches.explore import (
     explore,
     split_rows,
 )
-from gearshift.caches.manifest import CHECKED_SHARE, Manifest
+from gearshift.caches.manifest import CHECKED_SHARE, Manifest, Measured
 from gearshift.caches.networks import Factory, LearnedCache
 from gearshift.caches.problem import exits_of, joint_outcome
 from gearshift.caches.store import save_caches
-from gearshift.caches.timing import timed
+from gearshift.caches.timing import TIMED_ROWS, in_turn, timed
 from gearshift.caches.train import Training
 from gearshift.caches.validation import CHECK, JUDGE, Validation
 from gearshift.classes import class_names
@@ -46,6 +46,7 @@ WHERE = "learned caches"
 LEAST_SAMPLES = 100
 CHECKED_ROWS = 8
 MOST_BYTES = 8 << 30
+MOST_MEASURED_S = 15.0
 COPIES = 4
 """Of each sample that predictors learn from, where there is something to alter them."""
 
@@ -196,6 +197,8 @@ def build(
     validation = Validation(inputs, answers.best if known is None else known, answers.probabilities, part)
     left = np.array([*leaves_after(problem)[list(chosen)], len(chain) - 1])
     exits = np.bincount(left[exits_of(judged, chosen)])
+    model = CachedModel(chain, caches, logits=answers.logits, lookups=timed_as)
+    progress("measuring", 0.98)
     manifest = Manifest(
         weights_sha256=weights,
         blocks=chain.names,
@@ -216,10 +219,9 @@ def build(
         exits=tuple((np.append(exits, np.zeros(len(chain) - len(exits))) / judged.samples).tolist()),
         variants=tuple(told),
         choices=tuple(as_choice(one) for one in found.choices),
+        measured=_measured(model, inputs[split.check[:TIMED_ROWS]]) if caches else None,
     )
-    built = Built(
-        CachedModel(chain, caches, logits=answers.logits, lookups=manifest.lookups), manifest, spares, validation
-    )
+    built = Built(model, manifest, spares, validation)
     return built if out is None else replace(built, manifest=built.save(out))
 
 
@@ -262,6 +264,12 @@ def _key(weights: str, inputs: NDArray[Any], labels: NDArray[np.int64] | None, b
     digest.update(np.ascontiguousarray(inputs).data)
     digest.update(b"" if labels is None else labels.tobytes())
     return digest.hexdigest()
+
+
+def _measured(model: CachedModel, rows: NDArray[Any]) -> Measured:
+    times = in_turn(model, rows, most_s=MOST_MEASURED_S)
+    module_s, folded_s, cached_s = times.mean(axis=1).tolist()
+    return Measured(rows=times.shape[1], module_s=module_s, folded_s=folded_s, cached_s=cached_s)
 
 
 def _threshold_of(one: Explored, level: float) -> float:

@@ -1,25 +1,21 @@
 """What learned caches come to on samples that neither built nor chose them."""
 
-from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 import msgspec
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from gearshift.caches.building import CHECKED_ROWS, class_numbers
 from gearshift.caches.cached_model import EXIT_SEGMENT, SCORES, CachedModel
 from gearshift.caches.chain import check_chain
 from gearshift.caches.collect import as_tensor
+from gearshift.caches.timing import TIMED_ROWS, in_turn, scores_by
 from gearshift.caches.validation import read_validation
 from gearshift.errors import InvalidInput, require
 from gearshift.result import LatencySummary, latency_summary, wilson_interval
 
 BATCH = 64
-TIMED_ROWS = 200
-WARM_UP = 5
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,8 +23,9 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     `agreement` is the share of samples answered alike, with its 95 % Wilson interval; accuracies need labels.  `exits`
     is the share of samples that leave after each block.  `built_from` of the samples are among those that the caches
-    were built from; 0 also where these are not known.  Latencies are of `timed` single rows, both models in turn;
-    `gain` is the base model's mean over the cached one's.
+    were built from; 0 also where these are not known.  Latencies are of `timed` single rows, in turn: of the base
+    model, of the same with batch norms folded, which caches come with, and with caches; `gain` and `gain_over_folded`
+    are means of the first two over the last.
     """
 
     samples: int
@@ -39,8 +36,10 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     exits: dict[str, float]
     timed: int
     base_latency_s: LatencySummary
+    folded_latency_s: LatencySummary
     latency_s: LatencySummary
     gain: float
+    gain_over_folded: float
     built_from: int = 0
 
     def shortfall(self, target: float) -> str:
@@ -62,7 +61,7 @@ def evaluate(
     inputs, device = np.asarray(inputs), model.chain.device
     require(inputs.shape[:1] != (0,), "there are no samples", where="learned caches", remedy="give some")
     check_chain(model.chain, as_tensor(inputs if inputs.ndim == 0 else inputs[:CHECKED_ROWS]).to(device))
-    base = _base_run(model)
+    base = scores_by(model.chain.module, device)
     parts = [inputs[begin : begin + BATCH] for begin in range(0, len(inputs), BATCH)]
     theirs = np.concatenate([base(part) for part in parts])
     answers = [model.predict(part) for part in parts]
@@ -72,7 +71,7 @@ def evaluate(
     classes = theirs.shape[1]
     known = None if labels is None else class_numbers(model.chain.module, np.asarray(labels), len(inputs), classes)
     agreement = float((ours == best).mean())
-    base_s, cached_s = in_turn(model, inputs[:timed_rows])
+    base_s, folded_s, cached_s = in_turn(model, inputs[:timed_rows])
     return Evaluation(
         samples=len(inputs),
         agreement=agreement,
@@ -82,8 +81,10 @@ def evaluate(
         exits=dict(zip(model.chain.names, (exits / len(inputs)).tolist(), strict=True)),
         timed=len(base_s),
         base_latency_s=latency_summary(base_s),
+        folded_latency_s=latency_summary(folded_s),
         latency_s=latency_summary(cached_s),
         gain=float(base_s.mean() / cached_s.mean()),
+        gain_over_folded=float(folded_s.mean() / cached_s.mean()),
         built_from=_built_from(model, inputs),
     )
 
@@ -98,29 +99,3 @@ def _built_from(model: CachedModel, inputs: NDArray[Any]) -> int:
         return 0
     seen = {hash(row.tobytes()) for row in known}
     return sum(hash(row.astype(known.dtype).tobytes()) in seen for row in inputs)
-
-
-def in_turn(model: CachedModel, rows: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds (n,) that the base model and the cached one take for each of `rows` (n, ...), one by one and in turn."""
-    times = np.zeros((len(rows), 2))
-    both: tuple[Callable[[NDArray[Any]], object], ...] = _base_run(model), model.predict
-    for run in both:
-        for row in rows[:WARM_UP]:
-            run(row[None])
-    for i, row in enumerate(rows):
-        for k, run in enumerate(both):
-            began = perf_counter()
-            run(row[None])
-            times[i, k] = perf_counter() - began
-    return times[:, 0], times[:, 1]
-
-
-def _base_run(model: CachedModel) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    module, device = model.chain.module, model.chain.device
-
-    def run(rows: NDArray[Any]) -> NDArray[Any]:
-        with torch.inference_mode():
-            answer: NDArray[Any] = module(as_tensor(rows).to(device)).float().cpu().numpy()
-        return answer
-
-    return run

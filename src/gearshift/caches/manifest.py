@@ -82,6 +82,18 @@ class Adapted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     class_mix: tuple[Annotated[float, msgspec.Meta(gt=0)], ...] = ()
 
 
+class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Mean seconds of a row, of `rows` samples that judge, run one by one and in turn.
+
+    `module_s` are of the module, `folded_s` with its batch norms folded, as caches come with, `cached_s` with caches.
+    """
+
+    rows: int
+    module_s: float
+    folded_s: float
+    cached_s: float
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of `manifest.json`.
 
@@ -90,6 +102,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     (share of samples that leave after each segment) are of `samples` validation samples, `accuracy` (relative to the
     base model) of those that did not make the choice.  Without a `memory_budget_bytes` caches may take any memory,
     without a `most_delay` (a share of the model's time) their lookups in line any time of a sample that none answers.
+    `latency_s` is reckoned from times of segments and lookups; what the model took when it was built is `measured`.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -115,6 +128,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     file: str = ""
     file_sha256: str = ""
     adapted: Adapted | None = None
+    measured: Measured | None = None
 
     def __post_init__(self) -> None:
         told = f"schema_version is {self.schema_version}, needs {SCHEMA_VERSION}"

@@ -2,17 +2,19 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from gearshift.caches.beside import Beside, Lookups
+from gearshift.caches.cached_model import CachedModel
 from gearshift.caches.chain import Chain
+from gearshift.caches.collect import as_tensor
 from gearshift.caches.explore import Explored
 from gearshift.caches.lookup_process import start_beside
 from gearshift.caches.networks import LearnedCache
@@ -20,6 +22,7 @@ from gearshift.caches.single import lookup_of
 
 WARM_UP = 5
 REPEATS = 40
+TIMED_ROWS = 200
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +91,41 @@ def measure_beside(
         segments_s = [_segments_s(chain, rows, k) for k in range(WARM_UP + REPEATS)]
     lookup_s = [_beside_s(one.trained.cache.to(chain.device), one.shape, chain, beside) for one in explored]
     return np.asarray(np.median(segments_s[WARM_UP:], axis=0)), lookup_s
+
+
+def in_turn(model: CachedModel, rows: NDArray[Any], *, most_s: float = math.inf) -> NDArray[np.float64]:
+    """Seconds (3, n) of each of `rows` (n, ...), one by one: the module, with norms folded, and with caches, in turn.
+
+    No more rows are begun after `most_s`, but one.
+    """
+    device = model.chain.device
+    ways = scores_by(model.chain.module, device), scores_by(model.chain.body, device), model.predict
+    for run in ways:
+        for row in rows[:WARM_UP]:
+            run(row[None])
+    times = list[list[float]]()
+    ends = perf_counter() + most_s
+    for row in rows:
+        took = []
+        for run in ways:
+            began = perf_counter()
+            run(row[None])
+            took.append(perf_counter() - began)
+        times.append(took)
+        if perf_counter() > ends:
+            break
+    return np.array(times).T
+
+
+def scores_by(part: nn.Module, device: torch.device) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """What `part`, which is there, answers to rows (n, ...)."""
+
+    def run(rows: NDArray[Any]) -> NDArray[Any]:
+        with torch.inference_mode():
+            answer: NDArray[Any] = part(as_tensor(rows).to(device)).float().cpu().numpy()
+        return answer
+
+    return run
 
 
 def _row(chain: Chain, rows: NDArray[Any], k: int) -> Tensor:

@@ -12,6 +12,7 @@ from gearshift.caches.compose import joint
 from gearshift.caches.evaluation import evaluate
 from gearshift.caches.explore import groups_of, split_rows
 from gearshift.caches.problem import wrong_of
+from gearshift.caches.timing import in_turn
 from gearshift.errors import InvalidInput
 from tests.unit.caches.digit_networks import BLOCKS, QUICK, VARIANTS, built, digits, few, network
 from tests.unit.caches.instances import instance
@@ -248,3 +249,12 @@ def test_an_evaluation_compares_with_the_base_model_on_new_samples() -> None:
     assert sum(found.exits.values()) == pytest.approx(1)
     assert found.timed == 10
     assert found.gain == pytest.approx(found.base_latency_s.mean / found.latency_s.mean)
+    assert found.gain_over_folded == pytest.approx(found.folded_latency_s.mean / found.latency_s.mean)
+
+
+def test_what_is_built_is_run_beside_the_module_and_the_module_with_norms_folded() -> None:
+    measured = built().manifest.measured
+    assert measured is not None
+    assert measured.rows == built().manifest.samples
+    assert min(measured.module_s, measured.folded_s, measured.cached_s) > 0
+    assert in_turn(built().model, digits()[0][:50], most_s=0).shape == (3, 1)

@@ -14,8 +14,8 @@ import torch
 
 from gearshift import caches
 from gearshift.caches.evaluation import Evaluation
-from gearshift.caches.manifest import read_manifest
-from gearshift.cli.caches import _worth, load_module
+from gearshift.caches.manifest import Measured, read_manifest
+from gearshift.cli.caches import _no_gain, load_module
 from gearshift.reporting.caches import exits_chart, hits_chart
 from gearshift.result import LatencySummary
 from tests.unit.cli.little import run
@@ -94,7 +94,9 @@ def test_build_runs_what_it_has_chosen_and_says_what_it_comes_to(built: Path, tm
         *("caches", "build", f"{built / 'model.py'}:load_heavy", "--data", built / "data.npz", "--out", tmp_path / "c"),
         *("--variants", "FC(16)", "--blocks", "0,1,2", "--epochs", 20, "--jobs", 1, "--accuracy", 0.8),
     )
-    assert "run on samples that judge, one by one: " in done.output
+    assert "samples that judge, one by one and in turn" in done.output
+    measured = json.loads((tmp_path / "c" / "manifest.json").read_text())["measured"]
+    assert min(measured.values()) > 0
 
 
 def test_a_module_is_put_on_the_device_that_is_named_and_left_alone_otherwise(
@@ -108,9 +110,20 @@ def test_a_module_is_put_on_the_device_that_is_named_and_left_alone_otherwise(
     assert moved == ["cpu"]
 
 
-def test_caches_that_make_a_model_no_faster_are_said_to() -> None:
-    assert _worth(0.005, 0.002).endswith("2 ms on average, without caches 5 ms")
-    assert _worth(0.005, 0.006).endswith("no faster here, so serve the model without them, or ask for less --accuracy")
+@pytest.mark.parametrize(
+    ("module_s", "folded_s", "cached_s", "told"),
+    [
+        (0.005, 0.004, 0.002, ""),
+        (0.005, 0.004, 0.0045, "all of the gain is folding's"),
+        (0.005, 0.004, 0.006, "no faster here, so serve the model without them, or ask for less --accuracy"),
+    ],
+)
+def test_caches_that_bring_nothing_as_measured_are_said_to(
+    module_s: float, folded_s: float, cached_s: float, told: str
+) -> None:
+    said = _no_gain(Measured(rows=1, module_s=module_s, folded_s=folded_s, cached_s=cached_s))
+    assert said.startswith(told)
+    assert bool(said) == bool(told)
 
 
 def test_show_has_every_variant_and_a_chart(built: Path) -> None:
@@ -203,14 +216,16 @@ def test_evaluate_compares_on_other_samples(built: Path) -> None:
     found = json.loads(run("caches", "evaluate", model, *options, "--json", "-").stdout)
     assert found["samples"] == 300
     assert found["agreement"] > 0.7
-    assert "gain" in run("caches", "evaluate", model, *options).output
+    assert found["gain_over_folded"] == found["folded_latency_s"]["mean"] / found["latency_s"]["mean"]
+    shown = " ".join(run("caches", "evaluate", model, *options).output.split())
+    assert all(name in shown for name in ("base model", "norms folded", "with learned caches", "gain", "over folded"))
 
 
 def evaluation(agreement: float, interval: tuple[float, float]) -> Evaluation:
     seconds = LatencySummary(mean=1.0, p50=1.0, p95=1.0, p99=1.0)
     return Evaluation(
         samples=397, agreement=agreement, agreement_interval=interval, accuracy=None, base_accuracy=None, exits={},
-        timed=1, base_latency_s=seconds, latency_s=seconds, gain=1.0,
+        timed=1, base_latency_s=seconds, folded_latency_s=seconds, latency_s=seconds, gain=1.0, gain_over_folded=1.0,
     )  # fmt: skip
 
 
