@@ -332,6 +332,7 @@ class Adapter:
             exits=made.after.exits,
             adapted=adapted,
             measured=None,
+            compiled=None,
         )
         written = add_version(self.folder, manifest, found.networks, built=self._built)
         assert written.adapted is not None

@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,6 +25,7 @@ from gearshift.caches.choosing import (
     with_spares,
 )
 from gearshift.caches.collect import Augment, BaseAnswers, as_tensor, with_copies
+from gearshift.caches.compiling import Ahead, Compiler, NotCompiled, described, save_compiled
 from gearshift.caches.explore import (
     Explored,
     Progress,
@@ -35,6 +36,7 @@ from gearshift.caches.explore import (
 from gearshift.caches.manifest import CHECKED_SHARE, Manifest, Measured
 from gearshift.caches.networks import Factory, LearnedCache
 from gearshift.caches.problem import exits_of, joint_outcome
+from gearshift.caches.steps import Step, Steps
 from gearshift.caches.store import save_caches
 from gearshift.caches.timing import TIMED_ROWS, in_turn, timed
 from gearshift.caches.train import Training
@@ -56,16 +58,21 @@ class Built:
     """A model with learned caches, and the manifest that says what was explored, chosen and expected.
 
     `spares` are caches by layer that only adaptation may come to use, `validation` the samples it mixes with new ones.
+    `compiled` are spans of segments between caches; `not_compiled` says why there are none that were asked for.
     """
 
     model: CachedModel
     manifest: Manifest
     spares: Mapping[int, LearnedCache]
     validation: Validation
+    compiled: Mapping[tuple[int, int], Ahead] = field(default_factory=dict)
+    not_compiled: str = ""
 
     def save(self, folder: Path | str) -> Manifest:
         """Write caches, samples and manifest to `folder`; the manifest as written.  The base weights stay outside."""
         self.validation.save(Path(folder))
+        if self.manifest.compiled is not None:
+            save_compiled(Path(folder), self.compiled, self.manifest.compiled)
         return save_caches(Path(folder), self.manifest, {**self.spares, **self.model.caches})
 
 
@@ -138,6 +145,7 @@ def build(
     augment: Augment | None = None,
     copies: int = COPIES,
     lookups: Lookups = "inline",
+    compiled: bool = False,
     out: Path | str | None = None,
     processes: int = 1,
     most_bytes: int = MOST_BYTES,
@@ -153,6 +161,8 @@ def build(
     `copies` of each sample as well, and from what the module says of them; everything else is of the samples as given.
     With `lookups` beside the module, one at a time costs nothing but its own delay; else they delay whatever misses,
     by `most_delay` of the module's time at most: that is how much the slowest answers may lose.
+    `compiled` has what lies between two caches compiled for a row alone, which takes minutes and a C++ compiler, and
+    the caches chosen for that; where nothing can be compiled it is left, and `Built.not_compiled` says why.
     With `out`, everything is written there, and a run that was broken off goes on where it ended.  With several
     `processes`, call it under `if __name__ == "__main__":`.
 
@@ -174,6 +184,14 @@ def build(
     weights, classes = weights_sha256(module), answers.probabilities.shape[1]
     progress("timing lookups", 0.92)
     timed_as, segment_s, lookup_s = timed(chain, explored, inputs[split.check][:64], lookups)
+    compiler, not_compiled = None, ""
+    if compiled:
+        progress("compiling the module", 0.93)
+        compiler = Compiler(chain, as_tensor(inputs[:1]).to(chain.device))
+        try:
+            segment_s = segment_s * compiler.share_of_plain()
+        except NotCompiled as error:
+            compiler, not_compiled = None, str(error)
     entries, problem, origins = problem_of(
         chain, explored, segment_s, lookup_s,
         how=how, target=accuracy, memory=memory_budget_bytes, most_delay=most_delay, beside=timed_as == "beside",
@@ -197,8 +215,16 @@ def build(
     validation = Validation(inputs, answers.best if known is None else known, answers.probabilities, part)
     left = np.array([*leaves_after(problem)[list(chosen)], len(chain) - 1])
     exits = np.bincount(left[exits_of(judged, chosen)])
-    model = CachedModel(chain, caches, logits=answers.logits, lookups=timed_as)
-    progress("measuring", 0.98)
+    ahead: Mapping[tuple[int, int], Ahead] = {}
+    if compiler is not None:
+        progress("compiling segments", 0.97)
+        try:
+            ahead = {span: compiler.span(*span) for span in Steps(chain).ends(caches).items()}
+        except NotCompiled as error:
+            not_compiled = str(error)
+    model = CachedModel(chain, caches, logits=answers.logits, lookups=timed_as, compiled=ahead)
+    progress("measuring", 0.99)
+    whole = compiler.span(0, len(chain) - 1).run if compiler is not None and ahead else None
     manifest = Manifest(
         weights_sha256=weights,
         blocks=chain.names,
@@ -219,9 +245,10 @@ def build(
         exits=tuple((np.append(exits, np.zeros(len(chain) - len(exits))) / judged.samples).tolist()),
         variants=tuple(told),
         choices=tuple(as_choice(one) for one in found.choices),
-        measured=_measured(model, inputs[split.check[:TIMED_ROWS]]) if caches else None,
+        measured=_measured(model, inputs[split.check[:TIMED_ROWS]], whole) if caches or ahead else None,
+        compiled=described(ahead, compiler.took_s) if compiler is not None and ahead else None,
     )
-    built = Built(model, manifest, spares, validation)
+    built = Built(model, manifest, spares, validation, ahead, not_compiled)
     return built if out is None else replace(built, manifest=built.save(out))
 
 
@@ -266,10 +293,12 @@ def _key(weights: str, inputs: NDArray[Any], labels: NDArray[np.int64] | None, b
     return digest.hexdigest()
 
 
-def _measured(model: CachedModel, rows: NDArray[Any]) -> Measured:
-    times = in_turn(model, rows, most_s=MOST_MEASURED_S)
-    module_s, folded_s, cached_s = times.mean(axis=1).tolist()
-    return Measured(rows=times.shape[1], module_s=module_s, folded_s=folded_s, cached_s=cached_s)
+def _measured(model: CachedModel, rows: NDArray[Any], whole: Step | None) -> Measured:
+    times = in_turn(model, rows, *([] if whole is None else [whole]), most_s=MOST_MEASURED_S)
+    module_s, folded_s, cached_s, *others = times.mean(axis=1).tolist()
+    compiled_s = others[0] if others else None
+    named = {"module_s": module_s, "folded_s": folded_s, "cached_s": cached_s, "compiled_s": compiled_s}
+    return Measured(rows=times.shape[1], **named)
 
 
 def _threshold_of(one: Explored, level: float) -> float:

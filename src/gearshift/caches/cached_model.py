@@ -18,7 +18,7 @@ from gearshift.caches.collect import as_probabilities, as_tensor
 from gearshift.caches.lookup_process import fits, start_beside
 from gearshift.caches.networks import Factory, LearnedCache
 from gearshift.caches.single import Lookup, lookup_of
-from gearshift.caches.steps import Steps
+from gearshift.caches.steps import ForSome, Steps
 from gearshift.errors import ModelFailed
 
 SCORES, EXIT_SEGMENT = "scores", "exit_segment"
@@ -47,7 +47,8 @@ class CachedModel:
 
     It answers probabilities `scores` (n, classes) and `exit_segment` (n,), the number of the segment after which each
     row left.  Lookups run in line, between two segments, or `beside` the module on `lookup_cores` of this process's
-    processors, on CUDA in a stream of their own; in line too where that would leave the module none.  Attributes
+    processors, on CUDA in a stream of their own; in line too where that would leave the module none.  What lies between
+    two caches may be `compiled`, for a row alone.  Attributes
     `classes_`, `decode` and `encode` of the module keep their meaning.
     """
 
@@ -60,13 +61,15 @@ class CachedModel:
         lookups: Lookups = "inline",
         lookup_cores: int = 1,
         origin: Origin | None = None,
+        compiled: Mapping[tuple[int, int], ForSome] | None = None,
         off: Iterable[int] = (),
         version: int = 0,
     ) -> None:
         self.chain, self.logits, self.origin = chain, logits, origin
         self.lookups, self.lookup_cores = lookups, lookup_cores
         self._beside: Beside | None = None
-        self._steps, self._device = Steps(chain, frozenset(), {}), chain.device
+        self.compiled, self._device = dict(compiled or {}), chain.device
+        self._steps = Steps(chain, compiled=self.compiled)
         self.use(caches, off, version=version)
         for attribute in ("classes_", "decode", "encode"):
             if hasattr(chain.module, attribute):
@@ -146,7 +149,7 @@ class CachedModel:
         self._device = device
         for cache in self.caches.values():
             cache.to(device)
-        self._steps = Steps.of(self.chain, self.caches)  # with buffers of its own
+        self._steps = Steps.of(self.chain, self.caches, self.compiled)  # with buffers of its own
         self._looks = self._made_looks()
 
     def beside(self) -> Beside | None:

@@ -82,16 +82,37 @@ class Adapted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     class_mix: tuple[Annotated[float, msgspec.Meta(gt=0)], ...] = ()
 
 
+class CompiledSpan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Segments `first` to `last` compiled for a hidden output of this `shape`, that of a row with its dimension."""
+
+    first: int
+    last: int
+    shape: Sizes
+    file: str
+    file_sha256: str
+
+
+class Compiled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Spans compiled ahead of time, in `took_s`, for a kind of `device`; `machine` is a hash of what they depend on."""
+
+    spans: tuple[CompiledSpan, ...]
+    machine: str
+    device: str
+    took_s: float
+
+
 class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Mean seconds of a row, of `rows` samples that judge, run one by one and in turn.
 
     `module_s` are of the module, `folded_s` with its batch norms folded, as caches come with, `cached_s` with caches.
+    `compiled_s` are of the module compiled whole, where segments are.
     """
 
     rows: int
     module_s: float
     folded_s: float
     cached_s: float
+    compiled_s: float | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -129,6 +150,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     file_sha256: str = ""
     adapted: Adapted | None = None
     measured: Measured | None = None
+    compiled: Compiled | None = None
 
     def __post_init__(self) -> None:
         told = f"schema_version is {self.schema_version}, needs {SCHEMA_VERSION}"

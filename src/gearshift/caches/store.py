@@ -11,6 +11,7 @@ from torch import nn
 from gearshift.caches.beside import Lookups
 from gearshift.caches.cached_model import CachedModel, Origin
 from gearshift.caches.chain import HEAD, chain_of, weights_sha256
+from gearshift.caches.compiling import load_compiled, remove_others
 from gearshift.caches.manifest import MANIFEST, Manifest, read_manifest
 from gearshift.caches.networks import Factory, LearnedCache, filled, state_of
 from gearshift.caches.versions import locked, read_state, require_built, version_folder, version_numbers
@@ -35,6 +36,7 @@ def save_caches(folder: Path, manifest: Manifest, caches: Mapping[int, LearnedCa
     for old in folder.glob("caches-*.safetensors"):
         if _FILE.fullmatch(old.name) and old.name != named.file:
             old.unlink(missing_ok=True)
+    remove_others(folder, manifest.compiled)
     return named
 
 
@@ -46,6 +48,7 @@ def load_caches(
     lookups: Lookups | None = None,
     lookup_cores: int = 1,
     version: int | None = None,
+    compiled: bool = False,
 ) -> CachedModel:
     """`module` with the learned caches in `folder`; `own` makes the user's own predictors by name.
 
@@ -55,8 +58,12 @@ def load_caches(
     Load the weights of `module` and move it to its device before: a convolution before a batch norm is copied.
 
     They are those of `version`, by default of the one in use (`gearshift caches versions`).  No code in the files is
-    ever run.  Raises `InvalidInput` for caches of other weights, and files that are missing, broken, or do not belong
-    together, as where another build is written meanwhile.
+    ever run, unless `compiled` asks for segments that the build has compiled: those are machine code, so ask for them
+    in folders that you have built alone.  Where they are for another kind of machine, or there are none, the log says
+    so and the module's own run.
+
+    Raises `InvalidInput` for caches of other weights, and files that are missing, broken, or do not belong together,
+    as where another build is written meanwhile.
     """
     folder = Path(folder)
     state = read_state(folder)
@@ -87,6 +94,7 @@ def load_caches(
         lookups=lookups or manifest.lookups,
         lookup_cores=lookup_cores,
         origin=origin,
+        compiled=load_compiled(folder, read_manifest(folder).compiled) if compiled else None,
         off=state.layers_off if number == state.current else (),
         version=number,
     )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from gearshift.caches.beside import Beside, Lookups
 from gearshift.caches.cached_model import CachedModel
@@ -24,6 +24,7 @@ WARM_UP = 5
 REPEATS = 40
 TIMED_ROWS = 200
 
+Part = Callable[[Tensor], Tensor]
 log = logging.getLogger(__name__)
 
 
@@ -93,13 +94,14 @@ def measure_beside(
     return np.asarray(np.median(segments_s[WARM_UP:], axis=0)), lookup_s
 
 
-def in_turn(model: CachedModel, rows: NDArray[Any], *, most_s: float = math.inf) -> NDArray[np.float64]:
+def in_turn(model: CachedModel, rows: NDArray[Any], *others: Part, most_s: float = math.inf) -> NDArray[np.float64]:
     """Seconds (3, n) of each of `rows` (n, ...), one by one: the module, with norms folded, and with caches, in turn.
 
-    No more rows are begun after `most_s`, but one.
+    Behind these are the seconds of `others`.  No more rows are begun after `most_s`, but one.
     """
     device = model.chain.device
-    ways = scores_by(model.chain.module, device), scores_by(model.chain.body, device), model.predict
+    ways = [scores_by(model.chain.module, device), scores_by(model.chain.body, device), model.predict]
+    ways += [scores_by(other, device) for other in others]
     for run in ways:
         for row in rows[:WARM_UP]:
             run(row[None])
@@ -117,7 +119,7 @@ def in_turn(model: CachedModel, rows: NDArray[Any], *, most_s: float = math.inf)
     return np.array(times).T
 
 
-def scores_by(part: nn.Module, device: torch.device) -> Callable[[NDArray[Any]], NDArray[Any]]:
+def scores_by(part: Part, device: torch.device) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """What `part`, which is there, answers to rows (n, ...)."""
 
     def run(rows: NDArray[Any]) -> NDArray[Any]:

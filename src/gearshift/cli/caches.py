@@ -73,6 +73,7 @@ def command() -> None:
     show_default=True,
     help="Lookups between the module's blocks, or beside it on a core of their own.",
 )
+@click.option("--compile", "compiled", is_flag=True, help="Compile what lies between caches ahead of time: minutes.")
 @click.option("--disk-gib", type=float, default=8.0, show_default=True, help="Hidden outputs on disk at a time.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the split and of training.")
 @verb
@@ -92,6 +93,7 @@ def build(
     threads: int,
     device: str | None,
     lookups: "Lookups",
+    compiled: bool,
     disk_gib: float,
     seed: int,
 ) -> None:
@@ -116,6 +118,7 @@ def build(
             most_delay=np.inf if most_delay is None else most_delay,
             training=caches.Training(epochs=epochs),
             lookups=lookups,
+            compiled=compiled,
             out=out,
             processes=usable_processors() if jobs is None else jobs,
             most_bytes=int(disk_gib * 2**30),
@@ -124,6 +127,8 @@ def build(
         )
     output.json(built.manifest)
     show_manifest(output, built.manifest, everything=False)
+    if built.not_compiled:
+        tell_warnings(output, (f"no segments were compiled: {built.not_compiled}",))
     output.say(f"wrote {out}")
 
 
@@ -169,6 +174,7 @@ def show(output: Output, folder: Path, everything: bool, chart: Path | None, num
 @THREADS
 @DEVICE
 @click.option("--lookups", type=LOOKUPS, help="Lookups in line, or beside the module [default: as built].")
+@click.option("--compiled", is_flag=True, help="Run the segments that the build has compiled: machine code there.")
 @click.option("--timed-rows", type=click.IntRange(min=1), default=200, show_default=True, help="Rows run one by one.")
 @verb
 def evaluate(
@@ -179,6 +185,7 @@ def evaluate(
     threads: int,
     device: str | None,
     lookups: "Lookups | None",
+    compiled: bool,
     timed_rows: int,
 ) -> None:
     """Compare the module that MODEL (file.py:function) answers, with and without its learned caches, on new samples."""
@@ -186,7 +193,8 @@ def evaluate(
 
     inputs, labels = read_data(data)
     module = load_module(model, threads, device)
-    found = caches.evaluate(caches.load(folder, module, lookups=lookups), inputs, labels, timed_rows=timed_rows)
+    model_with = caches.load(folder, module, lookups=lookups, compiled=compiled)
+    found = caches.evaluate(model_with, inputs, labels, timed_rows=timed_rows)
     output.json(found)
     show_evaluation(output, found, read_manifest(folder).target)
 
@@ -276,6 +284,11 @@ def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> 
         f"{percent(manifest.exits[-1])} run to the end; by segments and lookups as timed, "
         f"{milliseconds(manifest.latency_s)} instead of {milliseconds(manifest.base_s)} a row"
     )
+    if manifest.compiled is not None:
+        output.say(
+            f"{len(manifest.compiled.spans)} spans of segments compiled in {manifest.compiled.took_s:.0f} s, for a row "
+            "alone on machines of this kind; they run where the loader says `compiled=True`"
+        )
     if manifest.measured is not None:
         show_measured(output, manifest.measured)
     low, _ = manifest.accuracy_interval
@@ -297,6 +310,8 @@ def show_measured(output: Output, measured: "Measured") -> None:
     for name, mean_s in zip(RUN_AS, (measured.module_s, measured.folded_s, measured.cached_s), strict=True):
         rows.add_row(name, milliseconds(mean_s), *_gains(mean_s, measured.module_s, measured.folded_s))
     output.show(rows)
+    if measured.compiled_s is not None:
+        output.say(f"the module compiled whole takes {milliseconds(measured.compiled_s)}")
     if told := _no_gain(measured):
         output.say(told)
 
@@ -310,6 +325,8 @@ def _no_gain(measured: "Measured") -> str:
     """That caches bring nothing, where that is so."""
     if measured.cached_s >= measured.module_s:
         return "no faster here, so serve the model without them, or ask for less --accuracy"
+    if measured.compiled_s is not None and measured.cached_s >= measured.compiled_s:
+        return "caches add nothing to the module compiled whole"
     if measured.cached_s >= measured.folded_s:
         return "all of the gain is folding's, which caches come with; ask for less --accuracy for one of theirs"
     return ""
