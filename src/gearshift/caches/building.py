@@ -59,6 +59,7 @@ class Built:
 
     `spares` are caches by layer that only adaptation may come to use, `validation` the samples it mixes with new ones.
     `compiled` are spans of segments between caches; `not_compiled` says why there are none that were asked for.
+    For want of time `left_out` variants were not trained.
     """
 
     model: CachedModel
@@ -67,6 +68,7 @@ class Built:
     validation: Validation
     compiled: Mapping[tuple[int, int], Ahead] = field(default_factory=dict)
     not_compiled: str = ""
+    left_out: int = 0
 
     def save(self, folder: Path | str) -> Manifest:
         """Write caches, samples and manifest to `folder`; the manifest as written.  The base weights stay outside."""
@@ -78,9 +80,9 @@ class Built:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exploration:
-    """Every variant after every block of a model but the last, trained, and how the samples were split for that.
+    """Variants after every block of a model but the last, trained, and how the samples were split for that.
 
-    `answers` are the base model's, `labels` (n,) numbers of classes, if known.
+    For want of time `left_out` were not.  `answers` are the base model's, `labels` (n,) numbers of classes, if known.
     """
 
     chain: Chain
@@ -88,6 +90,7 @@ class Exploration:
     explored: list[Explored]
     split: Split
     labels: NDArray[np.int64] | None
+    left_out: int
 
 
 def explore_module(
@@ -104,6 +107,7 @@ def explore_module(
     out: Path | str | None = None,
     processes: int = 1,
     most_bytes: int = MOST_BYTES,
+    most_s: float = math.inf,
     seed: int = 0,
     progress: Progress = lambda what, share: None,
 ) -> Exploration:
@@ -121,12 +125,13 @@ def explore_module(
             path = folder / "inputs.npy"
             stack.callback(path.unlink, missing_ok=True)
             everything = with_copies(inputs, split.fit, augment, copies, seed, path)
-        answers, explored = explore(
+        answers, explored, left_out = explore(
             chain, everything, known, split, folder,
             variants=variants, own=own or {}, how=training or Training(), seed=seed, processes=processes,
-            most_bytes=most_bytes, key=_key(weights_sha256(module), everything, known, chain.names), progress=progress,
+            most_bytes=most_bytes, most_s=most_s, progress=progress,
+            key=_key(weights_sha256(module), everything, known, chain.names),
         )  # fmt: skip
-    return Exploration(chain, answers, explored, split, known)
+    return Exploration(chain, answers, explored, split, known, left_out)
 
 
 def build(
@@ -149,6 +154,7 @@ def build(
     out: Path | str | None = None,
     processes: int = 1,
     most_bytes: int = MOST_BYTES,
+    most_s: float = math.inf,
     seed: int = 0,
     progress: Progress = lambda what, share: None,
 ) -> Built:
@@ -163,6 +169,8 @@ def build(
     by `most_delay` of the module's time at most: that is how much the slowest answers may lose.
     `compiled` has what lies between two caches compiled for a row alone, which takes minutes and a C++ compiler, and
     the caches chosen for that; where nothing can be compiled it is left, and `Built.not_compiled` says why.
+    Variants are trained in the order of what they may save, and none is begun after `most_s`; those left out are taken
+    up by a run that goes on.
     With `out`, everything is written there, and a run that was broken off goes on where it ended.  With several
     `processes`, call it under `if __name__ == "__main__":`.
 
@@ -174,11 +182,12 @@ def build(
     _require_samples(len(inputs), accuracy, confidence)
     few = f"memory_budget_bytes is {memory_budget_bytes:g}"
     require(memory_budget_bytes >= 0, few, where=WHERE, remedy="give 0 or more")
+    require(most_s > 0, f"most_s is {most_s:g}", where=WHERE, remedy="give seconds above 0")
     require(most_delay >= 0, f"most_delay is {most_delay:g}", where=WHERE, remedy="give a share, 0 or more")
     made = explore_module(
         module, inputs, labels,
         blocks=blocks, variants=variants, own=own, training=how, augment=augment, copies=copies, out=out,
-        processes=processes, most_bytes=most_bytes, seed=seed, progress=progress,
+        processes=processes, most_bytes=most_bytes, most_s=most_s, seed=seed, progress=progress,
     )  # fmt: skip
     chain, answers, explored, split, known = made.chain, made.answers, made.explored, made.split, made.labels
     weights, classes = weights_sha256(module), answers.probabilities.shape[1]
@@ -248,7 +257,7 @@ def build(
         measured=_measured(model, inputs[split.check[:TIMED_ROWS]], whole) if caches or ahead else None,
         compiled=described(ahead, compiler.took_s) if compiler is not None and ahead else None,
     )
-    built = Built(model, manifest, spares, validation, ahead, not_compiled)
+    built = Built(model, manifest, spares, validation, ahead, not_compiled, made.left_out)
     return built if out is None else replace(built, manifest=built.save(out))
 
 

@@ -1,9 +1,11 @@
 """Exploration: every variant after every block, trained and judged, side by side in processes and resumable."""
 
 import hashlib
+import math
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -19,6 +21,7 @@ from gearshift.caches.chain import Chain
 from gearshift.caches.collect import (
     BaseAnswers,
     as_answers,
+    as_tensor,
     base_scores,
     collect_hidden,
     hidden_bytes,
@@ -26,8 +29,9 @@ from gearshift.caches.collect import (
     write_array,
 )
 from gearshift.caches.manifest import CHECKED_SHARE, SCHEMA_VERSION
-from gearshift.caches.networks import Factory, default_variants, learned_cache, make_predictor, restored
-from gearshift.caches.train import Material, Trained, Training, parameters_of, train_cache
+from gearshift.caches.networks import Factory, learned_cache, make_predictor, restored
+from gearshift.caches.sizing import Worth, worth_of
+from gearshift.caches.train import Material, Trained, Training, train_cache
 from gearshift.errors import GearshiftError, require
 from gearshift.extras import load_extra
 from gearshift.files import write_atomically
@@ -103,8 +107,12 @@ def explore(
     processes: int,
     most_bytes: int,
     progress: Progress,
-) -> tuple[BaseAnswers, list[Explored]]:
-    """The base model's answers to `inputs` (n, ...), and every variant after every block but the last, trained.
+    most_s: float = math.inf,
+) -> tuple[BaseAnswers, list[Explored], int]:
+    """The base model's answers to `inputs` (n, ...), variants after blocks, trained, and how many were left out.
+
+    There are some after every block but the last; those that may save most come first, and none is begun after
+    `most_s`, but the first.
 
     Rows behind those of `split` are altered copies: predictors learn from them, too, and from what the base model says
     of them, not of the original.  Nothing is answered for them.
@@ -124,26 +132,31 @@ def explore(
     for part, rows in (("fit", np.append(split.fit, copies)), ("judge", split.judge), ("check", split.check)):
         write_array(folder / f"{part}.npy", rows)
     shapes = _shapes(chain, inputs[:1])
+    ends_s = time.monotonic() + most_s
+    progress("timing the model", 0.1)
+    worth = _worth(chain, inputs[:1], variants, classes, folder, key)
     jobs = [
         Job(
-            layer=layer, variant=variant, shape=shapes[layer], classes=classes, how=how, key=key, folder=folder,
-            seed=_seed(seed, layer, variant), device=str(chain.device),
+            layer=one.layer, variant=one.variant, shape=shapes[one.layer], classes=classes, how=how, key=key,
+            folder=folder, seed=_seed(seed, one.layer, one.variant), device=str(chain.device),
         )
-        for layer in range(len(chain) - 1)
-        for variant in variants or default_variants(shapes[layer], parameters_of(chain.module))
+        for one in worth
     ]  # fmt: skip
     for job in jobs:
         if job.variant not in own:
             with torch.device("meta"):
                 make_predictor(job.variant, job.shape, classes)
     done = [job for job in jobs if _is_done(job)]
-    for layers in groups_of([size * len(inputs) for size in sizes], most_bytes, chain.names):
+    groups = groups_of([size * len(inputs) for size in sizes], most_bytes, chain.names)
+    for i, layers in enumerate(groups):
         todo = [job for job in jobs if job.layer in layers and job not in done]
-        if not todo:
+        waiting = sum(job.layer in group for group in groups[i:] for job in jobs if job not in done)
+        now_s = time.monotonic()
+        if not todo or (done and now_s >= ends_s):
             continue
         collect_hidden(chain, inputs, sorted({job.layer for job in todo}), folder)
         try:
-            for job in _train_all(todo, own, processes):
+            for job in _train_all(todo, own, processes, now_s + (ends_s - now_s) * len(todo) / waiting):
                 done.append(job)
                 what = f"trained {job.variant} after {chain.names[job.layer]}"
                 progress(what, 0.1 + 0.8 * len(done) / len(jobs))
@@ -151,7 +164,9 @@ def explore(
             for layer in layers:
                 hidden_path(folder, layer).unlink(missing_ok=True)
     of_samples = replace(answers, probabilities=answers.probabilities[:n])
-    return of_samples, [Explored(job.layer, job.variant, job.shape, read_trained(job, own)) for job in jobs]
+    trained = sorted((job for job in jobs if job in done), key=lambda job: job.layer)
+    explored = [Explored(job.layer, job.variant, job.shape, read_trained(job, own)) for job in trained]
+    return of_samples, explored, len(jobs) - len(done)
 
 
 def groups_of(sizes: Sequence[int], most_bytes: int, names: Sequence[str]) -> list[range]:
@@ -201,10 +216,32 @@ def read_trained(job: Job, own: Mapping[str, Factory] | None = None) -> Trained:
     return Trained(restored(cache, state), levels, thresholds, tensors["hits"].numpy(), tensors["right"].numpy())
 
 
-def _train_all(jobs: Sequence[Job], own: Mapping[str, Factory], processes: int) -> Iterator[Job]:
-    """Train `jobs`, at most `processes` at a time; each is answered when it is done."""
+def _worth(
+    chain: Chain, row: NDArray[Any], variants: Sequence[str] | None, classes: int, folder: Path, key: str
+) -> list[Worth]:
+    """What to train, in order; kept in `folder`, as measured sizes would differ when the run goes on."""
+    path, key = folder / "variants.json", f"{key} {chain.device} {list(variants or ())}"
+    try:
+        known = msgspec.json.decode(path.read_bytes(), type=tuple[str, list[Worth]])
+    except (OSError, msgspec.MsgspecError):
+        known = "", []
+    if known[0] != key:
+        known = key, worth_of(chain, as_tensor(row).to(chain.device), variants, classes)
+        write_atomically(path, msgspec.json.encode(known))
+    return known[1]
+
+
+def _train_all(
+    jobs: Sequence[Job], own: Mapping[str, Factory], processes: int, ends_s: float = math.inf
+) -> Iterator[Job]:
+    """Train `jobs`, at most `processes` at a time; each is answered when it is done.
+
+    None is begun after `ends_s`, by the monotonic clock, but the first.
+    """
     if processes <= 1:
-        yield from (train_job(job, own) for job in jobs)
+        for i, job in enumerate(jobs):
+            if i == 0 or time.monotonic() < ends_s:
+                yield train_job(job, own)
         return
     try:
         with ProcessPoolExecutor(
@@ -213,7 +250,7 @@ def _train_all(jobs: Sequence[Job], own: Mapping[str, Factory], processes: int) 
             running = [pool.submit(train_job, job) for job in jobs if job.variant not in own]
             yield from (train_job(job, own) for job in jobs if job.variant in own)
             try:
-                yield from (future.result() for future in as_completed(running))
+                yield from _until(ends_s, running)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -222,6 +259,18 @@ def _train_all(jobs: Sequence[Job], own: Mapping[str, Factory], processes: int) 
             "a process that trained learned caches ended, perhaps for want of memory; run it again with fewer "
             "processes, and it goes on where it ended"
         ) from error
+
+
+def _until(ends_s: float, running: Sequence[Future[Job]]) -> Iterator[Job]:
+    """What is done, as it is; what has not begun at `ends_s` is not done."""
+    waiting = set(running)
+    while waiting:
+        left_s = None if math.isinf(ends_s) else max(0.0, ends_s - time.monotonic())
+        done, waiting = wait(waiting, left_s, FIRST_COMPLETED)
+        yield from (future.result() for future in done)
+        if time.monotonic() >= ends_s:
+            waiting -= {future for future in waiting if future.cancel()}
+            ends_s = math.inf
 
 
 def _one_thread() -> None:

@@ -17,6 +17,8 @@ WIDTH = 1024
 PAPER_BASE_PARAMETERS = 11_000_000
 """Of ResNet-18, for which the paper's sizes are meant; smaller models get smaller predictors."""
 LEAST_WIDTH = 16
+LEAST_SIZES = {"FC": (64,), "Pool": (512, 128), "Token": (64,)}
+"""What variants are not made smaller than to save time, by kind."""
 MOST_WIDTH = 1 << 16
 SELECTOR_WIDTH = 32
 TOP_CLASSES = 5
@@ -40,6 +42,20 @@ def default_variants(shape: tuple[int, ...], base_parameters: int) -> tuple[str,
         return tuple(dict.fromkeys((f"FC({wide})", f"FC({narrow})", *pools, "Conv(3,1)", "Conv(5,2)")))
     kind = "Token" if len(shape) == 2 else "FC"
     return tuple(dict.fromkeys((f"{kind}({wide})", f"{kind}({narrow})")))
+
+
+def smaller(variant: str) -> str:
+    """The variant with its sizes halved, of which none goes below those that small models begin with.
+
+    `Conv` has no sizes to halve: what it takes is the hidden output's affair.
+    """
+    match = _NAME.fullmatch(variant)
+    if match is None or match[1] == "Conv":
+        return variant
+    sizes = [int(size) for size in match.groups()[1:] if size is not None]
+    least = LEAST_SIZES[match[1]][: len(sizes)]
+    halved = [max(min(size, floor), size // 2) for size, floor in zip(sizes, least, strict=True)]
+    return f"{match[1]}({','.join(map(str, halved))})"
 
 
 def make_predictor(

@@ -63,6 +63,7 @@ def command() -> None:
 @click.option("--memory-mib", type=float, help="Memory of all learned caches together, at most.")
 @click.option("--most-delay", type=float, help="Share of the model's time that lookups in line may add, at most.")
 @click.option("--epochs", type=click.IntRange(1, 1000), default=20, show_default=True, help="Training, at most.")
+@click.option("--train-minutes", type=float, help="Begin no training after so long; the most promising come first.")
 @click.option("--jobs", type=click.IntRange(min=1), help="How many train at a time [default: one per core].")
 @THREADS
 @DEVICE
@@ -89,6 +90,7 @@ def build(
     memory_mib: float | None,
     most_delay: float | None,
     epochs: int,
+    train_minutes: float | None,
     jobs: int | None,
     threads: int,
     device: str | None,
@@ -122,11 +124,17 @@ def build(
             out=out,
             processes=usable_processors() if jobs is None else jobs,
             most_bytes=int(disk_gib * 2**30),
+            most_s=np.inf if train_minutes is None else 60 * train_minutes,
             seed=seed,
             progress=tell,
         )
     output.json(built.manifest)
     show_manifest(output, built.manifest, everything=False)
+    if built.left_out:
+        output.say(
+            f"{built.left_out} variants were not trained for want of time; the same command with more --train-minutes "
+            "goes on with them"
+        )
     if built.not_compiled:
         tell_warnings(output, (f"no segments were compiled: {built.not_compiled}",))
     output.say(f"wrote {out}")

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,29 @@ def test_a_run_that_is_broken_off_goes_on_where_it_ended_and_comes_to_the_same(t
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_no_training_begins_after_the_time_given_and_a_further_run_goes_on(tmp_path: Path, processes: int) -> None:
+    images, labels = few()
+    options: dict[str, Any] = {"blocks": BLOCKS, "variants": VARIANTS, "training": QUICK, "out": tmp_path}
+    few_made = explore_module(network(), images, labels, most_s=1e-9, processes=processes, **options)
+    assert 1 <= len(few_made.explored) < len(BLOCKS) * len(VARIANTS) or processes > 1
+    assert few_made.left_out == len(BLOCKS) * len(VARIANTS) - len(few_made.explored)
+    made = explore_module(network(), images, labels, **options)
+    assert made.left_out == 0
+    assert [(one.layer, one.variant) for one in made.explored] == [(k, name) for k in (0, 1) for name in VARIANTS]
+    assert build(network(), images, labels, accuracy=0.5, most_s=1e-9, **options).left_out == 0
+
+
+def test_sizes_that_were_measured_are_kept_for_a_run_that_goes_on(tmp_path: Path) -> None:
+    images, labels = few()
+    options: dict[str, Any] = {"blocks": BLOCKS[:1], "training": QUICK, "out": tmp_path, "most_s": 1e-9}
+    explore_module(network(), images, labels, **options)
+    path = tmp_path / "exploration" / "variants.json"
+    key, worth = json.loads(path.read_text())
+    path.write_text(json.dumps([key, [worth[0] | {"variant": "FC(17)"}]]))
+    assert [one.variant for one in explore_module(network(), images, labels, **options).explored] == ["FC(17)"]
+
+
 def test_processes_come_to_the_same_as_one(tmp_path: Path) -> None:
     images, labels = few()
     options: dict[str, Any] = {"variants": ("FC(16)",), "training": QUICK, "blocks": BLOCKS}
