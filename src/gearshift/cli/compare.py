@@ -20,7 +20,7 @@ from gearshift.cli.options import (
 )
 from gearshift.cli.options import devices as devices_of
 from gearshift.cli.output import Output, table, verb
-from gearshift.cli.tables import NO_LABELS, milliseconds, percent
+from gearshift.cli.tables import NO_LABELS, THIS_TRACE_ALONE, milliseconds, percent
 from gearshift.errors import require
 from gearshift.files import require_writable, write_atomically
 from gearshift.hardware import GIB
@@ -141,6 +141,8 @@ def command(
         write_atomically(out, comparison_page(found, title=f"Planners for {measured.operator}", note=note).encode())
     output.json(found)
     show(output, found)
+    if scope == "trace":
+        output.say(THIS_TRACE_ALONE)
     if not measured.predictions.labelled:
         output.say(NO_LABELS)
     for path in (csv_path, grid_csv, out):

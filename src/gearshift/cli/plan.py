@@ -22,7 +22,14 @@ from gearshift.cli.options import (
 )
 from gearshift.cli.options import devices as devices_of
 from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import NO_LABELS, results_table, show_gears, tell_overheads, tell_warnings
+from gearshift.cli.tables import (
+    NO_LABELS,
+    THIS_TRACE_ALONE,
+    results_table,
+    show_gears,
+    tell_overheads,
+    tell_warnings,
+)
 from gearshift.errors import Infeasible, require
 from gearshift.files import require_writable
 from gearshift.gear import GearPlan
@@ -183,6 +190,8 @@ def command(
         output.say(headline(found, largest))
     if any(plan.unfinished for plan in (found if isinstance(found, list) else [found])):
         output.say("the search was ended early: this is the best so far")
+    if options["scope"] == "trace":
+        output.say(THIS_TRACE_ALONE)
     if not measured.predictions.labelled:
         output.say(NO_LABELS)
     if arrivals.left_ns is not None:

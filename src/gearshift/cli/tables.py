@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 6
 NO_LABELS = "there are no labels: accuracy is agreement with the strongest model"
+THIS_TRACE_ALONE = (
+    "--scope trace: the objective is kept on this trace alone, and other hours of the same traffic may miss it; "
+    "leave it out for plans that keep it in every load range"
+)
 
 
 def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Table:

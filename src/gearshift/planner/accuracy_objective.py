@@ -10,8 +10,9 @@ import msgspec
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware
+from gearshift.planner.baselines.ladder import accuracy_on_part_a
 from gearshift.planner.bottleneck import refusal
-from gearshift.planner.plan_search import MOST_LESS, PlanSearch
+from gearshift.planner.plan_search import MOST_LESS, SAME_ACCURACY, PlanSearch
 from gearshift.profiles.profile import PART_B
 from gearshift.result import lower_confidence_bound
 
@@ -28,6 +29,8 @@ class AccuracyObjective:
 
     def __init__(self, search: PlanSearch) -> None:
         self._search, self._request = search, search.request
+        self._refused: Infeasible | None = None
+        self._on_part_a: dict[Hardware, float] = {}
 
     def fastest(self) -> GearPlan:
         """The lowest latency objective at which the accuracy objective is kept."""
@@ -61,26 +64,18 @@ class AccuracyObjective:
 
     def fewest(self) -> GearPlan:
         """The cheapest hardware, of the request's devices, on which latency and accuracy are both kept."""
-        target, best, refused = self._request.objective.accuracy or 0.0, 0.0, None
-        looks = CERTIFICATES if self._request.objective.confidence is not None else math.inf
+        return self._fewest_kept() if self._request.objective.confidence is None else self._fewest_certified()
+
+    def _fewest_kept(self) -> GearPlan:
+        """Part after part of the hardware is held against part B."""
+        target, best = self._request.objective.accuracy or 0.0, 0.0
 
         def kept_on(hardware: Hardware) -> GearPlan | None:
-            nonlocal best, refused, looks
-            self._search.on_time()
-            request = dataclasses.replace(self._search.within(self._request.latency_s), hardware=hardware)
-            try:
-                if not self._search.may_reach(request, target):
-                    return None
-                made = self._search.most_accurate(request)
-            except Infeasible as error:
-                refused = error
+            nonlocal best
+            made = self._made_on(hardware, target)
+            if made is None:
                 return None
-            except InvalidInput:  # no model runs on so little of the hardware
-                if hardware == self._request.hardware:
-                    raise
-                return None
-            looks -= 1
-            kept = self._kept_accuracy(made) if looks >= 0 else 0.0
+            kept = self._kept_accuracy(made)
             if kept > best:
                 best, self._search.kept = kept, self._as_asked(made)
             return self._as_asked(made) if kept >= target else None
@@ -88,11 +83,78 @@ class AccuracyObjective:
         made = _first(list(_by_price(self._request.hardware)), kept_on)
         if made is not None:
             return made
-        if best == 0.0 and refused is not None:
-            raise refused
         if best == 0.0:  # the bound left no hope: what there is at most
-            best = self._kept_accuracy(self._search.most_accurate(self._search.within(self._request.latency_s)))
+            best = self._kept_accuracy(self._most_accurate())
         raise self._out_of_reach(best)
+
+    def _fewest_certified(self) -> GearPlan:
+        """Part A says on which part of the hardware the bound can hold; only the plan for that is held against part B.
+
+        What falls short there is asked for as much more on part A; the last look goes to the least hardware on which
+        the accuracy is that of all of it.
+        """
+        target, parts = self._request.objective.accuracy or 0.0, list(_by_price(self._request.hardware))
+        needed, best, looked_at = target, 0.0, list[Hardware]()
+        while True:
+            made = None if len(looked_at) == CERTIFICATES - 1 else self._first_claiming(needed, parts)
+            if last := made is None:
+                needed = self._claimed(self._most_accurate()) - SAME_ACCURACY
+                made = self._first_claiming(needed, parts) or self._most_accurate()
+                if made.hardware in looked_at:
+                    raise self._out_of_reach(best, looked_at)
+            looked_at.append(made.hardware)
+            kept = self._kept_accuracy(made)
+            if kept > best:
+                best, self._search.kept = kept, self._as_asked(made)
+            if kept >= target:
+                return self._as_asked(made)
+            if last:
+                raise self._out_of_reach(best, looked_at)
+            needed = max(needed, self._claimed(made)) + target - kept
+
+    def _first_claiming(self, needed: float, parts: Sequence[Hardware]) -> GearPlan | None:
+        """The plan on the first part of the hardware on which part A claims as much."""
+
+        def claiming(hardware: Hardware) -> GearPlan | None:
+            made = self._made_on(hardware, needed)
+            return made if made is not None and self._claimed(made) >= needed else None
+
+        return _first(parts, claiming)
+
+    def _made_on(self, hardware: Hardware, needed: float) -> GearPlan | None:
+        """The most accurate plan on a part of the hardware, where the bound leaves hope for an accuracy."""
+        self._search.on_time()
+        request = dataclasses.replace(self._search.within(self._request.latency_s), hardware=hardware)
+        try:
+            if self._certain(self._search.reachable(request), self._samples) < needed:
+                return None
+            made = self._search.most_accurate(request)
+        except Infeasible as error:
+            self._refused = error
+            return None
+        except InvalidInput:  # no model runs on so little of the hardware
+            if hardware == self._request.hardware:
+                raise
+            return None
+        self._search.kept = self._search.kept or self._as_asked(made)
+        return made
+
+    def _most_accurate(self) -> GearPlan:
+        """The most accurate plan within the latency; where there is none, why none is on the most hardware tried."""
+        if self._refused is not None and self._search.kept is None:
+            raise self._refused
+        return self._search.most_accurate(self._search.within(self._request.latency_s))
+
+    def _claimed(self, made: GearPlan) -> float:
+        """The accuracy that could be claimed if it were on part B what it is on part A."""
+        if made.hardware not in self._on_part_a:
+            self._on_part_a[made.hardware] = accuracy_on_part_a(made, self._request)
+        return self._certain(self._on_part_a[made.hardware], self._samples)
+
+    @property
+    def _samples(self) -> int:
+        """How many samples may certify an accuracy."""
+        return min(len(self._request.trace), len(self._request.profile.predictions.indices(PART_B)))
 
     def _certain(self, accuracy: float, n: int) -> float:
         """The accuracy that can be claimed: the estimate, or its lower bound where a confidence is asked for."""
@@ -103,8 +165,7 @@ class AccuracyObjective:
 
     def _kept_accuracy(self, made: GearPlan) -> float:
         result = made.predictions[self._request.profile.operator]
-        n = min(result.requests, len(self._request.profile.predictions.indices(PART_B)))
-        return self._certain(result.accuracy, n)
+        return self._certain(result.accuracy, min(result.requests, self._samples))
 
     def _as_asked(self, made: GearPlan) -> GearPlan:
         """The plan with the whole objective that was asked for, at the latency that it keeps."""
@@ -114,17 +175,24 @@ class AccuracyObjective:
         operator = msgspec.structs.replace(made.operators[name], objective=asked)
         return msgspec.structs.replace(made, operators={name: operator})
 
-    def _out_of_reach(self, best: float) -> Infeasible:
+    def _out_of_reach(self, best: float, looked_at: Sequence[Hardware] = ()) -> Infeasible:
+        """No plan has the accuracy; of those `looked_at` on this hardware, none was shown to have it."""
         objective = self._request.objective
         devices = len(self._request.hardware.devices)
         within = "" if objective.latency_s is None else f" within {objective.latency_s * 1e3:.4g} ms"
         certain = "" if objective.confidence is None else f" with confidence {objective.confidence:g}"
+        has = "was shown to have" if looked_at else "has"
         reason = (
-            f"no plan on {devices} device{'s' * (devices > 1)} has an accuracy of {objective.accuracy:g}{certain}"
+            f"no plan on {devices} device{'s' * (devices > 1)} {has} an accuracy of {objective.accuracy:g}{certain}"
             f"{within}; the best that was found has {best:.4f}"
         )
-        request = self._request
-        n = min(len(request.trace), len(request.profile.predictions.indices(PART_B)))
+        if len(looked_at) == CERTIFICATES:
+            counts = ", ".join(str(len(hardware.devices)) for hardware in looked_at)
+            reason += (
+                f"; a confidence allows {CERTIFICATES} plans to be held against the samples that judge, and those on "
+                f"{counts} devices were"
+            )
+        request, n = self._request, self._samples
         highest = max(c.accuracy for c in self._search.candidates(request, request.profile.models))
         if few := too_few_samples(n, objective.accuracy or 0.0, highest, self._certain(highest, n)):
             return Infeasible(reason + few, nearest_accuracy=math.floor(best * 1e4) / 1e4 or None, by_load=False)

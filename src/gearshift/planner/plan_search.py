@@ -50,6 +50,8 @@ MOST_CELLS, MOST_REQUESTS = 64, 20_000
 SAME_ACCURACY = 1e-3
 NOISE = 1.0
 """Two standard errors, at most, of the accuracy of one replayed request."""
+BOUND_SLACK = 0.02
+"""So much more accuracy than the placements' bound says is hoped for: a replay meets other loads than the bound."""
 LADDER_STEP = 1.08
 SLOWEST_FACTOR = 12.0
 
@@ -229,7 +231,7 @@ class PlanSearch:
             return None
         less = dataclasses.replace(request, hardware=Hardware(devices=devices))
         try:
-            if _key(less, True) in self._made or not self.may_reach(less, above):
+            if _key(less, True) in self._made or self.reachable(less) < above:
                 return None
             made, _ = self._best(less, on_fewer=True, above=above)
         except InvalidInput:  # no model fits without the last device
@@ -351,13 +353,13 @@ class PlanSearch:
         layouts = search.best(offered, loads, weights, latency_s=request.latency_s, most=LAYOUTS)
         return [search.placement(layout) for layout in layouts]
 
-    def may_reach(self, request: PlanRequest, accuracy: float) -> bool:
-        """Whether the bound leaves hope for that accuracy on this hardware."""
+    def reachable(self, request: PlanRequest) -> float:
+        """The most accuracy for which the bound leaves hope on this hardware."""
         offered = self.candidates(request, self._fitting(request))
         search = PlacementSearch(request.profile, request.hardware)
         loads, weights = _metered_loads(request)
         best = search.most_accuracy(offered, loads, weights, latency_s=request.latency_s)
-        return best >= accuracy - 0.02
+        return min(1.0, best + BOUND_SLACK)
 
     def ladder(self) -> list[float]:
         """Latency objectives from the fastest model's run time up, a factor of `LADDER_STEP` apart."""

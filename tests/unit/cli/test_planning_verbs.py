@@ -84,6 +84,15 @@ def test_arrivals_stamped_in_whole_seconds_are_told_by_every_verb_that_reads_the
     assert "stamped every 1 s" in run("simulate", "plan.json", "--trace", "coarse.csv").stderr
 
 
+@pytest.mark.parametrize("verb", ["plan", "compare"])
+def test_a_plan_for_the_trace_alone_is_told_as_that(place: Path, verb: str) -> None:
+    asked = [verb, "profile", "--trace", "t.csv", "--p95-ms", 100]
+    asked += ["--planners", "single", "--jobs", 1] if verb == "compare" else []
+    told = "the objective is kept on this trace alone"
+    assert told in run(*asked, "--scope", "trace").output
+    assert told not in run(*asked).output
+
+
 def test_every_option_reaches_the_planner(place: Path) -> None:
     done = run(
         "plan", "profile", "--trace", "t.csv", "--latency-ms", 50, "--percentile", 0.99, "--accuracy", 0.8,

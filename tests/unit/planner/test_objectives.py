@@ -13,7 +13,7 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.plan_file import encode_plan
-from gearshift.planner import recovery
+from gearshift.planner import accuracy_objective, recovery
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
 from gearshift.planner.optimal import frontier, plan
 from gearshift.planner.plan_search import PlanSearch
@@ -22,6 +22,7 @@ from gearshift.planner.slo_search import SloSearch
 from gearshift.planner.so_far import OutOfTime
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from tests.unit.planner.little import PROFILE, little_request, little_trace, single_plan
+from tests.worlds import synthetic_profile
 
 SHORT = little_trace(low_qps=60, high_qps=180)
 
@@ -147,6 +148,36 @@ def test_a_confidence_claims_less_than_the_estimate() -> None:
     plain = plan(request(Objective(accuracy=0.75)))
     assert result_of(sure).accuracy > 0.75 + 0.02
     assert latency_s(sure) >= latency_s(plain)
+
+
+@pytest.mark.long
+def test_plans_are_held_against_part_b_only_where_part_a_says_that_the_bound_can_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(accuracy_objective, "CERTIFICATES", 2)
+    made = plan(rising(seed=1, accuracy=0.785))  # one device and two fall short of it
+    assert len(made.hardware.devices) == 3
+
+
+@pytest.mark.long
+def test_where_the_looks_at_part_b_ran_out_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accuracy_objective, "CERTIFICATES", 2)
+    with pytest.raises(Infeasible) as caught:
+        plan(rising(seed=2, accuracy=0.76))  # on part A one device has it, on part B not even three have
+    assert "no plan on 3 devices was shown to have an accuracy of 0.76 with confidence 0.9" in caught.value.reason
+    assert "allows 2 plans to be held against the samples that judge, and those on 1, 3 devices" in caught.value.reason
+    assert caught.value.nearest_accuracy
+
+
+def rising(*, seed: int, accuracy: float) -> PlanRequest:
+    """Each of three devices adds a few points of accuracy within the latency."""
+    return request(
+        Objective(latency_s=0.03, accuracy=accuracy, confidence=0.9),
+        profile=synthetic_profile(models=3, samples=600, fastest_s=0.001, seed=seed),
+        trace=little_trace(low_qps=250, high_qps=500),
+        hardware=identical_devices(3),
+        ranges=2,
+    )
 
 
 def test_a_spent_budget_gives_the_best_so_far_or_says_that_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
