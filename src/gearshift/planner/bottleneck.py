@@ -3,6 +3,7 @@
 import math
 
 from gearshift.cascade import Cascade
+from gearshift.clock import NS_PER_S
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.placement import Placement
 from gearshift.planner.cascade_search import most_accurate_model
@@ -46,6 +47,28 @@ def require_router(request: PlanRequest) -> None:
             f"the router takes {1e6 * router_s:.0f} us of its processor for a request, so it carries up to "
             f"{1 / router_s:.4g} requests/s, and {load_qps:.4g} are to be planned for; no device helps it",
             by_load=False,
+        )
+
+
+def require_latency(request: PlanRequest) -> None:
+    """Raise `Infeasible` where no model answers a single request, that nothing delays, within the latency."""
+    devices = {(device.kind, device.cores) for device in request.hardware.devices}
+    anywhere = request.hardware.pool_cores is not None
+    alone_s = {
+        curve.model: float(curve.table_ns()[1:].min()) / NS_PER_S
+        for curve in sorted(request.profile.curves, key=lambda c: -float(c.table_ns()[1:].min()))
+        if anywhere or (curve.device_kind, curve.cores) in devices
+    }
+    if not alone_s:
+        return
+    fastest = min(alone_s, key=lambda model: alone_s[model])
+    least_s = request.profile.front_end_s + alone_s[fastest]
+    if least_s > request.latency_s:
+        raise refusal(
+            request,
+            f"no model answers a request within {request.latency_s * 1e3:.4g} ms: the fastest, {fastest!r}, takes "
+            f"{least_s * 1e3:.4g} ms with nothing before it",
+            model=fastest,
         )
 
 

@@ -14,6 +14,7 @@ from gearshift.planner.assemble import DEFAULT_ALPHA, replay, rounded_up_s
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.choices import Choice, PlanMaker
 from gearshift.planner.placement_everywhere import place_everywhere
+from gearshift.planner.replays import seeds_for
 from gearshift.planner.request import PlanRequest
 from gearshift.planner.so_far import OutOfTime
 from gearshift.planner.steady_state import SteadyState
@@ -31,12 +32,12 @@ def nothing_holds(
     candidates: Sequence[CandidateCascade],
     upper_ends: NDArray[np.float64],
     *,
-    nearest: bool,
-    on_time: Callable[[], None] = lambda: None,
+    nearest: Callable[[], None] | None = None,
 ) -> Infeasible:
-    """The error that says why; with `nearest`, which takes replays, also the latency that the cheapest cascade keeps.
+    """The error that says why, and with `nearest` also what latency or how many devices the cheapest cascade needs.
 
-    `candidates` come by rising work; `on_time` may raise before each replay, and then the error goes without.
+    `candidates` come by rising work.  A latency takes replays; `nearest` may raise before each of them, and then the
+    error goes without.
     """
     cheapest, top = candidates[0], float(upper_ends[-1])
     _, cell = steady.best(cheapest.cascade, top)
@@ -52,14 +53,17 @@ def nothing_holds(
             load_range=str(last),
             bottleneck=bottleneck,
             device=device,
-            nearest_devices=enough_devices(request, cheapest, top, needed),
+            nearest_devices=None if nearest is None else enough_devices(request, cheapest, top, needed),
         )
     nearest_s = None
-    if nearest:
+    if nearest is not None:
         choice = Choice((0,) * len(upper_ends), margin=math.inf, alpha=DEFAULT_ALPHA, accuracy=cheapest.accuracy)
         made = PlanMaker(request, steady, candidates, upper_ends, upper_ends).plan_of(choice)
         with suppress(OutOfTime):
-            replays = [replay(made, request, part=part, on_time=on_time) for part in (PART_A, PART_B)]
+            replays = [
+                replay(made, request, part=part, seeds=seeds_for(request.trace), on_time=nearest)
+                for part in (PART_A, PART_B)
+            ]
             spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
             nearest_s = rounded_up_s(1.05 * max(cell.latency_s, request.latency_s, spread_s))
     return Infeasible(

@@ -18,6 +18,7 @@ from gearshift.planner.bottleneck import refusal
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.fewest import MOST_DEVICES, devices_like
 from gearshift.planner.infeasible import MOST_OFFERED, enough_devices
+from gearshift.planner.plan_search import PlanSearch
 from gearshift.planner.request import PlanRequest, Progress, silent
 
 LATENCY_STEPS = (1.0, 1.1, 1.3, 1.6, 2.0)
@@ -27,6 +28,8 @@ ACCURACY_STEPS = (0.0, 0.003, 0.01, 0.03)
 DEVICE_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0)
 HIGHEST_UTILISATION = 0.9
 ANY_LATENCY_S = 1e4
+OFFERS_S = 60.0
+"""For looking around a request that is infeasible, where no budget is given."""
 FAR = 10.0
 """A latency so many times the one asked for is no offer where more devices do."""
 
@@ -35,14 +38,17 @@ Find = Callable[..., T]
 
 
 def feasible_or_nearest(find: Find[T], planner: str, request: PlanRequest, *, progress: Progress = silent) -> T:
-    """What `find`, a function of `planners`, makes; raises `Infeasible` with what is feasible nearby."""
+    """What `find`, a function of `planners`, makes; raises `Infeasible` with what is feasible nearby.
+
+    It is looked for until the request's budget is spent, or for `OFFERS_S` where it has none.
+    """
     began_s = time.monotonic()
     try:
         made = find(planner, request, progress=progress)
         if not made:
             raise refusal(request, f"planner {planner!r} found no plan")
     except Infeasible as error:
-        ends_s = math.inf if request.budget_s is None else began_s + request.budget_s
+        ends_s = time.monotonic() + OFFERS_S if request.budget_s is None else began_s + request.budget_s
         raise _Nearest(find, planner, request, error, ends_s, progress).offered() from None
     return made
 
@@ -67,19 +73,25 @@ class _Nearest:
         known = self.error
         if self.error.by_load:
             known = refusal(self.request, self.error.reason, model=self.error.bottleneck or None)
-        offers = self.offers
+        offers, reason = self.offers, self.error.reason
+        left_s = max(0.0, self.ends_s - time.monotonic())
+        self.progress(f"infeasible: {reason}; what is feasible nearby is looked for, for up to {left_s:.0f} s", 0.99)
         try:
             for name, look in (("accuracy", self.accuracy), ("devices", self.devices), ("latency_s", self.latency_s)):
                 self.progress(f"looking for the nearest feasible {name.removesuffix('_s')}", 0.99)
                 offers[f"nearest_{name}"] = look()
             if not any(offers.values()):
                 offers |= self.both()
-        except (_OutOfTime, KeyboardInterrupt):
+        except _OutOfTime:
+            if left_s > 0:
+                none = "no more" if any(offers.values()) else "nothing"
+                reason += f"; {none} feasible nearby was found in {left_s:.0f} s, and a larger --budget-s gives more"
+        except KeyboardInterrupt:
             pass
         if offers.get("nearest_devices") and (offers.get("nearest_latency_s") or 0.0) > FAR * self.request.latency_s:
             del offers["nearest_latency_s"]
         return Infeasible(
-            self.error.reason,
+            reason,
             load_range=self.error.load_range or known.load_range,
             bottleneck=known.bottleneck,
             device=self.error.device or known.device,
@@ -101,11 +113,16 @@ class _Nearest:
         """The lowest latency found that is feasible with the rest of what is asked."""
         if self.objective.latency_s is None:
             return None
-        near = self._latency_near(self.error.nearest_latency_s)
+        near = self._latency_near(self.error.nearest_latency_s or self._least_latency_s())
         if near is not None or self.objective.accuracy is None:
             return near
         made = self._on_most(self._objective(latency_s=None))
         return None if made is None else self._latency_near(_latency_s(made, self.objective))
+
+    def _least_latency_s(self) -> float | None:
+        """A latency that the cheapest cascade keeps, as far as one look at the trace tells; None where none helps."""
+        objective = self._objective(accuracy=None, confidence=None)
+        return PlanSearch(dataclasses.replace(self.request, objective=objective), silent).least_latency_s()
 
     def both(self) -> dict[str, Any]:
         """A latency and an accuracy that are feasible together, where neither is alone."""
@@ -210,8 +227,8 @@ class _Nearest:
 
     def _found(self, request: PlanRequest, find: Find[Any]) -> Any:
         """What is found for the request within the time that is left; None where it is infeasible."""
-        left_s = None if self.request.budget_s is None else self.ends_s - time.monotonic()
-        if left_s is not None and left_s <= 0:
+        left_s = self.ends_s - time.monotonic()
+        if left_s <= 0:
             raise _OutOfTime
         try:
             made = find(self.planner, dataclasses.replace(request, budget_s=left_s))

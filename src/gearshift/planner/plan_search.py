@@ -92,9 +92,16 @@ class PlanSearch:
         if key not in self._made:
             found, refused = self._best(request, on_fewer=on_fewer)
             if found is None:
-                raise min(refused, key=lambda e: e.nearest_latency_s or math.inf)
+                raise self._told(request, refused)
             self._made[key] = found
         return self._made[key]
+
+    def _told(self, request: PlanRequest, refused: Sequence[Infeasible]) -> Infeasible:
+        """Of the reasons why there is no plan one that names what is nearest."""
+        told = min(refused, key=lambda e: e.nearest_latency_s or math.inf)
+        if told.nearest_latency_s is not None or told.nearest_devices is not None or self.sliced(request):
+            return told
+        return self.searches(request)[0].infeasible()
 
     def quickly(self, request: PlanRequest) -> GearPlan:
         """A most accurate plan for one of many objectives: of cascades, on all devices."""
@@ -360,6 +367,10 @@ class PlanSearch:
         loads, weights = _metered_loads(request)
         best = search.most_accuracy(offered, loads, weights, latency_s=request.latency_s)
         return min(1.0, best + BOUND_SLACK)
+
+    def least_latency_s(self) -> float | None:
+        """A latency that the cheapest cascade keeps on the most promising placement; None where none helps."""
+        return self.searches(self.request)[0].infeasible().nearest_latency_s
 
     def ladder(self) -> list[float]:
         """Latency objectives from the fastest model's run time up, a factor of `LADDER_STEP` apart."""

@@ -59,20 +59,18 @@ def ranges_of(
     candidates: Sequence[CandidateCascade],
     *,
     beyond: bool,
-    nearest: bool,
     on_time: Callable[[], None],
 ) -> Ranges:
     """The ranges of a search; with `beyond` more of them follow the top (`_reached`).
 
-    Raises `Infeasible` where no candidate holds at the top and scope `every-range` asks for it, with the `nearest`
-    objective or without.
+    Raises `Infeasible` where no candidate holds at the top and scope `every-range` asks for it.
     """
     upper_ends = request.upper_ends()
     top_qps = float(upper_ends[-1])
     if request.objective.scope == "every-range":
         able = (i for i, c in enumerate(candidates) if _may_hold(steady, c, top_qps, on_time))
         if (first := next(able, None)) is None:
-            raise nothing_holds(request, steady, candidates, upper_ends, nearest=nearest, on_time=on_time)
+            raise nothing_holds(request, steady, candidates, upper_ends)
         candidates = candidates[first:]
     if beyond or request.max_qps is None:
         upper_ends = _reached(request, steady, candidates[0], beyond=beyond)

@@ -37,9 +37,9 @@ HIGHEST_S = 1e9
 class SloSearch:
     """One search: ranges and capacities, each made when first asked for, and the plans made from them.
 
-    The candidates `offered` come by rising work; `replays` are shared with other searches; `on_time` is called now and
-    then, and may raise to end the search.  A `quick` search, one of many, tries fewer alphas, and its `Infeasible`
-    does not say the nearest objective, which takes replays to find.  With `beyond` more ranges follow the top.
+    The candidates `offered` come by rising work; `replays` are shared with other searches; `on_time` is called often
+    and may raise to end the search.  A `quick` search, one of many, tries fewer alphas.  With `beyond` more ranges
+    follow the top.  Its `Infeasible` is `infeasible` without a nearest objective, which takes replays to find.
     """
 
     def __init__(
@@ -70,14 +70,7 @@ class SloSearch:
     def ranges(self) -> Ranges:
         """The load ranges, and the candidates for them; raises `Infeasible`."""
         if self._ranges is None:
-            self._ranges = ranges_of(
-                self.request,
-                self.steady,
-                self.offered,
-                beyond=self.beyond,
-                nearest=not self.quick,
-                on_time=self.on_time,
-            )
+            self._ranges = ranges_of(self.request, self.steady, self.offered, beyond=self.beyond, on_time=self.on_time)
             self.best = Choice((0,) * len(self._ranges.upper_ends), CHEAPEST_EVERYWHERE, ALPHAS[0], -1.0)
         return self._ranges
 
@@ -101,7 +94,7 @@ class SloSearch:
             repairs = [repair for repair in tried if repair is not None]
             choices = self._with_constant(_by_accuracy(repairs))
             if not choices:
-                raise self._infeasible()
+                raise self.infeasible(nearest=False)
             self._choices = self._with_raised(choices)
             self.best = self._choices[0]
         return self._choices
@@ -128,7 +121,7 @@ class SloSearch:
             pending = _by_accuracy([*path, *pending])
         self.progress(f"confirming an accuracy of {pending[0].accuracy:.4f}", 0.95)
         if (made := self._first_confirmed(pending)) is None:
-            raise self._infeasible()
+            raise self.infeasible(nearest=False)
         self.progress("confirmed", 1.0)
         return made
 
@@ -295,11 +288,13 @@ class SloSearch:
     def _holds(self, choice: Choice) -> bool:
         return self.seen[choice].latency_s <= self.request.latency_s
 
-    def _infeasible(self) -> Infeasible:
-        ranges = self.ranges
-        ends = self.request.upper_ends() if self.beyond else ranges.upper_ends
-        nearest = not self.quick
-        return nothing_holds(self.request, self.steady, ranges.candidates, ends, nearest=nearest, on_time=self.on_time)
+    def infeasible(self, *, nearest: bool = True) -> Infeasible:
+        """Why nothing holds; by replays also what the cheapest cascade would need, unless not asked for the nearest."""
+        ranges = self._ranges
+        candidates = self.offered if ranges is None else ranges.candidates
+        ends = self.request.upper_ends() if ranges is None or self.beyond else ranges.upper_ends
+        on_time = self.on_time if nearest else None
+        return nothing_holds(self.request, self.steady, candidates, ends, nearest=on_time)
 
 
 def _by_accuracy(choices: Sequence[Choice]) -> list[Choice]:
