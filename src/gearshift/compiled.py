@@ -6,6 +6,7 @@ would silently keep its old form.  So the cache lies in a folder named after a h
 
 import ctypes
 import hashlib
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +14,20 @@ from typing import Any, TypeVar
 
 import numba
 import platformdirs
+from numba.core import event
 from numba.core.typing.ctypes_utils import to_ctypes
 
 import gearshift
+
+log = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = Path(gearshift.__file__).parent
 _COMPILED_SOURCES = ("policies", "simulator", "gear.py", "decisions.py", "compiled.py", "caches/kernel.py")
 _KEPT_CACHES = 3
+_LARGE: set[Any] = set()
+"""What takes long to compile."""
 _TO_CTYPES: Callable[[Any], Any] = to_ctypes
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 """No reference counts: counting the arrays of every named tuple passed to an inlined function cost a factor of 12."""
@@ -41,7 +47,24 @@ def apart(function: F) -> F:
 
 def compiled(function: F) -> F:
     """`function` compiled at its first call, or loaded from the cache."""
-    return _kept(lambda cache: numba.njit(cache=cache, nogil=True, **_OPTIONS)(function))  # type: ignore[no-any-return]
+    made = _kept(lambda cache: numba.njit(cache=cache, nogil=True, **_OPTIONS)(function))
+    _LARGE.add(made)
+    return made  # type: ignore[no-any-return]
+
+
+class _Told(event.Listener):
+    """Says why a first call is slow; nothing is compiled, and so nothing said, where the cache has it."""
+
+    def on_start(self, event: Any) -> None:
+        """A function is being compiled."""
+        if event.data["dispatcher"] in _LARGE:
+            log.warning("compiling the simulator, once after an install or an update: some 20 s of one processor")
+
+    def on_end(self, event: Any) -> None:
+        """A function was compiled."""
+
+
+event.register("numba:compile", _Told())  # type: ignore[no-untyped-call]
 
 
 def called_by_address(signature: Any, **options: Any) -> Callable[[F], F]:

@@ -65,7 +65,10 @@ def change_a_policy(package: Path) -> None:
 
 
 def run_in_a_new_process(package: Path, script: Path) -> tuple[int, int]:
-    """What the script prints: a batch's size, and how often its kernel was loaded from the cache."""
+    """What the script prints: a batch's size, and how often its kernel was loaded from the cache.
+
+    Only where it is compiled standard error says so.
+    """
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(package.parent), str(Path(__file__).parents[2])]),
         "XDG_CACHE_HOME": str(package.parent.parent / "cache"),
@@ -75,6 +78,7 @@ def run_in_a_new_process(package: Path, script: Path) -> tuple[int, int]:
     done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     size, hits = done.stdout.split()
+    assert ("compiling the simulator, once" in done.stderr) == (int(hits) == 0)
     return int(size), int(hits)
 
 

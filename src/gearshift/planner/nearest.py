@@ -20,6 +20,8 @@ from gearshift.planner.fewest import MOST_DEVICES, devices_like
 from gearshift.planner.infeasible import MOST_OFFERED, enough_devices
 from gearshift.planner.plan_search import PlanSearch
 from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.so_far import OutOfTime
+from gearshift.simulator.warm_up import warm_up
 
 LATENCY_STEPS = (1.0, 1.1, 1.3, 1.6, 2.0)
 """Times the latency that should do; the first that does is offered."""
@@ -48,6 +50,8 @@ def feasible_or_nearest(find: Find[T], planner: str, request: PlanRequest, *, pr
         if not made:
             raise refusal(request, f"planner {planner!r} found no plan")
     except Infeasible as error:
+        if request.budget_s is None:
+            warm_up()  # which is not counted
         ends_s = time.monotonic() + OFFERS_S if request.budget_s is None else began_s + request.budget_s
         raise _Nearest(find, planner, request, error, ends_s, progress).offered() from None
     return made
@@ -84,8 +88,7 @@ class _Nearest:
                 offers |= self.both()
         except _OutOfTime:
             if left_s > 0:
-                none = "no more" if any(offers.values()) else "nothing"
-                reason += f"; {none} feasible nearby was found in {left_s:.0f} s, and a larger --budget-s gives more"
+                reason += f"; looking for what is feasible nearby ended after {left_s:.0f} s: --budget-s gives more"
         except KeyboardInterrupt:
             pass
         if offers.get("nearest_devices") and (offers.get("nearest_latency_s") or 0.0) > FAR * self.request.latency_s:
@@ -169,7 +172,7 @@ class _Nearest:
     def _holds_on(self, count: int) -> bool:
         """Whether there is a plan on so many devices like the first."""
         request = dataclasses.replace(self.request, hardware=devices_like(self.request.hardware, count))
-        return self._found(request, planners.plan if self.find is planners.fewest else self.find) is not None
+        return self._feasible(request, planners.plan if self.find is planners.fewest else self.find)
 
     def _cheapest_fast_enough(self) -> CandidateCascade | None:
         """Of the planner's candidates the one of least work that nothing but load keeps from the objectives."""
@@ -218,12 +221,19 @@ class _Nearest:
         return made
 
     def _holds(self, **changed: float) -> bool:
-        return (
-            self._found(dataclasses.replace(self.request, objective=self._objective(**changed)), self.find) is not None
-        )
+        return self._feasible(dataclasses.replace(self.request, objective=self._objective(**changed)), self.find)
 
     def _objective(self, **changed: float | None) -> Objective:
         return msgspec.structs.replace(self.objective, **changed)
+
+    def _feasible(self, request: PlanRequest, find: Find[Any]) -> bool:
+        """Whether there is a plan.
+
+        Our planner comes down to the cheapest cascade before it gives up, so for a latency alone that is all it takes.
+        """
+        if self.planner == planners.DEFAULT and find is planners.plan and request.objective.accuracy is None:
+            find = _cheapest
+        return self._found(request, find) is not None
 
     def _found(self, request: PlanRequest, find: Find[Any]) -> Any:
         """What is found for the request within the time that is left; None where it is infeasible."""
@@ -237,6 +247,15 @@ class _Nearest:
         if isinstance(made, GearPlan) and made.unfinished:
             raise _OutOfTime
         return made or None
+
+
+def _cheapest(planner: str, request: PlanRequest) -> GearPlan | None:
+    """The confirmed plan of the cheapest cascade at all loads."""
+    planners.require_possible(request)
+    try:
+        return PlanSearch(request, silent).cheapest()
+    except OutOfTime:
+        raise _OutOfTime from None
 
 
 def _latency_s(made: GearPlan, objective: Objective) -> float:

@@ -368,6 +368,11 @@ class PlanSearch:
         best = search.most_accuracy(offered, loads, weights, latency_s=request.latency_s)
         return min(1.0, best + BOUND_SLACK)
 
+    def cheapest(self) -> GearPlan | None:
+        """The confirmed plan of the cheapest cascade at all loads, on the first placement that has one."""
+        made = (search.cheapest() for search in self.searches(self.request))
+        return next((plan for plan in made if plan is not None), None)
+
     def least_latency_s(self) -> float | None:
         """A latency that the cheapest cascade keeps on the most promising placement; None where none helps."""
         return self.searches(self.request)[0].infeasible().nearest_latency_s

@@ -34,14 +34,14 @@ MODULES = {
 
 def plan(name: str, request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     """A plan by the planner `name`; raises `InvalidInput` for an unknown one and `Infeasible` when there is no plan."""
-    _require_possible(request)
+    require_possible(request)
     made: GearPlan = _module(name).plan(request, progress=progress)
     return _asked(name, [made], request)[0]
 
 
 def frontier(name: str, request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
     """All undominated plans that the planner `name` finds, by rising latency."""
-    _require_possible(request)
+    require_possible(request)
     made: list[GearPlan] = _module(name).frontier(request, progress=progress)
     return _asked(name, made, request, [each.operators[request.profile.operator].objective for each in made])
 
@@ -51,7 +51,7 @@ def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> G
     objective = request.objective
     if objective.latency_s is None or objective.accuracy is None:
         raise InvalidInput("the fewest devices need two objectives", remedy="give a latency and an accuracy")
-    _require_possible(request)
+    require_possible(request)
     search = import_module("gearshift.planner.fewest")
     if name == DEFAULT or objective.confidence is not None:  # held against part B
         hardware = search.devices_like(request.hardware, search.MOST_DEVICES)
@@ -64,12 +64,12 @@ def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> G
 
 def on_cores(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     """The plan on the fewest core-seconds, of hardware whose `pool_cores` models share."""
-    _require_possible(request)
+    require_possible(request)
     search = import_module("gearshift.planner.cores")
     return _asked(search.PLANNER, [search.plan(request, progress=progress)], request)[0]
 
 
-def _require_possible(request: PlanRequest) -> None:
+def require_possible(request: PlanRequest) -> None:
     """Raise `Infeasible` where no search is needed to say so."""
     bottleneck = import_module("gearshift.planner.bottleneck")
     bottleneck.require_router(request)

@@ -71,7 +71,7 @@ class SloSearch:
         """The load ranges, and the candidates for them; raises `Infeasible`."""
         if self._ranges is None:
             self._ranges = ranges_of(self.request, self.steady, self.offered, beyond=self.beyond, on_time=self.on_time)
-            self.best = Choice((0,) * len(self._ranges.upper_ends), CHEAPEST_EVERYWHERE, ALPHAS[0], -1.0)
+            self.best = _cheapest(len(self._ranges.upper_ends))
         return self._ranges
 
     @property
@@ -129,6 +129,13 @@ class SloSearch:
         """The most accurate confirmed plan of one cascade at all loads, of those with more accuracy than `above`."""
         try:
             return self._first_confirmed(self._with_constant([], above), above)
+        except Infeasible:
+            return None
+
+    def cheapest(self) -> GearPlan | None:
+        """The plan of the cheapest cascade at all loads, if it is confirmed; none is easier to keep."""
+        try:
+            return self._confirmed(_cheapest(len(self.ranges.upper_ends)))
         except Infeasible:
             return None
 
@@ -295,6 +302,10 @@ class SloSearch:
         ends = self.request.upper_ends() if ranges is None or self.beyond else ranges.upper_ends
         on_time = self.on_time if nearest else None
         return nothing_holds(self.request, self.steady, candidates, ends, nearest=on_time)
+
+
+def _cheapest(ranges: int) -> Choice:
+    return Choice((0,) * ranges, CHEAPEST_EVERYWHERE, ALPHAS[0], -1.0)
 
 
 def _by_accuracy(choices: Sequence[Choice]) -> list[Choice]:

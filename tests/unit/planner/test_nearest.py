@@ -1,6 +1,7 @@
 import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from gearshift.cascade import Cascade
@@ -97,6 +98,37 @@ def test_too_few_samples_are_blamed_on_no_range_and_no_model() -> None:
     assert error.nearest_accuracy
     objective = Objective(accuracy=error.nearest_accuracy, confidence=0.95)
     assert planners.plan("optimal", dataclasses.replace(request, objective=objective))
+
+
+@pytest.mark.parametrize("find", [planners.plan, planners.fewest])
+def test_that_no_model_is_fast_enough_is_said_without_a_search(find: Any) -> None:
+    error = refused(asked(latency_s=0.0005, accuracy=0.8), find=find)
+    assert error.reason == (
+        "no model answers a request within 0.5 ms: the fastest, 'm0', takes 1.1 ms with nothing before it"
+    )
+    assert (error.bottleneck, error.device, error.nearest_latency_s) == ("m0", "cpu-0", 0.1)
+    assert not [each for each in fake.asked if each.latency_s < 0.001]
+
+
+def test_why_it_is_infeasible_and_the_time_for_offers_are_said_before_they_are_looked_for() -> None:
+    said: list[str] = []
+    with pytest.raises(Infeasible):
+        feasible_or_nearest(planners.plan, "fake", asked(latency_s=0.005), progress=lambda what, _: said.append(what))
+    told = next(i for i, what in enumerate(said) if what.startswith("infeasible: too much is asked; "))
+    assert said[told].endswith("for up to 60 s")
+    assert said[told + 1].startswith("looking for the nearest feasible")
+
+
+def test_where_time_for_offers_ran_out_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_short(request: PlanRequest, **_: object) -> GearPlan:
+        if request.latency_s == 0.005:
+            raise Infeasible("no", nearest_latency_s=0.02)
+        return msgspec.structs.replace(fake.made(request, 1, latency_s=0.01), unfinished=True)
+
+    monkeypatch.setattr(fake, "plan", cut_short)
+    error = refused(asked(latency_s=0.005))
+    assert error.nearest_latency_s is None
+    assert error.reason == "no; looking for what is feasible nearby ended after 60 s: --budget-s gives more"
 
 
 def test_a_spent_budget_leaves_the_error_without_offers(monkeypatch: pytest.MonkeyPatch) -> None:
