@@ -35,9 +35,11 @@ _LONGEST_MESSAGE = 500
 class Samples:
     """What a task's models are measured on: named inputs of n rows, optionally the right answers, optionally groups.
 
-    `inputs` may be one array, which is then named "input".  `labels` (n,) are compared with the models' output `label`.
-    Samples of one of `groups` (n,), such as frames of one video, never part when samples are split in two.
-    Lists are made arrays.  Raises `InvalidInput` for rows that do not match, fewer than two rows, and unusable values.
+    `inputs` may be one array, which is then named "input", or a data frame, whose columns are the inputs.  NaN in an
+    input of fractions is a missing value, which models then have to take.  `labels` (n,) are compared with the models'
+    output `label`.  Samples of one of `groups` (n,), such as frames of one video, never part when samples are split in
+    two.  Lists are made arrays.  Raises `InvalidInput` for rows that do not match, fewer than two rows, and unusable
+    values.
     """
 
     inputs: Mapping[str, NDArray[Any]] | NDArray[Any]
@@ -45,9 +47,9 @@ class Samples:
     groups: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
-        named = self.inputs if isinstance(self.inputs, Mapping) else {DEFAULT_INPUT: self.inputs}
+        named = _by_name(self.inputs)
         require(len(named) >= 1, "there are no inputs", where="samples", remedy="give at least one array")
-        arrays = {str(name): _sample_array(f"input {name!r}", value) for name, value in named.items()}
+        arrays = {str(name): _sample_array(f"input {name!r}", value, missing=True) for name, value in named.items()}
         object.__setattr__(self, "inputs", arrays)
         name, first = next(iter(arrays.items()))
         n = len(first)
@@ -109,7 +111,17 @@ class RunnableModel:
 
         Raises `ModelFailed` where the user's code raises, or answers other than n rows of outputs and certainty (n,).
         """
-        answer = self._call(_method_of(self.model), _function_of(self.model), self._decoded(inputs))
+        batch = self._decoded(inputs)
+        try:
+            answer = self._call(_method_of(self.model), _function_of(self.model), batch)
+        except ModelFailed as error:
+            if not (isinstance(batch, dict) and hasattr(self.model, "predict_proba")):
+                raise
+            remedy = (
+                f"the estimator was given the inputs {', '.join(map(repr, batch))} by name: fit it on a data frame of "
+                "these columns, give the samples as one array, or give it a `decode` that makes of them what it takes"
+            )
+            raise ModelFailed(f"{error}; {remedy}") from error.__cause__
         return self._predicted(answer, len(next(iter(inputs.values()))))
 
     def _predicted(self, answer: Any, n: int) -> Predicted:
@@ -445,7 +457,17 @@ def _function_of(model: Any) -> Callable[[Any], Any]:
     return getattr(model, method, model)  # type: ignore[no-any-return]
 
 
-def _sample_array(what: str, value: Any) -> NDArray[Any]:
+def _by_name(inputs: Any) -> Mapping[Any, Any]:
+    """Inputs by name: as they are, the columns of a data frame, or one array."""
+    if isinstance(inputs, Mapping):
+        return inputs
+    if hasattr(inputs, "columns") and hasattr(inputs, "__getitem__"):
+        return {column: inputs[column].to_numpy() for column in inputs.columns}
+    return {DEFAULT_INPUT: inputs}
+
+
+def _sample_array(what: str, value: Any, *, missing: bool = False) -> NDArray[Any]:
+    """The value as an array whose rows can be sent; NaN is refused unless it stands for a value that is `missing`."""
     remedy = "give a NumPy array of numbers or text"
     try:
         array = np.asarray(value)
@@ -457,8 +479,10 @@ def _sample_array(what: str, value: Any) -> NDArray[Any]:
     problem = _unusable(array)
     require(not problem, f"{what} holds {problem}", where="samples", remedy=remedy)
     if array.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim))))
-        rows = f"{what} holds NaN or infinity in {len(bad)} rows, the first is row {bad[0] if len(bad) else 0}"
+        usable = ~np.isinf(array) if missing else np.isfinite(array)
+        bad = np.flatnonzero(~usable.all(axis=tuple(range(1, array.ndim))))
+        kind = "infinity" if missing else "NaN or infinity"
+        rows = f"{what} holds {kind} in {len(bad)} rows, the first is row {bad[0] if len(bad) else 0}"
         require(len(bad) == 0, rows, where="samples", remedy="fill it in or leave those rows out")
     return array
 

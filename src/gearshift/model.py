@@ -35,13 +35,15 @@ DATATYPES: dict[str, str] = {
 class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A named tensor of an operator in the words of the Open Inference Protocol; the first dimension is rows, -1.
 
-    `classes` are the names of the classes that its columns stand for, in their order, where models say so.
+    `classes` are the names of the classes that its columns stand for, in their order, where models say so.  With
+    `missing` an input may hold missing values: NaN, which is null in JSON.
     """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     classes: tuple[str, ...] = ()
+    missing: bool = False
 
     def __post_init__(self) -> None:
         require(bool(self.name), "a tensor's name is empty")
@@ -112,5 +114,6 @@ def datatype_of(array: NDArray[Any]) -> str:
 
 
 def spec_of(name: str, array: NDArray[Any]) -> TensorSpec:
-    """The tensor that an array of n rows stands for."""
-    return TensorSpec(name=name, datatype=datatype_of(array), shape=(-1, *array.shape[1:]))
+    """The tensor that an array of n rows stands for; values may be missing where some of its are."""
+    missing = array.dtype.kind == "f" and bool(np.isnan(array).any())
+    return TensorSpec(name=name, datatype=datatype_of(array), shape=(-1, *array.shape[1:]), missing=missing)

@@ -2,6 +2,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from gearshift.certainty import agreement, highest_probability, mean_token_log_p
 from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput, ModelFailed
 from gearshift.loading import RunnableModel, Samples, load_model, load_samples
-from gearshift.model import Predicted, datatype_of
+from gearshift.model import Predicted, datatype_of, spec_of
 
 SCORES = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]])
 INPUTS = {"input": np.zeros((2, 4), dtype=np.float32)}
@@ -89,7 +90,7 @@ UNUSABLE: dict[str, tuple[Callable[[], Samples], str]] = {
     "a number": (lambda: Samples(3), "input 'input' is int, no array of rows"),  # type: ignore[arg-type]
     "ragged": (lambda: Samples([[1], [1, 2]]), "input 'input' is no array"),  # type: ignore[arg-type]
     "no width": (lambda: Samples(np.zeros((3, 0))), r"input 'input' has shape \(3, 0\)"),
-    "NaN": (lambda: Samples(np.array([[0], [np.nan], [np.inf]])), "NaN or infinity in 2 rows, the first is row 1"),
+    "infinity": (lambda: Samples(np.array([[np.nan], [0], [np.inf]])), "infinity in 1 rows, the first is row 2"),
     "dates": (lambda: Samples(np.array(["2020-01-01"] * 2, dtype="datetime64")), r"datetime64\[D\] have no datatype"),
     "objects": (lambda: Samples(np.array([{}, None], dtype=object)), "holds objects of type NoneType"),
     "rows differ": (lambda: Samples({"a": np.zeros(3), "b": np.zeros(2)}), "input 'b' has 2 rows, but input 'a' has 3"),
@@ -268,6 +269,50 @@ def test_an_estimator_of_named_columns_gets_the_inputs_of_these_names_as_a_frame
 def test_a_column_that_no_input_is_is_named() -> None:
     with pytest.raises(ModelFailed, match="'m' was fitted on a column 'town', but the inputs are 'age', 'city'"):
         runnable(Fitted(None)).run({"age": np.zeros(2), "city": np.zeros(2)})
+
+
+class Frame:
+    """As data frames of several libraries are: columns by name."""
+
+    def __init__(self, **columns: object) -> None:
+        self.columns, self._values = list(columns), columns
+
+    def __getitem__(self, column: str) -> Any:
+        return SimpleNamespace(to_numpy=lambda: np.array(self._values[column]))
+
+
+def test_the_columns_of_a_data_frame_are_the_inputs() -> None:
+    samples = Samples(Frame(age=[1.0, np.nan], town=["Ulm", "Bonn"]))  # type: ignore[arg-type]
+    assert list(samples.arrays) == ["age", "town"]
+    assert samples.arrays["town"].tolist() == ["Ulm", "Bonn"]
+
+
+def test_a_data_frame_of_pandas_is_taken() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"age": [1, 2], "town": ["Ulm", "Bonn"]})
+    assert {name: array.tolist() for name, array in Samples(frame).arrays.items()} == {
+        "age": [1, 2],
+        "town": ["Ulm", "Bonn"],
+    }
+
+
+def test_missing_values_of_an_input_are_told_by_its_tensor() -> None:
+    samples = Samples({"a": np.array([np.nan, 1.0]), "b": np.zeros(2)})
+    assert [spec_of(name, array).missing for name, array in samples.arrays.items()] == [True, False]
+
+
+class FittedOnAnArray(Estimator):
+    def predict_proba(self, batch: object) -> object:
+        return super().predict_proba(np.asarray(batch, dtype=float))
+
+
+def test_an_estimator_that_cannot_take_several_inputs_says_what_to_do() -> None:
+    with pytest.raises(
+        ModelFailed, match=r"TypeError.* in predict_proba.*; the estimator was given the inputs 'a', 'b'"
+    ):
+        runnable(FittedOnAnArray([0, 1])).run({"a": np.zeros(2), "b": np.zeros(2)})
+    with pytest.raises(ModelFailed, match=r"ValueError[^;]*$"):
+        runnable(FittedOnAnArray([0, 1])).run({"a": np.array(["x", "y"])})
 
 
 # What a model may not answer

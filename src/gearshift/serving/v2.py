@@ -129,8 +129,8 @@ def refuse_classification(where: str) -> NoReturn:
 
 
 def require_finite(array: NDArray[Any], spec: TensorSpec) -> None:
-    """Raise `InvalidInput` for a number that is not finite."""
-    if spec.datatype in FLOATS and not np.isfinite(array).all():
+    """Raise `InvalidInput` for a number that is not finite, where it is no missing value that may be."""
+    if spec.datatype in FLOATS and not (np.isfinite(array).all() or (spec.missing and not np.isinf(array).any())):
         raise InvalidInput(f"data has a number that is not finite in {spec.datatype}", where=f"input {spec.name!r}")
 
 

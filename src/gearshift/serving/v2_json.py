@@ -212,8 +212,8 @@ def flat_numbers(data: memoryview | bytes, spec: TensorSpec, where: str) -> NDAr
 def _read_numbers(data: memoryview | bytes, depth: int, spec: TensorSpec, where: str) -> NDArray[Any]:
     datatype = spec.datatype
     try:
-        values = _decoder(datatype, depth).decode(data)
-        if datatype in PACKED and depth == 1:
+        values = _decoder(datatype, depth, spec.missing).decode(data)
+        if datatype in PACKED and depth == 1 and not spec.missing:
             return np.frombuffer(_packer(len(values), datatype)(*values), DTYPES[datatype])
         with np.errstate(over="ignore"):
             array = np.array(values, dtype=DATATYPES[datatype])
@@ -233,14 +233,14 @@ def _packer(count: int, datatype: str) -> Callable[..., bytes]:
 
 
 @cache
-def _decoder(datatype: str, depth: int) -> msgspec.json.Decoder[Any]:
+def _decoder(datatype: str, depth: int, missing: bool) -> msgspec.json.Decoder[Any]:
     element: Any = int
     if datatype == "BYTES":
         element = str
     elif datatype == "BOOL":
         element = bool
     elif datatype in FLOATS:
-        element = float
+        element = float | None if missing else float
     for _ in range(depth):
         element = list[element]
     return msgspec.json.Decoder(element)

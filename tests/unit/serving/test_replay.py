@@ -334,9 +334,14 @@ def test_a_right_answer_leaves_nothing_to_warn_of() -> None:
     assert replayed(handler, workload([0, 1], [0, 1])).warnings == ()
 
 
+def test_a_missing_value_is_sent_as_null() -> None:
+    sent = body(source_from_samples({"x": np.array([[np.nan, 1.5]])}, np.array([1]), "op"), 0)
+    assert sent["inputs"][0]["data"] == [None, 1.5]
+
+
 def test_samples_that_cannot_be_sent_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="not finite"):
-        body(source_from_samples({"x": np.array([[np.nan]])}, np.array([1]), "op"), 0)
+    with pytest.raises(InvalidInput, match="is infinite"):
+        body(source_from_samples({"x": np.array([[np.inf]])}, np.array([1]), "op"), 0)
     with pytest.raises(InvalidInput, match="no UTF-8 text"):
         body(source_from_samples({"x": np.array([b"\xff\xfe"])}, np.array([1]), "op"), 0)
     with pytest.raises(InvalidInput, match="has 2 rows"):

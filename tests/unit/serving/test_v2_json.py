@@ -206,6 +206,25 @@ ANSWER = Answer(
 )
 
 
+@pytest.mark.parametrize("data", [[None, 1.5], [[None], [1.5]]])
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
+def test_null_is_a_missing_value_where_the_input_may_have_some(datatype, data):
+    body = {"inputs": [{"name": "x", "shape": [2, 1], "datatype": datatype, "data": data}]}
+    spec = TensorSpec(name="x", datatype=datatype, shape=(-1, 1))
+    array = parse(body, {"x": msgspec.structs.replace(spec, missing=True)}).inputs["x"]
+    assert (array.dtype, array.shape) == (np.dtype(DATATYPES[datatype]), (2, 1))
+    np.testing.assert_array_equal(array, [[np.nan], [1.5]])
+    with pytest.raises(InvalidInput):
+        parse(body, {"x": spec})
+
+
+@pytest.mark.parametrize("data", ["[1e999]", "[NaN]", '["1"]'])
+def test_what_is_neither_a_number_nor_missing_is_refused(data):
+    body, specs = one("FP64", data)
+    with pytest.raises(InvalidInput):
+        parse(body, {"x": msgspec.structs.replace(specs["x"], missing=True)})
+
+
 def test_an_answer_says_how_it_was_made():
     request = parse({"id": "q", "inputs": [GOOD_X, GOOD_N]})
     answer = json.loads(encode_answer("op", request, ANSWER)[0])
