@@ -24,7 +24,7 @@ from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.confirm import workload_of
 from gearshift.planner.pareto import undominated
 from gearshift.planner.request import PlanRequest, equal_ranges, load_ranges
-from gearshift.planner.steady_state import SteadyState
+from gearshift.planner.steady_state import Batching, SteadyState
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import front_end_of, run_times_ns
 from gearshift.result import percentile
@@ -120,7 +120,7 @@ class Replays:
         self.profile, self.percentile = request.profile, request.objective.percentile
         steady = SteadyState(request.profile, request.hardware, placement, request.objective, seed=request.seed)
         gears = [
-            Gear(load_range=load_range, cascade=c.cascade, replicas=steady.settings(c.cascade, 1))
+            Gear(load_range=load_range, cascade=c.cascade, replicas=steady.settings(c.cascade, Batching(1)))
             for load_range, c in zip(load_ranges(equal_ranges(1.0, len(candidates))), candidates, strict=True)
         ]
         made = assemble(request, placement, gears, planner="exhaustive")

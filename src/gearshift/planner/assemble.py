@@ -18,8 +18,6 @@ from gearshift.profiles.profile import PART_A, PART_B, Profile, RunTimeCurve
 
 STARVATION_FACTOR, LONGEST_STARVATION_S = 10, 1e5
 DEFAULT_ALPHA = 8.0
-UPSHIFT_MARGIN = 0.1
-"""Of the meter `backlog`: about half its noise over 30 arrivals.  CascadeServe's meter shifts as the paper says."""
 
 
 def curves_of(profile: Profile, hardware: Hardware, placement: Placement) -> dict[str, RunTimeCurve]:
@@ -85,7 +83,6 @@ def assemble(
         gears=tuple(gears),
         alpha=alpha,
         meter=meter,
-        upshift_margin=UPSHIFT_MARGIN if meter == "backlog" else 0.0,
         starvation_s=_starvation_s(request.objective),
     )
     return GearPlan(

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
 from gearshift.planner.assemble import assemble
 from gearshift.planner.cascade_search import CandidateCascade
-from gearshift.planner.request import PlanRequest, load_ranges
-from gearshift.planner.steady_state import SteadyState
+from gearshift.planner.request import PlanRequest, load_ranges, safe_margin
+from gearshift.planner.steady_state import Batching, SteadyState
 
 
 class Constant(NamedTuple):
@@ -37,12 +37,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A gear to be: a load range, its cascade, and the largest batch that serves `load_qps` best."""
+    """A gear to be: a load range, the load that it is planned for, its cascade, and the batching that serves best."""
 
     load_range: LoadRange
     load_qps: float
     candidate: CandidateCascade
-    largest_batch_size: int
+    batching: Batching
     gain: float | None = None
 
 
@@ -69,7 +69,7 @@ class PlanMaker:
             Gear(
                 load_range=row.load_range,
                 cascade=row.candidate.cascade,
-                replicas=self._steady.settings(row.candidate.cascade, row.largest_batch_size),
+                replicas=self._steady.settings(row.candidate.cascade, row.batching),
                 predicted=self._prediction(row) if predicted else None,
             )
             for row in self._rows(choice)
@@ -79,7 +79,7 @@ class PlanMaker:
     def key(self, choice: Choice) -> Hashable:
         """What decides how the choice's plan serves; equal for choices whose plans do so alike."""
         rows = self._rows(choice)
-        gears = tuple((row.load_range.to, row.candidate.cascade, row.largest_batch_size) for row in rows)
+        gears = tuple((row.load_range.to, row.candidate.cascade, row.batching) for row in rows)
         return self._request.trace, self._request.hardware, self._steady.placement, gears, choice.alpha
 
     def _rows(self, choice: Choice) -> list[_Row]:
@@ -101,8 +101,9 @@ class PlanMaker:
 
     def _row(self, load_range: LoadRange, load_qps: float, c: int, gain: float | None = None) -> _Row:
         candidate = self._candidates[c]
-        return _Row(load_range, load_qps, candidate, self._steady.largest_batch(candidate.cascade, load_qps), gain)
+        tuned_qps = load_qps * max(1.0, safe_margin(self._request))
+        return _Row(load_range, load_qps, candidate, self._steady.batching(candidate.cascade, tuned_qps), gain)
 
     def _prediction(self, row: _Row) -> GearPrediction:
-        cell = self._steady.cell(row.candidate.cascade, row.load_qps, row.largest_batch_size)
+        cell = self._steady.cell(row.candidate.cascade, row.load_qps, row.batching)
         return cell.prediction(row.load_qps, row.candidate.accuracy, replayed_gain=row.gain)

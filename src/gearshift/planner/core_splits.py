@@ -123,8 +123,8 @@ class CoreSplits:
     def chosen(self, candidate: CandidateCascade, split: Split, load_qps: float) -> tuple[Cell, int]:
         """What a gear with this split gives at a load, and the largest batch that serves it best."""
         steady = self._on(candidate, split)
-        size = steady.largest_batch(candidate.cascade, load_qps)
-        return steady.cell(candidate.cascade, load_qps, size), size
+        batching = steady.batching(candidate.cascade, load_qps)
+        return steady.cell(candidate.cascade, load_qps, batching), batching.largest
 
     def settings(
         self, candidate: CandidateCascade, split: Split, largest_batch_size: int, placement: Placement
@@ -147,7 +147,9 @@ class CoreSplits:
         key = tuple(sorted(cores.items()))
         if key not in self._steady:
             hardware, placement = one_of_each(self.profile, cores)
-            self._steady[key] = SteadyState(self.profile, hardware, placement, self.objective, seed=self.seed)
+            self._steady[key] = SteadyState(
+                self.profile, hardware, placement, self.objective, seed=self.seed, waits=False
+            )
         return self._steady[key]
 
 

@@ -240,7 +240,7 @@ class _Search:
         """The range of gear k."""
         gear = self.operator.gears[k]
         used = evaluate_cascade(gear.cascade, self.profile.predictions, self.work_s, part=PART_A)
-        predicted = gear.predicted or self.predicted(used, self.load_qps(k))[0]
+        predicted = gear.predicted or self.predicted(used, self.load_qps(k))
         better = next((c for c in self.front if c.accuracy > used.accuracy), None)
         best = next((c for c in self.front_of_all if c.accuracy > used.accuracy), None)
         return RangeExplanation(
@@ -268,15 +268,15 @@ class _Search:
         _, top_qps = _asked_for(gears)
         return gears[k].load_range.to or top_qps or len(self.workload) / self.workload.duration_s
 
-    def predicted(self, candidate: CandidateCascade, load_qps: float) -> tuple[GearPrediction, Cell, int]:
-        """A cascade in steady load, with its cell and the largest batch that serves it best."""
-        size, cell = self.steady.best(candidate.cascade, load_qps)
-        return cell.prediction(load_qps, candidate.accuracy), cell, size
+    def predicted(self, candidate: CandidateCascade, load_qps: float) -> GearPrediction:
+        """A cascade in steady load, with the batching that serves it best."""
+        return self.steady.best(candidate.cascade, load_qps)[1].prediction(load_qps, candidate.accuracy)
 
     def next(self, k: int, candidate: CandidateCascade, load_qps: float) -> NextCascade:
         """What `candidate` breaks in range k."""
-        prediction, cell, size = self.predicted(candidate, load_qps)
-        settings = self.steady.settings(candidate.cascade, size)
+        batching, cell = self.steady.best(candidate.cascade, load_qps)
+        prediction = cell.prediction(load_qps, candidate.accuracy)
+        settings = self.steady.settings(candidate.cascade, batching)
         gear = Gear(load_range=self.operator.gears[k].load_range, cascade=candidate.cascade, replicas=settings)
         on_trace, capacity_qps = None, None
         breaks: Breaks = "load" if not cell.stable else "latency"
@@ -341,15 +341,20 @@ class _CoreSearch(_Search):
         tried = [*offered[:MOST_SPLITS], *offered[-MOST_SPLITS:]]
         return next((split for split in tried if self.splits.holds(candidate, split, load_qps)), None)
 
-    def predicted(self, candidate: CandidateCascade, load_qps: float) -> tuple[GearPrediction, Cell, int]:
-        """A cascade in steady load on the fewest cores that hold it, with these, or on all, with 0."""
+    def predicted(self, candidate: CandidateCascade, load_qps: float) -> GearPrediction:
+        """A cascade in steady load on the fewest cores that hold it, or on all."""
+        return self._on_fewest(candidate, load_qps)[0].prediction(load_qps, candidate.accuracy)
+
+    def _on_fewest(self, candidate: CandidateCascade, load_qps: float) -> tuple[Cell, int]:
+        """The cell, and the cores; 0 for all."""
         held = self.split(candidate, self.margin * load_qps)
         cell, _ = self.splits.chosen(candidate, held or self.splits.even(candidate), load_qps)
-        return cell.prediction(load_qps, candidate.accuracy), cell, sum(held or ())
+        return cell, sum(held or ())
 
     def next(self, k: int, candidate: CandidateCascade, load_qps: float) -> NextCascade:
         """What `candidate` would need in range k, or break."""
-        prediction, cell, cores = self.predicted(candidate, load_qps)
+        cell, cores = self._on_fewest(candidate, load_qps)
+        prediction = cell.prediction(load_qps, candidate.accuracy)
         breaks: Breaks = "load" if not cell.stable else "latency" if cell.latency_s > self.limit_s else "margin"
         held = sum(settings.cores for settings in self.operator.gears[k].replicas if settings.load_share > 0)
         margin = self.margin if cores else 1.0

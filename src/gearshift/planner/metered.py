@@ -5,8 +5,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.planner.assemble import UPSHIFT_MARGIN
-from gearshift.policies.gear_shift import gear_in_force
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arrival_rate_qps
 from gearshift.workload import Trace
 
@@ -50,11 +48,7 @@ def time_and_requests_of_ranges(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The shares (ranges,) of the trace's time and of its requests that meet the gear of each range."""
     rates, arrived = metered_loads(trace)
-    starts = [0.0, *upper_ends[:-1].tolist()]
-    gear, eased_ticks, ranges = 0, 0, []
-    for load, asked in zip(rates.tolist(), np.searchsorted(starts[1:], rates, side="right").tolist(), strict=True):
-        gear, eased_ticks = gear_in_force(gear, asked, eased_ticks, load, starts, UPSHIFT_MARGIN)
-        ranges.append(gear)
+    ranges = np.searchsorted(upper_ends[:-1], rates, side="right")
     time = np.bincount(ranges, minlength=len(upper_ends)) / len(ranges)
     requests: NDArray[np.float64] = np.bincount(ranges, weights=arrived, minlength=len(upper_ends)) / arrived.sum()
     return time, requests

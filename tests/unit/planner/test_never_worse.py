@@ -27,13 +27,6 @@ FEW_RANGES = (2, 3, 4, 6, 8)
 SLOTS = 40
 
 
-@pytest.fixture(autouse=True)
-def no_upshift_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is compared is the search: CascadeServe's meter, which `coordinate` has, does not pay for steadier gears."""
-    monkeypatch.setattr("gearshift.planner.assemble.UPSHIFT_MARGIN", 0.0)
-    monkeypatch.setattr("gearshift.planner.metered.UPSHIFT_MARGIN", 0.0)
-
-
 def without_batches(profile: Profile) -> Profile:
     curves = tuple(
         msgspec.structs.replace(c, batch_sizes=c.batch_sizes[:1], median_s=c.median_s[:1], p95_s=c.p95_s[:1])

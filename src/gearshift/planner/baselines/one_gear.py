@@ -30,7 +30,7 @@ SLACK = 1.05
 
 @dataclass(frozen=True, slots=True)
 class _OneGear:
-    """A candidate's plan, without predictions, and its steady state at the top of the load ranges."""
+    """A candidate's plan, without predictions, and its steady state at the margin times the top of the load ranges."""
 
     candidate: CandidateCascade
     plan: GearPlan
@@ -137,14 +137,16 @@ def _one_gear(request: PlanRequest, candidate: CandidateCascade, planner: str) -
     placement = place_everywhere(request.profile, request.hardware, models=cascade.models)
     if set(placement.models) != set(cascade.models):
         return None
-    steady = SteadyState(request.profile, request.hardware, placement, request.objective, seed=request.seed)
+    steady = SteadyState(
+        request.profile, request.hardware, placement, request.objective, seed=request.seed, waits=False
+    )
     top_qps = float(request.upper_ends()[-1])
-    size, cell = steady.best(cascade, top_qps)
+    batching, cell = steady.best(cascade, (request.least_margin or 1.0) * top_qps)
     gear = Gear(
         load_range=LoadRange(from_=0.0),
         cascade=cascade,
-        replicas=steady.settings(cascade, size),
-        predicted=cell.prediction(top_qps, candidate.accuracy),
+        replicas=steady.settings(cascade, batching),
+        predicted=steady.cell(cascade, top_qps, batching).prediction(top_qps, candidate.accuracy),
     )
     return _OneGear(candidate, assemble(request, placement, [gear], planner=planner), cell)
 
