@@ -38,6 +38,7 @@ from gearshift.planner.slices import plan_by_slices, slice_of, slices_of
 from gearshift.planner.slo_search import SloSearch
 from gearshift.planner.so_far import OutOfTime, SoFar, unfinished, with_best
 from gearshift.planner.steady_state import SAMPLES, SteadyState
+from gearshift.planner.unvisited import with_best_where_unvisited
 from gearshift.processors import usable_processors
 from gearshift.profiles.profile import PART_A
 
@@ -94,7 +95,7 @@ class PlanSearch:
             found, refused = self._best(request, on_fewer=on_fewer)
             if found is None:
                 raise self._told(request, refused)
-            self._made[key] = found
+            self._made[key] = self._better_where_unvisited(found, request)
         return self._made[key]
 
     def _told(self, request: PlanRequest, refused: Sequence[Infeasible]) -> Infeasible:
@@ -103,6 +104,19 @@ class PlanSearch:
         if told.nearest_latency_s is not None or told.nearest_devices is not None or self.sliced(request):
             return told
         return self.searches(request)[0].infeasible()
+
+    def _better_where_unvisited(self, made: GearPlan, request: PlanRequest) -> GearPlan:
+        """The plan with better cascades where the trace never is, if it is confirmed and no less accurate."""
+        if self.sliced(request):
+            return made
+        steady = self._steady_on(request, made.placement)
+        candidates = self._placed(request, made.placement, None)
+        for changed in with_best_where_unvisited(made, request, steady, candidates):
+            if accuracy_on_part_a(changed, request) >= accuracy_on_part_a(made, request):
+                found = confirmed_to_recover(changed, request, on_time=self.on_time)
+                if found is not None:
+                    return found
+        return made
 
     def quickly(self, request: PlanRequest) -> GearPlan:
         """A most accurate plan for one of many objectives: of cascades, on all devices."""
@@ -305,21 +319,8 @@ class PlanSearch:
         ends, searches = request.upper_ends(), []
         reached = seldom_exceeded_qps(request.trace) > float(ends[-1] - ends[0])
         for placement in self._placements(request, among):
-            samples = QUICK_SAMPLES if quick else SAMPLES
-            key = (request.hardware, placement, samples)
-            if key not in self._steady:
-                self._steady[key] = SteadyState(
-                    request.profile,
-                    request.hardware,
-                    placement,
-                    request.objective,
-                    seed=request.seed,
-                    samples=samples,
-                )
-            steady = self._steady[key].judged_by(request.objective)
-            models = set(placement.models)
-            offered = self.candidates(request, placement.models) if among is None else among
-            placed = [c for c in offered if models.issuperset(c.cascade.models)]
+            steady = self._steady_on(request, placement, QUICK_SAMPLES if quick else SAMPLES)
+            placed = self._placed(request, placement, among)
             searches += [
                 SloSearch(
                     request,
@@ -337,6 +338,23 @@ class PlanSearch:
         if not searches:
             raise refusal(request, "none of the cascades has all its models on the devices")
         return searches
+
+    def _steady_on(self, request: PlanRequest, placement: Placement, samples: int = SAMPLES) -> SteadyState:
+        """Cells on a placement, shared between objectives."""
+        key = (request.hardware, placement, samples)
+        if key not in self._steady:
+            self._steady[key] = SteadyState(
+                request.profile, request.hardware, placement, request.objective, seed=request.seed, samples=samples
+            )
+        return self._steady[key].judged_by(request.objective)
+
+    def _placed(
+        self, request: PlanRequest, placement: Placement, among: Sequence[CandidateCascade] | None
+    ) -> list[CandidateCascade]:
+        """The candidates, `among` these or all, whose models are on a placement."""
+        models = set(placement.models)
+        offered = self.candidates(request, placement.models) if among is None else among
+        return [c for c in offered if models.issuperset(c.cascade.models)]
 
     def candidates(self, request: PlanRequest, models: tuple[str, ...]) -> list[CandidateCascade]:
         """The cascades to choose from where these models are placed."""
