@@ -22,6 +22,7 @@ from gearshift.request import Sample
 from gearshift.runtime.attending import ANSWERED
 from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.runtime.backends.workers import WorkersBackend
+from gearshift.runtime.endings import all_ended
 from gearshift.runtime.messages import Adopt, Attended, Done, Drawn, Event, InUse, Load, Message, ReplicaToLoad
 from gearshift.runtime.transport import FrameError, pack_tensors, shortened
 from gearshift.runtime.worker_process import WorkerProcess
@@ -123,7 +124,7 @@ class CacheAdaptation:
 
     async def stop(self) -> None:
         """End all processes; what they have sampled is written."""
-        await asyncio.gather(*(attended.stop() for attended in self._attended.values()))
+        await all_ended(attended.stop() for attended in self._attended.values())
 
 
 class _Attendance:

@@ -35,6 +35,7 @@ from gearshift.runtime.answers import (
 )
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.by_deadline import DeadlineRules
+from gearshift.runtime.endings import all_ended
 from gearshift.runtime.pulse import Pulse
 from gearshift.runtime.recovery import Recovery
 from gearshift.runtime.room import Client, Reading, Room, memory_of
@@ -164,7 +165,10 @@ class Service:
         except BaseException as error:  # noqa: BLE001  it is raised below, once nothing is left running
             fault = error
         self._pulse.stop()
-        await asyncio.gather(self._vertical.stop(), self._backend.stop())  # a change under way ends with its worker
+        try:  # together: a change under way ends with its worker
+            await all_ended((self._vertical.stop(), self._backend.stop()))
+        except BaseException as error:  # noqa: BLE001  as above
+            fault = fault or error
         self._journal.write("stop")
         if fault is not None:
             raise fault

@@ -18,7 +18,7 @@ import socket
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import msgspec
 import uvloop
@@ -215,12 +215,10 @@ class RemoteService:
     def submit(
         self, inputs: Arrays, done: Done, *, client: Client | None = None, span: RequestSpan | None = None, **asked: Any
     ) -> Withdraw:
-        """As `Service.submit`; the arrays are not kept here, where the request would hold them until its answer."""
+        """As `Service.submit`; the arrays are not kept here."""
         if self._link.protocol.unsent_bytes > self._most_bytes:  # the router is behind, and its board does not say so
             raise self._room.full(1, 0)
-        withdraw = self._link.submit(inputs, done, client=id(client), **asked)
-        cast(dict[str, Any], inputs).clear()
-        return withdraw
+        return self._link.submit(inputs, done, client=id(client), **asked)
 
 
 class _Times(SendingTimes):

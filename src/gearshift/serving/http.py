@@ -305,7 +305,7 @@ class Application:
             deadline_ns = deadline_headers.deadline_ns_of(sent_ns, self._service.now_ns(), limit_us)
         exchange.on_gone = self._control.submit(
             request.inputs,
-            partial(self._attempt, exchange, self._answered, request),
+            partial(self._attempt, exchange, self._answered, request.without_inputs()),
             priority=request.priority,
             deadline_ns=deadline_ns,
             sent_ns=sent_ns,

@@ -9,6 +9,7 @@ from gearshift.model import Arrays
 from gearshift.request import LEAST_URGENT
 
 LONGEST_TIMEOUT_US = 1 << 52
+NO_INPUTS: Arrays = {}
 
 
 class InferRequest(msgspec.Struct, frozen=True):
@@ -26,6 +27,19 @@ class InferRequest(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...] | None
     binary_output: bool = False
     binary_outputs: Mapping[str, bool] | None = None
+
+    def without_inputs(self) -> "InferRequest":
+        """What the answer needs of it, so that the arrays are held by those alone who run them."""
+        return InferRequest(
+            self.id,
+            NO_INPUTS,
+            self.rows,
+            self.priority,
+            self.timeout_us,
+            self.outputs,
+            self.binary_output,
+            self.binary_outputs,
+        )
 
     def wants_binary(self, output: str) -> bool:
         """Whether `output` is wanted as raw bytes."""

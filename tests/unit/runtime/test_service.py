@@ -170,6 +170,28 @@ def test_a_fault_while_it_stops_leaves_nothing_running_and_no_request_without_an
         assert [answer.reason for answer in runner.run(main())] == [STOPPED] * 2
 
 
+def test_a_fault_of_the_backend_while_it_stops_cuts_off_nothing_else():
+    class Faulty(EmulatedBackend):
+        async def stop(self) -> None:
+            await super().stop()
+            raise RuntimeError("a fault of the backend")
+
+    class Slow(NoScaling):
+        ended = False
+
+        async def stop(self) -> None:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            self.ended = True
+
+    async def use(service: Service, _: EmulatedBackend) -> None: ...
+
+    vertical = Slow()
+    with pytest.raises(RuntimeError, match="a fault of the backend"):
+        serve(use, backend_class=Faulty, vertical=vertical)
+    assert vertical.ended
+
+
 def test_samples_over_the_bound_are_refused_and_those_before_are_answered():
     async def use(service: Service, _: EmulatedBackend) -> list[Answer | BaseException]:
         requests = (service.infer(samples(0)) for _ in range(100))

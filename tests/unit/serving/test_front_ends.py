@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from gearshift.errors import WorkerDied
@@ -225,6 +226,16 @@ def test_what_is_read_in_a_front_end_counts_for_all():
         return while_read, after
 
     assert serve(use) == (1, 0)
+
+
+def test_what_is_submitted_stays_its_callers():
+    async def use(server: Server) -> list[int]:
+        inputs, answers = {"sample": np.array([3])}, asyncio.Queue()
+        server.handler._application._service.submit(inputs, answers.put_nowait)
+        assert (await answers.get()).outcome == "answered"
+        return inputs["sample"].tolist()
+
+    assert serve(use) == [3]
 
 
 def test_times_that_cannot_be_trusted_are_counted_by_the_router():

@@ -25,6 +25,7 @@ from gearshift.serving.connections import Connections, Handler
 from gearshift.serving.http import Application
 from gearshift.serving.http_exchange import HttpExchange
 from gearshift.serving.keys import Keys, read_keys
+from gearshift.serving.v2_bodies import InferRequest
 from tests.little_task import little_plan, little_profile
 from tests.unit.serving.wire import Response, Wire, answered
 
@@ -260,6 +261,17 @@ def test_a_timeout_or_priority_that_makes_no_sense_is_400_and_named(fields):
     response = serve(lambda server: server.infer(samples(0, parameters=fields)))
     assert response.status == 400
     assert next(iter(fields)) in response.json()["error"]
+
+
+def test_while_a_request_waits_its_arrays_are_held_by_what_runs_it_alone():
+    async def use(server: Server) -> list[InferRequest]:
+        waiting = asyncio.create_task(server.infer(samples(0)))
+        await asyncio.sleep(0)
+        held = [one for one in gc.get_objects() if isinstance(one, InferRequest) and one.inputs]
+        assert (await waiting).status == 200
+        return held
+
+    assert serve(use) == []
 
 
 @pytest.mark.parametrize("path", ["/v2", "/v2/models/sums", "/v2/models/sums/config", "/livez", "/openapi.json"])

@@ -13,6 +13,7 @@ from gearshift.hardware import Device, is_cuda, is_remote
 from gearshift.plan_tables import PlanTables
 from gearshift.runtime.backends.base import BatchEvents
 from gearshift.runtime.backends.workers import LONGEST_STOP_S, DeviceSet, WorkersBackend, WorkersOptions
+from gearshift.runtime.endings import all_ended
 from gearshift.runtime.messages import (
     Adopt,
     Adopted,
@@ -140,7 +141,7 @@ class RayBackend(WorkersBackend):
         for seat in self._seats:
             seat.close()
         await asyncio.to_thread(self._cluster.close)
-        await asyncio.gather(*(seat.until_given_back(LONGEST_STOP_S) for seat in self._seats))
+        await all_ended(seat.until_given_back(LONGEST_STOP_S) for seat in self._seats)
 
     def _make_worker(self, devices: DeviceSet, on_done: OnDone, on_end: OnEnd, probe_s: float) -> "RayWorker":
         return RayWorker(self._seats[devices.number], on_done=on_done, on_end=on_end, probe_s=probe_s)

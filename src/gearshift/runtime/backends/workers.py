@@ -18,6 +18,7 @@ from gearshift.plan_tables import PlanTables
 from gearshift.policies.recovery import hangs_after_ns
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents
+from gearshift.runtime.endings import all_ended
 from gearshift.runtime.messages import (
     Adopt,
     Adopted,
@@ -194,12 +195,10 @@ class WorkersBackend(ABC):
         for restart in restarts:
             restart.cancel()
         await asyncio.gather(*restarts, return_exceptions=True)
-        await asyncio.gather(
-            *(
-                slot.worker.stop(longest_s=0.0 if slot.running else LONGEST_STOP_S)
-                for slot in self._slots
-                if slot.worker is not None
-            )
+        await all_ended(
+            slot.worker.stop(longest_s=0.0 if slot.running else LONGEST_STOP_S)
+            for slot in self._slots
+            if slot.worker is not None
         )
 
     def worker_pids(self) -> dict[int, int]:
