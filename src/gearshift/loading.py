@@ -27,6 +27,12 @@ EXIT_SEGMENT = "exit_segment"
 NAMES_OF_SCORES = (SCORES, "probabilities", "probability", "output_probability", "logits")
 NAMES_OF_LABELS = (LABEL, "output_label")
 """Outputs that exporters give for what are called scores and label here."""
+ONE_TARGET = "an operator answers one label per row: serve one for each target, or make one class of each combination"
+REGRESSION = (
+    "a regression is not judged here: make classes of its values, or plan from records of how good each answer is"
+)
+MOST_FRACTIONS = 20
+"""Classes that may be named by fractions, such as half stars, in few samples."""
 _USER_MODULE = "gearshift_user_"
 _LONGEST_MESSAGE = 500
 
@@ -59,7 +65,9 @@ class Samples:
             if getattr(self, what) is not None:
                 array = _sample_array(what, getattr(self, what))
                 one_each = f"{what} have shape {array.shape}, needs one value per row"
-                require(array.ndim == 1, one_each, where="samples", remedy="give a one-dimensional array")
+                require(
+                    array.ndim == 1, one_each, where="samples", remedy=f"give a one-dimensional array; {ONE_TARGET}"
+                )
                 object.__setattr__(self, what, array)
                 beside[what] = array
         for what, array in beside.items():
@@ -233,11 +241,14 @@ class RunnableModel:
         return {LABEL: array} if array.ndim == 1 else self._encoded(self._scores(array, n))
 
     def _scores(self, answer: Any, n: int) -> NDArray[Any]:
+        if _of_several_targets(answer) or getattr(self.model, "multilabel_", False):
+            raise self._refused("answered several labels per row", ONE_TARGET)
         scores = self._array("an answer", answer)
         if scores.ndim == 1:
             raise self._refused(
                 f"answered one value per row (shape {scores.shape}), which says nothing of its certainty",
-                "answer scores (n, classes), or (answers, certainty), or bring an estimator with predict_proba",
+                "answer scores (n, classes), or (answers, certainty), or bring an estimator with predict_proba; "
+                f"{REGRESSION}",
             )
         if scores.ndim != 2 or scores.shape[1] == 0:
             raise self._refused(f"answered an array of shape {scores.shape}", "answer scores (n, classes)")
@@ -251,7 +262,8 @@ class RunnableModel:
         if scores.dtype.kind not in "fiub" or scores.shape[1] == 1:
             raise self._refused(
                 f"answered scores of type {scores.dtype} and shape {scores.shape}, from which no class can be chosen",
-                "answer a number for each of two or more classes (n, classes), or give the model an `encode`",
+                "answer a number for each of two or more classes (n, classes), or give the model an `encode`; "
+                f"{REGRESSION}",
             )
         best = np.argmax(scores, axis=1)
         classes = self._classes(scores.shape[1])
@@ -330,7 +342,26 @@ def load_samples(project: Project, directory: Path) -> Samples:
         raise ModelFailed(
             f"{project.samples} answered {type(samples).__name__}; answer gearshift.Samples(inputs, labels)"
         )
+    _require_classes(samples.labels, project.samples)
     return samples
+
+
+def _require_classes(labels: NDArray[Any] | None, where: str) -> None:
+    """Raise `InvalidInput` for labels that are measurements: fractions, most of which no other row has."""
+    if labels is None or labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all()):
+        return
+    distinct = len(np.unique(labels))
+    require(
+        distinct <= max(MOST_FRACTIONS, len(labels) // 2),
+        f"labels hold {distinct} different fractions in {len(labels)} rows, which are no classes",
+        where=where,
+        remedy=REGRESSION,
+    )
+
+
+def _of_several_targets(answer: Any) -> bool:
+    """Whether an answer is scores for each of several targets, as estimators of several give them."""
+    return isinstance(answer, list) and bool(answer) and all(np.ndim(part) == 2 for part in answer)
 
 
 def load_model(

@@ -329,6 +329,10 @@ WRONG: dict[str, tuple[object, str]] = {
         {"label": np.array([0, 1]), "scores": np.array([[0.1], [0.9]])},
         r"model 'm' answered scores of one column, which is low where it is sure of the other class; .*np\.stack",
     ),
+    "a regression": (np.array([0.5, 1.5]), "a regression is not judged here: make classes of its values, or plan from"),
+    "one value in a column": (np.ones((2, 1)), "a regression is not judged here"),
+    "several targets": ([np.ones((2, 2)), np.ones((2, 3))], "answered several labels per row; an operator answers one"),
+    "several targets of one size": ([np.ones((2, 2))] * 3, "answered several labels per row"),
     "text scores": (np.array([["a", "b"]] * 2), "from which no class can be chosen"),
     "no classes": (np.ones((2, 0)), r"shape \(2, 0\)"),
     "three dimensions": (np.ones((2, 3, 4)), r"shape \(2, 3, 4\)"),
@@ -549,3 +553,35 @@ def test_segments_that_are_none_are_refused(exits: object) -> None:
     model = RunnableModel("m", lambda x: {"scores": np.eye(2), "exit_segment": exits}, top_two_difference)
     with pytest.raises(ModelFailed, match=r"answered an exit_segment of shape .* for a batch of 2; give the number"):
         model.run({"x": np.eye(2)})
+
+
+def test_an_estimator_of_several_labels_is_refused_though_its_scores_look_like_those_of_classes() -> None:
+    estimator = Estimator([0, 1, 2])
+    assert runnable(estimator).run(INPUTS).outputs["label"].tolist() == [1, 0]
+    estimator.multilabel_ = True
+    with pytest.raises(ModelFailed, match="answered several labels per row; an operator answers one label per row"):
+        runnable(estimator).run(INPUTS)
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ("np.linspace(0, 1, 50)", "labels hold 50 different fractions in 50 rows, .* a regression is not judged here"),
+        ("np.eye(50, dtype=int)", r"labels have shape \(50, 50\).*an operator answers one label per row"),
+        ("np.arange(50) % 9 / 2", None),
+        ("np.arange(50.0)", None),
+    ],
+)
+def test_labels_that_are_no_classes_are_refused_at_the_door(tmp_path: Path, labels: str, told: str | None) -> None:
+    code = f"""
+        import numpy as np
+        import gearshift
+        def load():
+            return gearshift.Samples(inputs=np.zeros((50, 2)), labels={labels})
+        """
+    write(tmp_path, samples=code)
+    if told is None:
+        assert len(load_samples(project(), tmp_path)) == 50
+    else:
+        with pytest.raises(InvalidInput, match=told):
+            load_samples(project(), tmp_path)
