@@ -26,7 +26,6 @@ import msgspec
 
 import gearshift
 from gearshift.errors import InvalidInput
-from gearshift.observability.seldom import Seldom
 from gearshift.runtime.messages import Challenge, Hello, Message, Ping, Pong
 from gearshift.runtime.seal import Seal
 from gearshift.runtime.seats import Seats
@@ -87,7 +86,6 @@ class Listener:
     def __init__(self, secret: bytes, arrived: Arrived) -> None:
         self._secret, self._arrived = secret, arrived
         self._strangers = Seats(MOST_STRANGERS_OF_ADDRESS)
-        self._seldom = Seldom(log)
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str) -> tuple[str, int]:
@@ -135,7 +133,7 @@ class Listener:
 
     def turned_away(self, why: str) -> None:
         """A stranger was."""
-        self._seldom.warning(f"a connection to the port for workers was closed, as {why}")
+        log.warning("a connection to the port for workers was closed, as %s", why)
 
 
 class _Stranger(FrameProtocol):

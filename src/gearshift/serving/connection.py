@@ -17,7 +17,6 @@ from typing import Any, cast
 
 import httptools
 
-from gearshift.observability.seldom import Seldom
 from gearshift.runtime.room import Client
 from gearshift.runtime.transport import Buffer
 from gearshift.serving import v2_json
@@ -58,7 +57,6 @@ TOO_MANY_CHUNKS = "the body comes in too many small chunks; send larger ones"
 TOO_SLOW = "the request was not complete in time"
 
 log = logging.getLogger(__name__)
-seldom = Seldom(log)
 
 
 class HeadTooLarge(Exception):
@@ -535,7 +533,7 @@ class Connection(asyncio.BufferedProtocol):
         elif isinstance(why, TooManyChunks):
             self._refuse(413, TOO_MANY_CHUNKS)
         elif why is None or isinstance(why, NotTaken):
-            seldom.warning("a client sent no HTTP request that is taken: %s", why or error)
+            log.warning("a client sent no HTTP request that is taken: %s", why or error)
             self._refuse(400, f"this is no HTTP request that is taken: {why or error}")
         else:
             self._fault(why)

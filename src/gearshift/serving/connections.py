@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from gearshift.observability.seldom import Seldom
 from gearshift.runtime.seats import Caller, Seats
 from gearshift.serving.http_exchange import HttpExchange
 
@@ -82,7 +81,6 @@ class Connections:
     """Untaken bytes of each client, the slowest clients first."""
     _unsent_bytes: int = 0
     _fewer: asyncio.Event = field(default_factory=asyncio.Event)
-    _seldom: Seldom = field(default_factory=lambda: Seldom(log))
 
     def __post_init__(self) -> None:
         self.seats = Seats(self.most_of_address)
@@ -96,7 +94,7 @@ class Connections:
             if leaving is None:
                 self.count(len(self.seats))
                 return self._add_to_reserve(connection)
-            self._seldom.warning(
+            log.warning(
                 "%d connections are open, as many as may be: the one that was silent for longest is closed for another",
                 self.most_connections,
             )
@@ -106,9 +104,7 @@ class Connections:
         return "own"
 
     def _add_to_reserve(self, connection: Open) -> Seat:
-        self._seldom.warning(
-            "%d connections wait for answers, as many as may be open: others get 503", self.most_connections
-        )
+        log.warning("%d connections wait for answers, as many as may be open: others get 503", self.most_connections)
         if len(self._reserve) >= RESERVE:
             leaving = self._reserve.longest_waited_for()
             if leaving is None:
@@ -139,7 +135,7 @@ class Connections:
             slowest = next(iter(self._unsent))
             if slowest is connection:
                 return
-            self._seldom.warning("%d bytes of answers are not taken: a slow client is cut off", self._unsent_bytes)
+            log.warning("%d bytes of answers are not taken: a slow client is cut off", self._unsent_bytes)
             self.keep_unsent(slowest, 0)
             slowest.abort()
 
