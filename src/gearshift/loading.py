@@ -17,7 +17,7 @@ from gearshift.classes import class_names
 from gearshift.config import PROJECT_FILE, Project
 from gearshift.declared_outputs import EVERY_OUTPUT, DeclaredOutputs
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, printable, require
-from gearshift.model import LABEL, SCORES, Arrays, Predicted, datatype_of
+from gearshift.model import LABEL, SCORES, Arrays, Predicted, datatype_of, in_own_order
 from gearshift.onnx_file import open_onnx_file
 from gearshift.torch_module import is_module, placed
 
@@ -317,7 +317,7 @@ class RunnableModel:
             raise self._refused(f"gave {what} that is no array ({_told(error)})", "give a NumPy array") from error
         if array.dtype.kind == "O" and array.ndim == 0:
             raise self._refused(f"gave {what} of type {type(value).__name__}", "give a NumPy array")
-        return _in_own_order(array)
+        return in_own_order(array)
 
     def _call(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -506,7 +506,7 @@ def _sample_array(what: str, value: Any, *, missing: bool = False) -> NDArray[An
         raise InvalidInput(f"{what} is no array ({_told(error)})", where="samples", remedy=remedy) from error
     require(array.ndim >= 1, f"{what} is {type(value).__name__}, no array of rows", where="samples", remedy=remedy)
     require(0 not in array.shape[1:], f"{what} has shape {array.shape}", where="samples", remedy=remedy)
-    array = _in_own_order(array)
+    array = in_own_order(array)
     problem = _unusable(array)
     require(not problem, f"{what} holds {problem}", where="samples", remedy=remedy)
     if array.dtype.kind == "f":
@@ -516,11 +516,6 @@ def _sample_array(what: str, value: Any, *, missing: bool = False) -> NDArray[An
         rows = f"{what} holds {kind} in {len(bad)} rows, the first is row {bad[0] if len(bad) else 0}"
         require(len(bad) == 0, rows, where="samples", remedy="fill it in or leave those rows out")
     return array
-
-
-def _in_own_order(array: NDArray[Any]) -> NDArray[Any]:
-    """The array in this machine's byte order."""
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _unusable(array: NDArray[Any]) -> str:

@@ -113,6 +113,11 @@ def datatype_of(array: NDArray[Any]) -> str:
     raise ValueError(f"arrays of type {array.dtype} have no datatype in the protocol")
 
 
+def in_own_order(array: NDArray[Any]) -> NDArray[Any]:
+    """The array in this machine's byte order."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 def spec_of(name: str, array: NDArray[Any]) -> TensorSpec:
     """The tensor that an array of n rows stands for; values may be missing where some of its are."""
     missing = array.dtype.kind == "f" and bool(np.isnan(array).any())

@@ -137,6 +137,13 @@ def ask(request, script):
     return ask
 
 
+def test_arrays_in_the_other_byte_order_go_out_as_the_numbers_that_they_are(script, ask):
+    script.answer(200, ANSWER)
+    ask({"x": np.array([[1.5, 2]], dtype=">f4")})
+    (tensor,) = script.contents()[0]["inputs"]
+    assert (tensor["datatype"], tensor["data"]) == ("FP32", [1.5, 2])
+
+
 def test_members_of_an_answer_that_are_null_count_as_left_out(script, ask):
     output = {"name": "y", "datatype": "FP32", "shape": [1], "data": [1.5], "parameters": None}
     script.answer(200, {"id": None, "model_version": None, "parameters": None, "outputs": [output]})

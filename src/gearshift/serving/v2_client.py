@@ -28,6 +28,7 @@ from gearshift.errors import (
     UnknownModel,
     require,
 )
+from gearshift.model import in_own_order
 from gearshift.runtime.retry_after import asked_pause_s
 from gearshift.runtime.v2_binary import INFERENCE_HEADER, binary_tensor, read_answer
 from gearshift.serving.http_client import Response, address_of
@@ -151,7 +152,7 @@ def tls_context(ca_file: Path | str | None) -> ssl.SSLContext:
 def _tensor(name: str, values: ArrayLike, buffers: list[bytes | memoryview] | None) -> dict[str, Any]:
     """An input in the words of the protocol; its data is put at the end of `buffers`, if there are any."""
     try:
-        array = np.asarray(values)
+        array = in_own_order(np.asarray(values))
         if buffers is None:
             return json_tensor(name, array)
         return binary_tensor(name, array, buffers)
