@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
+from gearshift.serving.grpc_arrivals import WINDOW_BYTES
 from gearshift.serving.grpc_tensors import varint
 from tests.end_to_end.test_server import LONGEST_S, Server, serving
 from tests.http2 import Http2
@@ -156,17 +157,22 @@ def test_a_compressed_message_counts_as_what_it_holds(server, what):
 
 
 def test_messages_that_are_never_whole_take_no_more_than_their_share_and_not_for_long(server):
+    nearly_all = bytes(
+        SIZE_BYTES - 1
+    )  # made before time runs, once: 20 of them would hold up client and watch for seconds
+
     async def main() -> int:
         async with AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(await Http2.connect(server.grpc)) for _ in range(4)]
             calls = [await client.call("ModelInfer", SIZE_BYTES) for client in clients for _ in range(5)]
-            await asyncio.gather(*(call.send(b"\0" * (SIZE_BYTES - 1)) for call in calls))
+            await asyncio.gather(*(call.send(nearly_all) for call in calls))
             await asyncio.gather(*(call.ended.wait() for call in calls))
             return sum(call.sent_bytes for call in calls)
 
     with Watch(server) as watch:
         sent_bytes = asyncio.run(asyncio.wait_for(main(), LONGEST_S))
     watch.told("20 messages that are never whole", sent_bytes)
+    assert sent_bytes > 20 * WINDOW_BYTES  # so that messages have been on their way
     assert watch.more_bytes < (128 << 20) + 3 * SIZE_BYTES
     assert watch.stall_s < MOST_STALL_S
 
