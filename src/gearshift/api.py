@@ -144,6 +144,9 @@ def plan(
     from gearshift.planner import planners
     from gearshift.planner.nearest import feasible_or_nearest
 
+    if cores is not None:
+        for name, given in (("planner", planner != DEFAULT_PLANNER), ("fewest", fewest)):
+            require(not given, f"{name} is given beside cores, for which one search plans", remedy="give one of them")
     request = plan_request(profile, trace, out=out, cores=cores, **asked)
     if cores is None:
         find = planners.fewest if fewest else planners.plan
@@ -184,6 +187,7 @@ def plan_frontier(
     from gearshift.planner import planners
     from gearshift.planner.nearest import feasible_or_nearest
 
+    require(asked.get("cores") is None, "cores are given for a frontier", remedy="give devices, or call `plan`")
     for name in ("latency_s", "accuracy", "confidence"):
         require(
             asked.get(name) is None,
@@ -204,7 +208,7 @@ def plan_request(
     profile: Profile | PathLike,
     trace: Trace | PathLike,
     *,
-    devices: int | Hardware | PathLike = 1,
+    devices: int | Hardware | PathLike | None = None,
     cores: int | None = None,
     latency_s: float | None = None,
     accuracy: float | None = None,
@@ -223,19 +227,23 @@ def plan_request(
 ) -> "PlanRequest":
     """What a planner is asked: `percentile` of requests within `latency_s`, `accuracy`, or both, on `devices`.
 
-    Paths are read; `devices` is a number of devices like the profiled one, `Hardware`, or its file; in its place may
-    be given the `cores` that models share on one host.  With `confidence` the accuracy is met by its lower confidence
-    bound.  `load` says how often ranges are visited; `budget_s` bounds the search.  A plan names the profile and trace
-    it was made from, by their paths relative to the plan file `out`, or as `profile_source` and `trace_source` say.
+    Paths are read; `devices` is a number of devices like the profiled one, by default 1, `Hardware`, or its file; in
+    its place may be given the `cores` that models share on one host.  With `confidence` the accuracy is met by its
+    lower confidence bound.  `load` says how often ranges are visited; `budget_s` bounds the search.  A plan names the
+    profile and trace it was made from, by their paths relative to the plan file `out`, or as `profile_source` and
+    `trace_source` say.
     """
     from gearshift.planner.request import RANGES, PlanRequest
 
+    require(devices is None or cores is None, "devices and cores are both given", remedy="give one of them")
     measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
     return PlanRequest(
         profile=measured,
         trace=arrivals,
-        hardware=hardware_of(devices, measured) if cores is None else host_of(measured, cores),
+        hardware=hardware_of(1 if devices is None else devices, measured)
+        if cores is None
+        else host_of(measured, cores),
         objective=Objective(
             percentile=percentile, latency_s=latency_s, accuracy=accuracy, confidence=confidence, scope=scope
         ),
@@ -521,7 +529,7 @@ def chosen_plan(plan: PathLike, *, latency_s: float | None = None, accuracy: flo
         (latency_s is None and accuracy is None) or not path.exists(),
         "is one plan, and an objective chooses from a folder of plans",
         where=str(path),
-        remedy="leave --p95-ms and --accuracy out",
+        remedy="leave the latency and the accuracy out",
     )
     return path
 

@@ -172,12 +172,12 @@ class Infeasible(GearshiftError):
         if bottleneck:
             parts.append(f"the bottleneck is model {bottleneck!r}" + f" on device {device!r}" * bool(device))
         if nearest_latency_s is not None:
-            parts.append(f"the nearest feasible objective is --p95-ms {nearest_latency_s * 1e3:.4g}")
+            parts.append(f"the nearest feasible latency is {nearest_latency_s * 1e3:.4g} ms")
         if nearest_accuracy is not None:
             with_it = " with it" * together
-            parts.append(f"the nearest feasible accuracy{with_it} is --accuracy {nearest_accuracy:.4g}")
+            parts.append(f"the nearest feasible accuracy{with_it} is {nearest_accuracy:.4g}")
         if nearest_devices is not None:
-            parts.append(f"the nearest feasible number of devices is --devices {nearest_devices}")
+            parts.append(f"the nearest feasible number of devices is {nearest_devices}")
         super().__init__("; ".join(parts))
 
     def facts(self) -> dict[str, object]:

@@ -79,6 +79,7 @@ class GearPrediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """What a steady load of `load_qps` is predicted to give, by simulation on part A.
 
     That load is the upper end of the gear's range; of the last, which has none, the top of the ranges asked for.
+    `latency_p95_s` is at the objective's percentile, whichever that is.
     `replayed_gain` is what the trace gained in accuracy where local search gave the range a dearer cascade than the
     assignment from steady state; such a gear may cost more than that of a lower range.
     """

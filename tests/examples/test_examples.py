@@ -24,7 +24,7 @@ PRINTED = {
         r"exit code 0\n",
     ),
     "03_records_to_plan.py": (
-        r"infeasible: .* the nearest feasible objective is --p95-ms ",
+        r"infeasible: .* the nearest feasible latency is ",
         r"devices 1: accuracy 0\.\d{3}, p95 \d+ ms\n",
         r"devices 4: accuracy 0\.\d{3}, p95 \d+ ms\n",
     ),

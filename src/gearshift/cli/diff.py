@@ -28,7 +28,9 @@ def command(output: Output, a: Path, b: Path) -> None:
         output.say(line)
     if found.gears:
         pooled = ("cores",) if any(found.pool_cores) else ()
-        rows = table("Gears that differ", "load from", "plan", "cascade", "accuracy", "p95", "largest batch", *pooled)
+        rows = table(
+            "Gears that differ", "load from", "plan", "cascade", "accuracy", "latency", "largest batch", *pooled
+        )
         rows.columns[1].justify = rows.columns[2].justify = "left"
         for change in found.gears:
             rows.add_row(f"{change.load_range.from_:.4g}/s", "a", *_cells(change.a)[: 4 + len(pooled)])

@@ -10,11 +10,12 @@ import click
 from gearshift import api
 from gearshift.cli.options import PATH, plan_trace_options, take_trace
 from gearshift.cli.output import Output, table, verb
-from gearshift.cli.tables import NO_LABELS, beyond_the_top, milliseconds, percent, predicted_p95, results_table
+from gearshift.cli.tables import NO_LABELS, beyond_the_top, milliseconds, percent, predicted_latency, results_table
 from gearshift.objective import Objective
 from gearshift.plan_tables import only_operator
 from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation, Unplaced
 from gearshift.reporting.gear_rows import GearRow, gear_rows
+from gearshift.reporting.headline import percentile_name
 
 
 @click.command("explain", short_help="Say why a plan is as it is, and what would break.")
@@ -40,7 +41,7 @@ def show(output: Output, explained: Explanation, gears: Sequence[GearRow]) -> No
     if explained.asked != explained.objective:
         output.say(f"asked for {_wanted(explained.asked)}, and made for {_wanted(explained.objective)}")
     pooled = ("cores",) if any(found.cores for found in explained.ranges) else ()
-    columns = ("gear", "cascade", "load to", "accuracy", "p95", "late", "busy", *pooled)
+    columns = ("gear", "cascade", "load to", "accuracy", percentile_name(explained.objective), "late", "busy", *pooled)
     rows = table("At the upper end of each range", *columns)
     rows.columns[1].justify = "left"
     for row in gears:
@@ -51,7 +52,7 @@ def show(output: Output, explained: Explanation, gears: Sequence[GearRow]) -> No
             found.cascade,
             _load(found),
             percent(predicted.accuracy),
-            predicted_p95(row) or milliseconds(predicted.latency_p95_s),
+            predicted_latency(row) or milliseconds(predicted.latency_p95_s),
             percent(predicted.share_late),
             percent(predicted.utilisation),
             *(found.cores for _ in pooled),
@@ -124,7 +125,7 @@ def _broken(following: NextCascade, limit_s: float) -> str:
 
 def _wanted(objective: Objective) -> str:
     limit_s, accuracy = objective.latency_s, objective.accuracy
-    parts = [] if limit_s is None else [f"p{objective.percentile * 100:g} within {milliseconds(limit_s)}"]
+    parts = [] if limit_s is None else [f"{percentile_name(objective)} within {milliseconds(limit_s)}"]
     return " and ".join([*parts, *([] if accuracy is None else [f"accuracy of at least {percent(accuracy)}"])])
 
 

@@ -10,6 +10,7 @@ from gearshift.gear import GearPlan
 from gearshift.profiles.overheads import Overheads
 from gearshift.profiles.profile import PART_A, PART_B, Profile, RunTimeCurve
 from gearshift.reporting.gear_rows import GearRow, gear_rows, top_of
+from gearshift.reporting.headline import percentile_name
 from gearshift.result import ServingResult
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ def tell_generator(output: Output, run: "Replay") -> None:
 def show_gears(output: Output, plan: GearPlan, operator: str) -> None:
     """A row for gears of the same cascade; with cores of its models, in its order, where these change."""
     pooled = ("cores",) if plan.hardware.pool_cores is not None else ()
-    columns = ("gear", "cascade", "load from", "to", "accuracy", "p95", "largest batch", "busy", *pooled)
+    latency = percentile_name(plan.operators[operator].objective)
+    columns = ("gear", "cascade", "load from", "to", "accuracy", latency, "largest batch", "busy", *pooled)
     made = table(f"Gears of {operator}", *columns)
     made.columns[1].justify = "left"
     rows = gear_rows(plan, operator)
@@ -139,7 +141,7 @@ def show_gears(output: Output, plan: GearPlan, operator: str) -> None:
             f"{load_range.from_:.4g}/s",
             "" if load_range.to is None else f"{load_range.to:.4g}/s",
             "" if predicted is None else percent(predicted.accuracy),
-            "" if predicted is None else predicted_p95(row),
+            "" if predicted is None else predicted_latency(row),
             row.largest_batch,
             "" if predicted is None else percent(predicted.utilisation),
             *(row.cores for _ in pooled),
@@ -149,8 +151,8 @@ def show_gears(output: Output, plan: GearPlan, operator: str) -> None:
         output.say(beyond)
 
 
-def predicted_p95(row: GearRow) -> str:
-    """The p95 that a row's gears are predicted, with the load where that is not the upper end of theirs."""
+def predicted_latency(row: GearRow) -> str:
+    """What a row's gears are predicted at the objective's percentile, and at which load unless at their upper end."""
     if row.predicted is None:
         return ""
     at_qps = row.predicted_elsewhere_qps

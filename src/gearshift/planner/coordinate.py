@@ -175,7 +175,7 @@ def _checked(request: PlanRequest) -> PlanRequest:
     require(
         (objective.latency_s is None) != (objective.accuracy is None),
         "this planner takes a latency objective or an accuracy objective",
-        remedy="give one of --p95-ms and --accuracy",
+        remedy="give one of them",
     )
     require(objective.confidence is None, "this planner takes no confidence", remedy="give an accuracy alone")
     return request

@@ -49,7 +49,7 @@ def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     require(
         objective.latency_s is not None or objective.accuracy is not None,
         "the planner needs an objective",
-        remedy="give --p95-ms, or an accuracy, or both",
+        remedy="give a latency, or an accuracy, or both",
     )
     require(
         objective.confidence is None,

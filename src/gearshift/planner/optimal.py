@@ -53,12 +53,12 @@ def plan_with(
     require(
         objective.latency_s is not None or objective.accuracy is not None,
         "there is no objective",
-        remedy="give --p95-ms, --accuracy, or both",
+        remedy="give a latency, an accuracy, or both",
     )
     require(
         objective.confidence is None or objective.accuracy is not None,
         "a confidence is given without an accuracy",
-        remedy="give --accuracy, too",
+        remedy="give an accuracy, too",
     )
     search = PlanSearch(request, progress, candidates=candidates, placement=placement)
     try:

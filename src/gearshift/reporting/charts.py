@@ -82,11 +82,13 @@ def _ranges_chart(content: ReportContent) -> Chart | None:
     layout = _two_panels(
         axis("load (requests per second)", rangemode="tozero"),
         axis("accuracy (%)"),
-        axis("p95 (ms)", rangemode="tozero"),
+        axis(f"{content.percentile} (ms)", rangemode="tozero"),
     )
     traces = [
         _steps(content.ranges, lambda r: r.accuracy * 100, name="accuracy", colour="--s1", yaxis="y"),
-        _steps(content.ranges, lambda r: r.p95_s * 1e3, name="predicted p95", colour="--s2", yaxis="y2"),
+        _steps(
+            content.ranges, lambda r: r.p95_s * 1e3, name=f"predicted {content.percentile}", colour="--s2", yaxis="y2"
+        ),
     ]
     if content.slo_s is not None:
         layout["shapes"] += _slo_line(content.slo_s, yref="y2", xref="x domain")

@@ -19,6 +19,7 @@ from gearshift.reporting.content import (
     latency_quantiles,
 )
 from gearshift.reporting.gear_rows import gear_rows
+from gearshift.reporting.headline import percentile_name
 from gearshift.serving.replay_result import Replay
 from gearshift.simulator.simulate import Simulation
 
@@ -61,6 +62,7 @@ def compose(
         ],
         runs=[*predicted, *(measured_series(name, run) for name, run in replays)],
         slo_s=slo_s,
+        percentile=percentile_name(operator.objective),
     )
 
 

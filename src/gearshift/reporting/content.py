@@ -83,7 +83,10 @@ class RunSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportContent:
-    """All that a page shows.  `note` stands under the title; `slo_s` is the latency objective in seconds."""
+    """All that a page shows.  `note` stands under the title; `slo_s` is the latency objective in seconds.
+
+    `percentile` names what latency of the ranges is predicted.
+    """
 
     title: str
     note: str = ""
@@ -92,6 +95,7 @@ class ReportContent:
     ranges: Sequence[RangePoint] = field(default=())
     runs: Sequence[RunSeries] = field(default=())
     slo_s: float | None = None
+    percentile: str = "p95"
 
 
 def latency_quantiles(latency_s: NDArray[np.float64]) -> LatencyQuantiles:

@@ -1,19 +1,24 @@
 """A plan in one line: devices and what they hold, cost, accuracy and latency, and what the largest model would need."""
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from gearshift.gear import GearPlan
+from gearshift.objective import Objective
 from gearshift.plan_tables import only_operator
-from gearshift.planner.largest_alone import LargestAlone
 from gearshift.result import ServingResult
 
+if TYPE_CHECKING:
+    from gearshift.planner.largest_alone import LargestAlone
 
-def headline(plan: GearPlan, largest: LargestAlone | None = None) -> str:
+
+def headline(plan: GearPlan, largest: "LargestAlone | None" = None) -> str:
     """The line; what the largest model alone would need only where it is given."""
-    result = plan.predictions.get(only_operator(plan))
+    name = only_operator(plan)
+    result = plan.predictions.get(name)
     parts = [
         f"{devices_in_words(plan)}, {cost_in_words(plan)}",
-        "nothing is predicted" if result is None else _figures(result),
+        "nothing is predicted" if result is None else _figures(result, plan.operators[name].objective),
         *([] if largest is None else [largest_in_words(largest)]),
     ]
     return "; ".join(parts)
@@ -50,7 +55,7 @@ def cost_in_words(plan: GearPlan) -> str:
     return f"{sum(prices):.2f} an hour{each}"
 
 
-def largest_in_words(largest: LargestAlone) -> str:
+def largest_in_words(largest: "LargestAlone") -> str:
     """What the largest model alone would need, or why that is not known."""
     if largest.devices is None:
         return largest.why
@@ -58,14 +63,21 @@ def largest_in_words(largest: LargestAlone) -> str:
     return f"{largest.model} alone ({100 * largest.accuracy:.1f} %) would need {needed}"
 
 
-def _figures(result: ServingResult) -> str:
+def _figures(result: ServingResult, objective: Objective) -> str:
     low, high = result.accuracy_interval
     accuracy = f"accuracy {100 * result.accuracy:.1f} % ({100 * low:.1f} to {100 * high:.1f} %)"
     between = ""
     if result.latency_p95_interval_s is not None:
         least_s, most_s = result.latency_p95_interval_s
         between = f" ({1e3 * least_s:.3g} to {1e3 * most_s:.3g} ms)"
-    return f"{accuracy}; p95 {1e3 * result.latency_s.p95:.3g} ms{between}"
+    asked = {0.5: result.latency_s.p50, 0.99: result.latency_s.p99}.get(objective.percentile)
+    other = "" if asked is None else f", {percentile_name(objective)} {1e3 * asked:.3g} ms"
+    return f"{accuracy}; p95 {1e3 * result.latency_s.p95:.3g} ms{between}{other}"
+
+
+def percentile_name(objective: Objective) -> str:
+    """Such as "p95"."""
+    return f"p{100 * objective.percentile:g}"
 
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:

@@ -72,7 +72,9 @@ def _summary(content: ReportContent) -> str:
 def _chart(chart: Chart, content: ReportContent) -> str:
     body = chart_place(chart)
     if chart.id == "ranges":
-        body += f"<details><summary>All load ranges</summary>{ranges_table(content.ranges)}</details>"
+        body += (
+            f"<details><summary>All load ranges</summary>{ranges_table(content.ranges, content.percentile)}</details>"
+        )
     return section(chart.title, chart.explanation, body)
 
 

@@ -36,7 +36,7 @@ def summary_table(content: ReportContent) -> str:
     )
 
 
-def ranges_table(ranges: Sequence[RangePoint]) -> str:
+def ranges_table(ranges: Sequence[RangePoint], percentile: str = "p95") -> str:
     """A row per load range; with cores, where any says them."""
     pooled = any(r.cores for r in ranges)
     rows = "".join(
@@ -46,7 +46,7 @@ def ranges_table(ranges: Sequence[RangePoint]) -> str:
         f"{f'<td>{html.escape(str(r.cores))}</td>' if pooled else ''}</tr>"
         for i, r in enumerate(ranges)
     )
-    columns = ("gear", "requests/s", "cascade", "accuracy", "p95", "share late", *(("cores",) if pooled else ()))
+    columns = ("gear", "requests/s", "cascade", "accuracy", percentile, "share late", *(("cores",) if pooled else ()))
     return html_table(columns, rows, text=("cascade",))
 
 

@@ -207,7 +207,7 @@ class _Cocktail:
         self, profile: Profile, trace: Trace, objective: Objective, *, device: Device | None, load_s: float, seed: int
     ) -> None:
         if objective.latency_s is None:
-            raise InvalidInput("Cocktail+ needs a latency objective", remedy="give --p95-ms")
+            raise InvalidInput("Cocktail+ needs a latency objective", remedy="give a latency")
         self.profile, self.objective, self.load_s = profile, objective, load_s
         self.latency_s: float = objective.latency_s
         self.counts = trace.counts_per_second()

@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -183,7 +184,7 @@ def test_a_folder_that_is_no_frontier_is_refused_before_the_search(place: Path) 
 
 def test_what_is_infeasible_comes_with_command_lines_that_are_feasible(place: Path) -> None:
     done = run(
-        "plan", "profile", "--trace", "t.csv", "--devices", 1, "--p95-ms", 5, "--accuracy", 0.9,
+        "plan", "profile", "--trace", "t.csv", "--devices", 1, "--p95-ms", 5, "--accuracy", 0.88,
         "--out", "a plan.json", "--json", "e.json",
     )  # fmt: skip
     assert done.exit_code == 3
@@ -505,3 +506,51 @@ def test_a_plan_that_names_no_trace_needs_one(place: Path) -> None:
     assert told.startswith("the plan names no trace, so that the page has no simulation")
     url = run("replay", "http://127.0.0.1:9")
     assert "no trace is given; give one with --trace: a URL names none" in url.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"planner": "single"}, "planner is given beside cores"),
+        ({"fewest": True}, "fewest is given beside cores"),
+        ({"devices": 2}, "devices and cores are both given"),
+    ],
+)
+def test_what_cores_would_leave_out_of_account_is_refused_from_python(
+    place: Path, asked: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        api.plan("profile", "t.csv", cores=4, latency_s=0.1, accuracy=0.8, **asked)
+    with pytest.raises(InvalidInput, match="cores are given for a frontier"):
+        plan_frontier("profile", "t.csv", cores=4)
+    assert not fake.asked
+
+
+def test_the_first_line_of_plan_and_inspect_says_what_is_needed(place: Path) -> None:
+    (place / "hw.toml").write_text(
+        '[[devices]]\nid = "a"\nprice_per_hour = 0.5\n[[devices]]\nid = "b"\nprice_per_hour = 3\n'
+    )
+    done = run("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--devices", "hw.toml", "--json", "p.facts")
+    said = (
+        "2 devices, each with m0, m1 and m2, 3.50 an hour; accuracy 80.0 % (79.0 to 81.0 %); p95 50 ms (45 to 55 ms); "
+    )
+    first = done.stdout.splitlines()[0]
+    assert first.startswith(f"{said}m2 alone (")
+    facts = json.loads((place / "p.facts").read_text())
+    assert facts["price_per_hour"] == 3.5
+    assert f"would need {facts['largest_alone']['devices']} device" in first
+    assert run("inspect", "plan.json").stdout.splitlines()[0] == said.removesuffix("; ")
+    assert run("report", "plan.json").exit_code == 0
+    assert "<dt>price</dt><dd>3.50 an hour</dd>" in (place / "report.html").read_text()
+
+
+def test_latencies_are_named_by_the_percentile_that_was_asked_for(made: Path, tmp_path: Path) -> None:
+    plan = read_plan(made / "plan.json")
+    operator = plan.operators["task"]
+    objective = msgspec.structs.replace(operator.objective, percentile=0.99)
+    operators = {"task": msgspec.structs.replace(operator, objective=objective)}
+    write_plan(msgspec.structs.replace(plan, operators=operators), tmp_path / "p.json")
+    lines = run("inspect", tmp_path / "p.json").stdout.splitlines()
+    assert ", p99 " in lines[0]
+    header = lines[2].split()
+    assert (header[0], "p99" in header, "p95" in header) == ("gear", True, False)

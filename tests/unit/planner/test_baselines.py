@@ -79,7 +79,7 @@ def test_an_accuracy_that_no_candidate_has_is_infeasible(name: str) -> None:
 @pytest.mark.parametrize(
     ("objective", "sentence"),
     [
-        (Objective(), "there is neither a latency nor an accuracy objective; give --p95-ms, --accuracy or both"),
+        (Objective(), "there is neither a latency nor an accuracy objective; give a latency, an accuracy, or both"),
         (Objective(latency_s=0.1, confidence=0.9), "the objective has a confidence of 0.9, which the baselines do not"),
     ],
 )

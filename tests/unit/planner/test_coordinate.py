@@ -245,7 +245,7 @@ def test_where_no_model_fits_the_remedy_is_named() -> None:
 @pytest.mark.parametrize(
     ("objective", "sentence"),
     [
-        (Objective(), "this planner takes a latency objective or an accuracy objective; give one of --p95-ms and"),
+        (Objective(), "this planner takes a latency objective or an accuracy objective; give one of them"),
         (Objective(latency_s=0.1, accuracy=0.9), "this planner takes a latency objective or an accuracy objective"),
         (Objective(accuracy=0.9, confidence=0.9), "this planner takes no confidence"),
     ],

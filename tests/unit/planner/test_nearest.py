@@ -52,7 +52,7 @@ def test_a_latency_is_offered_that_was_planned_for_and_reads_as_a_command_line_s
 def test_where_neither_objective_alone_is_feasible_both_are_offered_together() -> None:
     error = refused(asked(latency_s=0.005, accuracy=0.9))
     assert (error.nearest_latency_s, error.nearest_accuracy, error.together) == (0.01235, 0.8765, True)
-    assert "the nearest feasible accuracy with it is --accuracy 0.8765" in str(error)
+    assert "the nearest feasible accuracy with it is 0.8765" in str(error)
 
 
 def test_what_the_planner_hints_at_is_not_offered_when_planning_for_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,6 @@ def test_errors_name_range_model_and_device_where_they_are_raised() -> None:
     unplaced = evaluated(both, Cascade(models=("m2",)))
     ends = [
         lambda: plan_by_ladder(both, lambda *_: made, highest_accuracy=0.9),
-        lambda: plan_by_ladder(both, lambda *_: made, highest_accuracy=0.8),
         lambda: plan_by_ladder(asked(accuracy=0.85), lambda *_: made, highest_accuracy=0.9),
         lambda: plan_with(asked(latency_s=0.02), candidates=[unplaced], placement=made.placement),
         lambda: planners.plan("single", asked(latency_s=0.0005)),
@@ -248,6 +247,12 @@ def test_errors_name_range_model_and_device_where_they_are_raised() -> None:
             end()
         error = caught.value
         assert (error.load_range[0], error.bottleneck[0], error.device) == ("[", "m", "cpu-0"), error
+
+
+def test_an_accuracy_of_no_candidate_blames_neither_range_nor_device() -> None:
+    with pytest.raises(Infeasible, match=r"no candidate has an accuracy of 0\.85, on any devices") as caught:
+        plan_by_ladder(asked(accuracy=0.85), lambda *_: single_plan("m0"), highest_accuracy=0.8)
+    assert (caught.value.load_range, caught.value.bottleneck, caught.value.nearest_accuracy) == ("", "", 0.8)
 
 
 def test_the_device_is_the_one_that_holds_the_bottleneck() -> None:

@@ -338,7 +338,7 @@ def test_the_nearest_feasible_objective_is_not_tighter_than_the_one_that_was_ref
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"objective": Objective()}, "there is no objective; give --p95-ms, --accuracy, or both"),
+        ({"objective": Objective()}, "there is no objective; give a latency, an accuracy, or both"),
         ({"objective": Objective(latency_s=0.1, confidence=0.9)}, "a confidence is given without an accuracy"),
         ({"ranges": 0}, "0 load ranges asked for; ask for 1 to 1000"),
         ({"max_qps": 0.0}, "max_qps is 0.0; give a positive rate"),

@@ -125,7 +125,7 @@ def require_objective(objective: Objective) -> None:
     require(
         objective.latency_s is not None or objective.accuracy is not None,
         "there is neither a latency nor an accuracy objective",
-        remedy="give --p95-ms, --accuracy or both",
+        remedy="give a latency, an accuracy, or both",
     )
     require(
         objective.confidence is None,
