@@ -50,7 +50,7 @@ def test_a_latency_is_offered_that_was_planned_for_and_reads_as_a_command_line_s
 
 
 def test_where_neither_objective_alone_is_feasible_both_are_offered_together() -> None:
-    error = refused(asked(latency_s=0.005, accuracy=0.9))
+    error = refused(asked(latency_s=0.005, accuracy=0.88))
     assert (error.nearest_latency_s, error.nearest_accuracy, error.together) == (0.01235, 0.8765, True)
     assert "the nearest feasible accuracy with it is 0.8765" in str(error)
 
