@@ -27,7 +27,7 @@ STEP = 1.3
 
 
 class LargestAlone(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest model, its accuracy on part B, and how many devices like the first that suits it would do.
+    """The largest model, its accuracy on part B, and how many devices `like` the first that suits it would do.
 
     Where `devices` is None, `why` is a sentence that says so.
     """
@@ -35,6 +35,7 @@ class LargestAlone(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     accuracy: float
     devices: int | None = None
+    like: str = ""
     price_per_hour: float | None = None
     why: str = ""
 
@@ -73,7 +74,7 @@ def largest_alone(plan: GearPlan, profile: Profile, trace: Trace) -> LargestAlon
         else:
             low = count
         count = (low + high) // 2 if high is not None else min(MOST_OFFERED, math.ceil(count * STEP))
-    return msgspec.structs.replace(alone, devices=high, price_per_hour=high * first.price_per_hour)
+    return msgspec.structs.replace(alone, devices=high, like=first.id, price_per_hour=high * first.price_per_hour)
 
 
 def _request(plan: GearPlan, profile: Profile, trace: Trace, hardware: Hardware) -> PlanRequest:

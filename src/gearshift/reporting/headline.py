@@ -3,7 +3,10 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gearshift.gear import GearPlan
+from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.plan_tables import only_operator
 from gearshift.result import ServingResult
@@ -19,7 +22,7 @@ def headline(plan: GearPlan, largest: "LargestAlone | None" = None) -> str:
     parts = [
         f"{devices_in_words(plan)}, {cost_in_words(plan)}",
         "nothing is predicted" if result is None else _figures(result, plan.operators[name].objective),
-        *([] if largest is None else [largest_in_words(largest)]),
+        *([] if largest is None else [_largest(largest, plan.hardware)]),
     ]
     return "; ".join(parts)
 
@@ -55,11 +58,13 @@ def cost_in_words(plan: GearPlan) -> str:
     return f"{sum(prices):.2f} an hour{each}"
 
 
-def largest_in_words(largest: "LargestAlone") -> str:
+def _largest(largest: "LargestAlone", hardware: Hardware) -> str:
     """What the largest model alone would need, or why that is not known."""
     if largest.devices is None:
         return largest.why
-    needed = f"{largest.devices} device{'s' * (largest.devices > 1)}, {largest.price_per_hour:.2f} an hour"
+    differ = len({msgspec.structs.replace(device, id="any") for device in hardware.devices}) > 1
+    like = f" like {largest.like}" if differ else ""
+    needed = f"{largest.devices} device{'s' * (largest.devices > 1)}{like}, {largest.price_per_hour:.2f} an hour"
     return f"{largest.model} alone ({100 * largest.accuracy:.1f} %) would need {needed}"
 
 

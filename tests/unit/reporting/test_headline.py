@@ -46,10 +46,16 @@ def test_devices_that_hold_alike_are_counted_together_and_prices_are_added() -> 
 
 def test_the_line_names_devices_placement_cost_accuracy_latency_and_what_the_largest_would_need() -> None:
     made = fake.made(little_request(devices=2), 1, latency_s=0.1)
-    largest = LargestAlone(model="m2", accuracy=0.88, devices=5, price_per_hour=5.0)
+    largest = LargestAlone(model="m2", accuracy=0.88, devices=5, like="cpu-0", price_per_hour=5.0)
     assert headline(made, largest) == (
         "2 devices, each with m0, m1 and m2, 2.00 an hour at 1.00 each; accuracy 80.0 % (79.0 to 81.0 %); "
         "p95 100 ms (90 to 110 ms); m2 alone (88.0 %) would need 5 devices, 5.00 an hour"
     )
     unknown = LargestAlone(model="m2", accuracy=0.88, why="m2 alone is too slow")
     assert headline(made, unknown).endswith("; m2 alone is too slow")
+    cheap, dear = (Device(id=name, price_per_hour=price) for name, price in (("a", 0.5), ("b", 3.0)))
+    mixed = headline(
+        on([cheap, dear], {"m0": ("a",)}),
+        LargestAlone(model="m2", accuracy=0.88, devices=5, like="a", price_per_hour=2.5),
+    )
+    assert mixed.endswith("m2 alone (88.0 %) would need 5 devices like a, 2.50 an hour")
