@@ -90,25 +90,32 @@ def facts(**values: object) -> dict[str, Any]:
     return {"facts": values}
 
 
+MOST = "most_lines"
+SELDOM: dict[str, Any] = {MOST: 1}
+"""As `extra` of a logging call: one line of this message within the time."""
+
+
 class _FewLines(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes a limited number of warnings and errors of one kind within a time, and then counts those left out."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._counts: Counter[tuple[str, str, int]] = Counter()
+        """By kind: the logger, the message, and how many lines of it may be written within the time."""
         self._began_s = 0.0
         self._timer: threading.Timer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
-            now_s, kind = time.monotonic(), (record.name, str(record.msg))
+            most_lines: int = getattr(record, MOST, MOST_LINES)
+            now_s, kind = time.monotonic(), (record.name, str(record.msg), most_lines)
             if now_s - self._began_s >= WINDOW_S and self._timer is None:
                 self._began_s = now_s
                 self._counts.clear()
             self._counts[kind] += 1
-            if self._counts[kind] > MOST_LINES:
+            if self._counts[kind] > most_lines:
                 return
-            if self._counts[kind] == MOST_LINES:
+            if self._counts[kind] == most_lines:
                 self._count_until_the_window_ends()
                 record = logging.makeLogRecord(record.__dict__ | {"msg": f"{record.msg}{LEFT_OUT % WINDOW_S}"})
         super().emit(record)
@@ -128,10 +135,10 @@ class _FewLines(logging.StreamHandler):  # type: ignore[type-arg]
     def _window_ends(self) -> None:
         self.acquire()
         try:
-            left_out = {kind: count - MOST_LINES for kind, count in self._counts.items() if count > MOST_LINES}
+            left_out = {kind: count - kind[2] for kind, count in self._counts.items() if count > kind[2]}
             self._counts.clear()
             self._timer = None
-            for (name, message), count in left_out.items():
+            for (name, message, _), count in left_out.items():
                 told = {"name": name, "levelno": logging.WARNING, "levelname": "WARNING"}
                 told |= {"msg": "%d more lines were left out: %s", "args": (count, message)}
                 super().emit(logging.makeLogRecord(told))

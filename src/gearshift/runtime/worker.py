@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, get_args, runtime_checkable
 
@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from gearshift.errors import GearshiftError, ModelFailed
 from gearshift.hardware import is_cuda
 from gearshift.model import DATATYPES, Arrays, Predicted, TensorSpec
-from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
-from gearshift.observability.seldom import Seldom
+from gearshift.observability.logs import SELDOM, Form, Level, LogSettings, logging_to_stderr
 from gearshift.runtime.actuators.affinity import AffinityActuator
 from gearshift.runtime.actuators.cgroup import CgroupActuator
 from gearshift.runtime.inference_threads import InferenceThreads
@@ -90,15 +89,11 @@ class StoppingModel(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """A replica that is loaded: its model, by name, and the CUDA stream that everything of it runs in.
-
-    `seldom` logs the batches that nothing answered.
-    """
+    """A replica that is loaded: its model, by name, and the CUDA stream that everything of it runs in."""
 
     name: str
     model: RunnableModel
     stream: AbstractContextManager[Any]
-    seldom: Seldom = field(default_factory=lambda: Seldom(log))
 
 
 Send = Callable[[Done, Sequence[Buffer]], None]
@@ -175,7 +170,7 @@ def main_loop(connection: BlockingConnection) -> int:
                 threads.follow()
                 held = replicas[message.replica]
                 with held.stream:
-                    run_batch(held.name, held.model, message, body, connection.send, held.seldom)
+                    run_batch(held.name, held.model, message, body, connection.send)
             case Adopt():
                 held = replicas[message.replica]
                 with held.stream:
@@ -334,7 +329,7 @@ def adopt(model: RunnableModel, message: Adopt, weights: memoryview) -> Adopted:
 # Running -------------------------------------------------------------------------------------------------------------
 
 
-def run_batch(name: str, model: RunnableModel, message: Run, body: memoryview, send: Send, seldom: Seldom) -> None:
+def run_batch(name: str, model: RunnableModel, message: Run, body: memoryview, send: Send) -> None:
     """Run the batch and send its `Done`, before that one for all rows that leave together while others go on."""
     attempt = Attempt(name, model, message, send)
     offset = 0
@@ -343,11 +338,9 @@ def run_batch(name: str, model: RunnableModel, message: Run, body: memoryview, s
         offset += part_bytes(part)
     if attempt.first_failure:
         samples = sum(len(part.rows) for part in message.parts)
+        silent = len(attempt.unanswered) - len(attempt.unusable) == samples  # and so will be the batches that come next
         told = name, len(attempt.failed), samples, attempt.first_failure
-        if len(attempt.unanswered) - len(attempt.unusable) == samples:  # and so will be the batches that come next
-            seldom.warning(FAILED, *told)
-        else:
-            log.warning(FAILED, *told)
+        log.warning(FAILED, *told, extra=SELDOM if silent else None)
     attempt.tell()
 
 

@@ -11,6 +11,7 @@ import pytest
 from gearshift.observability.logs import (
     LONGEST_MESSAGE,
     MOST_LINES,
+    SELDOM,
     LogSettings,
     facts,
     logging_to_stderr,
@@ -209,3 +210,13 @@ def test_debug_writes_every_line(capsys):
         for number in range(100):
             log.warning("nonsense: %s", number)
     assert len(capsys.readouterr().err.splitlines()) == 100
+
+
+def test_what_may_seldom_be_said_is_said_once_and_counted_beside_the_same_words_elsewhere(capsys):
+    with logging_to_stderr(LogSettings()):
+        for number in range(5):
+            log.warning("gone: %d", number, extra=SELDOM)
+            log.warning("gone: %d", number)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "gone: 0; more of this kind are left out and counted for 10 s"
+    assert lines[1:] == [*(f"gone: {number}" for number in range(5)), "4 more lines were left out: gone: %d"]
