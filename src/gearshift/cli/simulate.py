@@ -20,6 +20,7 @@ from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import milliseconds, percent, results_table, tell_overheads
 from gearshift.plan_tables import only_operator
 from gearshift.policies.demand import CORES_EFFECT_S, Scaling, require_period
+from gearshift.policies.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.overheads import overheads_of
 from gearshift.result import latency_summary
 
@@ -31,12 +32,20 @@ from gearshift.result import latency_summary
 @click.option("--slo-ms", type=float, help="Requests answered later than this after sending are late: their deadline.")
 @click.option(
     "--scaler",
-    type=click.Choice(["exact", "paper", "static", "fa2", "vpa"]),
+    type=click.Choice(["exact", "paper", "static", "replicas", "fa2", "vpa"]),
     help="As for `serve`: who gives workers their cores; no fewer than the gear in force, where gears have some. "
-    "`fa2` (horizontal, with cold starts) and `vpa` (by utilisation) are for plans of one model. `static` keeps them, "
+    "`replicas` (as `exact`, or several workers of one core where fewer cores do), `fa2` (horizontal, with cold "
+    "starts) and `vpa` (by utilisation) are simulated alone, of plans of one model. `static` keeps them, "
     "as the simulation does without this option, and has the core-seconds told.",
 )
 @click.option("--scaler-period-s", type=float, default=1.0, show_default=True, help="How often the scaler chooses.")
+@click.option(
+    "--scaler-margin",
+    type=click.FloatRange(-0.5, 10),
+    default=DEFAULT_MARGIN,
+    show_default=True,
+    help="By which share the scaler takes run times to be longer than they were profiled.",
+)
 @click.option(
     "--scaler-cores",
     type=click.IntRange(1, 4096),
@@ -51,8 +60,9 @@ def command(
     network: Path | None,
     request_kb: float | None,
     slo_ms: float | None,
-    scaler: Literal["exact", "paper", "static", "fa2", "vpa"] | None,
+    scaler: Literal["exact", "paper", "static", "replicas", "fa2", "vpa"] | None,
     scaler_period_s: float,
+    scaler_margin: float,
     scaler_cores: int | None,
     **trace_arguments: Any,
 ) -> None:
@@ -73,6 +83,7 @@ def command(
             period_s=scaler_period_s,
             effect_s=min(CORES_EFFECT_S, scaler_period_s / 2),
             slo_s=objective.latency_s,
+            margin=scaler_margin,
         )
     run = api.simulate(
         made,

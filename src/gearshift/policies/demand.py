@@ -32,11 +32,12 @@ def require_period(period_s: float, name: str = "period_s") -> None:
 class Scaling:
     """How a scaler works: `exact`, `paper` (Algorithm 1 of Sponge as printed, which needs `slo_s`) or `static`.
 
-    `fa2` and `vpa`, which scale one model horizontally and by utilisation, are the simulator's alone.
+    `replicas`, `fa2` and `vpa`, which scale one model by exactness and horizontally, horizontally alone, and by
+    utilisation, are the simulator's alone.
     It is asked every `period_s`; a change is expected to hold within `effect_s`.
     """
 
-    scaler: Literal["exact", "paper", "static", "fa2", "vpa"] = "exact"
+    scaler: Literal["exact", "paper", "static", "replicas", "fa2", "vpa"] = "exact"
     period_s: float = 1.0
     effect_s: float = CORES_EFFECT_S
     margin: float = DEFAULT_MARGIN

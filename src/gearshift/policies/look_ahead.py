@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from operator import sub
 
-from gearshift.policies.scaling import NO_CHOICE, fewest_cores
+from gearshift.policies.scaling import NO_CHOICE, fewest_cores, fewest_one_core_workers
 
 REMEMBERED_PERIODS = 10
 """For so long the tightest request and the rate of arrivals are remembered: bandwidth that dipped may dip again."""
@@ -69,3 +69,34 @@ def cores_ahead(
         largest_batch,
     )
     return most_cores if cores == NO_CHOICE else cores
+
+
+def workers_ahead(
+    now_ns: int,
+    ready_ns: int,
+    period_ns: int,
+    remembered_ns: int,
+    waiting_ns: Sequence[int],
+    arrivals_ns: Sequence[int],
+    deadlines_ns: Sequence[int],
+    run_ns: Sequence[int],
+    most_workers: int,
+    largest_batch: int,
+) -> int:
+    """As `cores_ahead`, how many workers of one core each; `NO_CHOICE` where none suffice.
+
+    All of them are free from `ready_ns` on.
+    """
+    fastest_ns = run_ns[largest_batch + 2]
+    ahead = requests_ahead(now_ns, period_ns, waiting_ns, arrivals_ns, deadlines_ns)
+    in_reach = ahead[bisect_left(ahead, ready_ns + fastest_ns) :]
+    return fewest_one_core_workers(
+        in_reach,
+        len(in_reach),
+        ready_ns,
+        len(arrivals_ns) * 1e9 / remembered_ns,
+        least_left_ns(arrivals_ns, deadlines_ns, fastest_ns) // 2,
+        run_ns,
+        most_workers,
+        largest_batch,
+    )

@@ -53,6 +53,39 @@ def fewest_cores(
     return (cores, batch) if batch != NO_CHOICE else (NO_CHOICE, NO_CHOICE)
 
 
+def fewest_one_core_workers(
+    deadlines_ns: Sequence[int],
+    waiting: int,
+    ready_ns: int,
+    rate_qps: float,
+    longest_run_ns: int,
+    run_ns: Sequence[int],
+    most_workers: int,
+    largest_batch: int,
+) -> int:
+    """As `fewest_cores`, how many workers of one core each; `NO_CHOICE` where there are none.
+
+    All are free from `ready_ns` on, and take the batches in turns: with k of them batch i is done after i // k + 1
+    runs.  For each batch size both bounds say how many workers they need, and the larger number suffices for both:
+
+        rate       k * b >= rate * run
+        deadline   (i // k + 1) * run <= deadline[i * b] - ready, so that k > i / (left // run)
+    """
+    fewest = most_workers + 1
+    for b in range(1, largest_batch + 1):
+        ns = run_ns[largest_batch + 1 + b]
+        if ns > longest_run_ns:
+            continue
+        workers = max(1, -int(-rate_qps * ns // (b * 1e9)))
+        for i, at in enumerate(range(0, waiting, b)):
+            runs = (deadlines_ns[at] - ready_ns) // ns
+            workers = max(workers, i // runs + 1 if runs > 0 else fewest)
+            if workers >= fewest:
+                break
+        fewest = min(fewest, workers)
+    return fewest if fewest <= most_workers else NO_CHOICE
+
+
 def fewest_misses(
     deadlines_ns: Sequence[int], waiting: int, ready_ns: int, run_ns: Sequence[int], cores: int, largest_batch: int
 ) -> int:

@@ -58,6 +58,7 @@ def make_scaling(
         scaler=settings.scaler,
         period_s=settings.scaler_period_s,
         effect_s=min(CORES_EFFECT_S, settings.scaler_period_s / 2),
+        margin=settings.scaler_margin,
         slo_s=task.plan.operators[task.tables.operator].objective.latency_s,
     )
     times = scaled_times_ns(workers, task.plan, task.tables, task.profile, most_cores=cores, margin=scaling.margin)

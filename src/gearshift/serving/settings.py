@@ -7,6 +7,7 @@ import msgspec
 
 from gearshift.errors import require
 from gearshift.observability.logs import Form, Level
+from gearshift.policies.look_ahead import DEFAULT_MARGIN
 from gearshift.request import Late
 from gearshift.serving.deadline_headers import DEFAULT_TRUST_S
 from gearshift.serving.origins import OwnNames, allowed_names
@@ -183,6 +184,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         int | None,
         _from(1, 4096, "The cores that replicas share with a scaler; by default all that the router leaves."),
     ] = None
+    scaler_margin: Annotated[
+        float,
+        _from(-0.5, 10, "By which share a scaler takes run times to be longer than they were profiled."),
+    ] = DEFAULT_MARGIN
     actuator: Annotated[
         ActuatorKind,
         _help("What gives cores with a scaler: processors of this machine, or with them a resize of this pod."),

@@ -1,4 +1,4 @@
-"""Scalers that are there only to be compared with, `fa2` and `vpa`, for a plan of one model on one worker."""
+"""Scalers that are simulated alone, `replicas`, `fa2` and `vpa`, for a plan of one model on one worker."""
 
 from gearshift.errors import require
 from gearshift.gear import GearPlan
@@ -6,12 +6,12 @@ from gearshift.plan_tables import PlanTables
 from gearshift.policies.demand import Scaling
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import exits_of, scaled_times_ns
-from gearshift.simulator.scalers import Fa2Scaler, VpaScaler
+from gearshift.simulator.scalers import Fa2Scaler, ReplicasScaler, VpaScaler
 from gearshift.simulator.vertical import Scaler, Setting, VerticalRun, simulate_vertical
 from gearshift.workers import scaled_workers, shared_pool
 from gearshift.workload import Workload
 
-COMPARED = "fa2", "vpa"
+COMPARED = "replicas", "fa2", "vpa"
 PLAN_ONE = "compare with --scaler exact, or plan for one model on one device"
 
 
@@ -46,6 +46,9 @@ def simulate_compared(
     if scaling.scaler == "fa2":
         scaler = Fa2Scaler(table_ns, most_workers=pool, period_s=scaling.period_s)
         begins_with = Setting(1, largest, first)
+    elif scaling.scaler == "replicas":
+        scaler = ReplicasScaler(table_ns, margin=scaling.margin, period_s=scaling.period_s, effect_s=scaling.effect_s)
+        begins_with = Setting(first, largest)
     else:
         scaler, begins_with = VpaScaler(table_ns), Setting(first, largest)
     return simulate_vertical(

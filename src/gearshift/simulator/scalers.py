@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
-from gearshift.policies.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, cores_ahead
+from gearshift.policies.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, cores_ahead, workers_ahead
 from gearshift.policies.scaling import NO_CHOICE, printed_algorithm_1
 from gearshift.profiles.performance_model import planned_ns
 from gearshift.simulator.vertical import Seen, Setting
@@ -81,6 +81,34 @@ class ExactScaler(_Bounded):
             self._largest,
         )
         return Setting(cores, self._largest)
+
+
+class ReplicasScaler(ExactScaler):
+    """As `ExactScaler`, or as many workers of one core each, where fewer cores do so.
+
+    All workers are there from the beginning, and cost nothing while they have no core.
+    """
+
+    def setting(self, seen: Seen) -> Setting:
+        """One worker with some cores, or some workers with one core each."""
+        one = super().setting(seen)
+        remembered_ns = min(self._remembered_ns, seen.now_ns)
+        arrivals_ns, deadlines_ns = seen.since(seen.now_ns - remembered_ns)
+        if len(arrivals_ns) == 0:
+            return one
+        workers = workers_ahead(
+            seen.now_ns,
+            max(seen.all_free_ns, seen.now_ns + self._effect_ns),
+            self._period_ns,
+            remembered_ns,
+            seen.waiting_ns,
+            arrivals_ns.tolist(),
+            deadlines_ns.tolist(),
+            self._run_ns,
+            self._most,
+            self._largest,
+        )
+        return one if workers == NO_CHOICE or workers >= one.cores else Setting(1, self._largest, workers)
 
 
 class PaperScaler(_Bounded):

@@ -37,6 +37,8 @@ class Setting:
 class Seen:
     """What a scaler knows at `now_ns`: the deadlines that wait, earliest first, and when the first worker is free.
 
+    `all_free_ns` is when the last one is.
+
     `arrivals_ns` and `deadlines_ns` (m,) are of all requests so far; `busy_share` is of the cores in the last period.
     """
 
@@ -47,6 +49,7 @@ class Seen:
     deadlines_ns: NDArray[np.int64]
     busy_share: float
     setting: Setting
+    all_free_ns: int = 0
 
     def since(self, from_ns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Arrivals and deadlines of the requests that came at `from_ns` or later."""
@@ -256,6 +259,7 @@ class _Run:
                 self._deadlines[: self._arrived],
                 min(1.0, self._busy_core_ns / held_core_ns),
                 self._setting,
+                max(w.ready_ns if not w.batch else w.done_ns for w in self._workers),
             )
         )
         self._busy_core_ns = 0

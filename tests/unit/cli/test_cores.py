@@ -83,7 +83,7 @@ def test_scalers_to_be_compared_with_are_simulated_of_one_model(
     write_scaled_task(tmp_path)
     (tmp_path / "t.csv").write_text("second,requests\n" + "".join(f"{second},20\n" for second in range(5)))
     monkeypatch.chdir(tmp_path)
-    for scaler in ("fa2", "vpa"):
+    for scaler in ("replicas", "fa2", "vpa"):
         done = run("simulate", "plan.json", "--trace", "t.csv", "--scaler", scaler, "--slo-ms", 500, "--json", "-")
         assert done.exit_code == 0, done.output
         found = json.loads(done.stdout)

@@ -7,6 +7,7 @@ from gearshift.policies.scaling import (
     NO_CHOICE,
     fewest_cores,
     fewest_misses,
+    fewest_one_core_workers,
     misses_by_cores,
     printed_algorithm_1,
     share_cores,
@@ -41,6 +42,21 @@ def test_the_choice_is_that_of_trying_all_and_running_their_batches_one_by_one(
 ) -> None:
     found = fewest_cores(deadlines, len(deadlines), ready, rate, longest, run, MOST, LARGEST)
     assert found == by_hand(deadlines, ready, rate, longest, run)
+
+
+@settings(derandomize=True, max_examples=400)
+@given(queues, st.integers(0, 50), st.floats(0, 2e8), st.integers(1, 80), tables)
+def test_one_core_workers_are_those_of_trying_all_numbers_of_them_in_turns(
+    deadlines: list[int], ready: int, rate: float, longest: int, run: list[int]
+) -> None:
+    def suffice(workers: int, batch: int) -> bool:
+        took = run[LARGEST + 1 + batch]
+        done = [ready + took * (i // workers + 1) for i in range(-(-len(deadlines) // batch))]
+        return took <= longest and workers * batch / took >= rate / 1e9 and all(map(le, done, deadlines[::batch]))
+
+    tried = (k for k in range(1, MOST + 1) if any(suffice(k, batch) for batch in range(1, LARGEST + 1)))
+    found = fewest_one_core_workers(deadlines, len(deadlines), ready, rate, longest, run, MOST, LARGEST)
+    assert found == next(tried, NO_CHOICE)
 
 
 def linear(per_sample: int, per_batch: int) -> list[int]:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gearshift.simulator.scalers import ExactScaler, Fa2Scaler, PaperScaler, StaticScaler, VpaScaler
+from gearshift.simulator.scalers import ExactScaler, Fa2Scaler, PaperScaler, ReplicasScaler, StaticScaler, VpaScaler
 from gearshift.simulator.vertical import REFUSED, Scaler, Seen, Setting, VerticalRun, simulate_vertical
 from gearshift.workload import Workload
 
@@ -118,6 +118,19 @@ def test_horizontal_scaling_takes_as_many_workers_as_the_rate_needs_and_utilisat
     assert int(run.cores[-1, 1]) == 1
     run = served(steady(40, 900, 5), VpaScaler(TABLE), ONE)
     assert run.cores[:3, 1].tolist() == [1, 2, 3]  # all of one is busy, and then of two
+
+
+def test_several_workers_of_one_core_serve_a_constant_rate_where_one_of_several_needs_more() -> None:
+    half_scales = [[0, *((30 + 30 // c) * MS * (b + 1) // 2 for b in range(1, 5))] for c in range(1, 5)]
+    table_ns = np.array([[S] * 5, *half_scales])
+    constant = steady(40, 400, 20)
+
+    def run(scaler: Scaler) -> VerticalRun:
+        return simulate_vertical(constant, table_ns.tolist(), scaler, first=Setting(MOST, LARGEST))
+
+    one, several = run(ExactScaler(table_ns)), run(ReplicasScaler(table_ns))
+    assert several.violations.sum() == one.violations.sum() == 0
+    assert several.core_seconds < 0.7 * one.core_seconds
 
 
 def test_the_core_seconds_that_were_at_work_are_those_of_its_batches() -> None:
