@@ -156,7 +156,9 @@ def test_the_guide_scales_a_live_model_under_a_network_log(log: str, tmp_path: P
     for name, text in blocks:
         if name:
             (shell.place / name).write_text(text)
-    server, client = ([line.removeprefix("$ ") for line in text.splitlines()] for name, text in blocks if not name)
+    server, client, static = (
+        [line.removeprefix("$ ") for line in text.splitlines()] for name, text in blocks if not name
+    )
     try:
         for line in server:
             if log == "real" and line.endswith("> lte.log"):
@@ -166,8 +168,14 @@ def test_the_guide_scales_a_live_model_under_a_network_log(log: str, tmp_path: P
         replayed, _ = (shell.run(line) for line in client)
         with urllib.request.urlopen(f"http://127.0.0.1:{shell.ports['8000']}/metrics") as answer:
             metrics = answer.read().decode()
+        shell.end()
+        shell.run(static[0] + " &")
+        constant = shell.run(static[1])
+        assert shell.end() == 0
+        assert " core-seconds" in shell.run(static[2]).splitlines()[1]
     finally:
         shell.end()
+    assert re.search(r"(\d+) requests", constant), constant
     measured = re.search(r"(\d+) requests\n(.*)\n(.*)\n", replayed)
     assert measured is not None, replayed
     outcomes = re.findall(r"^gearshift_requests_total{.*} (\S+)$", metrics, re.MULTILINE)

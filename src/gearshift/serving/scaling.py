@@ -80,8 +80,13 @@ def thread_counts(task: "ServingTask", settings: ServerSettings) -> Sequence[int
 
 
 def changes_cores(plan: GearPlan, settings: ServerSettings) -> bool:
-    """Whether cores change while the plan is served: by a scaler, or with its gears."""
-    return settings.scaler != "static" or plan.hardware.pool_cores is not None
+    """Whether cores are set while the plan is served: by a scaler, with its gears, or as shares of processors."""
+    return holds_cores(settings) or plan.hardware.pool_cores is not None
+
+
+def holds_cores(settings: ServerSettings) -> bool:
+    """Whether workers' cores are set by other means than the plan: by a scaler, or as shares of processors."""
+    return settings.scaler != "static" or settings.core_share < 1
 
 
 def _scaled_workers(task: "ServingTask", settings: ServerSettings) -> list[Worker]:

@@ -37,6 +37,7 @@ from gearshift.serving.http_server import HttpServer
 from gearshift.serving.keys import Keys, read_keys
 from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.replan import Replans
+from gearshift.serving.scaling import holds_cores
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import bound_socket, is_loopback
 from gearshift.serving.swap import Swaps
@@ -84,7 +85,7 @@ def serve(
         profile_path=None if profile_path is None else Path(profile_path),
         project_path=None if project_path is None else Path(project_path),
         available=available_cores(),
-        scaled=settings.scaler != "static",
+        scaled=holds_cores(settings),
         core_share=settings.core_share,
     )
     task = read(Path(plan_path))

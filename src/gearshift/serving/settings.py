@@ -197,7 +197,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ] = "gearshift"
     core_share: Annotated[
         float,
-        _from(0.05, 1, "With a scaler, how much of a processor a core is, as it was profiled; below 1, by quotas."),
+        _from(0.05, 1, "How much of a processor a core is, as it was profiled; below 1, by quotas."),
     ] = 1.0
 
     log_level: Annotated[Level, _help("The least urgent messages that are logged; debug has a line per request.")] = (

@@ -202,8 +202,8 @@ def simulate(
     that would miss their deadlines are refused, or answered late; `log_rows` is how many decisions to keep.  With
     `scaling` a scaler gives workers the cores that deadlines, or the plan's latency objective, ask for, no fewer than
     the gear in force where it has some, out of `scaler_cores`, by default the plan's; `static` keeps them evenly
-    shared among workers, and holds them all the time.  Where that is one of `COMPARED`,
-    the latency objective is each request's deadline that has none, and who would miss it is refused.
+    shared among workers, and holds them all the time.  Where it is one of `COMPARED`, the latency objective is each
+    request's deadline that has none, and who would miss it is refused.
     """
     require(
         scaler_cores is None or scaling is not None,
