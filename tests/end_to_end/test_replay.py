@@ -3,6 +3,7 @@
 import re
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from gearshift.errors import GearshiftError, InvalidInput
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.serving.replay import run_replay
 from gearshift.serving.replay_result import OUTCOMES, Replay
 from gearshift.serving.sources import RecordedSamples, SampleSource
@@ -139,6 +141,22 @@ def test_a_server_that_needs_a_key_says_so_at_once(server: Server, protocol: str
     with pytest.raises(InvalidInput, match=r"an API key is needed.*--key-file") as error:
         replayed(url_of(server, protocol), workload(1), **sending)
     assert "another" not in str(error.value).replace("another one", "")
+
+
+@pytest.mark.parametrize(("protocol", "processes"), [("http", 1), ("grpc", 1), ("http", 3)])
+def test_each_request_is_sent_with_its_own_deadline_in_place_of_everyones(
+    server: Server, protocol: str, processes: int
+) -> None:
+    load = workload(30)
+    hopeless = np.arange(30) % 2 == 0
+    deadline_ns = np.where(hopeless, load.arrivals_ns + 1000, NO_DEADLINE_NS)
+    run = replayed(
+        url_of(server, protocol), replace(load, deadline_ns=deadline_ns), processes=processes, api_key=KEY,
+        deadline_s=60.0,
+    )  # fmt: skip
+    refused = [OUTCOMES[code] == "refused" for code in run.log.outcome]
+    assert refused == hopeless.tolist()
+    assert run.result.share_late == 0.5
 
 
 @pytest.mark.parametrize(("protocol", "processes"), [("http", 1), ("grpc", 1), ("http", 2)])

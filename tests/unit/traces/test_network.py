@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.traces.network import NetworkTrace, over_network, read_network
 from gearshift.workload import Workload
 
@@ -63,6 +64,13 @@ def test_deadlines_count_from_sending_and_arrivals_from_the_last_byte() -> None:
     assert made.workload.arrivals_ns.tolist() == [S + 166_666_667, S + S // 2]
     assert made.workload.deadline_ns is not None
     assert made.workload.deadline_ns.tolist() == [2 * S, 3 * S]
+
+
+def test_a_request_keeps_its_own_deadline_beside_the_slo_of_the_others() -> None:
+    own = np.array([NO_DEADLINE_NS, 7 * S])
+    made = over_network(sent(0, S, deadline_ns=own), network(100, 300), request_bytes=150, slo_s=2.0).workload
+    assert made.deadline_ns is not None
+    assert made.deadline_ns.tolist() == [2 * S, 7 * S]
 
 
 def test_rows_of_one_request_stay_together_and_facts_stay_with_their_request() -> None:
