@@ -35,6 +35,11 @@ def least_left_ns(arrivals_ns: Sequence[int], deadlines_ns: Sequence[int], faste
     return min((ns for ns in left_ns if ns >= fastest_ns), default=NO_LIMIT_NS)
 
 
+def _in_reach(deadlines_ns: list[int], earliest_ns: int) -> list[int]:
+    """Those of the deadlines, earliest first, that somebody could keep who is done at `earliest_ns`."""
+    return deadlines_ns[bisect_left(deadlines_ns, earliest_ns) :]
+
+
 def cores_ahead(
     now_ns: int,
     ready_ns: int,
@@ -57,7 +62,7 @@ def cores_ahead(
     """
     fastest_ns = run_ns[most_cores * (largest_batch + 1) + 1]
     ahead = requests_ahead(now_ns, period_ns, waiting_ns, arrivals_ns, deadlines_ns)
-    in_reach = ahead[bisect_left(ahead, ready_ns + fastest_ns) :]
+    in_reach = _in_reach(ahead, ready_ns + fastest_ns)
     cores, _ = fewest_cores(
         in_reach,
         len(in_reach),
@@ -89,7 +94,7 @@ def workers_ahead(
     """
     fastest_ns = run_ns[largest_batch + 2]
     ahead = requests_ahead(now_ns, period_ns, waiting_ns, arrivals_ns, deadlines_ns)
-    in_reach = ahead[bisect_left(ahead, ready_ns + fastest_ns) :]
+    in_reach = _in_reach(ahead, ready_ns + fastest_ns)
     return fewest_one_core_workers(
         in_reach,
         len(in_reach),
