@@ -3,7 +3,8 @@
 1. two networks on one device, each in a stream of its own, as the local backend runs replicas: whether what they answer
    beside each other is what they answer alone, and how much faster they are beside each other than in turn;
 2. training of a ResNet-18 with 64 channels and of a small network on images that are made up here;
-3. learned caches of the large one, looked up in line and beside it: agreement on unseen images, gain, tail;
+3. learned caches of the large one, looked up in line and beside it, and on compiled segments where time is left:
+   agreement on unseen images, gain, tail;
 4. both networks, and the large one with its caches, profiled, planned for, served and validated.
 
     python benchmarks/on_a_gpu.py [--out on-a-gpu.json] [--work DIR] [--budget-s 450] [--data DIR]
@@ -73,6 +74,7 @@ class Size:
     train_s: float
     caches_s: float
     cascade_s: float
+    compile_s: float
     rows: int
     peak_qps: float
     trace_s: float
@@ -84,13 +86,13 @@ class Size:
 
 GPU = Size(
     sizes={"large": (2, 64), "small": (1, 16)},
-    train=30_000, build=4_000, test=3_000, batch=256, train_s=45.0, caches_s=140.0, cascade_s=150.0, rows=1_000,
-    peak_qps=600.0, trace_s=20.0, repeats=10, training=caches.Training(),
+    train=30_000, build=4_000, test=3_000, batch=256, train_s=45.0, caches_s=120.0, cascade_s=130.0, compile_s=90.0,
+    rows=1_000, peak_qps=600.0, trace_s=20.0, repeats=10, training=caches.Training(),
 )  # fmt: skip
 SMALL = Size(
     sizes={"large": (1, 8), "small": (1, 2)},
-    train=1_000, build=500, test=300, batch=50, train_s=10.0, caches_s=60.0, cascade_s=90.0, rows=60,
-    peak_qps=30.0, trace_s=4.0, repeats=3, training=caches.Training(epochs=3),
+    train=1_000, build=500, test=300, batch=50, train_s=10.0, caches_s=120.0, cascade_s=120.0, compile_s=150.0,
+    rows=60, peak_qps=30.0, trace_s=4.0, repeats=3, training=caches.Training(epochs=3),
     variants=("FC(16)", "Pool(64,16)"), processes=1,
 )  # fmt: skip
 
@@ -170,7 +172,7 @@ class OnADevice:
             facts[name] |= {"accuracy": right, "million_parameters": millions}
         return facts
 
-    def cached(self, lookups: Lookups) -> Callable[[float], Facts]:
+    def cached(self, lookups: Lookups, *, compiled: bool = False) -> Callable[[float], Facts]:
         """Learned caches of the large network, built and judged on unseen images; what is explored is shared."""
 
         def stage(seconds: float) -> Facts:
@@ -179,15 +181,20 @@ class OnADevice:
             built = caches.build(
                 network, *self.images["build"], accuracy=self.target, lookups=lookups, out=self.folder / "explored",
                 variants=self.size.variants, training=self.size.training, processes=self.size.processes,
+                most_s=0.5 * seconds, compiled=compiled,
             )  # fmt: skip
             took_s = time.perf_counter() - began
-            if lookups == "inline":
+            if lookups == "inline" and not compiled:
                 built.save(self.folder / "caches")
             inputs, labels = self.images["test"]
             found = caches.evaluate(built.model, inputs, labels, timed_rows=self.size.rows)
             return {
                 "built_in_s": took_s,
                 "lookups": built.manifest.lookups,
+                "not_compiled": built.not_compiled,
+                "compiled_in_s": None if built.manifest.compiled is None else built.manifest.compiled.took_s,
+                "trained": len({(entry.layer, entry.variant) for entry in built.manifest.variants}),
+                "left_out": built.left_out,
                 "chosen": [f"{entry.variant} after {entry.block}" for entry in built.manifest.chosen],
                 "reckoned_gain": built.manifest.base_s / built.manifest.latency_s,
                 "measured": built.manifest.measured,
@@ -341,6 +348,8 @@ def run_all(stages: Stages, on: OnADevice) -> None:
     stages.run("cascade", on.cascade, least_s=size.cascade_s / 3, most_s=size.cascade_s, needs=["training"])
     beside, needs = on.cached("beside"), ["caches in line"]
     stages.run("caches beside", beside, least_s=whole_s / 8, most_s=whole_s / 2, needs=needs)
+    compiled = on.cached("inline", compiled=True)
+    stages.run("caches on compiled segments", compiled, least_s=size.compile_s / 2, most_s=size.compile_s, needs=needs)
 
 
 if __name__ == "__main__":

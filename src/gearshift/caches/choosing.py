@@ -20,7 +20,10 @@ from gearshift.result import share_bound
 
 WHERE = "learned caches"
 BY_PRICE = "by price"
-PRICES = tuple(np.geomspace(0.0025, 1.0, 49).round(5).tolist())
+PRICES = (
+    *(0.0025, 0.005, 0.0075, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05, 0.06, 0.07, 0.08),
+    *(0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0),
+)
 """How many hits may be wrong, as a share, where all of the model's time is saved: the less saved, the fewer."""
 FEW_NODES = 200
 MOST_SPARES = 8

@@ -8,8 +8,13 @@ from typing import Annotated, Literal
 import msgspec
 
 from gearshift.errors import InvalidInput, require
+<<<<<<< HEAD
 from gearshift.files import PathLike, read_bytes
 from gearshift.result import wilson_interval
+=======
+from gearshift.files import read_bytes
+from gearshift.result import share_bound, wilson_interval
+>>>>>>> 4efddf8 (Say what few samples that judge cost, and leave thresholds as coarse as they serve best)
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 2
@@ -199,6 +204,14 @@ def read_manifest(folder: PathLike) -> Manifest:
         return msgspec.json.decode(data, type=Manifest)
     except (msgspec.MsgspecError, ValueError) as error:
         raise InvalidInput(str(error), where=str(path), remedy="build the learned caches anew") from error
+
+
+def must_agree(target: float, samples: int) -> float:
+    """The least agreement on so many validation samples that makes a target likely; 1 where none does."""
+    wrong = 0
+    while share_bound(wrong + 1, samples, LIKELY) >= target:
+        wrong += 1
+    return 1 - wrong / samples
 
 
 def samples_to_judge(target: float) -> int:

@@ -28,8 +28,6 @@ from gearshift.caches.train import Training
 from gearshift.caches.window import CHECK, HOLD, JUDGE
 from gearshift.errors import InvalidInput
 
-LEVELS = (0.93, 0.96, 0.98, 0.99, 0.995, 0.998)
-"""Fewer than a build has, as a choice is to be made within a fraction of a second."""
 LEAST_HELD = 10
 """Samples held back since the classes changed that judge what was trained; where there are fewer, all recent ones."""
 
@@ -73,7 +71,7 @@ def trained_further(
 
     Raises `TrainingDiverged`, and `InvalidInput` where samples of the build have not run yet.
     """
-    fit, how = lessons.fit(now_s), Training(epochs=settings.epochs, learning_rate=settings.learning_rate, levels=LEVELS)
+    fit, how = lessons.fit(now_s), Training(epochs=settings.epochs, learning_rate=settings.learning_rate)
     start = with_prior(current.networks, classes.prior(mix_of(fit.classes, current.manifest.classes)))
     return retrain(start, fit, lessons.selectors(now_s), how, seed, device)
 

@@ -45,9 +45,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     distillation: float = 0.7
     temperature: float = 2.0
     false_hit_weight: float = 4.0
-    levels: tuple[float, ...] = (
-        *(0.85, 0.9, 0.93, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.9925, 0.995, 0.9965, 0.998, 0.999),
-    )
+    levels: tuple[float, ...] = (0.93, 0.96, 0.98, 0.99, 0.995, 0.998)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -299,6 +299,8 @@ def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> 
         )
     if manifest.measured is not None:
         show_measured(output, manifest.measured)
+    if told := _margin(manifest):
+        output.say(told)
     low, _ = manifest.accuracy_interval
     if manifest.chosen and manifest.confidence is None and low < manifest.target - 0.01:
         more = (
@@ -360,6 +362,21 @@ def _few(manifest: "Manifest") -> str:
         )
     return (
         f"{few} where fewer than {likely} of them are answered otherwise; give more samples, or ask for less --accuracy"
+    )
+
+
+def _margin(manifest: "Manifest") -> str:
+    """How much more than the target samples that judge must agree, as they are few, where that is a point or more."""
+    from gearshift.caches.manifest import must_agree
+
+    if not manifest.chosen or manifest.confidence is not None or manifest.adapted is not None:
+        return ""
+    now, more = must_agree(manifest.target, manifest.samples), must_agree(manifest.target, 10 * manifest.samples)
+    if now < manifest.target + 0.01:
+        return ""
+    return (
+        f"{percent(now)} of {manifest.samples} samples that judge must be answered alike to make "
+        f"{percent(manifest.target)} likely on new ones; of ten times as many {percent(more)}, which gains more"
     )
 
 

@@ -15,7 +15,7 @@ import torch
 from gearshift import caches
 from gearshift.caches.evaluation import Evaluation
 from gearshift.caches.manifest import Measured, read_manifest
-from gearshift.cli.caches import _no_gain, load_module
+from gearshift.cli.caches import _margin, _no_gain, load_module
 from gearshift.reporting.caches import exits_chart, hits_chart
 from gearshift.result import LatencySummary
 from tests.unit.cli.little import run
@@ -96,7 +96,7 @@ def test_build_runs_what_it_has_chosen_and_says_what_it_comes_to(built: Path, tm
     )
     assert "samples that judge, one by one and in turn" in done.output
     measured = json.loads((tmp_path / "c" / "manifest.json").read_text())["measured"]
-    assert min(measured.values()) > 0
+    assert min(measured[name] for name in ("rows", "module_s", "folded_s", "cached_s")) > 0
 
 
 def test_a_module_is_put_on_the_device_that_is_named_and_left_alone_otherwise(
@@ -108,6 +108,17 @@ def test_a_module_is_put_on_the_device_that_is_named_and_left_alone_otherwise(
     for device in (None, "cpu"):
         assert isinstance(load_module(f"{built / 'model.py'}:load", 1, device), torch.nn.Module)
     assert moved == ["cpu"]
+
+
+def test_few_samples_that_judge_are_said_to_cost_agreement(built: Path) -> None:
+    manifest = read_manifest(built / "caches")
+    first, *others = (msgspec.structs.replace(entry, chosen=False, spare=False) for entry in manifest.variants)
+    chosen = msgspec.structs.replace(first, chosen=True), *others
+    few, many = (
+        msgspec.structs.replace(manifest, variants=chosen, target=0.95, samples=samples) for samples in (200, 2000)
+    )
+    assert _margin(few).startswith("97.5 % of 200 samples that judge must be answered alike to make 95.0 % likely")
+    assert _margin(many) == ""
 
 
 @pytest.mark.parametrize(
