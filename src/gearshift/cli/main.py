@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 import gearshift
+from gearshift.cli.streams import make_usable
 
 VERBS = (
     *("demo", "init", "profile", "plan", "simulate", "inspect", "explain", "diff", "compare", "report"),
@@ -70,4 +71,5 @@ def main_group() -> None:
 
 def main() -> None:
     """Run the command line."""
+    make_usable()
     main_group(prog_name="gearshift", auto_envvar_prefix="GEARSHIFT")

@@ -4,12 +4,11 @@ A note on an error (`error.add_note`) is a command line to try instead.
 """
 
 import functools
-import os
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from gearshift.cli.streams import forget_the_rest, json_alone, told_if_full, write_result
 from gearshift.errors import GearshiftError, InvalidInput
-from gearshift.files import write_atomically
+from gearshift.files import own_descriptor, write_atomically
 from gearshift.plain_text import plain
 
 EXIT_NOT_VALID = 4
@@ -37,8 +37,9 @@ class Output:
     """Where a verb's words go: a table for people on standard output, or only JSON there with `--json -`."""
 
     def __init__(self, json_path: str | None) -> None:
+        self.json_alone = json_path is not None and (json_path == "-" or own_descriptor(json_path) == 1)
         self._json_path = json_path
-        file = sys.stderr if json_path == "-" else sys.stdout
+        file = sys.stderr if self.json_alone else sys.stdout
         self.terminal = Console(
             file=file, highlight=False, soft_wrap=True, width=None if file.isatty() else WIDTH_OF_FILES
         )
@@ -47,20 +48,21 @@ class Output:
         """Write `data` where `--json` says, if it says so."""
         if self._json_path is None:
             return
-        encoded = msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
-        if self._json_path == "-":
-            sys.stdout.write(encoded.decode())
-            sys.stdout.flush()
+        encoded = msgspec.json.format(_encoded(data), indent=2) + b"\n"
+        if self.json_alone:
+            write_result(encoded)
         else:
             write_atomically(Path(self._json_path), encoded)
 
     def say(self, text: str) -> None:
         """A line for people."""
-        self.terminal.print(plain(text, keep=KEPT), markup=False)
+        with told_if_full():
+            self.terminal.print(plain(text, keep=KEPT), markup=False)
 
     def show(self, table: Table) -> None:
         """A table for people."""
-        self.terminal.print(table)
+        with told_if_full():
+            self.terminal.print(table)
 
     @contextmanager
     def progress(self) -> Iterator[Tell]:
@@ -83,7 +85,10 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
     def run(json: str | None, **arguments: Any) -> None:
         output = Output(json)
         try:
-            function(output, **arguments)
+            with json_alone() if output.json_alone else nullcontext():
+                function(output, **arguments)
+            with told_if_full():
+                sys.stdout.flush()
         except GearshiftError as error:
             notes = list(getattr(error, "__notes__", ()))
             write_error(output, error.facts() | ({"commands": notes} if notes else {}), said=str(error))
@@ -92,15 +97,16 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
                 click.echo(f"try: {line}", err=True)
             raise SystemExit(error.exit_code) from None
         except KeyboardInterrupt:
+            write_error(output, {"kind": "interrupted", "message": "interrupted"}, said="")
             click.echo("interrupted", err=True)
             raise SystemExit(EXIT_INTERRUPTED) from None
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            forget_the_rest()
             raise SystemExit(1) from None
         except Exception as error:  # noqa: BLE001 - the boundary to a person
-            click.echo(
-                f"error: a bug in gearshift ({type(error).__name__}: {error}); see {_keep_traceback()}", err=True
-            )
+            told = f"a bug in gearshift ({type(error).__name__}: {error}); {_keep_traceback()}"
+            write_error(output, {"kind": "bug", "message": told}, said="")
+            click.echo(f"error: {plain(told, keep=KEPT)}", err=True)
             raise SystemExit(EXIT_BUG) from None
 
     return run
@@ -136,6 +142,29 @@ def write_error(output: Output, facts: dict[str, object], *, said: str) -> None:
 
 
 def _keep_traceback() -> str:
-    with tempfile.NamedTemporaryFile("w", prefix="gearshift-", suffix=".txt", delete=False) as file:
-        traceback.print_exc(file=file)
-        return file.name
+    """Where the traceback of the error under way is, in words."""
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="gearshift-", suffix=".txt", delete=False) as file:
+            traceback.print_exc(file=file)
+            return f"see {file.name}"
+    except OSError:
+        return "set TMPDIR to a folder that can be written, where its traceback is kept then"
+
+
+def _encoded(data: object) -> bytes:
+    """`data` as JSON; names of files that are no UTF-8 have their strange bytes replaced."""
+    try:
+        return msgspec.json.encode(data)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_replaced(msgspec.to_builtins(data)))
+
+
+def _replaced(data: Any) -> Any:
+    match data:
+        case str():
+            return data.encode("utf-8", "replace").decode()
+        case dict():
+            return {_replaced(key): _replaced(value) for key, value in data.items()}
+        case list() | tuple():
+            return [_replaced(value) for value in data]
+    return data

@@ -1,0 +1,101 @@
+"""Standard output as verbs find it, tried in processes of their own."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+VERB = """
+import os, sys
+import click
+from gearshift.cli.output import Output, verb
+from gearshift.cli.streams import make_usable
+
+@click.command()
+@click.argument("how")
+@verb
+def command(output: Output, how: str) -> None:
+    if how == "bug":
+        raise ZeroDivisionError("of nought")
+    if how == "interrupt":
+        raise KeyboardInterrupt
+    print("printed by a user's file")
+    os.system("echo printed by its child")
+    output.json({"path": sys.argv[-1]})
+    output.say(f"wrote {sys.argv[-1]}")
+
+make_usable()
+command(sys.argv[1:])
+"""
+
+
+def run(*arguments: str, redirected: str = "", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        ["bash", "-c", f'"$0" "$@" {redirected}', sys.executable, "-c", VERB, *arguments],
+        capture_output=True,
+        env={**os.environ, **environment},
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("place", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_json_is_alone_on_standard_output_whatever_a_users_file_prints(place: str) -> None:
+    done = run("--json", place, "well")
+    assert json.loads(done.stdout) == {"path": "well"}
+    assert {line.split()[0] for line in done.stderr.decode().splitlines()} == {"printed", "wrote"}
+
+
+def test_json_goes_through_process_substitution(tmp_path: Path) -> None:
+    run("well", "--json", redirected=f">(cat > {tmp_path}/json; echo > {tmp_path}/done) | cat; sleep 0.2")
+    assert json.loads((tmp_path / "json").read_text()) == {"path": "/dev/fd/63"}
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8", "latin-1"])
+def test_names_that_the_terminal_cannot_show_are_shown_otherwise(encoding: str) -> None:
+    strange = os.fsdecode("mod\u00e8le \u6a21".encode() + b" \xff")
+    done = run("--json", "-", strange, PYTHONIOENCODING=encoding)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["path"].startswith("mod\u00e8le \u6a21")
+    assert run(strange, PYTHONIOENCODING=encoding).returncode == 0
+
+
+@pytest.mark.parametrize(("how", "code", "kind"), [("bug", 70, "bug"), ("interrupt", 130, "interrupted")])
+def test_every_end_is_written_as_json(how: str, code: int, kind: str) -> None:
+    done = run("--json", "-", how)
+    assert done.returncode == code
+    assert json.loads(done.stdout)["error"]["kind"] == kind
+
+
+def test_a_closed_standard_output_stops_nothing_but_a_result_for_it() -> None:
+    done = run("well", redirected=">&-")
+    assert (done.returncode, done.stderr) == (0, b"")
+    done = run("--json", "-", "well", redirected=">&-")
+    assert done.returncode == 2
+    assert (
+        done.stderr.splitlines()[-1]
+        == b"error: standard output: cannot be written (it is closed); choose another place"
+    )
+
+
+def test_a_full_standard_output_is_told() -> None:
+    for arguments in (["well"], ["--json", "-", "well"]):
+        done = run(*arguments, redirected="> /dev/full")
+        assert done.returncode == 2
+        assert b"error: standard output: cannot be written (No space left on device)" in done.stderr
+        assert b"Traceback" not in done.stderr
+        assert b"Exception ignored" not in done.stderr
+
+
+def test_a_bug_is_told_where_no_traceback_can_be_kept() -> None:
+    done = run("bug", TMPDIR="/proc", TEMP="/proc", TMP="/proc", redirected="")
+    told = done.stderr.decode()
+    assert done.returncode == 70
+    if not Path(tempfile.gettempdir()).is_dir():
+        assert "set TMPDIR" in told
+    assert told.startswith("error: a bug in gearshift (ZeroDivisionError: of nought)")
+    assert "Traceback" not in told
