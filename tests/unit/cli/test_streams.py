@@ -37,7 +37,7 @@ def run(*arguments: str, redirected: str = "", **environment: str) -> subprocess
     return subprocess.run(
         ["bash", "-c", f'"$0" "$@" {redirected}', sys.executable, "-c", VERB, *arguments],
         capture_output=True,
-        env={**os.environ, **environment},
+        env={**os.environ, "PYTHONUNBUFFERED": "", **environment},
         timeout=60,
         check=False,
     )
