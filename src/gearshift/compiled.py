@@ -85,10 +85,10 @@ def _kept(compile_: Callable[[bool], Any]) -> Any:
     """What `compile_` makes, kept in our folder; made anew in each process where nothing can be written there."""
     settings: Any = numba.config
     before = settings.CACHE_DIR
-    settings.CACHE_DIR = str(cache_folder())
     try:
+        settings.CACHE_DIR = str(cache_folder())
         return compile_(True)
-    except RuntimeError:
+    except (OSError, RuntimeError):  # of a user without a home folder, or with one that cannot be written
         return compile_(False)
     finally:
         settings.CACHE_DIR = before

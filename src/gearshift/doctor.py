@@ -2,14 +2,13 @@
 
 import importlib.metadata
 import math
-import os
 import platform
 
 import msgspec
 import psutil
 
 from gearshift.extras import EXTRAS
-from gearshift.processors import usable_processors
+from gearshift.processors import pin, processors_of, usable_processors
 from gearshift.runtime.actuators.check import ActuatorCheck, check_actuators
 from gearshift.runtime.cpu_quota import quota_cores
 
@@ -76,7 +75,7 @@ def _advice(cores: int, extras: dict[str, str | None], quota: float = math.inf) 
             f"a control group holds this process to the time of {quota:g} of its {cores} cores: plan for at most "
             f"{max(0, math.floor(quota) - 1)} beside the router's, or raise the quota"
         )
-    if not hasattr(os, "sched_setaffinity"):
+    if not pin(processors_of()):
         advice.append("this system cannot pin processes to cores, so measured run times will be noisy")
     return advice
 

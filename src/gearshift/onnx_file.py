@@ -1,6 +1,5 @@
 """ONNX files as models: a session on the worker's device, fed by name."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from gearshift.errors import InvalidInput, ModelFailed, require
 from gearshift.extras import load_extra
 from gearshift.hardware import is_cuda
 from gearshift.model import Arrays, datatype_of
+from gearshift.processors import usable_processors
 
 DATATYPE_OF = {
     "tensor(bool)": "BOOL",
@@ -102,7 +102,7 @@ def open_onnx_file(name: str, path: Path, *, device_kind: str, where: str) -> On
         return onnxruntime.InferenceSession(str(path), options, providers=[provider])
 
     try:
-        session = make_session(len(os.sched_getaffinity(0)))
+        session = make_session(usable_processors())
     except Exception as error:
         raise InvalidInput(
             f"onnxruntime cannot load the file ({' '.join(str(error).split())})",

@@ -1,8 +1,42 @@
 """The processors that this process may use."""
 
+import errno
+import logging
 import os
+from collections.abc import Collection
+
+_FORBIDDEN = (errno.EACCES, errno.ENOSYS, errno.EPERM)
+"""What sandboxes answer to a system call that they leave out."""
+
+log = logging.getLogger(__name__)
 
 
 def usable_processors() -> int:
     """How many they are: those of the process's affinity, where the system has one."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(processors_of())
+
+
+def processors_of(process: int = 0) -> set[int]:
+    """Those that a process, by default this one, may use; all where the system does not tell."""
+    try:
+        return os.sched_getaffinity(process)
+    except AttributeError:
+        return set(range(os.cpu_count() or 1))
+    except OSError as error:
+        if error.errno not in _FORBIDDEN:
+            raise
+        return set(range(os.cpu_count() or 1))
+
+
+def pin(processors: Collection[int], process: int = 0) -> bool:
+    """Have a process, or the thread that calls, run on these alone; False, and a warning, where that is forbidden."""
+    try:
+        os.sched_setaffinity(process, processors)
+    except AttributeError:
+        return False
+    except OSError as error:
+        if error.errno not in _FORBIDDEN:
+            raise
+        log.warning("this system lets no process be pinned to processors (%s): latencies will vary", error.strerror)
+        return False
+    return True

@@ -1,6 +1,5 @@
 """PyTorch modules as models: arrays in, arrays out, on the worker's device.  Nothing here imports torch by itself."""
 
-import os
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +13,7 @@ from gearshift.errors import InvalidInput, ModelFailed, require
 from gearshift.extras import load_extra
 from gearshift.hardware import is_cuda
 from gearshift.loaded_from import note_read
+from gearshift.processors import usable_processors
 
 SAFETENSORS_SUFFIX = ".safetensors"
 
@@ -70,7 +70,7 @@ def placed(name: str, module: Any, device_kind: str) -> TorchModule:
     """
     torch = sys.modules["torch"]
     device = torch.device(device_name(device_kind, cuda_is_there=torch.cuda.is_available()))
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(usable_processors())
     return TorchModule(name, module.eval().to(device), device)
 
 

@@ -1,8 +1,9 @@
+import errno
 import os
 
 import pytest
 
-from gearshift.processors import usable_processors
+from gearshift.processors import pin, processors_of, usable_processors
 
 
 def test_those_are_counted_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,3 +19,24 @@ def test_all_are_counted_where_there_is_no_affinity(
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: there)
     assert usable_processors() == counted
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
+def test_a_sandbox_without_pinning_is_told_and_borne(
+    number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def forbidden(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "sched_setaffinity", forbidden)
+    monkeypatch.setattr(os, "sched_getaffinity", forbidden)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert processors_of() == {0, 1, 2}
+    assert not pin({0})
+    assert "lets no process be pinned" in caplog.text
+
+
+def test_a_process_that_is_gone_is_another_error_than_a_sandbox() -> None:
+    assert pin(processors_of())
+    with pytest.raises(ProcessLookupError):
+        pin(processors_of(), 2**22 + 1)

@@ -1,6 +1,5 @@
 """Lookups beside the base model: one at a time, on processors of their own, on CUDA in a stream of their own."""
 
-import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +16,7 @@ from gearshift.caches.chain import Chain
 from gearshift.caches.collect import as_probabilities
 from gearshift.caches.networks import LearnedCache
 from gearshift.caches.steps import Steps
+from gearshift.processors import pin, processors_of
 
 Lookups = Literal["inline", "beside"]
 """Whether a lookup delays the base model, or runs beside it."""
@@ -89,7 +89,7 @@ def divided(wanted: int) -> Cores | None:
 @cache
 def _allowed() -> frozenset[int]:
     """Those that the process had before a model of its own confined the thread that asks."""
-    return frozenset(os.sched_getaffinity(0))
+    return frozenset(processors_of())
 
 
 class LookupThread:
@@ -236,5 +236,5 @@ class _Pace:
 def _confine(cores: frozenset[int]) -> None:
     """Keep the calling thread on these processors, and let it compute with as many threads."""
     if cores:
-        os.sched_setaffinity(0, cores)
+        pin(cores)
         torch.set_num_threads(len(cores))

@@ -1,7 +1,6 @@
 """A model with learned caches, run as any other model: rows that hit leave, the rest goes on compacted."""
 
 import logging
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from gearshift.caches.networks import Factory, LearnedCache
 from gearshift.caches.single import Lookup, lookup_of
 from gearshift.caches.steps import ForSome, Steps
 from gearshift.errors import ModelFailed
+from gearshift.processors import pin, usable_processors
 
 SCORES, EXIT_SEGMENT = "scores", "exit_segment"
 Answer = dict[str, NDArray[Any]]
@@ -140,8 +140,8 @@ class CachedModel:
             self._beside.close()
             self._beside = None
         if self.beside() is not None and device.type == "cpu" and (cores := divided(self.lookup_cores)):
-            os.sched_setaffinity(0, cores.base)
-        torch.set_num_threads(len(os.sched_getaffinity(0)))
+            pin(cores.base)
+        torch.set_num_threads(usable_processors())
 
     def move(self, device: torch.device) -> None:
         """Have module and caches compute there from the next batch on."""

@@ -10,7 +10,6 @@ its parent's group.
 """
 
 import argparse
-import os
 import socket
 from collections.abc import Mapping
 from mmap import ACCESS_READ, mmap
@@ -24,6 +23,7 @@ from safetensors.torch import load
 
 from gearshift.caches.networks import LearnedCache, filled
 from gearshift.caches.single import Lookup, lookup_of
+from gearshift.processors import pin
 
 MOST_BYTES = 1 << 28
 """Of either memory; only what is written takes room."""
@@ -109,7 +109,7 @@ def main() -> int:
     parser.add_argument("--cores", required=True, help="processors to run on, by number")
     arguments = parser.parse_args()
     cores = {int(core) for core in arguments.cores.split(",")}
-    os.sched_setaffinity(0, cores)
+    pin(cores)
     torch.set_num_threads(len(cores))
     import gearshift.caches.kernel  # noqa: F401  # compiled, or loaded, before anybody waits for a lookup
 

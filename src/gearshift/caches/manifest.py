@@ -8,13 +8,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from gearshift.errors import InvalidInput, require
-<<<<<<< HEAD
 from gearshift.files import PathLike, read_bytes
-from gearshift.result import wilson_interval
-=======
-from gearshift.files import read_bytes
 from gearshift.result import share_bound, wilson_interval
->>>>>>> 4efddf8 (Say what few samples that judge cost, and leave thresholds as coarse as they serve best)
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 2

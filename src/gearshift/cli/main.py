@@ -1,5 +1,6 @@
 """The command `gearshift`."""
 
+import os
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -8,6 +9,7 @@ from typing import Any
 import click
 
 import gearshift
+from gearshift.cli.first_process import become_first_process
 from gearshift.cli.streams import make_usable
 
 VERBS = (
@@ -72,4 +74,6 @@ def main_group() -> None:
 def main() -> None:
     """Run the command line."""
     make_usable()
+    if os.getpid() == 1:
+        become_first_process()
     main_group(prog_name="gearshift", auto_envvar_prefix="GEARSHIFT")

@@ -6,12 +6,15 @@ so the loop wakes for it as for a socket: no thread, and no polling.
 
 import asyncio
 import ctypes
+import logging
 import os
 import struct
 import sys
 from collections.abc import Callable
 
 from gearshift.clock import NS_PER_S
+
+log = logging.getLogger(__name__)
 
 _CLOCK_MONOTONIC = 1
 _NONBLOCK_AND_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
@@ -32,12 +35,13 @@ class FineTimer:
         self._handle: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Open the timer; raises `OSError` where the system gives none."""
+        """Open the timer; where the system gives none, the loop's own stands in."""
         if sys.platform != "linux":
             return
         self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _NONBLOCK_AND_CLOEXEC)
         if self._fd < 0:
-            raise OSError(ctypes.get_errno(), "timerfd_create")
+            log.warning("this system has no fine timers (%s): batches may wait some milliseconds longer", self._why())
+            return
         self._loop.add_reader(self._fd, self._readable)
 
     def set(self, delay_ns: int) -> None:
@@ -57,6 +61,10 @@ class FineTimer:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
             self._fd = -1
+
+    @staticmethod
+    def _why() -> str:
+        return os.strerror(ctypes.get_errno())
 
     def _readable(self) -> None:
         try:

@@ -1,11 +1,11 @@
 """The threads that the models of a worker compute with, changed in the thread that runs them."""
 
-import os
 import sys
 import time
 from collections.abc import Sequence
 
 from gearshift.onnx_file import OnnxFile
+from gearshift.processors import usable_processors
 from gearshift.runtime.actuators.threads import SessionsByThreads, ThreadsActuator, torch_threads
 from gearshift.runtime.messages import ThreadsSet
 from gearshift.runtime.transport import shortened
@@ -34,7 +34,7 @@ class InferenceThreads:
 
     def follow(self) -> None:
         """Before a batch: where processors have come or gone since, as many threads as were asked for last and fit."""
-        if self._asked and min(self._asked, len(os.sched_getaffinity(0))) != self._in_use:
+        if self._asked and min(self._asked, usable_processors()) != self._in_use:
             self.ask(self._asked)
 
     def _set(self, threads: int) -> None:

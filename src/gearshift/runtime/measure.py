@@ -20,6 +20,7 @@ from gearshift.hardware import REMOTE, Device, Hardware, is_cuda
 from gearshift.loaded_from import LoadedFrom, settings_of
 from gearshift.loading import Samples, load_samples
 from gearshift.model import Predicted, spec_of
+from gearshift.processors import pin, processors_of, usable_processors
 from gearshift.profiles.doubts import doubts_about, require_common_class
 from gearshift.profiles.measure import (
     curve_from_timings,
@@ -182,7 +183,7 @@ def _core_counts(cores: Sequence[int], core_share: float, project: Project, *, w
     """The core counts to measure, rising; raises `InvalidInput` for more than there are, and for too few points."""
     counts = tuple(sorted(set(cores)))
     require(0.05 <= core_share <= 1, f"core_share is {core_share:g}", remedy="give 0.05 to 1")
-    there = int(len(os.sched_getaffinity(0)) / core_share + 1e-9)
+    there = int(usable_processors() / core_share + 1e-9)
     require(
         len(counts) >= 1 and counts[0] >= 1 and counts[-1] <= there,
         f"cores {', '.join(map(str, counts))} are to be measured, and this process may use {there}",
@@ -223,7 +224,7 @@ async def _measure_all(
         for group, kind in groups
         if kind != REMOTE or count == core_counts[0]
     ]
-    cores_before = os.sched_getaffinity(0)
+    cores_before = processors_of()
     measured: dict[tuple[str, int], MeasuredModel] = {}
     try:
         for done, (group, kind, count) in enumerate(rounds):
@@ -234,7 +235,7 @@ async def _measure_all(
             devices = {one: Device(id=one, kind=one, cores=1 if one == REMOTE else count) for _, one in groups}
             hardware = on_processors(Hardware(devices=tuple(devices.values())), core_share)
             cores = assign_cores(hardware, sorted(cores_before))[kind]
-            os.sched_setaffinity(0, router_cores(hardware, sorted(cores_before)))
+            pin(router_cores(hardware, sorted(cores_before)))
             first = count == core_counts[0]
             quota = count * core_share if core_share < 1 and kind != REMOTE else None
             at_endpoints = group if kind == REMOTE else []
@@ -257,7 +258,7 @@ async def _measure_all(
             ):
                 measured[one.model, count] = one
     finally:
-        os.sched_setaffinity(0, cores_before)
+        pin(cores_before)
     return [measured[name, count] for count in core_counts for name in project.models if (name, count) in measured]
 
 

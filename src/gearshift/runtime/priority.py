@@ -14,7 +14,8 @@ def give_way_to_all() -> None:
     Niceness alone decides on shares of a core: what wakes beside such work still waits until its slice is over, up to
     a tick of 4 ms.  Linux takes the core from what runs as `SCHED_IDLE` at once.
     """
-    os.nice(LOWEST_PRIORITY)
+    with suppress(OSError):
+        os.nice(LOWEST_PRIORITY)
     if sys.platform == "linux":
         with suppress(OSError):  # where the sandbox forbids it, niceness is what there is
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from gearshift.errors import InvalidInput, require
 from gearshift.extras import load_extra
 from gearshift.observability.logs import LogSettings, logging_to_stderr, settings_in_force
+from gearshift.processors import pin as pin_process
+from gearshift.processors import processors_of
 from gearshift.runtime.transport import EndOfStream
 
 WHERE = "--backend ray"
@@ -242,6 +244,6 @@ class WorkerActor:
 
 def pin(cores: Sequence[int]) -> None:
     """Keep to these processors, counted from the highest; to any, where there are not so many."""
-    available = sorted(os.sched_getaffinity(0), reverse=True)
+    available = sorted(processors_of(), reverse=True)
     if cores and max(cores) < len(available):
-        os.sched_setaffinity(0, {available[core] for core in cores})
+        pin_process({available[core] for core in cores})

@@ -26,6 +26,7 @@ from gearshift.errors import GearshiftError, ModelFailed
 from gearshift.hardware import is_cuda
 from gearshift.model import DATATYPES, Arrays, Predicted, TensorSpec
 from gearshift.observability.logs import SELDOM, Form, Level, LogSettings, logging_to_stderr
+from gearshift.processors import pin
 from gearshift.runtime.actuators.affinity import AffinityActuator
 from gearshift.runtime.actuators.cgroup import CgroupActuator
 from gearshift.runtime.inference_threads import InferenceThreads
@@ -115,7 +116,7 @@ def main() -> int:
         return 0
     be_killed_first()
     if arguments.cores:
-        os.sched_setaffinity(0, {int(core) for core in arguments.cores.split(",")})
+        pin({int(core) for core in arguments.cores.split(",")})
     logs = LogSettings(arguments.log_level, arguments.log_format)
     with socket.socket(fileno=arguments.fd) as sock, logging_to_stderr(logs, process="worker"):
         try:

@@ -12,6 +12,7 @@ from pathlib import Path
 from gearshift.errors import WorkerDied, require
 from gearshift.observability.logs import settings_in_force
 from gearshift.runtime.messages import Adopt, Adopted, Load, Loaded, LoadFailed, Message, Release, Run, ThreadsSet
+from gearshift.runtime.process_end import ProcessEnd
 from gearshift.runtime.transport import Buffer, FrameProtocol, widen
 from gearshift.runtime.worker_link import SENT, OnDone, OnEnd, OnOther, WorkerLink
 from gearshift.runtime.worker_variables import worker_variables
@@ -54,7 +55,7 @@ class WorkerProcess:
         self._killed_for = ""
         self._protocol: FrameProtocol | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._pidfd = -1
+        self._end: ProcessEnd | None = None
         self._serving = False
         self._stopping = False
         self._gone = asyncio.Event()
@@ -87,8 +88,7 @@ class WorkerProcess:
         self._protocol = protocol
         with theirs:
             self._process = self._spawn(theirs.fileno(), environment)
-        self._pidfd = os.pidfd_open(self._process.pid)
-        loop.add_reader(self._pidfd, self._ended)
+        self._end = ProcessEnd(self._process.pid, self._ended)
         try:
             loaded = await self._link.load(load, longest_s=longest_s)
             if self._gone.is_set():
@@ -179,8 +179,6 @@ class WorkerProcess:
     def _ended(self) -> None:
         """The process is a zombie: kill what it started (its group still has its id), then reap it."""
         assert self._process is not None
-        asyncio.get_running_loop().remove_reader(self._pidfd)
-        os.close(self._pidfd)
         self._signal(signal.SIGKILL)
         status = self._process.wait()
         self._gone.set()

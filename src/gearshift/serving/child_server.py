@@ -1,12 +1,12 @@
 """A server in a process of its own, for as long as a `with` block."""
 
-import os
 import subprocess
 import threading
 from pathlib import Path
 from types import TracebackType
 
 from gearshift.errors import GearshiftError
+from gearshift.processors import pin
 from gearshift.serving import with_parent
 
 READY = " at http"
@@ -37,7 +37,7 @@ class ChildServer:
         said = []
         try:
             if self._cores is not None:
-                os.sched_setaffinity(self._process.pid, self._cores)
+                pin(self._cores, self._process.pid)
             for line in self._process.stderr:
                 said.append(line.strip())
                 if READY in line:

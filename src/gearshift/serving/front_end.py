@@ -16,7 +16,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, get_args
 
@@ -272,24 +272,26 @@ class FrontEnd:
 def main() -> int:
     """Answer clients until the router says `End`, or is gone."""
     parser = argparse.ArgumentParser(prog="gearshift.serving.front_end")
-    for name in ("router", "listen", "board"):
+    for name in ("router", "board"):
         parser.add_argument(f"--{name}", type=int, required=True, help="a file descriptor")
+    parser.add_argument("--listen", required=True, help="file descriptors, between commas")
     parser.add_argument("--row", type=int, required=True, help="its row of the board")
     parser.add_argument("--parent", type=int, required=True, help="process that started this one")
     parser.add_argument("--log-level", choices=get_args(Level), default="info")
     parser.add_argument("--log-format", choices=get_args(Form), default="text")
     arguments = parser.parse_args()
-    for number in (signal.SIGINT, signal.SIGTERM):  # the router ends first
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # the router ends first
         signal.signal(number, signal.SIG_IGN)
     if not die_with_parent(arguments.parent):
         return 0
-    for fd in (arguments.router, arguments.listen, arguments.board):
+    listen = [int(fd) for fd in arguments.listen.split(",")]
+    for fd in (arguments.router, *listen, arguments.board):
         os.set_inheritable(fd, False)
     allow_many_connections()
     give_back_freed_memory()
     logs = LogSettings(arguments.log_level, arguments.log_format)
     board = Board(arguments.board, arguments.row)
-    router, listening = socket.socket(fileno=arguments.router), socket.socket(fileno=arguments.listen)
+    router, listening = socket.socket(fileno=arguments.router), [socket.socket(fileno=fd) for fd in listen]
     with logging_to_stderr(logs, process="front end"), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(serve(router, listening, board))
@@ -299,7 +301,7 @@ def main() -> int:
     return 0
 
 
-async def serve(router: socket.socket, listening: socket.socket, board: Board) -> None:
+async def serve(router: socket.socket, listening: Sequence[socket.socket], board: Board) -> None:
     """Do as the router says."""
     loop = asyncio.get_running_loop()
     link = RouterLink(loop)
@@ -308,7 +310,7 @@ async def serve(router: socket.socket, listening: socket.socket, board: Board) -
     if told is None:
         return
     http = HttpServer(FrontEnd(told, link, board), told.settings, board.count_connections, board.count_unsent)
-    await http.start(listening)
+    await http.start(*listening)
     link.stop_listening = http.stop_listening
     if link.stopped:
         http.stop_listening()

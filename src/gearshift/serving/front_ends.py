@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -22,8 +23,10 @@ import msgspec
 from gearshift.errors import GearshiftError, WorkerDied
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.logs import settings_in_force
+from gearshift.processors import pin
 from gearshift.request import Answer
 from gearshift.runtime.answers import refused
+from gearshift.runtime.process_end import ProcessEnd
 from gearshift.runtime.room import Client
 from gearshift.runtime.transport import Buffer, FrameError, FrameProtocol, pack_tensors, unpack_tensors, widen
 from gearshift.runtime.worker_process import how_it_ended
@@ -84,13 +87,14 @@ class FrontEnds:
         self._count = serve.settings.front_ends
         self._board = Board.of_router(self._count)
         self._stand_ins = StandIns(application, serve.settings, self._board)
-        self._socks: list[socket.socket] = []
+        self._socks: list[list[socket.socket]] = []
+        """Of each front end: one for each address."""
         self._now: dict[int, FrontEndProcess] = {}
         self._kept: list[asyncio.Task[None]] = []
 
-    async def start(self, sock: socket.socket) -> None:
-        """Start them on the port of `sock`, which is shared; raises `WorkerDied` with nothing left running."""
-        self._socks = [sock, *(beside(sock) for _ in range(self._count - 1))]
+    async def start(self, *socks: socket.socket) -> None:
+        """Start them on the port of `socks`, which is shared; raises `WorkerDied` with nothing left running."""
+        self._socks = [list(socks), *(list(map(beside, socks)) for _ in range(self._count - 1))]
         self.publish()
         loop = asyncio.get_running_loop()
         ready: list[asyncio.Future[None]] = [loop.create_future() for _ in self._socks]
@@ -108,7 +112,7 @@ class FrontEnds:
         """Take no more clients; those that are there leave after their next answer."""
         self.ending = True
         self._stand_ins.stop_listening()
-        for sock in self._socks:
+        for sock in chain.from_iterable(self._socks):
             sock.close()
         for front_end in self._now.values():
             front_end.protocol.send(StopListening())
@@ -188,7 +192,7 @@ class FrontEndProcess:
         self._exchanges: dict[int, HttpExchange] = {}
         self._clients: WeakValueDictionary[int, Client] = WeakValueDictionary()
 
-    async def live(self, sock: socket.socket, board: Board, row: int) -> str:
+    async def live(self, socks: Sequence[socket.socket], board: Board, row: int) -> str:
         """Start it, and answer once it is gone how it ended, in words that follow "it"; its clients are gone too."""
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -198,20 +202,18 @@ class FrontEndProcess:
         try:
             if self._all.ending:
                 return "was not needed any more"
-            process = self._process = _spawn(theirs.fileno(), sock.fileno(), board.fd, row)
+            process = self._process = _spawn(theirs.fileno(), [sock.fileno() for sock in socks], board.fd, row)
         finally:
             theirs.close()
             if self._process is None:
                 self.protocol.close()
         self.protocol.send(self._all.serve)
         gone = asyncio.Event()
-        pidfd = os.pidfd_open(process.pid)
-        loop.add_reader(pidfd, gone.set)
+        end = ProcessEnd(process.pid, gone.set)
         try:
             await gone.wait()
         finally:
-            loop.remove_reader(pidfd)
-            os.close(pidfd)
+            end.close()
             self.kill()
             status = process.wait()
             self.protocol.close()
@@ -227,7 +229,7 @@ class FrontEndProcess:
         """Have it run on these processors, as it does from its start on those of the router."""
         if self._process is not None:
             with suppress(ProcessLookupError):
-                os.sched_setaffinity(self._process.pid, cores)
+                pin(cores, self._process.pid)
 
     def _leave(self) -> None:
         """Nobody waits for its answers any more."""
@@ -363,10 +365,10 @@ def _failed(reason: str) -> Answer:
     return Answer(outcome="failed", reason=reason, errors=(reason,))
 
 
-def _spawn(router: int, listen: int, board: int, row: int) -> subprocess.Popen[bytes]:
+def _spawn(router: int, listen: Sequence[int], board: int, row: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-P", "-m", "gearshift.serving.front_end", "--row", str(row)]
-    command += ["--router", str(router), "--listen", str(listen), "--board", str(board)]
+    command += ["--router", str(router), "--listen", ",".join(map(str, listen)), "--board", str(board)]
     command += ["--parent", str(os.getpid()), *settings_in_force().arguments()]
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(router, listen, board), start_new_session=True
+        command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(router, *listen, board), start_new_session=True
     )

@@ -37,18 +37,21 @@ class HttpServer:
             count=count,
             count_unsent=count_unsent,
         )
-        self._server: asyncio.AbstractServer | TlsListener | None = None
+        self._servers: list[asyncio.AbstractServer | TlsListener] = []
 
-    async def start(self, sock: socket.socket) -> None:
-        """Listen on `sock`."""
+    async def start(self, *socks: socket.socket) -> None:
+        """Listen on all of `socks`."""
         certificate, key = self._settings.tls_certificate, self._settings.tls_key
-        if certificate is not None and key is not None:
-            self._server = TlsListener(sock, self._connections, server_context(certificate, key))
-            self._server.start()
-        else:
-            self._server = await asyncio.get_running_loop().create_server(
-                lambda: Connection(self._connections), sock=sock, backlog=BACKLOG
-            )
+        for sock in socks:
+            if certificate is not None and key is not None:
+                listener = TlsListener(sock, self._connections, server_context(certificate, key))
+                listener.start()
+                self._servers.append(listener)
+            else:
+                server = await asyncio.get_running_loop().create_server(
+                    lambda: Connection(self._connections), sock=sock, backlog=BACKLOG
+                )
+                self._servers.append(server)
 
     @property
     def open(self) -> int:
@@ -58,8 +61,8 @@ class HttpServer:
     def stop_listening(self) -> None:
         """Take no more connections; those that are open close after their next answer."""
         self._connections.ending = True
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
 
     def pin(self, cores: frozenset[int]) -> None:
         """It runs where its process does."""

@@ -1,6 +1,7 @@
 """How many connections this process may hold."""
 
 import resource
+from contextlib import suppress
 
 
 def allow_many_connections() -> None:
@@ -8,4 +9,5 @@ def allow_many_connections() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
     if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        with suppress(OSError, ValueError):  # a sandbox leaves the limit as it is
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -3,10 +3,9 @@
 import asyncio
 import gc
 import logging
-import os
 import signal
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import Tracing, tracing_if
+from gearshift.processors import pin, processors_of
 from gearshift.runtime.answers import QUEUE_FULL
 from gearshift.runtime.backends.local import available_cores
 from gearshift.runtime.cpu_quota import quota_cores, quota_warning
@@ -39,7 +39,7 @@ from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.replan import Replans
 from gearshift.serving.scaling import holds_cores
 from gearshift.serving.settings import ServerSettings
-from gearshift.serving.sockets import bound_socket, is_loopback
+from gearshift.serving.sockets import bound_sockets, is_loopback
 from gearshift.serving.swap import Swaps
 from gearshift.serving.task import BackendKind, Read, Say, ServingTask, make_cache_adaptation, make_service, read_task
 from gearshift.serving.tls import server_context
@@ -99,11 +99,11 @@ def serve(
     journal = NoJournal() if journal_path is None else Journal(Path(journal_path))
     logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
     traces = tracing_if(settings.otel, task.tables.operator)
-    bound = bound_socket(settings.host, settings.port, shared=settings.front_ends > 1)
-    with bound as sock, pinned(task.router_cores), logs, traces as tracing:
+    bound = bound_sockets(settings.host, settings.port, shared=settings.front_ends > 1)
+    with bound as socks, pinned(task.router_cores), logs, traces as tracing:
         try:
             journal.write("start", plan=str(plan_path), backend=backend)
-            if settings.api_keys is None and not is_loopback(sock):
+            if settings.api_keys is None and not all(map(is_loopback, socks)):
                 log.warning(OPEN_TO_ALL)
             tell_changes(task)
             tell_quota(task, quota_cores())
@@ -113,7 +113,7 @@ def serve(
                 tell_changes(later)
                 return later
 
-            return _run(_main(task, read_and_tell, settings, keys, journal, sock, say, tracing))
+            return _run(_main(task, read_and_tell, settings, keys, journal, socks, say, tracing))
         finally:
             journal.close()
 
@@ -142,12 +142,12 @@ def pinned(cores: frozenset[int] | None) -> Iterator[None]:
     if cores is None:
         yield
         return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
+    before = processors_of()
+    pin(cores)
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        pin(before)
 
 
 def _run(main: Coroutine[Any, Any, int]) -> int:
@@ -163,11 +163,11 @@ async def _main(
     settings: ServerSettings,
     keys: Keys | None,
     journal: Journal | NoJournal,
-    sock: socket.socket,
+    socks: Sequence[socket.socket],
     say: Say,
     tracing: Tracing | None,
 ) -> int:
-    return await ServerProcess(task, read, settings, keys, journal, sock, say, tracing).main()
+    return await ServerProcess(task, read, settings, keys, journal, socks, say, tracing).main()
 
 
 class ServerProcess:
@@ -180,11 +180,11 @@ class ServerProcess:
         settings: ServerSettings,
         keys: Keys | None,
         journal: Journal | NoJournal,
-        sock: socket.socket,
+        socks: Sequence[socket.socket],
         say: Say,
         tracing: Tracing | None = None,
     ) -> None:
-        self._task, self._settings, self._sock, self._say = task, settings, sock, say
+        self._task, self._settings, self._socks, self._say = task, settings, socks, say
         clock, metrics = WallClock(), Metrics()
         caches = self._caches = make_cache_adaptation(task, settings, metrics.caches, journal)
 
@@ -265,9 +265,10 @@ class ServerProcess:
     async def main(self) -> int:
         """Start, serve until a signal, and end; answers the exit code."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        ending = self._ending_signals()
+        for number in ending:
             loop.add_signal_handler(number, self._signalled)
-        await self._http.start(self._sock)
+        await self._http.start(*self._socks)
         try:
             if self._grpc is not None:
                 self._grpc_port = await self._grpc.start()
@@ -291,11 +292,17 @@ class ServerProcess:
             if self._grpc is not None:
                 await self._grpc.stop(longest_s)
             await self._http.stop(longest_s)
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in ending:
                 loop.remove_signal_handler(number)
 
+    @staticmethod
+    def _ending_signals() -> list[signal.Signals]:
+        """Those that end the server in order; that of a terminal that is closed only where `nohup` does not hide it."""
+        hidden = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        return [signal.SIGTERM, signal.SIGINT, *([] if hidden else [signal.SIGHUP])]
+
     def _pin(self, cores: frozenset[int]) -> None:
-        os.sched_setaffinity(0, cores)
+        pin(cores)
         self._http.pin(cores)
 
     def _drifted(self) -> None:
@@ -312,7 +319,7 @@ class ServerProcess:
         self._first_signal.set()
 
     def _ready_line(self) -> str:
-        host, port = self._sock.getsockname()[:2]
+        host, port = self._socks[0].getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
         secure = "" if self._settings.tls_certificate is None else "s"
         where = f"http{secure}://{host}:{port}"

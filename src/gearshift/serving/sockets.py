@@ -4,40 +4,77 @@ import errno
 import ipaddress
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from gearshift.errors import InvalidInput
 
 BACKLOG = 2048
 
+Address = tuple[int, str | int, int]
+"""Family, host as numbers, scope."""
+
 
 @contextmanager
 def bound_socket(host: str, port: int, *, shared: bool = False) -> Iterator[socket.socket]:
-    """A socket that is not answered yet but holds its port; raises `InvalidInput` where it is in use.
+    """The socket of the first address of `host`, as `bound_sockets` has it."""
+    with ExitStack() as stack:
+        yield _bound(_addresses(host, port)[0], host, port, shared, stack)
 
-    One that is `shared` lets others of this user have the same port, for `beside`.
+
+@contextmanager
+def bound_sockets(host: str, port: int, *, shared: bool = False) -> Iterator[list[socket.socket]]:
+    """A socket for each address of `host`, as `localhost` may have two; all hold one port, and are not answered yet.
+
+    Addresses that this machine does not have, as where IPv6 is off, are passed over.  Raises `InvalidInput` where none
+    is left, or the port is in use.  Those that are `shared` let others of this user have the same port, for `beside`.
     """
-    remedy = "choose another with --port" if port else "end what holds ports here: none is free"
-    if shared:
-        with bound_socket(host, port) as alone:  # nobody else's, not even another server's that shares its own
-            port = alone.getsockname()[1]
+    with ExitStack() as stack:
+        socks: list[socket.socket] = []
+        *others, last = _addresses(host, port)
+        for address in (*others, last):
+            try:
+                sock = _bound(address, host, port, shared, stack)
+            except _NotHereError as error:
+                if socks or address is not last:
+                    continue
+                raise InvalidInput(error.what, remedy=error.remedy) from None
+            port = sock.getsockname()[1]
+            socks.append(sock)
+        yield socks
+
+
+class _NotHereError(InvalidInput):
+    """This machine does not have an address."""
+
+
+def _addresses(host: str, port: int) -> list[Address]:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(family, kind, protocol)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise InvalidInput(f"host {host!r} cannot be used ({error.strerror})", remedy="choose another") from None
-    with sock:
+    kept = ((family, address[0], address[3] if len(address) > 3 else 0) for family, *_, address in found)
+    return list(dict.fromkeys(kept))
+
+
+def _bound(address: Address, host: str, port: int, shared: bool, stack: ExitStack) -> socket.socket:
+    family, place, scope = address
+    remedy = "choose another with --port" if port else "end what holds ports here: none is free"
+    if shared:
+        with ExitStack() as alone:  # nobody else's, not even another server's that shares its own
+            port = _bound(address, host, port, False, alone).getsockname()[1]
+    try:
+        sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shared:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        try:
-            sock.bind(address)
-            sock.listen(BACKLOG)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise InvalidInput(f"port {port} of {host} is in use", remedy=remedy) from None
-            raise InvalidInput(f"port {port} of {host} cannot be used ({error.strerror})", remedy=remedy) from None
-        yield sock
+        sock.bind((place, port, 0, scope) if family == socket.AF_INET6 else (place, port))
+        sock.listen(BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise InvalidInput(f"port {port} of {host} is in use", remedy=remedy) from None
+        kind = _NotHereError if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) else InvalidInput
+        raise kind(f"port {port} of {host} cannot be used ({error.strerror})", remedy=remedy) from None
+    return sock
 
 
 def beside(sock: socket.socket) -> socket.socket:

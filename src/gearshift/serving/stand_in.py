@@ -6,7 +6,7 @@ clients from it.
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from gearshift.errors import GearshiftError
@@ -29,21 +29,26 @@ class StandIns:
         self._before: list[HttpServer] = []
         """Those whose place is taken again, and whose clients leave after their next answer."""
 
-    async def begin(self, front_end: int, sock: socket.socket) -> None:
-        """Take clients from its socket, unless that is done already."""
+    async def begin(self, front_end: int, socks: Sequence[socket.socket]) -> None:
+        """Take clients from its sockets, unless that is done already."""
         if front_end in self._now:
             return
         self._made += 1
         counts = self._connections.part(self._made), self._unsent.part(self._made)
         server = HttpServer(self._application, self._settings, *counts)
+        shared = list[socket.socket]()
         try:
-            shared = sock.dup()
+            shared.extend(sock.dup() for sock in socks)
         except OSError:  # closed, as the server ends, or one file too many
+            for sock in shared:
+                sock.close()
             return
         try:
-            await server.start(shared)
+            await server.start(*shared)
         except (OSError, GearshiftError) as error:  # such as a certificate that cannot be read any more
-            shared.close()
+            server.stop_listening()
+            for sock in shared:
+                sock.close()
             log.warning("clients of front end %d wait until it is started again (%s)", front_end, error)
             return
         self._now[front_end] = server

@@ -3,14 +3,13 @@
 import asyncio
 import gc
 import logging
-import os
 import re
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from gearshift import processors
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, NotReady, SwapFailed, require
 from gearshift.observability.journal import Journal, NoJournal, Tagged
 from gearshift.observability.metrics import Metrics
@@ -78,7 +77,7 @@ class Swaps:
         free: FreeBytes = free_bytes,
     ) -> None:
         self._free = free
-        self._pin = pin or partial(os.sched_setaffinity, 0)
+        self._pin = pin or processors.pin
         self._control, self._plans, self._read, self._make = control, plans, read, make
         self._served = task
         self._metrics, self._journal = metrics, journal

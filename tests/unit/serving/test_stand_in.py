@@ -49,7 +49,7 @@ def test_who_waits_in_the_queue_of_a_lost_front_end_is_answered_until_another_ta
         with bound_socket("127.0.0.1", 0) as sock:
             clients = [client_of(sock.getsockname()) for _ in range(2)]
             for _ in range(2):  # the second changes nothing
-                await stand_ins.begin(0, sock)
+                await stand_ins.begin(0, [sock])
             assert await ask_each(clients) == {(200, None)}
             assert board.own(CONNECTIONS) == 2
             stand_ins.end(0)
@@ -71,13 +71,13 @@ def test_what_stands_in_for_several_is_counted_together_and_none_begins_after_th
         with bound_socket("127.0.0.1", 0) as first, bound_socket("127.0.0.1", 0) as second:
             clients = [client_of(sock.getsockname()) for sock in (first, second)]
             for number, sock in enumerate((first, second)):
-                await stand_ins.begin(number, sock)
+                await stand_ins.begin(number, [sock])
             await ask_each(clients)
             assert board.own(CONNECTIONS) == 2
             await stand_ins.stop(LONGEST_S)
-            await stand_ins.begin(0, first)
+            await stand_ins.begin(0, [first])
             assert not stand_ins._now
-        await stand_ins.begin(1, second)
+        await stand_ins.begin(1, [second])
         close(clients)
         board.close()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from gearshift.errors import InvalidInput
+from gearshift.processors import pin, processors_of, usable_processors
 from gearshift.runtime.actuators.affinity import AffinityActuator
 from gearshift.runtime.actuators.base import Actuator
 from gearshift.runtime.actuators.cgroup import CgroupActuator
@@ -39,7 +40,7 @@ def _tried(actuator: Actuator, cores: tuple[float, ...]) -> ActuatorCheck:
 
 
 def _counts() -> tuple[int, ...]:
-    there = len(os.sched_getaffinity(0))
+    there = usable_processors()
     return (1, there) if there > 1 else (1,)
 
 
@@ -59,11 +60,11 @@ def _threads() -> ActuatorCheck:
 
 
 def _affinity() -> ActuatorCheck:
-    before = os.sched_getaffinity(0)
+    before = processors_of()
     try:
         return _tried(AffinityActuator(os.getpid(), sorted(before)), _counts())
     finally:
-        os.sched_setaffinity(0, before)
+        pin(before)
 
 
 def _cgroup() -> ActuatorCheck:

@@ -1,12 +1,12 @@
 """The inference thread pool: how many threads a model computes with."""
 
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from gearshift.errors import require
+from gearshift.processors import usable_processors
 from gearshift.runtime.actuators.base import Effect, Now
 
 S = TypeVar("S")
@@ -29,7 +29,7 @@ class ThreadsActuator:
     def apply(self, cores: float) -> Effect:
         """As many threads as cores, rounded up, and as cores are there."""
         asked_ns = self._now()
-        wanted, there = max(1, math.ceil(cores)), len(os.sched_getaffinity(0))
+        wanted, there = max(1, math.ceil(cores)), usable_processors()
         threads = min(wanted, there)
         self._set_threads(threads)
         problem = (
@@ -40,7 +40,7 @@ class ThreadsActuator:
 
     def in_force(self) -> float:
         """As many as were set, and as cores are there now."""
-        return min(self._cores, float(len(os.sched_getaffinity(0))))
+        return min(self._cores, float(usable_processors()))
 
 
 class SessionsByThreads(Generic[S]):

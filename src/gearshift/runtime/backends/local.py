@@ -1,7 +1,6 @@
 """Worker processes on this machine, one for each distinct device set."""
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
 
@@ -9,6 +8,7 @@ from gearshift.errors import InvalidInput, WorkerDied
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware, is_cuda
 from gearshift.plan_tables import PlanTables
+from gearshift.processors import processors_of
 from gearshift.runtime.backends.workers import DeviceSet, WorkersBackend, WorkersOptions
 from gearshift.runtime.messages import Release, ThreadsSet
 from gearshift.runtime.worker_link import OnDone, OnEnd
@@ -19,7 +19,7 @@ from gearshift.runtime.worker_process import WorkerProcess
 
 def available_cores() -> tuple[int, ...]:
     """The processors this process may run on, by number."""
-    return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(sorted(processors_of()))
 
 
 def assign_cores(hardware: Hardware, available: Sequence[int] | None = None) -> dict[str, frozenset[int]]:

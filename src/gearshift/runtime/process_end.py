@@ -1,0 +1,45 @@
+"""The end of a child process, as an event loop hears of it."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+
+class ProcessEnd:
+    """Calls `ended` once on the loop's thread, when a child has ended and is still to be reaped by who started it.
+
+    A file of the kernel says so (`pidfd`, from Linux 5.3 on); where there is none, a thread waits.
+    """
+
+    def __init__(self, pid: int, ended: Callable[[], None]) -> None:
+        self._pid, self._ended = pid, ended
+        self._loop = asyncio.get_running_loop()
+        self._open = True
+        try:
+            self._fd = os.pidfd_open(pid)
+        except (AttributeError, OSError):
+            self._fd = -1
+            threading.Thread(target=self._wait, name=f"end of {pid}", daemon=True).start()
+        else:
+            self._loop.add_reader(self._fd, self._tell)
+
+    def close(self) -> None:
+        """Listen no more; may be called twice."""
+        self._open = False
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _wait(self) -> None:
+        with suppress(ChildProcessError):  # it has been reaped
+            os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        if self._open:
+            self.close()
+            self._ended()
