@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import SpooledTemporaryFile
+from tempfile import SpooledTemporaryFile, TemporaryFile
 from typing import BinaryIO, cast
 
 from gearshift.errors import InvalidInput, require
@@ -137,6 +137,15 @@ def is_plain(path: PathLike) -> bool:
         return own_descriptor(path) is None and stat.S_ISREG(os.stat(path).st_mode)
     except OSError:
         return True
+
+
+def memory_file(name: str) -> int:
+    """The descriptor of an empty file that has no name in any folder, in memory where the system offers that."""
+    try:
+        return os.memfd_create(name)
+    except (AttributeError, OSError):  # a sandbox leaves it out
+        with TemporaryFile() as file:
+            return os.dup(file.fileno())
 
 
 def sync(descriptor: int) -> None:

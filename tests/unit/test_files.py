@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gearshift.errors import InvalidInput
 from gearshift.files import (
     is_plain,
+    memory_file,
     own_descriptor,
     read_bytes,
     read_text,
@@ -148,6 +149,19 @@ def test_a_descriptor_of_this_process_is_written_where_it_stands(tmp_path: Path,
         write_atomically(path, b"json ")
         file.write(b"after")
     assert (tmp_path / "file").read_bytes() == b"before json after"
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_file_without_a_name_is_there_in_sandboxes_too(in_memory: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def left_out(*_: Any) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    if not in_memory:
+        monkeypatch.setattr(os, "memfd_create", left_out, raising=False)
+    with os.fdopen(memory_file("a"), "w+b", buffering=0) as file:
+        file.write(b"1")
+        file.seek(0)
+        assert file.read() == b"1"
 
 
 def test_only_regular_files_are_put_aside_for_others(tmp_path: Path) -> None:

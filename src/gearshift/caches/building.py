@@ -2,8 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,7 +42,7 @@ from gearshift.caches.timing import TIMED_ROWS, in_turn, timed
 from gearshift.caches.train import Training
 from gearshift.caches.validation import CHECK, JUDGE, Validation
 from gearshift.classes import class_names
-from gearshift.errors import require
+from gearshift.errors import InvalidInput, require
 
 WHERE = "learned caches"
 LEAST_SAMPLES = 100
@@ -93,6 +93,20 @@ class Exploration:
     left_out: int
 
 
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for as long as the block lasts; raises `InvalidInput` where the system has no place for one."""
+    try:
+        made = TemporaryDirectory()
+    except OSError as error:
+        raise InvalidInput(
+            f"no folder for hidden outputs can be made ({error.strerror})",
+            remedy="give out=, or set TMPDIR to a folder that can be written",
+        ) from None
+    with made as folder:
+        yield Path(folder)
+
+
 def explore_module(
     module: nn.Module,
     inputs: NDArray[Any],
@@ -118,7 +132,7 @@ def explore_module(
     split = split_rows(len(inputs), seed)
     require(copies > 0, f"copies is {copies}", where="augment", remedy="give 1 or more")
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory())) if out is None else Path(out) / "exploration"
+        folder = stack.enter_context(_scratch()) if out is None else Path(out) / "exploration"
         everything = inputs
         if augment is not None:
             folder.mkdir(parents=True, exist_ok=True)

@@ -29,6 +29,7 @@ from gearshift.caches.looking import FIRST_BYTE, MOST_BYTES, MOST_MESSAGE_BYTES
 from gearshift.caches.networks import LearnedCache, state_of
 from gearshift.errors import ModelFailed
 from gearshift.extras import load_extra
+from gearshift.files import memory_file
 
 LONGEST_START_S = 60.0
 LONGEST_END_S = 5.0
@@ -118,7 +119,7 @@ class LookupProcess:
         data = load_extra("safetensors.torch", extra="torch", where="learned caches").save(state_of(caches))
         entries = tuple(looking.ToLook(layer=layer, variant=as_[0], shape=as_[1]) for layer, as_ in made)
         try:
-            with open(os.memfd_create("weights"), "wb") as file:
+            with open(memory_file("weights"), "wb") as file:
                 file.write(data)
                 file.flush()
                 self.tell(looking.Use(caches=entries, classes=self.classes), file.fileno())
@@ -269,7 +270,7 @@ def _aligned(size: int) -> int:
 @contextmanager
 def _memory(name: str) -> Iterator[int]:
     """The descriptor of a memory that no file names; it is gone with its last user."""
-    file = os.memfd_create(name)
+    file = memory_file(name)
     try:
         os.ftruncate(file, MOST_BYTES)
         yield file

@@ -8,6 +8,8 @@ has no name, and ends with the processes that hold it.
 import mmap
 import os
 
+from gearshift.files import memory_file
+
 ROUTER = 0
 """The router's row; front end n has row n + 1."""
 WAITING, HELD_BYTES, CONNECTIONS, TAKING, UNSENT_BYTES, MOST_WAITING = range(6)
@@ -25,7 +27,7 @@ class Board:
     @classmethod
     def of_router(cls, front_ends: int) -> "Board":
         """A new one."""
-        fd = os.memfd_create("gearshift")
+        fd = memory_file("gearshift")
         os.ftruncate(fd, (1 + front_ends) * COLUMNS * NUMBER_BYTES)
         return cls(fd, ROUTER)
 
