@@ -158,7 +158,7 @@ class Simulation:
 
     def result(self, profile: Profile, *, latency_objective_s: float | None) -> ServingResult:
         """The figures of this run."""
-        latency_s, limit_s = self.latency_s, self.limit_s(latency_objective_s)
+        latency_s, limit_s, duration_s = self.latency_s, self.limit_s(latency_objective_s), self.duration_s
         answered = ~np.isnan(latency_s)
         degraded = self._of_requests(self.ended == Ending.DEGRADED) & answered
         return summarise(
@@ -171,7 +171,7 @@ class Simulation:
             duration_s=self.workload.duration_s,
             devices=len(self.tables.device_ids),
             utilisation={
-                device: float(busy / self.duration_s)
+                device: float(busy / duration_s)
                 for device, busy in zip(self.tables.device_ids, self.busy_s, strict=True)
             },
             core_s=self.core_s,
