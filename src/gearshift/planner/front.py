@@ -42,6 +42,8 @@ FEW_REPLAYS = 50
 CONFIRMED_PLANS, CONFIRMED_REQUESTS = (12, 48), 240_000_000
 """How many plans are confirmed, at least and at most, and how many requests that may replay."""
 REPLAYS_TO_CONFIRM = 10
+HOLE, MOST_IN_HOLES = 0.15, 8
+"""A hole of the confirmed front, as a share of its span of accuracy, and how many more plans are tried in holes."""
 UNCONFIRMED_PLANS = 8
 AT_ONCE = 4
 TRIED_IN_VAIN = 100
@@ -238,13 +240,27 @@ class _Front:
             known = {seen.choice for seen in pending}
             pending += [s for s in _covering(self._careful, at_most) if s.choice not in known]
         alone = self._alone() if affordable >= at_most else ()
-        for done, seen in enumerate(chain(pending, alone)):
+        kept: list[float] = []
+        for done, seen in enumerate(chain(pending, alone, self._in_holes(kept, pending))):
             self._plans.on_time()
             total = max(len(pending), done + 1)
             self._plans.report(f"confirming plan {done + 1} of {total}", 0.8 + 0.2 * done / total)
             made = self._confirmed(seen)
             if made is not None:
+                kept.append(seen.choice.accuracy)
                 yield made
+
+    def _in_holes(self, kept: list[float], pending: Sequence[Seen]) -> Iterator[Seen]:
+        """More of the front where the accuracies `kept` so far are far apart, as plans between were not confirmed."""
+        offered = [*self._seen, *self._careful]
+        tried = {seen.choice for seen in pending}
+        for _ in range(MOST_IN_HOLES):
+            left = [seen for seen in offered if seen.choice not in tried]
+            chosen = in_widest_hole(kept, [seen.choice.accuracy for seen in left])
+            if chosen is None:
+                return
+            tried.add(left[chosen].choice)
+            yield left[chosen]
 
     def _confirmed(self, seen: Seen) -> GearPlan | None:
         made = self._with_gains(seen)
@@ -294,6 +310,20 @@ class _Front:
 
 def _front(seen: list[Seen]) -> list[Seen]:
     return [seen[i] for i in undominated([s.point for s in seen])]
+
+
+def in_widest_hole(kept: Sequence[float], offered: Sequence[float]) -> int | None:
+    """Which of the accuracies offered lies nearest to the middle of the widest hole that has any; None for no hole.
+
+    A hole lies between two neighbours of those kept that are more than `HOLE` of their span apart.
+    """
+    ordered = sorted(kept)
+    holes = [(low, high) for low, high in pairwise(ordered) if high - low > HOLE * (ordered[-1] - ordered[0])]
+    for low, high in sorted(holes, key=lambda hole: hole[0] - hole[1]):
+        inside = [i for i, accuracy in enumerate(offered) if low < accuracy < high]
+        if inside:
+            return min(inside, key=lambda i: abs(offered[i] - (low + high) / 2))
+    return None
 
 
 def _covering(front: list[Seen], most: int) -> list[Seen]:

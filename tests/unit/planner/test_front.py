@@ -13,7 +13,7 @@ from gearshift.gear import GearPlan
 from gearshift.objective import Objective, Scope
 from gearshift.planner import front
 from gearshift.planner.assemble import replay
-from gearshift.planner.front import covering
+from gearshift.planner.front import covering, in_widest_hole
 from gearshift.planner.hypervolume import hypervolume
 from gearshift.planner.optimal import frontier
 from gearshift.planner.pareto import undominated
@@ -136,3 +136,26 @@ def test_the_first_point_between_the_ends_is_the_one_that_covers_most(points: li
 
 def test_an_empty_front_has_nothing_to_cover() -> None:
     assert covering([], 8) == []
+
+
+# Holes ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_hole_is_filled_from_its_middle_and_the_widest_that_can_be_comes_first() -> None:
+    kept = [0.70, 0.72, 0.78, 0.90]
+    assert in_widest_hole(kept, [0.71, 0.75, 0.80, 0.85, 0.89]) == 3
+    assert in_widest_hole(kept, [0.71, 0.74, 0.76]) == 1  # nothing is offered in the widest
+    assert in_widest_hole(kept, [0.71, 0.70, 0.90]) is None
+    assert in_widest_hole([], [0.8]) is None
+
+
+def test_where_plans_of_the_front_are_not_confirmed_others_take_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "CONFIRMED_PLANS", (2, 2))  # the ends alone
+
+    def widest(most_in_holes: int) -> float:
+        monkeypatch.setattr(front, "MOST_IN_HOLES", most_in_holes)
+        accuracies = sorted(accuracy for _, accuracy in points_of(frontier(asked("every-range"))))
+        return max(b - a for a, b in pairwise(accuracies)) / (accuracies[-1] - accuracies[0])
+
+    assert widest(0) > 0.9
+    assert widest(8) < 0.5
