@@ -9,7 +9,7 @@ import pytest
 
 import gearshift
 from gearshift import served
-from gearshift.api import plan_request, trace_path
+from gearshift.api import plan_request, trace_for
 from gearshift.caches import versions
 from gearshift.errors import InvalidInput
 from gearshift.serving.serve import serve
@@ -18,7 +18,7 @@ from gearshift.traces.network import read_network
 from tests.little_task import little_plan, little_profile
 
 DOCUMENTED = (
-    *(plan_request, trace_path, read_network, serve),
+    *(plan_request, trace_for, read_network, serve),
     *(versions.read_state, versions.version_numbers, versions.switch_to),
 )
 """Beside what the package exports itself."""

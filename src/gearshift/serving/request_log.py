@@ -63,11 +63,12 @@ def _parts(log: RequestLog) -> Iterator[dict[str, list[Any]]]:
 
 
 def _write_csv(log: RequestLog, file: BinaryIO) -> None:
-    with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for part in _parts(log):
-            writer.writerows(zip(*(part[name] for name in COLUMNS), strict=True))
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for part in _parts(log):
+        writer.writerows(zip(*(part[name] for name in COLUMNS), strict=True))
+    text.detach()  # flushed, and not closed, which is for the one who opened the file
 
 
 def _write_parquet(log: RequestLog, file: BinaryIO) -> None:

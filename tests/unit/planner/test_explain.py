@@ -96,7 +96,7 @@ def test_the_same_planner_is_asked_for_one_device_fewer_and_one_more(monkeypatch
 def test_a_neighbour_without_a_plan_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(planners.MODULES, "fake", "tests.unit.planner.fake")
     made = fake.plan(little_request())
-    operator = msgspec.structs.replace(made.operators["task"], objective=Objective(latency_s=0.001))
+    operator = msgspec.structs.replace(made.operators["task"], objective=Objective(latency_s=fake.LEAST_S / 2))
     (more,) = neighbours(msgspec.structs.replace(made, operators={"task": operator}), PROFILE, little_trace())
     assert (more.devices, more.predicted) == (2, None)
     assert "too much is asked" in more.reason

@@ -336,7 +336,7 @@ def test_without_time_for_any_plan_it_says_so() -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"objective": Objective()}, "the planner needs an objective; give --p95-ms, or an accuracy, or both"),
+        ({"objective": Objective()}, "the planner needs an objective; give a latency, or an accuracy, or both"),
         ({"objective": Objective(latency_s=0.1, confidence=0.9)}, "the planner 'frontier' takes no confidence"),
         (
             {"hardware": identical_devices(2, memory_bytes=1)},

@@ -284,7 +284,7 @@ def test_an_infeasible_objective_names_the_range_the_bottleneck_and_the_nearest_
     assert error.bottleneck == "m0"
     assert error.load_range.endswith(", inf)")
     assert str(error).startswith("no cascade keeps 0.95 of requests within 1 ms on 1 device; ")
-    assert f"--p95-ms {error.nearest_latency_s * 1e3:.4g}" in str(error)
+    assert f"the nearest feasible latency is {error.nearest_latency_s * 1e3:.4g} ms" in str(error)
 
 
 HEAVY = little_trace(low_qps=3000, high_qps=5000)

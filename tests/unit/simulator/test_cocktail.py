@@ -327,7 +327,7 @@ def test_a_profile_without_predictions_is_refused_with_the_remedy() -> None:
 
 
 def test_a_latency_objective_is_needed() -> None:
-    with pytest.raises(InvalidInput, match="Cocktail\\+ needs a latency objective; give --p95-ms"):
+    with pytest.raises(InvalidInput, match="Cocktail\\+ needs a latency objective; give a latency"):
         serve_cocktail(PROFILE, trace_of(10), Objective(accuracy=0.8))
 
 

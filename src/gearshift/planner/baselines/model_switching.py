@@ -21,7 +21,7 @@ def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     return plan_by_ladder(
         request,
         lambda asked, tell: _best_within(asked, models, tell),
-        highest_accuracy=_highest(models),
+        highest_accuracy=_most_accurate(models).accuracy,
         progress=progress,
     )
 
@@ -32,7 +32,7 @@ def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearP
     return frontier_by_ladder(
         request,
         lambda asked, tell: _best_within(asked, models, tell),
-        highest_accuracy=_highest(models),
+        most_accurate=_most_accurate(models),
         progress=progress,
     )
 
@@ -67,5 +67,5 @@ def _placed_models(request: PlanRequest) -> list[CandidateCascade]:
     return [candidate for candidate in single_models(request) if placed.issuperset(candidate.cascade.models)]
 
 
-def _highest(models: Sequence[CandidateCascade]) -> float:
-    return max(candidate.accuracy for candidate in models)
+def _most_accurate(models: Sequence[CandidateCascade]) -> CandidateCascade:
+    return max(models, key=lambda candidate: candidate.accuracy)

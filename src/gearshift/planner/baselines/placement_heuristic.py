@@ -41,7 +41,7 @@ def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearP
     return frontier_by_ladder(
         request,
         lambda asked, tell: _best_within(asked, placements, tell),
-        highest_accuracy=front[-1].accuracy,
+        most_accurate=front[-1],
         progress=progress,
     )
 
