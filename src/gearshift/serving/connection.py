@@ -29,7 +29,7 @@ from gearshift.serving.http_exchange import (
     HttpExchange,
     announced_length,
 )
-from gearshift.serving.known_head import EXPECT, METHOD, KnownHead
+from gearshift.serving.known_head import EXPECT, HEAD_END, METHOD, KnownHead
 from gearshift.serving.origins import HOST, host_name
 
 LINGER_S, LINGER_BYTES = 2.0, 16 << 20
@@ -100,8 +100,9 @@ class Connection(asyncio.BufferedProtocol):
         self._completed: HttpExchange | None = None
         """The last request whose end the parser has met in what it reads now."""
         self._known_head: KnownHead | None = None
-        self._at_boundary, self._heads_left = True, MOST_HEADS_IN_VAIN
-        """Whether the parser is known to be between two requests, so that it can be passed by."""
+        self._heads_left = MOST_HEADS_IN_VAIN
+        self._request_left = 0
+        """Bytes that the parser still needs to end a request; it can be passed by while these are 0.  -1: unknown."""
         self._forgotten_bytes = 0
         """Bytes read and ignored since the last answer."""
         self._turn_began_s, self._due = 0.0, NEVER
@@ -201,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._unread or self._waiting:
             self._unread, self._unread_at = bytes(self._unread[self._unread_at :]) + data, 0
             self._go_on()
-        elif self._at_boundary and self._exchange is None and self._take_known(data):
+        elif self._request_left == 0 and self._exchange is None and self._take_known(data):
             return
         elif len(data) <= STEP_BYTES or len(data) <= self._body_left():
             self._feed(data)
@@ -307,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
     def _feed(self, data: bytes | memoryview) -> None:
         feeding, self._feeding = self._feeding, True
         self._progress = False
-        at_boundary, self._at_boundary = self._at_boundary, False
+        left, self._request_left = self._request_left, -1
         offered_at = None
         try:
             self._parser.feed_data(data)
@@ -320,10 +321,10 @@ class Connection(asyncio.BufferedProtocol):
             self._feeding, self._completed = feeding, None
             return  # what was parsed anew has been counted
         completed, self._completed = self._completed, None
-        if at_boundary and completed is not None and self._heads_left and completed.keep_alive and not self._deaf:
+        self._request_left = request_left(left, data, completed or self._arriving)
+        if left == self._request_left == 0 and completed is not None and self._heads_left and not completed.answered:
             self._heads_left -= 1
             self._known_head = KnownHead.of(bytes(data), completed.path, completed.headers)
-            self._at_boundary = self._known_head is not None
         if self._unmeasured_bytes and self._arriving is not None:
             self._measure(self._arriving)
         exchange = self._arriving
@@ -588,6 +589,22 @@ class Connection(asyncio.BufferedProtocol):
             self._unsent_bytes, self._unsent_since = unsent_bytes, now
             return False
         return past_s >= self._all.keep_alive_s
+
+
+def request_left(before: int, data: bytes | memoryview, exchange: HttpExchange | None) -> int:
+    """Bytes that are still to come of `exchange`, the request in `data`, where `before` were; -1: unknown.
+
+    Known is only what can be counted: a whole head, and then nothing beyond its request.
+    """
+    if before > 0:
+        return max(-1, before - len(data))
+    if before < 0 or exchange is None or TRANSFER_ENCODING in exchange.headers:
+        return -1
+    text = bytes(data)
+    head_bytes = text.find(HEAD_END) + len(HEAD_END)
+    if head_bytes < len(HEAD_END) or not text[:1].isalpha():
+        return -1
+    return max(-1, head_bytes + (announced_length(exchange.headers) or 0) - len(text))
 
 
 def _path(url: bytes, headers: dict[bytes, bytes]) -> str:

@@ -11,20 +11,21 @@ from gearshift.serving.known_body import MOST_IN_VAIN, KnownBody
 
 METHOD = "POST"
 CONTENT_LENGTH, EXPECT = b"content-length", b"expect"
-LARGEST_BYTES = 2 << 10
+HEAD_END = b"\r\n\r\n"
+LARGEST_BYTES, MOST_HEADERS = 1 << 10, 32
+"""Of a head that is kept, since each connection may keep one."""
 MOST_DIGITS = 7
-_BEGIN, _END = b"POST ", b"\r\n\r\n"
+_BEGIN = b"POST "
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})\r\n" % MOST_DIGITS, re.IGNORECASE)
 
 
 class KnownHead:
     """The head of a `POST` with a length, and what the parser made of it."""
 
-    __slots__ = ("_after", "_before", "_head", "_headers", "_request_bytes", "bodies_left", "body", "path")
+    __slots__ = ("_after", "_before", "_headers", "bodies_left", "body", "path")
 
-    def __init__(self, head: bytes, length: re.Match[bytes], path: str, headers: dict[bytes, bytes]) -> None:
-        self._head, self._request_bytes = head, len(head) + int(length[1])
-        self._before, self._after = head[: length.start(1)], head[length.end(1) :]
+    def __init__(self, before: bytes, after: bytes, path: str, headers: dict[bytes, bytes]) -> None:
+        self._before, self._after = before, after
         self._headers, self.path = headers, path
         self.body: KnownBody | None = None
         self.bodies_left = MOST_IN_VAIN
@@ -33,19 +34,18 @@ class KnownHead:
     @classmethod
     def of(cls, data: bytes, path: str, headers: Mapping[bytes, bytes]) -> Self | None:
         """The head of the request that `data` begins with; None unless it is plain and `data` is that request alone."""
-        end = data.find(_END) + len(_END)
-        if not data.startswith(_BEGIN) or not len(_END) <= end <= LARGEST_BYTES or EXPECT in headers:
+        end = data.find(HEAD_END) + len(HEAD_END)
+        if not data.startswith(_BEGIN) or not len(HEAD_END) <= end <= LARGEST_BYTES:
             return None
-        head = data[:end]
-        length = _LENGTH.search(head)
+        length = _LENGTH.search(data, 0, end)
         if length is None or headers.get(CONTENT_LENGTH) != length[1] or end + int(length[1]) != len(data):
             return None
-        return cls(head, length, path, dict(headers))
+        if EXPECT in headers or len(headers) > MOST_HEADERS:
+            return None
+        return cls(data[: length.start(1)], data[length.end(1) : end], path, dict(headers))
 
     def read(self, data: bytes) -> tuple[dict[bytes, bytes], bytes] | None:
         """Headers and body, where `data` is a request with this head and nothing more; the length may be another."""
-        if data.startswith(self._head):
-            return (self._headers, data[len(self._head) :]) if len(data) == self._request_bytes else None
         if not data.startswith(self._before):
             return None
         begin = len(self._before)
@@ -58,4 +58,6 @@ class KnownHead:
             or body_at + int(digits) != len(data)
         ):
             return None
+        if digits == self._headers[CONTENT_LENGTH]:
+            return self._headers, data[body_at:]
         return {**self._headers, CONTENT_LENGTH: digits}, data[body_at:]

@@ -1,11 +1,14 @@
 """A head that was parsed once is read as the parser would read it again, or not at all."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gearshift.serving.http_exchange import HttpExchange
 from gearshift.serving.known_head import LARGEST_BYTES, KnownHead
-from tests.unit.serving.test_connection import Telling, hear, run, statuses
+from tests.unit.serving.test_connection import Telling, connect, hear, run, statuses
 
 HEAD = b"POST /a HTTP/1.1\r\nhost: x\r\nContent-Length: 3\r\nx-slo-ms: 50\r\n\r\n"
 HEADERS = {b"host": b"x", b"content-length": b"3", b"x-slo-ms": b"50"}
@@ -63,6 +66,58 @@ def test_only_the_head_of_one_plain_request_is_kept(data, headers):
     assert KnownHead.of(data, "/a", headers) is None
 
 
+PLAIN = HEAD + b"abc"
+GET = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "known_again"),
+    [
+        ([PLAIN], True),
+        ([GET, PLAIN], True),
+        ([HEAD, b"abc", PLAIN], True),
+        ([HEAD, b"a", b"bc", PLAIN], True),
+        ([PLAIN, HEAD, b"abc"], True),
+        ([PLAIN + GET], False),
+        ([HEAD[:20], HEAD[20:] + b"abc", PLAIN], False),
+    ],
+)
+def test_a_head_is_known_after_a_whole_request_with_it_wherever_requests_could_be_counted(before, known_again):
+    async def use() -> bool:
+        handler = Telling(patient=True)
+        connection, _ = connect(handler)
+        for part in (*before, PLAIN):
+            connection.data_received(part)
+            for exchange in handler.exchanges:
+                if not exchange.answered:
+                    handler.tell(exchange)
+        connection.connection_lost(None)
+        return handler.exchanges[-1].known_head is not None
+
+    assert run(use) is known_again
+
+
+class Remembering(Telling):
+    """Keeps the requests that are refused at their head."""
+
+    def begun(self, exchange: HttpExchange) -> None:
+        self.exchanges.append(exchange)
+        super().begun(exchange)
+
+
+def test_the_head_of_a_request_that_is_refused_is_not_kept():
+    async def use() -> list[object]:
+        handler = Remembering()
+        connection, _ = connect(handler)
+        refused = PLAIN.replace(b"/a", b"/refused")
+        connection.data_received(refused)
+        connection.data_received(refused)
+        connection.connection_lost(None)
+        return [exchange.known_head for exchange in handler.exchanges]
+
+    assert run(use) == [None, None]
+
+
 LINES = st.sampled_from(
     (
         b"x-slo-ms: 50", b"X-Slo-Ms:70", b"connection: close", b"upgrade: h2c", b"expect: 100-continue",
@@ -83,9 +138,10 @@ def requests(draw: st.DrawFn) -> bytes:
     return b"%b %b HTTP/%b\r\n%b\r\n\r\n%b" % (method, target, version, b"\r\n".join(lines), body)
 
 
-@given(several=st.lists(requests(), min_size=2, max_size=5), again=st.integers(1, 3))
-def test_requests_in_one_piece_each_are_those_that_the_parser_reads_byte_by_byte(several, again):
+@given(several=st.lists(requests(), min_size=2, max_size=5), again=st.integers(1, 3), split=st.integers(0, 5))
+def test_requests_in_one_piece_each_are_those_that_the_parser_reads_byte_by_byte(several, again, split):
     stream = [request for request in several for _ in range(again)]
+    stream[split : split + 1] = re.split(rb"(?<=\r\n\r\n)", b"".join(stream[split : split + 1]), maxsplit=1)
 
     async def heard(parts: list[bytes]) -> tuple[list[object], list[int]]:
         handler = Telling()
