@@ -312,6 +312,7 @@ def test_router_and_simulator_decide_alike_on_many_random_plans(case: Case) -> N
     assert_same_decisions(case)
 
 
+@pytest.mark.long
 def test_router_and_simulator_decide_alike_on_a_long_trace_with_many_gear_shifts() -> None:
     log = assert_same_decisions(long_case(samples=60_000, seed=1))
     kinds = [row[1] for row in log]

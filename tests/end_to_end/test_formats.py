@@ -72,6 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_both_are_measured_through_the_worker(folder: Path) -> None:
     profile = api.inspect(folder / "profile")
     assert isinstance(profile, Profile)
@@ -112,6 +113,7 @@ def test_both_are_served_as_they_were_measured(folder: Path) -> None:
         assert [sample.certainty for sample in samples] == pytest.approx(recorded, abs=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("file", "old", "new", "told"),
     [
@@ -165,6 +167,7 @@ def test_a_device_kind_that_is_not_there_is_told(tmp_path: Path, name: str) -> N
         measured(project)
 
 
+@pytest.mark.long
 def test_a_kind_of_processor_becomes_the_kind_of_the_planned_devices(tmp_path: Path) -> None:
     project = write_project(tmp_path)
     project.write_text(PROJECT + 'device_kind = "cpu-old"\n')

@@ -516,6 +516,7 @@ def test_connections_that_say_nothing_are_closed(tmp_path):
             assert stub(channel).ModelInfer(request((5, 1.5)), **patient).outputs
 
 
+@pytest.mark.long
 def test_a_poisonous_request_fails_and_the_server_lives_on(tmp_path):
     with serving(tmp_path, grpc_port=0) as server, triton.InferenceServerClient(server.grpc) as client:
         refused(lambda: client.infer("sums", inputs((9, 0))), grpc.StatusCode.INTERNAL, "ended")

@@ -158,6 +158,7 @@ def small():
 """
 
 
+@pytest.mark.long
 def test_a_remote_model_is_profiled_planned_and_served_as_a_stage(tmp_path):
     (tmp_path / "remote").mkdir()
     certificate = write_certificate(tmp_path / "remote")

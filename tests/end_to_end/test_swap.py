@@ -301,6 +301,7 @@ def test_a_server_that_ends_gives_up_a_swap_and_answers_what_it_accepted(tmp_pat
         assert server.wait() == 0
 
 
+@pytest.mark.long
 def test_a_server_that_ends_answers_what_the_plan_before_has_accepted(tmp_path: Path) -> None:
     with swapping(tmp_path, "local") as server, closed(tmp_path) as open_gate:
 

@@ -165,6 +165,7 @@ def test_sizes_that_were_measured_are_kept_for_a_run_that_goes_on(tmp_path: Path
     assert [one.variant for one in explore_module(network(), images, labels, **options).explored] == ["FC(17)"]
 
 
+@pytest.mark.long
 def test_processes_come_to_the_same_as_one(tmp_path: Path) -> None:
     images, labels = few()
     options: dict[str, Any] = {"variants": ("FC(16)",), "training": QUICK, "blocks": BLOCKS}

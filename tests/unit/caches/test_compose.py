@@ -149,6 +149,7 @@ def test_variants_below_the_target_are_left_out_of_the_relaxation_but_not_of_the
     assert 1 in compose.exact(problem).chosen  # three tenths beyond the first cache, of which a seventh is wrong
 
 
+@pytest.mark.long
 def test_hundred_layers_of_six_variants_are_composed_exactly() -> None:
     problem = instance(0, 100, 6)
     found = compose.exact(problem)

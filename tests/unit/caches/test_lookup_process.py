@@ -208,6 +208,7 @@ def test_a_process_far_behind_is_asked_for_nothing_more_until_it_has_caught_up(r
     batch.end()
 
 
+@pytest.mark.long
 def test_a_process_far_behind_that_cannot_be_told_of_other_caches_is_ended() -> None:
     cache = cache_for(4, hits=True)
     with process({0: cache}) as one:
@@ -219,6 +220,7 @@ def test_a_process_far_behind_that_cannot_be_told_of_other_caches_is_ended() -> 
         assert one.begin() is None
 
 
+@pytest.mark.long
 def test_a_process_that_does_nothing_for_too_long_is_ended() -> None:
     with process({0: cache_for(4, hits=True)}, longest_s=0.0) as one:
         os.kill(pid_of(one), signal.SIGSTOP)
@@ -350,6 +352,7 @@ def test_where_no_process_begins_lookups_run_in_line_and_nothing_is_left_behind(
     assert descriptors() <= before
 
 
+@pytest.mark.long
 def test_a_process_that_cannot_be_given_other_caches_is_ended() -> None:
     cache = cache_for(4, hits=True)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -13,6 +13,7 @@ from gearshift.caches.timing import measure_in_line, timed
 from tests.unit.caches.digit_networks import BLOCKS, QUICK, VARIANTS, few, network
 
 
+@pytest.mark.long
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 def test_where_the_process_of_lookups_ends_while_it_is_timed_all_is_timed_in_line(
     caplog: pytest.LogCaptureFixture,

@@ -281,6 +281,7 @@ def test_a_shortfall_is_told_with_its_interval(agreement: float, interval: tuple
     assert bool(shortfall) == bool(told)
 
 
+@pytest.mark.long
 def test_caches_for_lookups_beside_the_model_are_chosen_from_what_was_explored_and_run_so(
     built: Path, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def test_where_work_rises_with_load_the_gain_is_recorded() -> None:
     assert rising
 
 
+@pytest.mark.long
 def test_ctrl_c_keeps_the_front_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(self: object) -> None:
         raise KeyboardInterrupt
