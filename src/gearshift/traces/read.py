@@ -7,6 +7,7 @@ import io
 import math
 import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ LONGEST_DEADLINE_S = 86_400
 _ACCESS_LOG = re.compile(r"\[\d\d/\w\w\w/\d{4}:\d\d:\d\d:\d\d")
 _FORMS = "give a column `arrival_s` (seconds), and perhaps `deadline_s`, or the columns `second,requests`"
 _COLUMNS = ("arrival_s",), ("arrival_s", "deadline_s"), ("second", "requests")
+_OPTIONAL = "deadline_s"
 _DEFAULTS = Reading(file_sha256="")
 _OPTIONS = ("rate_scale", "start_s", "duration_s", "arrivals", "seed")
 _ROWS_AT_ONCE = 1_000_000
@@ -192,8 +194,8 @@ def _read_rows(path: Path, data: bytes) -> _Rows:
         where=str(path),
         remedy="cut the file into shorter traces",
     )
-    order = tuple(names.index(name) for name in columns)
-    return _Rows(path=path, data=data, columns=columns, values=_parse(path, body, columns, order))
+    order = [names.index(name) for name in columns]
+    return _Rows(path=path, data=data, columns=columns, values=_parse(path, body, names)[:, order])
 
 
 def _no_header(first: str, names: tuple[str, ...], *, where: str) -> InvalidInput:
@@ -209,50 +211,76 @@ def _no_header(first: str, names: tuple[str, ...], *, where: str) -> InvalidInpu
     return InvalidInput(f"the columns are {shown!r}", where=where, remedy=_FORMS)
 
 
-def _parse(path: Path, body: bytes, columns: tuple[str, ...], order: tuple[int, ...]) -> NDArray[np.float64]:
+def _parse(path: Path, body: bytes, names: tuple[str, ...]) -> NDArray[np.float64]:
+    """The numbers (rows, columns) under a header of `names`."""
     text = io.TextIOWrapper(io.BytesIO(body), encoding="utf-8", errors="replace")
-    optional: Any = {order[columns.index("deadline_s")]: _or_none} if "deadline_s" in columns else None
+    optional: Any = {names.index(_OPTIONAL): _or_none} if _OPTIONAL in names else None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             values = np.loadtxt(
                 text, delimiter=",", quotechar='"', comments=None, ndmin=2, dtype=np.float64, converters=optional
             )
-            if values.shape[1] == len(columns):
-                return values[:, order]
+            if values.shape[1] == len(names):
+                return values
     except (ValueError, UserWarning):
         pass
     lines = body.decode("utf-8", "replace").splitlines()
-    raise _first_malformed(path, lines, columns, cut=not body.endswith(b"\n"))
+    raise _first_malformed(path, lines, names, cut=not body.endswith(b"\n"))
 
 
-def _or_none(text: str) -> float:
-    return float(text) if text.strip() else math.nan
-
-
-def _first_malformed(path: Path, lines: list[str], columns: tuple[str, ...], *, cut: bool) -> InvalidInput:
-    """The error for the first line that is not a number for each of `columns`, of which `deadline_s` may be empty."""
+def _first_malformed(path: Path, lines: list[str], names: tuple[str, ...], *, cut: bool) -> InvalidInput:
+    """The error for the first line that has not one number for each of `names`, of which one may be empty."""
     for i, line in enumerate(lines):
         if not line:
             continue
-        fields = next(csv.reader([line]))
-        may_lack = "deadline_s" in columns
-        other = next((field for field in fields if not _is_number(field) and (field.strip() or not may_lack)), None)
-        if len(fields) != len(columns) or other is not None:
-            what = f"{line[:80]!r} is not {'a number' if len(columns) == 1 else 'two numbers'}"
-            hint = "; the file may be cut off" if cut and i == len(lines) - 1 else ""
-            in_parts = line if len(columns) == 1 and len(fields) == 2 else other or ""
-            remedy = how_to_write(in_parts, otherwise="mend the line")
-            return InvalidInput(what, where=f"{path}, line {i + 2}", remedy=f"{remedy}{hint}")
+        where, hint = f"{path}, line {i + 2}", "; the file may be cut off" if cut and i == len(lines) - 1 else ""
+        fields = _fields(line)
+        if len(fields) != len(names):
+            what = f"{line[:80]!r} is not {'a number' if len(names) == 1 else 'two fields'}"
+            in_parts = line if (len(names), len(fields)) == (1, 2) else ""
+            return InvalidInput(what, where=where, remedy=how_to_write(in_parts, otherwise="mend the line") + hint)
+        for name, field in zip(names, fields, strict=True):
+            if not _is_number(field, _or_none if name == _OPTIONAL else _plain):
+                otherwise = "write seconds, or leave the field empty" if name == _OPTIONAL else "mend the line"
+                return InvalidInput(
+                    f"{field[:80]!r} is not a number",
+                    where=where if len(names) == 1 else f"{where}, field {name!r}",
+                    remedy=how_to_write(field, otherwise=otherwise) + hint,
+                )
     return InvalidInput("the rows cannot be read as numbers", where=str(path), remedy=_FORMS)
 
 
-def _is_number(text: str) -> bool:
+def _fields(line: str) -> list[str]:
+    """The fields of a line; none of one that is too long to be numbers."""
     try:
-        float(text)
+        return next(csv.reader([line]))
+    except csv.Error:
+        return []
+
+
+def _plain(text: str) -> float:
+    """The number that `text` is; not what Python alone reads as one, such as 1_0."""
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return float(text)
+
+
+def _or_none(text: str) -> float:
+    """The finite number that `text` is; NaN where it is empty."""
+    if not text.strip():
+        return math.nan
+    if not math.isfinite(number := _plain(text)):
+        raise ValueError(text)
+    return number
+
+
+def _is_number(text: str, read: Callable[[str], float] = _plain) -> bool:
+    try:
+        read(text)
     except ValueError:
         return False
-    return "_" not in text
+    return True
 
 
 def _line_of_row(data: bytes, row: int) -> int:
