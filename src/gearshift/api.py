@@ -1,5 +1,6 @@
 """The verbs as functions: what the command line does, for programs."""
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, float], None]
 Notice = Callable[[str], None]
+
+log = logging.getLogger(__name__)
 
 
 def _silent(what: str, share: float) -> None:
@@ -301,11 +304,14 @@ def profiled_devices(profile: Profile, count: int, *, memory_bytes: int | None =
     return identical_devices(count, kind=first.device_kind, cores=first.cores, memory_bytes=memory_bytes)
 
 
-def workload_of(profile: Profile, trace: Trace, *, seed: int = 0) -> Workload:
+def workload_of(profile: Profile, trace: Trace, *, seed: int | None = None) -> Workload:
     """The trace carrying the samples on which accuracy is reported: what `simulate` and `replay` both serve.
 
-    With its deadlines, which planners do not know: they keep an objective.
+    They are drawn by `seed`, by default the one that the trace was read with.  With its deadlines, which planners do
+    not know: they keep an objective.
     """
+    if seed is None:
+        seed = 0 if trace.reading is None else trace.reading.seed
     return replace(draw_workload(trace, profile.predictions.indices(PART_B), seed=seed), deadline_ns=trace.deadline_ns)
 
 
@@ -314,7 +320,7 @@ def simulate(
     trace: Trace | PathLike | None = None,
     *,
     profile: Profile | PathLike | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     uplink: "Uplink | None" = None,
     scaling: "Scaling | None" = None,
     scaler_cores: int | None = None,
@@ -328,14 +334,15 @@ def simulate(
     Beyond `most_waiting` samples requests are refused, by default as many as the server would let wait.
 
     A plan file names its profile and its trace; `profile` and `trace` say where they are now.  The plan's own trace is
-    read as it was for the plan, at another rate or from a window.  Raises `InvalidInput` for another profile than the
-    one that the plan was made from.
+    read as it was for the plan, at another rate or from a window; a warning is logged where it may not be what the plan
+    was made from.  `seed` is of all that is drawn, of samples and of arrivals, by default as for the plan.  Raises
+    `InvalidInput` for another profile than the one that the plan was made from.
     """
     from gearshift.simulator.compared import COMPARED
     from gearshift.simulator.simulate import simulate as run
 
     made, measured = plan_and_profile(plan, profile)
-    workload = workload_of(measured, trace_for(made, plan, trace), seed=seed)
+    workload = workload_of(measured, trace_for(made, plan, trace, seed=seed), seed=seed)
     how: Any = {"scaling": scaling, "scaler_cores": scaler_cores}
     if scaling is None or scaling.scaler not in COMPARED:
         how["most_waiting"] = most_waiting or _most_waiting(made, measured, scaling, scaler_cores)
@@ -386,20 +393,53 @@ def inspect(path: PathLike) -> GearPlan | Profile:
     return made
 
 
-def trace_for(plan: GearPlan, path: GearPlan | PathLike, trace: Trace | PathLike | None = None, **given: Any) -> Trace:
+def trace_for(
+    plan: GearPlan | None,
+    path: GearPlan | PathLike,
+    trace: Trace | PathLike | None = None,
+    *,
+    notice: Notice = log.warning,
+    **given: Any,
+) -> Trace:
     """The trace that the plan file at `path` names, read as it was for the plan but for what is `given`; or another.
 
-    A `trace` that is the same file is read so, too.  Raises `InvalidInput` where there is none.
+    A `trace` that is the same file is read so, too.  Where `path` is a URL there is no `plan`.  `notice` hears where
+    the plan's own trace may not be what the plan was made from.  Raises `InvalidInput` where there is none.
     """
     if isinstance(trace, Trace):
         return trace
+    if plan is None:
+        remedy = "give one with --trace: a URL names none"
+        require(trace is not None, "no trace is given", where=str(path), remedy=remedy)
+        return read_as_for(None, Path(trace), the_same=False, **given)  # type: ignore[arg-type]
+    place = None if isinstance(path, GearPlan) else Path(path).parent / plan.trace.path
     if trace is not None:
-        return read_as_for(plan.trace.reading, Path(trace), the_same=False, **given)
-    if isinstance(path, GearPlan):
+        made = read_as_for(plan.trace.reading, Path(trace), the_same=False, **given)
+        own = place is not None and place.resolve() == Path(trace).resolve()
+    elif place is None:
         raise InvalidInput("a plan that was not read from a file needs its trace", remedy="give trace=")
-    require(bool(plan.trace.path), "the plan names no trace", where=str(path), remedy="give one with --trace")
-    place, remedy = Path(path).parent / plan.trace.path, "name the plan's trace with --trace"
-    return read_as_for(plan.trace.reading, place, the_same=True, remedy=remedy, **given)
+    else:
+        require(bool(plan.trace.path), "the plan names no trace", where=str(path), remedy="give one with --trace")
+        remedy = "name the plan's trace with --trace"
+        made, own = read_as_for(plan.trace.reading, place, the_same=True, remedy=remedy, **given), True
+    as_it_is = all(value is None for name, value in given.items() if name != "seed")
+    if own and (doubt := _doubt_of(plan.trace, made, as_it_is=as_it_is)):
+        notice(doubt)
+    return made
+
+
+def _doubt_of(source: SourceFile, made: Trace, *, as_it_is: bool) -> str | None:
+    """Why a plan's own trace may not be what the plan was made from."""
+    if source.reading is None:
+        if as_it_is and made.sha256 != source.sha256:
+            return (
+                f"the plan does not say how {source.path} was read for it, and it is read as it is now, which is not "
+                "what the plan was made from: give what was given to `gearshift plan` of --rate-scale, --start-s, "
+                "--duration-s, --arrivals and --seed (from Python, the trace that `read_trace` makes with them)"
+            )
+    elif made.reading is not None and made.reading.file_sha256 != source.reading.file_sha256:
+        return f"{source.path} has changed since the plan was made from it"
+    return None
 
 
 def explain(

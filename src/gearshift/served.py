@@ -25,7 +25,6 @@ from gearshift.profiles.run_times import expected_ns
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult
-from gearshift.traces.read import read_trace
 from gearshift.workload import Trace, Workload
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def replay(
     project: PathLike | None = None,
     emulated: bool = False,
     slo_s: float | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     processes: int = 1,
     largest_lateness_s: float | None = None,
     devices: int = 0,
@@ -59,10 +58,10 @@ def replay(
 
     `target` is the URL of a V2 server (http, https, grpc, grpcs), or a plan file, which is then served within this
     process, without sockets; where no trace is given it is the one that this plan names.  Samples come from the project
-    that the profile names, or from `project`; with
-    `emulated` they are the numbers of recorded samples, for emulated devices.  The profile is by default the plan's,
-    or the folder `profile`.  With an `uplink` the trace says when requests are sent: they reach the server when the
-    network has carried them, stamped with when that was.  Deadlines of the trace are sent with its
+    that the profile names, or from `project`; with `emulated` they are the numbers of recorded samples, for emulated
+    devices.  `seed` is of all that is drawn, of samples and of arrivals, by default as for the plan.  The profile is by
+    default the plan's, or the folder `profile`.  With an `uplink` the trace says when requests are sent: they reach the
+    server when the network has carried them, stamped with when that was.  Deadlines of the trace are sent with its
     requests.  `sending` holds the fields of `gearshift.serving.targets.Sending`.
     """
     from gearshift.serving.in_process import InProcessTarget
@@ -71,7 +70,8 @@ def replay(
     from gearshift.serving.targets import Sending
     from gearshift.serving.task import read_task
 
-    arrivals = _arrivals(target, trace)
+    plan = plan_at(target)
+    arrivals = trace_for(None if plan is None else read_plan(plan), target, trace, seed=seed)
     if sending.get("ca_file") is not None:
         sending["ca_file"] = str(sending["ca_file"])
     how = Sending(**sending)
@@ -88,7 +88,6 @@ def replay(
         options["under_way_s"] = arrived.communication_s
         return arrived.workload
 
-    plan = plan_at(target)
     if plan is None:
         measured, folder = _profile_of(profile)
         source = source_of(measured, folder, project=project, emulated=emulated)
@@ -115,16 +114,6 @@ def plan_at(target: PathLike) -> Path | None:
         Path(target).is_file(), "is neither a plan file nor a URL", where=str(target), remedy="give http://HOST:PORT"
     )
     return Path(target)
-
-
-def _arrivals(target: PathLike, trace: Trace | PathLike | None) -> Trace:
-    """The trace to send: what is given, or what a plan file names."""
-    if isinstance(trace, Trace):
-        return trace
-    if (plan := plan_at(target)) is not None:
-        return trace_for(read_plan(plan), plan, trace)
-    require(trace is not None, "no trace is given", where=str(target), remedy="give one: a URL names none")
-    return read_trace(Path(trace))  # type: ignore[arg-type]
 
 
 def source_of(profile: Profile, folder: Path, *, project: PathLike | None, emulated: bool) -> "SampleSource":
@@ -241,7 +230,7 @@ def validate(
     backend: Literal["local", "emulated", "ray"] = "local",
     profile: PathLike | None = None,
     project: PathLike | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     server_cores: frozenset[int] | None = None,
     generator_cores: frozenset[int] | None = None,
     progress: "Progress | None" = None,
@@ -261,7 +250,7 @@ def validate(
 
     path = Path(plan)
     made, measured = plan_and_profile(path, profile)
-    arrivals = trace_for(made, path, trace)
+    arrivals = trace_for(made, path, trace, seed=seed)
     workload, prepared = workload_of(measured, arrivals, seed=seed), prepare(made, measured)
     slo_s = made.operators[only_operator(made)].objective.latency_s
     flags = [f"--backend={backend}"]

@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -13,10 +13,10 @@ from click.core import ParameterSource
 
 from gearshift.api import trace_for
 from gearshift.errors import require
-from gearshift.gear import GearPlan, SourceFile
+from gearshift.gear import GearPlan
 from gearshift.traces.doubts import doubts_about_trace
 from gearshift.traces.network import Uplink, read_network
-from gearshift.traces.read import read_as_for, read_trace
+from gearshift.traces.read import read_trace
 from gearshift.workload import Reading, Trace
 
 PATH = click.Path(path_type=Path)
@@ -209,35 +209,22 @@ def take_trace(say: Callable[[str], None], plan: GearPlan | None, path: object, 
     It is said where the plan's own trace is read otherwise than as it is, or is not what the plan was made from.
     """
     given = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)}
-    trace, seed = given["trace"], options["seed"]
-    if plan is None:
-        require(trace is not None, "no trace is given", remedy="give one with --trace: a URL names none")
-        made = read_as_for(None, trace, the_same=False, seed=seed, **{name: given[name] for name in TRACE_OPTIONS})
-    else:
-        made = trace_for(plan, Path(str(path)), seed=seed, **given)
-        for told in _told_of(plan.trace, made, named=trace is None, given=given):
-            say(told)
-    if trace is not None:
+    made = trace_for(plan, str(path), seed=options["seed"], notice=say, **given)
+    if plan is not None and (words := _read_as_for_plan(plan.trace.reading, made.reading, given)):
+        say(f"the trace is read as for the plan: {words}")
+    if given["trace"] is not None:
         _warn_of(made)
-    options["seed"] = made.reading.seed if made.reading and seed is None else seed or 0
     return made
 
 
-def _told_of(source: SourceFile, made: Trace, *, named: bool, given: dict[str, Any]) -> Iterator[str]:
-    """What a user may not expect of a trace that was read as for a plan."""
-    reading, same = made.reading, source.reading
-    if reading is None or same is None:
-        return
-    if reading.file_sha256 != same.file_sha256:
-        if named:
-            yield f"{source.path} has changed since the plan was made from it"
-        return
+def _read_as_for_plan(source: Reading | None, made: Reading | None, given: dict[str, Any]) -> str:
+    """The options with which a plan's own trace is not read as it is, though they are not given."""
+    if source is None or made is None or made.file_sha256 != source.file_sha256:
+        return ""
     taken = [name for name in ("rate_scale", "start_s", "duration_s") if given[name] is None]
-    words = [
-        f"{flag_of(name)} {value:g}" for name in taken if (value := getattr(same, name)) != getattr(UNCHANGED, name)
-    ]
-    if words:
-        yield f"the trace is read as for the plan: {' '.join(words)}"
+    values = {name: getattr(source, name) for name in taken}
+    changed = {name: value for name, value in values.items() if value != getattr(UNCHANGED, name)}
+    return " ".join(f"{flag_of(name)} {value:g}" for name, value in changed.items())
 
 
 def require_positive(option: str, value: float | None, unit: str) -> None:

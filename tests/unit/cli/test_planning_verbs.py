@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gearshift import api
+from gearshift import api, served
 from gearshift.api import plan_frontier
 from gearshift.config import read_project
 from gearshift.errors import InvalidInput
@@ -27,7 +27,7 @@ from gearshift.plan_file import read_plan, write_plan
 from gearshift.plan_folder import read_plans
 from gearshift.planner import planners
 from gearshift.planner.request import PlanRequest, Progress
-from gearshift.profiles.store import write_profile
+from gearshift.profiles.store import read_profile, write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import read_trace, write_trace
 from tests.unit.cli.little import planned_in, run
@@ -246,6 +246,50 @@ def test_another_trace_is_read_as_it_is_and_a_changed_one_is_told(scaled: Path) 
     gone = run("simulate", "p.json")
     assert gone.exit_code == 2
     assert "t.csv: no such file; name the plan's trace with --trace" in gone.stderr
+
+
+def test_python_hears_that_a_plans_trace_has_changed(scaled: Path, caplog: pytest.LogCaptureFixture) -> None:
+    api.simulate("p.json")
+    api.simulate("p.json", read_trace("t.csv"))
+    assert not caplog.messages
+    write_trace(steady(50, 4, seed=2), scaled / "t.csv")
+    api.simulate("p.json")
+    assert caplog.messages == ["t.csv has changed since the plan was made from it"]
+
+
+def test_a_plan_that_does_not_say_how_its_trace_was_read_is_told(
+    scaled: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = read_plan(scaled / "p.json")
+    unread = msgspec.structs.replace(plan, trace=msgspec.structs.replace(plan.trace, reading=None))
+    write_plan(unread, scaled / "old.json")
+    told = "the plan does not say how t.csv was read for it"
+    for options in ((), ("--trace", "t.csv"), ("--seed", 4)):
+        for verb in ("simulate", "report", "explain"):
+            assert told in run(verb, "old.json", *options).stdout, (verb, options)
+    window = ("--rate-scale", 2, "--start-s", 1, "--duration-s", 3)
+    same = run("simulate", "old.json", *window, "--seed", 4, "--json", "-")
+    assert json.loads(same.stdout) == json.loads(run("simulate", "p.json", "--json", "-").stdout)
+    assert told not in same.stderr
+    api.simulate("old.json", read_trace("t.csv", rate_scale=2, start_s=1, duration_s=3, seed=4))
+    assert not caplog.messages
+    api.simulate("old.json")
+    (message,) = caplog.messages
+    assert message.startswith(told)
+
+
+def test_samples_are_drawn_alike_from_python_and_from_the_command_line(scaled: Path) -> None:
+    for options, given in (((), {}), (("--seed", 9), {"seed": 9})):
+        commanded = json.loads(run("simulate", "p.json", *options, "--json", "-").stdout)
+        profile = read_profile(scaled / "profile")
+        simulated = api.simulate("p.json", **given).result(profile, latency_objective_s=0.1)
+        assert commanded["accuracy"] == simulated.accuracy
+        assert commanded["latency_s"]["mean"] == simulated.latency_s.mean
+    drawn, same, other = (
+        api.workload_of(profile, read_trace("t.csv", seed=9), **given).record.tolist()
+        for given in ({}, {"seed": 9}, {"seed": 0})
+    )
+    assert drawn == same != other
 
 
 def test_explain_answers_per_range(made: Path) -> None:
@@ -508,7 +552,10 @@ def test_a_plan_that_names_no_trace_needs_one(place: Path) -> None:
     told = run("report", "x.json").stdout
     assert told.startswith("the plan names no trace, so that the page has no simulation")
     url = run("replay", "http://127.0.0.1:9")
-    assert "no trace is given; give one with --trace: a URL names none" in url.stderr
+    says = "http://127.0.0.1:9: no trace is given; give one with --trace: a URL names none"
+    assert says in url.stderr
+    with pytest.raises(InvalidInput, match=says):
+        served.replay("http://127.0.0.1:9")
 
 
 @pytest.mark.parametrize(
