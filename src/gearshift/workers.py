@@ -11,6 +11,9 @@ from gearshift.plan_tables import PlanTables
 Worker = dict[int, Replica]
 """The replicas that take turns on one set of devices, by number."""
 
+KEEP_CORES = "with --scaler static, and leave --scaler-cores out"
+"""What keeps the cores of the plan; `static` with other cores changes them once."""
+
 
 def scaled_workers(plan: GearPlan, tables: PlanTables, *, printed: bool) -> list[Worker]:
     """The workers on processors, whose cores may change; with `printed`, by Sponge's Algorithm 1.
@@ -32,7 +35,7 @@ def scaled_workers(plan: GearPlan, tables: PlanTables, *, printed: bool) -> list
             require(
                 other.device_ids == replica.device_ids,
                 f"replicas {other.id!r} and {replica_id!r} share device {device!r}, but not all of their devices",
-                remedy="serve a plan whose replicas share all devices or none, or with --scaler static",
+                remedy=f"serve a plan whose replicas share all devices or none, or {KEEP_CORES}",
             )
             require(
                 other.cores == replica.cores,
@@ -50,7 +53,7 @@ def scaled_workers(plan: GearPlan, tables: PlanTables, *, printed: bool) -> list
                 remedy="serve with --scaler exact, or a plan with a device for each replica",
             )
     if not found:
-        raise InvalidInput("no replica is on processors", remedy="serve with --scaler static")
+        raise InvalidInput("no replica is on processors", remedy=f"serve {KEEP_CORES}")
     return [*found.values()]
 
 

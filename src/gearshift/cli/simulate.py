@@ -18,11 +18,19 @@ from gearshift.cli.options import (
 )
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import milliseconds, percent, results_table, tell_overheads
+from gearshift.errors import require
 from gearshift.plan_tables import only_operator
 from gearshift.policies.demand import CORES_EFFECT_S, Scaling, require_period
 from gearshift.policies.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.overheads import overheads_of
 from gearshift.result import latency_summary
+
+DEFAULT_PERIOD_S = 1.0
+READ_BY = {
+    "--scaler-period-s": ("exact", "paper", "replicas", "fa2", "vpa"),
+    "--scaler-margin": ("exact", "paper", "replicas"),
+}
+"""Which scalers read an option."""
 
 
 @click.command("simulate", short_help="Predict what serving a trace by a plan comes to.")
@@ -38,13 +46,12 @@ from gearshift.result import latency_summary
     "starts) and `vpa` (by utilisation) are simulated alone, of plans of one model. `static` keeps them, "
     "as the simulation does without this option, and has the core-seconds told.",
 )
-@click.option("--scaler-period-s", type=float, default=1.0, show_default=True, help="How often the scaler chooses.")
+@click.option("--scaler-period-s", type=float, help=f"How often the scaler chooses.  [default: {DEFAULT_PERIOD_S}]")
 @click.option(
     "--scaler-margin",
     type=click.FloatRange(-0.5, 10),
-    default=DEFAULT_MARGIN,
-    show_default=True,
-    help="By which share the scaler takes run times to be longer than they were profiled.",
+    help="By which share the scaler takes run times to be longer than they were profiled; not of `fa2`, `vpa` and "
+    f"`static`.  [default: {DEFAULT_MARGIN}]",
 )
 @click.option(
     "--scaler-cores",
@@ -61,8 +68,8 @@ def command(
     request_kb: float | None,
     slo_ms: float | None,
     scaler: Literal["exact", "paper", "static", "replicas", "fa2", "vpa"] | None,
-    scaler_period_s: float,
-    scaler_margin: float,
+    scaler_period_s: float | None,
+    scaler_margin: float | None,
     scaler_cores: int | None,
     **trace_arguments: Any,
 ) -> None:
@@ -71,7 +78,10 @@ def command(
     With --network the trace says when requests are sent; they arrive when their last byte has.
     """
     require_positive("--slo-ms", slo_ms, "milliseconds")
-    require_period(scaler_period_s, "--scaler-period-s")
+    for flag, given in (("--scaler-period-s", scaler_period_s), ("--scaler-margin", scaler_margin)):
+        _require_read(flag, given, scaler)
+    period_s = DEFAULT_PERIOD_S if scaler_period_s is None else scaler_period_s
+    require_period(period_s, "--scaler-period-s")
     uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
     made, measured = api.plan_and_profile(plan, profile)
     trace = take_trace(output.say, made, plan, trace_arguments)
@@ -80,10 +90,10 @@ def command(
     if scaler is not None or scaler_cores is not None:
         scaling = Scaling(
             scaler=scaler or "static",
-            period_s=scaler_period_s,
-            effect_s=min(CORES_EFFECT_S, scaler_period_s / 2),
+            period_s=period_s,
+            effect_s=min(CORES_EFFECT_S, period_s / 2),
             slo_s=objective.latency_s,
-            margin=scaler_margin,
+            margin=DEFAULT_MARGIN if scaler_margin is None else scaler_margin,
         )
     run = api.simulate(
         made,
@@ -107,3 +117,13 @@ def command(
     shares = run.arrived_in_gear / max(1, int(run.arrived_in_gear.sum()))
     in_gears = ", ".join(f"{gear}: {percent(float(share))}" for gear, share in enumerate(shares) if share > 0)
     output.say(f"gear shifts: {len(run.shifts)}; requests by gear: {in_gears}")
+
+
+def _require_read(flag: str, given: float | None, scaler: str | None) -> None:
+    """Raise `InvalidInput` for an option that the scaler does not read."""
+    readers = READ_BY[flag]
+    require(
+        given is None or scaler in readers,
+        f"{flag} is given, {'and no scaler' if scaler is None else f'which --scaler {scaler} does not read'}",
+        remedy=f"leave it out, or give --scaler {', '.join(readers[:-1])} or {readers[-1]}",
+    )

@@ -1,13 +1,15 @@
 """The verbs around a plan whose gears split the cores of a host."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gearshift.plan_file import read_plan, write_plan
-from gearshift.profiles.store import write_profile
+from gearshift.profiles.store import read_profile, write_profile
 from gearshift.traces.read import write_trace
 from tests.scaled_task import write_scaled_task
 from tests.unit.cli.little import run
@@ -121,6 +123,50 @@ def test_constant_cores_are_simulated_with_their_core_seconds(tmp_path: Path, mo
 def test_a_scaler_that_cannot_be_simulated_is_one_sentence(place: Path, options: tuple[str, ...], says: str) -> None:
     done = run("simulate", "0.74.json", "--trace", "t.csv", *options)
     assert (done.exit_code, says in " ".join(done.output.split())) == (2, True), done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            ("--scaler-margin", 0),
+            "--scaler-margin is given, and no scaler; leave it out, or give --scaler exact, paper or replicas",
+        ),
+        (("--scaler-margin", 0.05, "--scaler-cores", 4), "--scaler-margin is given, and no scaler"),
+        *(
+            (("--scaler", scaler, "--scaler-margin", 0), f"which --scaler {scaler} does not read; leave it out")
+            for scaler in ("static", "fa2", "vpa")
+        ),
+        (("--scaler-period-s", 2), "--scaler-period-s is given, and no scaler"),
+        (("--scaler", "static", "--scaler-period-s", 2), "--scaler-period-s is given, which --scaler static does not"),
+    ],
+)
+def test_an_option_that_no_scaler_reads_is_refused(place: Path, options: tuple[str, ...], says: str) -> None:
+    done = run("simulate", "0.74.json", "--trace", "t.csv", *options)
+    assert (done.exit_code, says in " ".join(done.output.split())) == (2, True), done.output
+
+
+def test_a_plan_on_gpus_alone_is_said_to_keep_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_scaled_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("second,requests\n" + "".join(f"{second},20\n" for second in range(5)))
+    profile = read_profile(tmp_path / "profile")
+    curves = tuple(msgspec.structs.replace(curve, device_kind="cuda") for curve in profile.curves)
+    profile = write_profile(dataclasses.replace(profile, curves=curves), tmp_path / "gpu")
+    plan = read_plan("plan.json")
+    devices = tuple(msgspec.structs.replace(device, kind="cuda") for device in plan.hardware.devices)
+    on_gpu = msgspec.structs.replace(
+        plan,
+        hardware=msgspec.structs.replace(plan.hardware, devices=devices),
+        profile=msgspec.structs.replace(plan.profile, path="gpu", sha256=profile.sha256),
+    )
+    write_plan(on_gpu, tmp_path / "gpu.json")
+    simulate = ("simulate", "gpu.json", "--trace", "t.csv", "--slo-ms", 500)
+    for options in ((), ("--scaler", "static"), ("--scaler", "exact")):
+        done = run(*simulate, *options, "--scaler-cores", 2)
+        assert done.exit_code == 2, done.output
+        assert "leave --scaler-cores out" in " ".join(done.output.split())
+    assert run(*simulate, "--scaler", "static").exit_code == 0
 
 
 def test_explain_says_what_a_more_accurate_cascade_would_take(place: Path) -> None:
