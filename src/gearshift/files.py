@@ -131,6 +131,19 @@ def own_descriptor(path: PathLike) -> int | None:
     return None
 
 
+def open_in_place(path: PathLike, *, waiting: bool = True) -> int:
+    """A descriptor to write into what is at `path`: where that is a descriptor of this process, a copy of it.
+
+    A copy goes on where others print through the same one, and reaches sockets, which have no name to be opened by.
+    One that is not `waiting` for slow readers of pipes and terminals has opened these anew, so that others still wait.
+    """
+    own = own_descriptor(path)
+    if own is not None and (waiting or not (stat.S_ISFIFO(os.fstat(own).st_mode) or os.isatty(own))):
+        return os.dup(own)
+    ways = 0 if waiting else os.O_APPEND | os.O_NONBLOCK
+    return os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | ways)
+
+
 def is_plain(path: PathLike) -> bool:
     """Whether a regular file is at `path`, or nothing is yet, so that another may take its place."""
     try:
@@ -209,12 +222,10 @@ def _put(file: BinaryIO, path: PathLike) -> None:
 
 def _write_as_it_is(path: PathLike, content: BinaryIO) -> None:
     """Write the whole of `content` into what is at `path`, which is cut to it unless it is an open descriptor."""
-    descriptor = own_descriptor(path)
-    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY) if descriptor is None else os.dup(descriptor)
-    with os.fdopen(handle, "wb") as file:
+    with os.fdopen(open_in_place(path), "wb") as file:
         content.seek(0)
         shutil.copyfileobj(content, file)
         file.flush()
-        if descriptor is None and stat.S_ISREG(os.fstat(handle).st_mode):
+        if own_descriptor(path) is None and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.truncate()
-        sync(handle)
+        sync(file.fileno())

@@ -3,13 +3,15 @@
 import errno
 import logging
 import os
+import socket
+import stat
 import time
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from gearshift.files import is_plain, not_written
+from gearshift.files import is_plain, not_written, open_in_place
 from gearshift.plain_text import plain
 
 ROTATE_AT_BYTES = 64 << 20
@@ -41,7 +43,8 @@ class Tagged(NoJournal):
 class Journal:
     """Appends one line per event to `path`; a full file becomes `path.1`, in the place of an older one.
 
-    Pipes and devices, such as /dev/stdout, are written as they are; where nobody reads, events are lost.
+    Pipes, sockets and devices, such as /dev/stdout, are written as they are, among what others print there; where
+    nobody reads, events are lost.
 
     The first event raises `InvalidInput` where the file cannot be written.  Later ones never do: on a full disk events
     are lost, which is logged when it begins, and requests are served on.  A line is there whole or not at all.
@@ -50,8 +53,8 @@ class Journal:
     def __init__(self, path: Path, *, rotate_at_bytes: int = ROTATE_AT_BYTES) -> None:
         self._path, self._rotate_at_bytes = path, rotate_at_bytes
         self._file: BinaryIO | None = None
+        self._stream: _Stream | None = None
         self._written = self._losing = False
-        self._plain = True
 
     def write(self, event: str, **facts: object) -> None:
         """Append `event`, when it was and its facts."""
@@ -71,16 +74,18 @@ class Journal:
 
     def close(self) -> None:
         """Close the file; may be called twice."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        for opened in (self._file, self._stream):
+            if opened is not None:
+                opened.close()
+        self._file = self._stream = None
 
     def _append(self, line: bytes) -> None:
-        file = self._opened()
-        if not self._plain:
-            if (file.write(line) or 0) < len(line):
-                raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        if self._file is None and self._stream is None and not is_plain(self._path):
+            self._stream = _Stream(self._path)
+        if self._stream is not None:
+            self._stream.append(line)
             return
+        file = self._opened()
         begin = file.seek(0, os.SEEK_END)
         if begin + len(line) > self._rotate_at_bytes and begin > 0:
             self.close()
@@ -95,15 +100,43 @@ class Journal:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _opened(self) -> BinaryIO:
-        if self._file is None and not is_plain(self._path):
-            self._plain = False
-            flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC  # a reader that waits must not stop us
-            self._file = os.fdopen(os.open(self._path, flags), "wb", buffering=0)
         if self._file is None:
-            self._plain = True
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = self._path.open("a+b", buffering=0)
             if file.tell() > 0 and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
                 file.write(b"\n")  # as its writer was killed within a line
             self._file = file
         return self._file
+
+
+class _Stream:
+    """What is written as it is, and never waited for: a pipe, a socket, a device, a descriptor of this process."""
+
+    def __init__(self, path: Path) -> None:
+        descriptor = open_in_place(path, waiting=False)
+        if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            self._opened: BinaryIO | socket.socket = socket.socket(fileno=descriptor)
+        else:
+            self._opened = os.fdopen(descriptor, "wb", buffering=0)
+        self._rest = b""
+        """Of a line that went through in part; it goes before the next one."""
+
+    def append(self, line: bytes) -> None:
+        """Write `line`; raises `OSError` where it is lost."""
+        before = len(self._rest)
+        try:
+            sent = self._send(self._rest + line)
+        except BrokenPipeError:
+            self._rest = b""  # who reads next wants whole lines
+            raise
+        self._rest = (self._rest + line if sent > before else self._rest)[sent:]
+        if sent <= before:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def _send(self, data: bytes) -> int:
+        if isinstance(self._opened, socket.socket):
+            return self._opened.send(data, socket.MSG_DONTWAIT)
+        return self._opened.write(data) or 0

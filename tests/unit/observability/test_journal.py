@@ -1,7 +1,11 @@
+import contextlib
 import json
 import logging
 import os
 import resource
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,3 +125,67 @@ def test_a_line_whose_writer_was_killed_within_it_spoils_no_other(tmp_path: Path
     first, torn, last = path.read_text().splitlines()
     assert [json.loads(line)["event"] for line in (first, last)] == ["ready", "stop"]
     assert torn == '{"event":"shi'
+
+
+PRINTS_BETWEEN = """
+import sys
+from pathlib import Path
+from gearshift.observability.journal import Journal
+
+journal = Journal(Path(sys.argv[1]))
+for number in range(3):
+    journal.write("shift", number=number)
+    print("printed", number, flush=True)
+journal.close()
+"""
+
+
+def lines_of_a_process(stdout: int, place: str = "/dev/stdout") -> None:
+    subprocess.run([sys.executable, "-c", PRINTS_BETWEEN, place], stdout=stdout, timeout=60, check=True)
+
+
+def told_between(lines: list[str]) -> list[object]:
+    return [line if line.startswith("printed") else json.loads(line)["number"] for line in lines]
+
+
+@pytest.mark.parametrize("place", ["/dev/stdout", "/proc/self/fd/1"])
+def test_a_journal_in_the_file_that_standard_output_is_leaves_what_others_print_there(
+    tmp_path: Path, place: str
+) -> None:
+    path = tmp_path / "out"
+    with path.open("wb") as out:
+        lines_of_a_process(out.fileno(), place)
+    assert told_between(path.read_text().splitlines()) == [0, "printed 0", 1, "printed 1", 2, "printed 2"]
+
+
+def test_a_journal_goes_to_the_socket_that_standard_output_is() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        lines_of_a_process(there.fileno())
+        there.close()
+        with here.makefile() as read:
+            assert told_between(read.read().splitlines()) == [0, "printed 0", 1, "printed 1", 2, "printed 2"]
+
+
+def test_a_socket_is_never_waited_for_and_a_line_that_went_through_in_part_is_ended(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        journal = Journal(Path(f"/dev/fd/{there.fileno()}"))
+        with caplog.at_level(logging.ERROR):
+            for number in range(20):
+                journal.write("more than a socket holds", number=number, text="x" * 100_000)
+        assert len(caplog.records) == 1
+        here.setblocking(False)
+        read = b""
+        for number in (20, 21):
+            with contextlib.suppress(BlockingIOError):
+                while data := here.recv(1 << 20):
+                    read += data
+            journal.write("read again", number=number)
+        journal.close()
+        there.close()
+        read += here.recv(1 << 20)
+        numbers = [json.loads(line)["number"] for line in read.splitlines()]
+        assert numbers == [*range(len(numbers) - 2), 20, 21]
