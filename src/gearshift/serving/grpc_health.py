@@ -18,6 +18,7 @@ class Health:
     def __init__(self, ready: Callable[[], bool], services: Sequence[str]) -> None:
         self._ready, self._services = ready, (WHOLE_SERVER, *services)
         self._was_ready = False
+        """When it was looked last, and so what all who watch have heard, or will."""
         self._changed = asyncio.Event()
         self._watchers = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -27,11 +28,12 @@ class Health:
         """The status of `service`; raises `UnknownModel` where there is no such one."""
         if service not in self._services:
             raise UnknownModel(f"there is no service {service[:64]!r}; this server has {list(self._services)}")
-        return self._status(service)
+        return self._status(service, self._ready())
 
     def list(self) -> HealthListResponse:
         """The status of each."""
-        return HealthListResponse(statuses={service: self._status(service) for service in self._services})
+        ready = self._ready()
+        return HealthListResponse(statuses={service: self._status(service, ready) for service in self._services})
 
     async def watch(self, service: str, send: Callable[[HealthCheckResponse], Awaitable[None]]) -> None:
         """Send the status of `service` now, and again whenever it is another, until the server ends."""
@@ -40,7 +42,7 @@ class Health:
         try:
             self._look_again()
             while True:
-                status = self._status(service)
+                status = self._status(service, self._was_ready)
                 if status != said:
                     await send(status)
                     said = status
@@ -56,21 +58,22 @@ class Health:
         self._ended = True
         self._wake()
 
-    def _status(self, service: str) -> HealthCheckResponse:
+    def _status(self, service: str, ready: bool) -> HealthCheckResponse:
         if service not in self._services:
             return HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
-        serving = self._ready() and not self._ended
+        serving = ready and not self._ended
         return HealthCheckResponse(status=HealthCheckResponse.SERVING if serving else HealthCheckResponse.NOT_SERVING)
 
     def _look_again(self) -> None:
+        ready = self._ready()
+        if ready != self._was_ready:
+            self._was_ready = ready
+            self._wake()
         if self._timer is None:
-            self._was_ready = self._ready()
             self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        if self._ready() != self._was_ready:
-            self._wake()
         if self._watchers and not self._ended:
             self._look_again()
 

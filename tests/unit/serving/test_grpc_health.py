@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from gearshift.serving.grpc_health import SERVICE
+from gearshift.serving.grpc_health import SERVICE, Health
 from gearshift.serving.grpc_health_pb2 import HealthCheckRequest, HealthCheckResponse, HealthListResponse
 from gearshift.serving.grpc_server import SERVICE as INFERENCE
 from tests.http2 import Http2
@@ -79,6 +79,37 @@ def test_who_watches_hears_of_each_change_and_at_the_end_that_it_is_over():
         return [*heard, await statuses.get()]
 
     assert run(use) == [SERVING, NOT_SERVING, SERVING, NOT_SERVING]
+
+
+def test_who_begins_to_watch_within_a_short_dip_hears_of_its_end_and_others_of_all_of_it():
+    async def use() -> dict[str, list[int]]:
+        ready, heard, events = True, {"before": [], "within": []}, asyncio.Queue()
+        health = Health(lambda: ready, ())
+
+        async def watch_as(name: str) -> None:
+            async def send(answer: HealthCheckResponse) -> None:
+                heard[name].append(answer.status)
+                events.put_nowait(name)
+
+            await health.watch("", send)
+
+        async with asyncio.timeout(LONGEST_S), asyncio.TaskGroup() as group:
+            group.create_task(watch_as("before"))
+            await events.get()
+            ready = False
+            group.create_task(watch_as("within"))
+            while await events.get() != "within":
+                pass
+            ready = True
+            while [statuses[-1] for statuses in heard.values()] != [SERVING, SERVING]:
+                await events.get()
+            health.end()
+        return heard
+
+    assert asyncio.run(use()) == {
+        "before": [SERVING, NOT_SERVING, SERVING, NOT_SERVING],
+        "within": [NOT_SERVING, SERVING, NOT_SERVING],
+    }
 
 
 def test_a_service_that_is_not_there_may_be_watched():
