@@ -2,6 +2,7 @@
 
 import errno
 import os
+import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -75,8 +76,26 @@ def write_result(data: bytes) -> None:
     with told_if_full():
         rest = memoryview(data)
         while rest:
-            rest = rest[file.write(rest) :]
-        file.flush()
+            try:
+                taken = file.write(rest)
+            except BlockingIOError as error:  # of a buffered one
+                taken = error.characters_written
+            if not taken:
+                _until_taken(file)
+            rest = rest[taken or 0 :]
+        while True:
+            try:
+                file.flush()
+                break
+            except BlockingIOError:
+                _until_taken(file)
+
+
+def _until_taken(file: BinaryIO) -> None:
+    """Wait for the reader of a full pipe or terminal, that somebody has set not to wait by itself."""
+    waiting = select.poll()
+    waiting.register(file, select.POLLOUT)
+    waiting.poll()
 
 
 @contextmanager

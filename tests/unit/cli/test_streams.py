@@ -1,13 +1,20 @@
 """Standard output as verbs find it, tried in processes of their own."""
 
+import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from gearshift.cli.streams import write_result
 
 VERB = """
 import os, sys
@@ -89,6 +96,39 @@ def test_a_full_standard_output_is_told() -> None:
         assert b"error: standard output: cannot be written (No space left on device)" in done.stderr
         assert b"Traceback" not in done.stderr
         assert b"Exception ignored" not in done.stderr
+
+
+class Pipe(io.FileIO):
+    """Counts how often there was no room."""
+
+    refused = 0
+
+    def write(self, data: Any) -> int | None:
+        taken = super().write(data)
+        self.refused += taken is None
+        return taken
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_a_slow_reader_of_a_pipe_that_does_not_wait_gets_the_whole_result_and_is_not_asked_again_and_again(
+    monkeypatch: pytest.MonkeyPatch, buffered: bool
+) -> None:
+    here, there = os.pipe()
+    os.set_blocking(there, False)
+    result = os.urandom(1 << 20)
+    with open(here, "rb", buffering=0) as reader, Pipe(there, "wb") as pipe, ThreadPoolExecutor(1) as threads:
+        file = io.BufferedWriter(pipe) if buffered else pipe
+        monkeypatch.setattr("sys.stdout", SimpleNamespace(buffer=file))
+        written = threads.submit(write_result, result)
+        read, most = bytearray(), 0
+        while len(read) < len(result):
+            read += reader.read(1 << 16)
+            most += 4
+            with suppress(TimeoutError):
+                written.result(0.01)
+        file.flush()
+    assert read == result
+    assert pipe.refused <= most
 
 
 def test_a_bug_is_told_where_no_traceback_can_be_kept() -> None:
