@@ -23,15 +23,16 @@ _new_ids = count(secrets.randbits(47))
 class Exchange:
     """A request and its answer.  `id` is the one `given` in a header, else one that is offered later, else a new one.
 
-    One that is longer than 128 characters, or holds others than printable ASCII, counts as none.  `span` is the
-    request's, where it is traced.
+    One that is longer than 128 characters, or holds others than printable ASCII, counts as none.  `offered` is what
+    the body gave, whatever it was.  `span` is the request's, where it is traced.
     """
 
-    __slots__ = ("_began_s", "_given", "_id", "method", "path", "span")
+    __slots__ = ("_began_s", "_given", "_id", "method", "offered", "path", "span")
 
     def __init__(self, method: str, path: str = "", given: str = "") -> None:
         self.method, self.path = method, path
         self._id = self._given = given if given and PLAIN.fullmatch(given) else ""
+        self.offered = ""
         self._began_s = time.perf_counter()
         self.span: RequestSpan | None = None
 
@@ -44,6 +45,7 @@ class Exchange:
 
     def offer(self, id: str) -> None:
         """Take the id that the request's body gives, unless a header gave one."""
+        self.offered = id
         if id and not self._given and PLAIN.fullmatch(id):
             self._given = self._id = id
 

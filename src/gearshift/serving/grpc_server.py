@@ -283,8 +283,8 @@ class GrpcServer:
         else:
             split = await self._in_thread(partial(Split, data, self._most_fields))
             message, raw = await self._in_thread(partial(_parsed, pb.ModelInferRequest, split.rest)), split.raw
-        self._check_model(message.model_name, message.model_version)
         exchange.offer(message.id)
+        self._check_model(message.model_name, message.model_version)
         v2.require_few_tensors(len(message.inputs), len(message.outputs), self._limits)
         reading.hold(memory_bytes(message, raw, self._specs, len(data)) - len(data))
         parse = partial(parse_request, message, raw, self._specs, self._output_names, self._limits)
@@ -396,7 +396,7 @@ class GrpcServer:
             response = b"".join((b"\x12", varint(len(answer)), answer))  # infer_response
         except Exception as error:  # noqa: BLE001  the door to the outside
             told = _told(error, exchange)
-            which = pb.ModelInferResponse(id=exchange.id, parameters=parameters(ONLY_ANSWER))
+            which = pb.ModelInferResponse(id=exchange.offered, parameters=parameters(ONLY_ANSWER))
             response, status = _bytes(pb.ModelStreamInferResponse(error_message=told, infer_response=which)), "error"
         exchange.end(status)
         unread.add(len(response))

@@ -216,6 +216,35 @@ def test_a_stream_may_rest_between_messages_for_longer_than_one_may_take():
     assert run(use, longest_read_s=0.3) == (0, False)
 
 
+def test_errors_on_a_stream_carry_the_ids_that_their_requests_were_sent_with():
+    bad = {"bad": "another", "": "another", "two words": "another", "x" * 129: "another", "of shape": "sums"}
+
+    async def use(served: Served) -> list[pb.ModelStreamInferResponse]:
+        messages = [pb.ModelInferRequest(id=id, model_name=model).SerializeToString() for id, model in bad.items()] + [
+            b"\xff",
+            samples(0, id="good one").SerializeToString(),
+        ]
+        async with grpc.aio.insecure_channel(served.address) as channel:
+            call = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")(iter(messages), timeout=LONGEST_S)
+            return [pb.ModelStreamInferResponse.FromString(answer) async for answer in call]
+
+    *errors, unreadable, good = run(use)
+    assert [answer.infer_response.id for answer in errors] == list(bad)
+    assert all(answer.error_message for answer in errors)
+    assert (unreadable.error_message != "", unreadable.infer_response.id) == (True, "")
+    assert (good.error_message, good.infer_response.id) == ("", "good one")
+
+
+def test_a_call_for_another_model_ends_with_the_id_of_its_message():
+    async def use(served: Served) -> dict[str, str]:
+        message = pb.ModelInferRequest(id="7", model_name="another").SerializeToString()
+        async with grpc.aio.insecure_channel(served.address) as channel:
+            call = channel.unary_unary(f"/{SERVICE}/ModelInfer")(message, timeout=LONGEST_S)
+            return dict(await call.trailing_metadata())
+
+    assert run(use)["x-request-id"] == "7"
+
+
 def test_messages_on_their_way_take_half_of_the_room_and_small_ones_are_not_in_the_way_of_large_ones():
     async def use(served: Served) -> tuple[list[bool], list[bytes], int]:
         most_bytes = 0
