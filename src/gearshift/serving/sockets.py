@@ -9,6 +9,9 @@ from contextlib import ExitStack, contextmanager
 from gearshift.errors import InvalidInput
 
 BACKLOG = 2048
+TRIES = 8
+"""Ports that are tried where any will do: what is free at one address may be in use at the next."""
+NONE_FREE = f"end what holds ports here: of {TRIES} tried none was free"
 
 Address = tuple[int, str | int, int]
 """Family, host as numbers, scope."""
@@ -17,8 +20,8 @@ Address = tuple[int, str | int, int]
 @contextmanager
 def bound_socket(host: str, port: int, *, shared: bool = False) -> Iterator[socket.socket]:
     """The socket of the first address of `host`, as `bound_sockets` has it."""
-    with ExitStack() as stack:
-        yield _bound(_addresses(host, port)[0], host, port, shared, stack)
+    with _bound_to(_addresses(host, port)[:1], host, port, shared) as (sock,):
+        yield sock
 
 
 @contextmanager
@@ -26,21 +29,43 @@ def bound_sockets(host: str, port: int, *, shared: bool = False) -> Iterator[lis
     """A socket for each address of `host`, as `localhost` may have two; all hold one port, and are not answered yet.
 
     Addresses that this machine does not have, as where IPv6 is off, are passed over.  Raises `InvalidInput` where none
-    is left, or the port is in use.  Those that are `shared` let others of this user have the same port, for `beside`.
+    is left, or the port is in use; port 0 is one that is free at all of them.  Those that are `shared` let others of
+    this user have the same port, for `beside`.
     """
-    with ExitStack() as stack:
-        socks: list[socket.socket] = []
-        *others, last = _addresses(host, port)
-        for address in (*others, last):
-            try:
-                sock = _bound(address, host, port, shared, stack)
-            except _NotHereError as error:
-                if socks or address is not last:
-                    continue
-                raise InvalidInput(error.what, remedy=error.remedy) from None
-            port = sock.getsockname()[1]
-            socks.append(sock)
+    with _bound_to(_addresses(host, port), host, port, shared) as socks:
         yield socks
+
+
+@contextmanager
+def _bound_to(addresses: list[Address], host: str, port: int, shared: bool) -> Iterator[list[socket.socket]]:
+    for tries_left in reversed(range(1 if port else TRIES)):
+        with ExitStack() as stack:
+            try:
+                socks = _all_bound(addresses, host, port, shared, stack)
+            except _InUseError as error:
+                if tries_left:
+                    continue
+                raise InvalidInput(error.what, remedy=error.remedy if port else NONE_FREE) from None
+            yield socks
+            return
+
+
+def _all_bound(addresses: list[Address], host: str, port: int, shared: bool, stack: ExitStack) -> list[socket.socket]:
+    socks: list[socket.socket] = []
+    for address in addresses:
+        try:
+            sock = _bound(address, host, port, shared, stack)
+        except _NotHereError as error:
+            if socks or address is not addresses[-1]:
+                continue
+            raise InvalidInput(error.what, remedy=error.remedy) from None
+        port = sock.getsockname()[1]
+        socks.append(sock)
+    return socks
+
+
+class _InUseError(InvalidInput):
+    """Another holds the port."""
 
 
 class _NotHereError(InvalidInput):
@@ -58,7 +83,6 @@ def _addresses(host: str, port: int) -> list[Address]:
 
 def _bound(address: Address, host: str, port: int, shared: bool, stack: ExitStack) -> socket.socket:
     family, place, scope = address
-    remedy = "choose another with --port" if port else "end what holds ports here: none is free"
     if shared:
         with ExitStack() as alone:  # nobody else's, not even another server's that shares its own
             port = _bound(address, host, port, False, alone).getsockname()[1]
@@ -70,10 +94,13 @@ def _bound(address: Address, host: str, port: int, shared: bool, stack: ExitStac
         sock.bind((place, port, 0, scope) if family == socket.AF_INET6 else (place, port))
         sock.listen(BACKLOG)
     except OSError as error:
+        what = f"port {port} of {host}" + f" ({place})" * (place != host)
         if error.errno == errno.EADDRINUSE:
-            raise InvalidInput(f"port {port} of {host} is in use", remedy=remedy) from None
-        kind = _NotHereError if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) else InvalidInput
-        raise kind(f"port {port} of {host} cannot be used ({error.strerror})", remedy=remedy) from None
+            raise _InUseError(f"{what} is in use", remedy="choose another with --port") from None
+        here = error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+        raise (InvalidInput if here else _NotHereError)(
+            f"{what} cannot be used ({error.strerror})", remedy=f"choose another with {'--port' if here else '--host'}"
+        ) from None
     return sock
 
 
