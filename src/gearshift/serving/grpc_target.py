@@ -43,6 +43,7 @@ class GrpcTarget:
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self._address, self._secure = f"{host}:{port}", parts.scheme == "grpcs"
         self._operator, self._output, self._sending = operator, output, sending
+        self.encoded_deadline_s = sending.deadline_s
         self._metadata = () if sending.api_key is None else (("authorization", f"Bearer {sending.api_key}"),)
         self._channel: Any = None
         self._infer: Any = None

@@ -27,6 +27,7 @@ class InProcessTarget:
         self._metrics = Metrics()
         self._service = make_service(task, ServerSettings(), self._metrics, NoJournal())
         self.where = f"{task.tables.operator} in this process"
+        self.encoded_deadline_s: float | None = None
 
     async def open(self) -> None:
         """Load the models; raises `ModelFailed` or `WorkerDied` too."""

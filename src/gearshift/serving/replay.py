@@ -59,8 +59,9 @@ async def replay(
     arrives, and its latency counts from then.  Deadlines of the workload are sent with its requests, in the place of
     that of `sending`, and each is then late by its own.
 
-    Raises `InvalidInput` where nothing listens at the URL, where the server rejects a request as wrong (another status
-    of 300 to 499), and where an answer cannot be judged.
+    Raises `InvalidInput` where nothing listens at the URL, where a target encodes a deadline of its own beside those of
+    the workload, where the server rejects a request as wrong (another status of 300 to 499), and where an answer cannot
+    be judged.
     """
     require(1 <= processes <= MOST_PROCESSES, f"{processes} processes asked for", remedy=f"give 1 to {MOST_PROCESSES}")
     require(processes == 1 or isinstance(target, str), "only a URL can be sent to by several processes")
@@ -76,6 +77,12 @@ async def replay(
     if deadline_s is not None:
         sending = msgspec.structs.replace(sending, deadline_s=None)
     reached = target if not isinstance(target, str) else target_at(target, source.operator, source.output, sending)
+    require(
+        deadline_s is None or reached.encoded_deadline_s is None,
+        f"each request would have a deadline of {reached.encoded_deadline_s} s, and the workload has its own",
+        where=reached.where,
+        remedy="make the target without deadline_s, and give that as `sending` to replay",
+    )
     try:
         await reached.open()
         load = Load(

@@ -81,6 +81,8 @@ class Target(Protocol):
     """Where requests go.  `open` comes first, `close` last; nothing is encoded while load is sent."""
 
     where: str
+    encoded_deadline_s: float | None
+    """What `encode` writes into each request, where no other deadline can come instead."""
 
     async def open(self) -> None:
         """Be ready to exchange; raises `InvalidInput` where nothing answers, or not to this client."""
@@ -174,6 +176,7 @@ class HttpTarget:
         self._protocol = ClientProtocol(base, operator, sending.api_key, sending.ca_file, sending.longest_s, 1)
         self._client = HttpClient(base, tls=self._protocol.tls)
         self._base, self._output, self._sending = base, output, sending
+        self.encoded_deadline_s = sending.deadline_s
         self._ours = False
         self.where = f"{base}/v2/models/{operator}/infer"
 

@@ -15,7 +15,7 @@ from gearshift.request import NO_DEADLINE_NS
 from gearshift.serving.replay import replay, run_replay
 from gearshift.serving.replay_result import OUTCOMES, UNKNOWN, Replay
 from gearshift.serving.sources import Label, SampleSource, quality_of, source_from_records, source_from_samples
-from gearshift.serving.targets import HttpTarget, Sending
+from gearshift.serving.targets import HttpTarget, Sending, target_at
 from gearshift.workload import Workload
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -370,3 +370,15 @@ def test_requests_are_sent_with_their_own_deadlines_and_late_by_them() -> None:
     )
     assert {sample: text and float(text) for sample, text in told.items()} == {0: 1.0, 1: 10_000.0, 2: 7_000.0}
     assert others.result.share_late == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "grpc://127.0.0.1:1"])
+def test_a_target_that_encodes_a_deadline_of_its_own_is_refused_beside_those_of_the_workload(url: str) -> None:
+    target = target_at(url, "digits", "label", Sending(deadline_s=0.25))
+    sent = workload([0, 0])
+    own = replace(sent, deadline_ns=np.array([1_000_000, NO_DEADLINE_NS]))
+    said = r"deadline of 0\.25 s, and the workload has its own; make the target without deadline_s"
+    with pytest.raises(InvalidInput, match=said):
+        run_replay(target, own, samples())
+    with pytest.raises(InvalidInput, match="cannot be reached"):
+        run_replay(target, sent, samples())
