@@ -6,6 +6,7 @@ a part in (clients, models, endpoints) makes no second line, does nothing to a t
 
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -30,6 +31,7 @@ LONGEST_MESSAGE, LONGEST_TRACEBACK = 8_000, 40_000
 """In characters."""
 MOST_LINES, WINDOW_S = 20, 10.0
 """At most this many warnings and errors of one kind within this time; level debug writes all."""
+_ARGUMENT = re.compile(r"%(?:(%)|[-#0 +]*\d*(?:\.\d+)?[a-zA-Z])")
 LEFT_OUT = "; more of this kind are left out and counted for %g s"
 
 
@@ -101,14 +103,14 @@ class _FewLines(logging.StreamHandler):  # type: ignore[type-arg]
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._counts: Counter[tuple[str, str, int]] = Counter()
-        """By kind: the logger, the message, and how many lines of it may be written within the time."""
+        """By kind: the logger, the message without what varies, and how many lines of it may be written in the time."""
         self._began_s = 0.0
         self._timer: threading.Timer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
             most_lines: int = getattr(record, MOST, MOST_LINES)
-            now_s, kind = time.monotonic(), (record.name, str(record.msg), most_lines)
+            now_s, kind = time.monotonic(), (record.name, _kind(record), most_lines)
             if now_s - self._began_s >= WINDOW_S and self._timer is None:
                 self._began_s = now_s
                 self._counts.clear()
@@ -172,6 +174,12 @@ class _JsonLines(logging.Formatter):
         if record.exc_info:
             line["traceback"] = _encodable(_shortened(self.formatException(record.exc_info), LONGEST_TRACEBACK))
         return plain(msgspec.json.encode(line).decode())
+
+
+def _kind(record: logging.LogRecord) -> str:
+    """The message of `record` with dots in the place of its arguments."""
+    message = str(record.msg)
+    return _ARGUMENT.sub(lambda found: found[1] or "...", message) if record.args else message
 
 
 def _shortened(text: str, longest: int) -> str:

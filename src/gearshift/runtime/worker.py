@@ -98,7 +98,8 @@ class Held:
 
 
 Send = Callable[[Done, Sequence[Buffer]], None]
-FAILED = "model %r failed on %d of %d samples of a batch; the first failure: %s"
+FAILED = "model {!r} failed on %d of %d samples of a batch; the first failure: %s"
+"""The name is of the message, not of its arguments, so that each model's lines are bounded and counted alone."""
 
 
 def main() -> int:
@@ -340,8 +341,8 @@ def run_batch(name: str, model: RunnableModel, message: Run, body: memoryview, s
     if attempt.first_failure:
         samples = sum(len(part.rows) for part in message.parts)
         silent = len(attempt.unanswered) - len(attempt.unusable) == samples  # and so will be the batches that come next
-        told = name, len(attempt.failed), samples, attempt.first_failure
-        log.warning(FAILED, *told, extra=SELDOM if silent else None)
+        told, failed = FAILED.format(name.replace("%", "%%")), len(attempt.failed)
+        log.warning(told, failed, samples, attempt.first_failure, extra=SELDOM if silent else None)
     attempt.tell()
 
 

@@ -190,7 +190,7 @@ def test_a_flood_of_one_kind_is_bounded_and_counted_and_other_kinds_are_heard(ca
         *(f"nonsense: {number}" for number in range(MOST_LINES - 1)),
         f"nonsense: {MOST_LINES - 1}; more of this kind are left out and counted for 10 s",
     ]
-    assert lines[MOST_LINES:] == ["something else", f"{1000 - MOST_LINES} more lines were left out: nonsense: %s"]
+    assert lines[MOST_LINES:] == ["something else", f"{1000 - MOST_LINES} more lines were left out: nonsense: ..."]
 
 
 def test_a_flood_is_summed_up_when_its_time_is_over_and_lines_are_heard_again(capsys, monkeypatch):
@@ -202,7 +202,7 @@ def test_a_flood_is_summed_up_when_its_time_is_over_and_lines_are_heard_again(ca
         handler._timer.join(10)
         log.error("nonsense again")
     told = [line["message"] for line in json_lines(capsys)]
-    assert told[MOST_LINES:] == ["5 more lines were left out: nonsense: %s", "nonsense again"]
+    assert told[MOST_LINES:] == ["5 more lines were left out: nonsense: ...", "nonsense again"]
 
 
 def test_debug_writes_every_line(capsys):
@@ -219,4 +219,15 @@ def test_what_may_seldom_be_said_is_said_once_and_counted_beside_the_same_words_
             log.warning("gone: %d", number)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "gone: 0; more of this kind are left out and counted for 10 s"
-    assert lines[1:] == [*(f"gone: {number}" for number in range(5)), "4 more lines were left out: gone: %d"]
+    assert lines[1:] == [*(f"gone: {number}" for number in range(5)), "4 more lines were left out: gone: ..."]
+
+
+def test_what_varies_of_left_out_lines_is_dots_and_all_else_as_it_was_written(capsys):
+    with logging_to_stderr(LogSettings()):
+        for number in range(2):
+            log.warning("%5.1f %% of %r lost", number, "it", extra=SELDOM)
+            log.warning("50% done", extra=SELDOM)
+    assert capsys.readouterr().err.splitlines()[2:] == [
+        "1 more lines were left out: ... % of ... lost",
+        "1 more lines were left out: 50% done",
+    ]

@@ -8,6 +8,7 @@ import pytest
 from gearshift.certainty import top_two_difference
 from gearshift.errors import ModelFailed
 from gearshift.model import Predicted, TensorSpec
+from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.workers import LARGE_ROW_BYTES, assemble, settle
 from gearshift.runtime.messages import (
@@ -56,7 +57,7 @@ def run_through(model, *payloads: np.ndarray, through: bool = False) -> tuple[li
 
 
 def run_telling(
-    model, *payloads: np.ndarray, through: bool = False
+    model, *payloads: np.ndarray, through: bool = False, name: str = "m"
 ) -> tuple[list[Sample], list[tuple[Done, list[int]]]]:
     """The samples, and what was told in turn, with the rows that it told of."""
     request = Request(id=1, operator="o", arrived_ns=0, rows=len(payloads))
@@ -66,11 +67,11 @@ def run_telling(
     told: list[tuple[Done, list[int]]] = []
 
     def send(done: Done, out) -> None:
-        settled = settle(samples, done, memoryview(b"".join(bytes(buffer) for buffer in out)), "m")
+        settled = settle(samples, done, memoryview(b"".join(bytes(buffer) for buffer in out)), name)
         told.append((done, [sample.row for sample in settled]))
 
     message = Run(batch=1, replica=0, parts=parts, through=through)
-    run_batch("m", model, message, body, send)
+    run_batch(name, model, message, body, send)
     return samples, told
 
 
@@ -264,6 +265,23 @@ def test_batches_that_nothing_answers_are_logged_seldom_and_other_failures_each_
     told = [(record.getMessage(), getattr(record, "most_lines", None)) for record in caplog.records]
     failed = "model 'm' failed on 1 of {} samples of a batch; the first failure: away"
     assert told == [(failed.format(1), 1), (failed.format(2), None)]
+
+
+def test_lines_of_one_silent_model_leave_room_for_those_of_another(capsys):
+    class Away:
+        def run(self, inputs) -> Predicted:
+            return Predicted({"y": inputs["x"]}, np.full(len(inputs["x"]), np.nan), "away")
+
+    with logging_to_stderr(LogSettings()):
+        for _ in range(2):
+            for name in ("one", "100 %d"):
+                run_telling(Away(), *rows(-1.0), name=name)
+    assert [line.split(" batch")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "model 'one' failed on 1 of 1 samples of a",
+        "model '100 %d' failed on 1 of 1 samples of a",
+        "1 more lines were left out: model 'one' failed on ... of ... samples of a",
+        "1 more lines were left out: model '100 %d' failed on ... of ... samples of a",
+    ]
 
 
 def test_rows_whose_answer_does_not_count_are_told_apart_and_waiting_is_no_time_of_the_model():
