@@ -203,9 +203,13 @@ def _write_counts(counts: list[int], path: Path) -> None:
     write_atomically(path, f"second,requests\n{rows}".encode(), private=True)
 
 
+class _Simulated(ServingResult, frozen=True, forbid_unknown_fields=False):
+    """A result, beside which `gearshift simulate` tells more."""
+
+
 async def _simulated(plan: Path, trace: Path, profile: str) -> ServingResult:
     said = await _gearshift("simulate", str(plan), "--trace", str(trace), "--profile", profile, "--json", "-")
-    return msgspec.json.decode(said, type=ServingResult)
+    return msgspec.json.decode(said, type=_Simulated)
 
 
 async def _gearshift(*arguments: str) -> bytes:
