@@ -64,11 +64,10 @@ def require_latency(request: PlanRequest) -> None:
     fastest = min(alone_s, key=lambda model: alone_s[model])
     least_s = request.profile.front_end_s + alone_s[fastest]
     if least_s > request.latency_s:
-        raise refusal(
-            request,
+        raise Infeasible(
             f"no model answers a request within {request.latency_s * 1e3:.4g} ms: the fastest, {fastest!r}, takes "
             f"{least_s * 1e3:.4g} ms with nothing before it",
-            model=fastest,
+            by_load=False,
         )
 
 
