@@ -4,6 +4,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -83,7 +84,8 @@ class _Nearest:
         try:
             for name, look in (("accuracy", self.accuracy), ("devices", self.devices), ("latency_s", self.latency_s)):
                 self.progress(f"looking for the nearest feasible {name.removesuffix('_s')}", 0.99)
-                offers[f"nearest_{name}"] = look()
+                with suppress(Infeasible, InvalidInput):  # which says nothing of what was asked
+                    offers[f"nearest_{name}"] = look()
             if not any(offers.values()):
                 offers |= self.both()
         except _OutOfTime:
@@ -125,7 +127,8 @@ class _Nearest:
     def _least_latency_s(self) -> float | None:
         """A latency that the cheapest cascade keeps, as far as one look at the trace tells; None where none helps."""
         objective = self._objective(accuracy=None, confidence=None)
-        return PlanSearch(dataclasses.replace(self.request, objective=objective), silent).least_latency_s()
+        least_s: float | None = self._found(dataclasses.replace(self.request, objective=objective), _least_latency_s)
+        return least_s
 
     def both(self) -> dict[str, Any]:
         """A latency and an accuracy that are feasible together, where neither is alone."""
@@ -244,6 +247,8 @@ class _Nearest:
             made = find(self.planner, dataclasses.replace(request, budget_s=left_s))
         except (Infeasible, InvalidInput):
             return None
+        except OutOfTime:
+            raise _OutOfTime from None
         if isinstance(made, GearPlan) and made.unfinished:
             raise _OutOfTime
         return made or None
@@ -252,10 +257,11 @@ class _Nearest:
 def _cheapest(planner: str, request: PlanRequest) -> GearPlan | None:
     """The confirmed plan of the cheapest cascade at all loads."""
     planners.require_possible(request)
-    try:
-        return PlanSearch(request, silent).cheapest()
-    except OutOfTime:
-        raise _OutOfTime from None
+    return PlanSearch(request, silent).cheapest()
+
+
+def _least_latency_s(planner: str, request: PlanRequest) -> float | None:
+    return PlanSearch(request, silent).least_latency_s()
 
 
 def _latency_s(made: GearPlan, objective: Objective) -> float:

@@ -397,7 +397,10 @@ class PlanSearch:
 
     def least_latency_s(self) -> float | None:
         """A latency that the cheapest cascade keeps on the most promising placement; None where none helps."""
-        return self.searches(self.request)[0].infeasible().nearest_latency_s
+        found_s = self.searches(self.request)[0].infeasible().nearest_latency_s
+        if found_s is None:
+            self.on_time()
+        return found_s
 
     def ladder(self) -> list[float]:
         """Latency objectives from the fastest model's run time up, a factor of `LADDER_STEP` apart."""

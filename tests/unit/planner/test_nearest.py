@@ -1,4 +1,6 @@
 import dataclasses
+import math
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,7 +15,7 @@ from gearshift.planner import nearest, planners
 from gearshift.planner.baselines.ladder import plan_by_ladder
 from gearshift.planner.nearest import feasible_or_nearest
 from gearshift.planner.optimal import plan_with
-from gearshift.planner.plan_search import evaluated
+from gearshift.planner.plan_search import PlanSearch, evaluated
 from gearshift.planner.request import PlanRequest
 from tests.unit.planner import fake
 from tests.unit.planner.little import little_request, little_trace, single_plan
@@ -136,6 +138,44 @@ def test_a_spent_budget_leaves_the_error_without_offers(monkeypatch: pytest.Monk
     error = refused(little_request(objective=Objective(latency_s=0.005), budget_s=1e-9))
     assert len(fake.asked) == 1
     assert error.nearest_latency_s is None
+
+
+def without_a_hint(request: PlanRequest, **_: object) -> GearPlan:
+    fake.asked.append(request)
+    raise Infeasible("no", load_range="[0, inf)", bottleneck="m0")
+
+
+@pytest.mark.parametrize("budget_s", [None, 30.0])
+def test_what_the_cheapest_cascade_keeps_is_looked_for_within_what_is_left_of_the_time(
+    monkeypatch: pytest.MonkeyPatch, budget_s: float | None
+) -> None:
+    budgets_s: list[float] = []
+
+    class Recorded(PlanSearch):
+        def __init__(self, request: PlanRequest, *given: Any) -> None:
+            budgets_s.append(request.budget_s or math.inf)
+            super().__init__(request, *given)
+
+    monkeypatch.setattr(fake, "plan", without_a_hint)
+    monkeypatch.setattr(nearest, "PlanSearch", Recorded)
+    refused(little_request(objective=Objective(latency_s=0.005), budget_s=budget_s))
+    assert 0 < budgets_s[0] < (budget_s or nearest.OFFERS_S)
+
+
+def test_where_the_time_is_over_no_latency_is_looked_for_and_the_reason_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 0.0])
+    monkeypatch.setattr(nearest, "time", SimpleNamespace(monotonic=lambda: next(clock, 1e6)))
+    monkeypatch.setattr(nearest, "PlanSearch", None)
+    monkeypatch.setattr(fake, "plan", without_a_hint)
+    error = refused(little_request(objective=Objective(latency_s=0.005), budget_s=10.0))
+    assert error.reason == "no; looking for what is feasible nearby ended after 10 s: --budget-s gives more"
+
+
+def test_what_fails_while_looking_does_not_take_the_place_of_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake, "plan", without_a_hint)
+    no_room = Hardware(devices=(Device(id="little", memory_bytes=1),))
+    error = refused(little_request(objective=Objective(latency_s=0.005), hardware=no_room))
+    assert (error.reason, error.device, error.nearest_latency_s) == ("no", "little", None)
 
 
 def test_ctrl_c_while_looking_keeps_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
