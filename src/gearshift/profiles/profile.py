@@ -113,7 +113,7 @@ def expected_curve(segments: tuple[RunTimeCurve, ...], reach: tuple[float, ...])
     return msgspec.structs.replace(first, batch_sizes=tuple(sizes), median_s=median_s, p95_s=p95_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class PredictionRecords:
     """For each model (rows) and recorded sample (columns): quality in [0, 1] and certainty, both (models, samples).
 
