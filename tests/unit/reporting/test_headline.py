@@ -1,10 +1,12 @@
 from collections.abc import Sequence
 
 import msgspec
+import pytest
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, ReplicaSettings
 from gearshift.hardware import Device, Hardware
+from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
 from gearshift.planner.largest_alone import LargestAlone
 from gearshift.reporting.headline import cost_in_words, devices_in_words, headline
@@ -59,3 +61,21 @@ def test_the_line_names_devices_placement_cost_accuracy_latency_and_what_the_lar
         LargestAlone(model="m2", accuracy=0.88, devices=5, like="a", price_per_hour=2.5),
     )
     assert mixed.endswith("m2 alone (88.0 %) would need 5 devices like a, 2.50 an hour")
+
+
+@pytest.mark.parametrize(
+    ("percentile", "said"),
+    [
+        (0.5, "p95 100 ms (90 to 110 ms), p50 50 ms"),
+        (0.95, "p95 100 ms (90 to 110 ms)"),
+        (0.99, "p95 100 ms (90 to 110 ms), p99 200 ms"),
+        (0.9, "p90 within 120 ms: 1.0 % late"),
+        (0.999, "p99.9 within 120 ms: 1.0 % late"),
+    ],
+)
+def test_the_line_tells_the_percentile_asked_for_or_how_many_are_later_than_its_latency(
+    percentile: float, said: str
+) -> None:
+    objective = Objective(latency_s=0.12, percentile=percentile)
+    made = fake.made(little_request(objective=objective), 1, latency_s=0.1)
+    assert headline(made).endswith(f"(79.0 to 81.0 %); {said}")
