@@ -27,8 +27,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Trace:
     """Arrival times (n,) in int64 nanoseconds since the trace began, not decreasing, over `duration_s`.
 
-    `reading` says how it was read, where it came from a file.  `left_ns` (n,) is how long after its arrival each
-    request wants its answer, `NO_DEADLINE_NS` where it does not say.
+    `reading` says how it was read, where it came from a file, and `of_counts` whether that has requests per second.
+    `left_ns` (n,) is how long after its arrival each request wants its answer, `NO_DEADLINE_NS` where it does not say.
     """
 
     arrivals_ns: NDArray[np.int64]
@@ -36,6 +36,7 @@ class Trace:
     sha256: str = ""
     reading: Reading | None = None
     left_ns: NDArray[np.int64] | None = None
+    of_counts: bool = False
 
     def __post_init__(self) -> None:
         require(len(self.arrivals_ns) > 0, "the trace has no requests")

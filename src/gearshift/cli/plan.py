@@ -44,6 +44,7 @@ from gearshift.profiles.store import read_profile
 from gearshift.reporting.headline import headline
 from gearshift.result import ServingResult
 from gearshift.traces.doubts import doubts_about_trace
+from gearshift.traces.read import read_trace
 from gearshift.workload import Trace
 
 STEADY, LEAST_GAPS = 0.2, 10
@@ -257,7 +258,12 @@ def result_of(plan: GearPlan) -> ServingResult:
 
 def steady_hint(trace: Trace, of_trace: dict[str, Any], scope: Scope) -> str:
     """How to plan for a constant rate, where the trace has one and is planned for as if requests came at random."""
-    evenly = the_trace(**of_trace | {"arrivals": "uniform"})
+    evenly = trace
+    if trace.of_counts and of_trace["arrivals"] != "uniform":
+        path, changed_how = of_trace["trace"], {"seed": of_trace["seed"], "arrivals": "uniform"}
+        if not path.is_file():  # a pipe was read to its end
+            return ""
+        evenly = read_trace(path, **{name: of_trace[name] for name in TRACE_OPTIONS} | changed_how)
     gaps_ns = np.diff(evenly.arrivals_ns)
     if len(gaps_ns) < LEAST_GAPS or gaps_ns.std() > STEADY * gaps_ns.mean():
         return ""

@@ -131,6 +131,7 @@ def _trace_of(
             seed=seed,
         ),
         left_ns=left_ns,
+        of_counts=rows.columns[0] == "second",
     )
 
 

@@ -5,12 +5,15 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from gearshift.cli.plan import steady_hint
 from gearshift.planner import planners
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
+from gearshift.workload import Trace
 from tests.unit.cli.little import run
 from tests.worlds import synthetic_profile
 
@@ -104,3 +107,17 @@ def test_a_steady_rate_that_fails_as_arrivals_at_random_can_be_planned_as_it_is_
     assert (too_tight.exit_code, "--arrivals uniform" in too_tight.output) == (3, False)
     spiky = run(*asked[:3], "crowd.csv", *asked[4:])
     assert (spiky.exit_code, "--arrivals uniform" in spiky.output) == (3, False)
+
+
+def test_what_is_odd_about_a_trace_is_told_once_where_it_fails(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world)
+    (world / "coarse.csv").write_text("arrival_s\n" + "".join(f"{second}\n" * 1500 for second in range(3)))
+    done = run("plan", "profile", "--trace", "coarse.csv", "--p95-ms", 8, "--ranges", 2, "--planner", "coordinate")
+    assert (done.exit_code, done.stderr.count("warning: 100 % of the requests")) == (3, 1)
+
+
+def test_a_steady_rate_is_not_looked_for_in_a_pipe_that_was_read() -> None:
+    drawn = Trace(np.arange(100, dtype=np.int64), 1.0, of_counts=True)
+    read = {"trace": Path("/dev/null"), "rate_scale": 1.0, "start_s": 0.0, "duration_s": None, "seed": 0}
+    assert steady_hint(drawn, read | {"arrivals": "poisson"}, "every-range") == ""
+    assert steady_hint(drawn, read | {"arrivals": "uniform"}, "every-range").endswith("plan with --scope trace")
