@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -30,7 +30,7 @@ from gearshift.cli.tables import (
     tell_overheads,
     tell_warnings,
 )
-from gearshift.errors import Infeasible, require
+from gearshift.errors import GearshiftError, Infeasible, require
 from gearshift.files import require_writable
 from gearshift.gear import GearPlan
 from gearshift.hardware import GIB
@@ -40,12 +40,16 @@ from gearshift.plan_folder import plan_name, require_plans_replaceable
 from gearshift.plan_tables import only_operator
 from gearshift.planner import planners
 from gearshift.profiles.overheads import overheads_of
+from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.headline import headline
 from gearshift.result import ServingResult
 from gearshift.traces.doubts import doubts_about_trace
 from gearshift.traces.read import read_trace
 from gearshift.workload import Trace
+
+if TYPE_CHECKING:
+    from gearshift.planner.largest_alone import LargestAlone
 
 STEADY, LEAST_GAPS = 0.2, 10
 """A trace is so if the standard deviation of its gaps is no more than this share of their mean."""
@@ -184,7 +188,7 @@ def command(
     warnings = [*measured.warnings, *replaced, *doubts_about_trace(arrivals)]
     overheads = overheads_of(measured)
     if isinstance(found, GearPlan):
-        largest = api.largest_alone(found, measured, arrivals)
+        largest = _largest_alone(output, found, measured, arrivals)
         output.json(
             facts(found, out, planning_s) | {"largest_alone": largest, "warnings": warnings, "overheads": overheads}
         )
@@ -210,6 +214,16 @@ def command(
     output.show(results_table("Predicted for the trace", [("gear plan", result_of(found))]))
     tell_overheads(output, overheads)
     output.say(f"wrote {out} after {planning_s:.1f} s")
+
+
+def _largest_alone(output: Output, found: GearPlan, measured: Profile, arrivals: Trace) -> "LargestAlone | None":
+    """What the largest model alone would need; None at Ctrl-C, or where that fails: the plan is made and written."""
+    try:
+        with output.progress() as tell:
+            tell("simulating the largest model alone", 0.99)
+            return api.largest_alone(found, measured, arrivals)
+    except (KeyboardInterrupt, GearshiftError):
+        return None
 
 
 def _require_alone(*, devices: object, memory_gib: object, frontier: bool, planner: str) -> None:

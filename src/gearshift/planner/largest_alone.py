@@ -66,6 +66,7 @@ def largest_alone(plan: GearPlan, profile: Profile, trace: Trace) -> LargestAlon
         )
     low, high = 0, None
     count = max(curve.tensor_parallel, math.ceil(work_s[model] * float(request.upper_ends()[-1])))
+    count = min(count, MOST_OFFERED)
     while high is None or high - low > 1:
         if _holds(request, model, count):
             high = count

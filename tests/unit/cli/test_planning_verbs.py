@@ -592,6 +592,21 @@ def test_the_first_line_of_plan_and_inspect_says_what_is_needed(place: Path) -> 
     assert "<dt>price</dt><dd>3.50 an hour</dd>" in (place / "report.html").read_text()
 
 
+@pytest.mark.parametrize("ended_by", [KeyboardInterrupt(), InvalidInput("it does not fit")])
+def test_a_plan_that_is_made_is_told_whatever_ends_what_the_largest_model_would_need(
+    place: Path, monkeypatch: pytest.MonkeyPatch, ended_by: BaseException
+) -> None:
+    def ended(*_: object) -> None:
+        raise ended_by
+
+    monkeypatch.setattr(api, "largest_alone", ended)
+    done = run("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--json", "p.facts")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[0].endswith("p95 50 ms (45 to 55 ms)")
+    assert "wrote plan.json" in done.stdout
+    assert json.loads((place / "p.facts").read_text())["largest_alone"] is None
+
+
 def test_latencies_are_named_by_the_percentile_that_was_asked_for(made: Path, tmp_path: Path) -> None:
     plan = read_plan(made / "plan.json")
     operator = plan.operators["task"]

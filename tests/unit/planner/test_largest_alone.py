@@ -5,8 +5,10 @@ import pytest
 
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware
-from gearshift.objective import Objective
+from gearshift.objective import Asked, Objective
+from gearshift.planner import largest_alone as module
 from gearshift.planner.baselines import single
+from gearshift.planner.fewest import devices_like
 from gearshift.planner.largest_alone import largest_alone
 from tests.unit.planner import fake
 from tests.unit.planner.little import PROFILE, little_request, little_trace
@@ -61,3 +63,19 @@ def test_without_a_device_that_suits_it_and_on_shared_cores_nothing_is_known() -
     assert "runs on none of these devices" in largest_alone(made, elsewhere, little_trace()).why
     pooled = msgspec.structs.replace(made, hardware=Hardware(devices=made.hardware.devices, pool_cores=4))
     assert "is not known" in largest_alone(pooled, PROFILE, little_trace()).why
+
+
+def test_no_more_devices_are_simulated_than_are_ever_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = planned(Objective(latency_s=0.05))
+    operator = made.operators["task"]
+    asked = Asked(objective=operator.objective, ranges=1, most_candidates=6, max_qps=1e7)
+    far = msgspec.structs.replace(made, operators={"task": msgspec.structs.replace(operator, asked=asked)})
+    tried: list[int] = []
+
+    def counted(hardware: Hardware, count: int) -> Hardware:
+        tried.append(count)
+        return devices_like(hardware, count)
+
+    monkeypatch.setattr(module, "devices_like", counted)
+    assert largest_alone(far, PROFILE, little_trace()).why == "m2 alone would need more than 1024 devices"
+    assert tried == [1024]
