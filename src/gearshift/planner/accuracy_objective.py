@@ -13,6 +13,7 @@ from gearshift.hardware import Device, Hardware
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
 from gearshift.planner.bottleneck import refusal
 from gearshift.planner.plan_search import MOST_LESS, SAME_ACCURACY, PlanSearch
+from gearshift.planner.request import PlanRequest
 from gearshift.profiles.profile import PART_B
 from gearshift.result import lower_confidence_bound
 
@@ -53,7 +54,8 @@ class AccuracyObjective:
             while high > low + 1:
                 middle = (low + high) // 2
                 low, high = (low, middle) if reached(middle) >= needed else (middle, high)
-            made = self._search.most_accurate(self._search.within(ladder[high]), on_fewer=False)
+            request = self._search.within(ladder[high])
+            made = self._better(self._search.most_accurate(request, on_fewer=False), request)
             kept = self._kept_accuracy(made)
             if kept >= target and reached(high) >= target:
                 return self._as_asked(made)
@@ -82,7 +84,8 @@ class AccuracyObjective:
 
         made = _first(list(_by_price(self._request.hardware)), kept_on)
         if made is not None:
-            return made
+            better = self._better(made, self._within_latency(made.hardware))
+            return better if self._kept_accuracy(better) >= target else made
         if best == 0.0:  # the bound left no hope: what there is at most
             best = self._kept_accuracy(self._most_accurate())
         raise self._out_of_reach(best)
@@ -103,6 +106,7 @@ class AccuracyObjective:
                 if made.hardware in looked_at:
                     raise self._out_of_reach(best, looked_at)
             looked_at.append(made.hardware)
+            made = self._better(made, self._within_latency(made.hardware))
             kept = self._kept_accuracy(made)
             if kept > best:
                 best, self._search.kept = kept, self._as_asked(made)
@@ -124,7 +128,7 @@ class AccuracyObjective:
     def _made_on(self, hardware: Hardware, needed: float) -> GearPlan | None:
         """The most accurate plan on a part of the hardware, where the bound leaves hope for an accuracy."""
         self._search.on_time()
-        request = dataclasses.replace(self._search.within(self._request.latency_s), hardware=hardware)
+        request = self._within_latency(hardware)
         try:
             if self._certain(self._search.reachable(request), self._samples) < needed:
                 return None
@@ -138,6 +142,13 @@ class AccuracyObjective:
             return None
         self._search.kept = self._search.kept or self._as_asked(made)
         return made
+
+    def _better(self, made: GearPlan, request: PlanRequest) -> GearPlan:
+        """The plan as it is handed out: before, and not after, it is held against part B to certify its accuracy."""
+        return self._search.better_where_unvisited(made, request)
+
+    def _within_latency(self, hardware: Hardware) -> PlanRequest:
+        return dataclasses.replace(self._search.within(self._request.latency_s), hardware=hardware)
 
     def _most_accurate(self) -> GearPlan:
         """The most accurate plan within the latency; where there is none, why none is on the most hardware tried."""

@@ -3,6 +3,7 @@
 1. For latency objectives where most hypervolume is open, the best choices of `slo_search`, not confirmed yet.
 2. Around the choices that nothing seen so far beats: another cascade in a load range or two, replayed.
 3. Of the front, the plans that leave the least hypervolume uncovered are confirmed, each for its own latency objective.
+4. Those that no other beats get better cascades where the trace never is, as far as that is affordable.
 """
 
 import dataclasses
@@ -27,9 +28,11 @@ from gearshift.planner.local_search import SELDOM
 from gearshift.planner.pareto import undominated
 from gearshift.planner.plan_search import PlanSearch, evaluated
 from gearshift.planner.recovery import recovers
+from gearshift.planner.request import PlanRequest
 from gearshift.planner.slo_search import SloSearch
 from gearshift.planner.so_far import CUT_SHORT, spread, unfinished
 from gearshift.planner.threads import replays_at_once
+from gearshift.planner.unvisited import WAYS
 from gearshift.profiles.profile import PART_B
 
 COARSE_POINTS = 5
@@ -234,14 +237,15 @@ class _Front:
         than the percentile allows is late with the next.
         """
         at_least, at_most = CONFIRMED_PLANS
-        affordable = CONFIRMED_REQUESTS // (REPLAYS_TO_CONFIRM * len(self._request.trace))
+        affordable = _affordable(self._request)
         pending = _covering(self._seen, min(at_most, max(at_least, affordable)))
         if affordable >= at_most:
             known = {seen.choice for seen in pending}
             pending += [s for s in _covering(self._careful, at_most) if s.choice not in known]
         alone = self._alone() if affordable >= at_most else ()
+        most_in_holes = min(MOST_IN_HOLES, affordable - len(pending))
         kept: list[float] = []
-        for done, seen in enumerate(chain(pending, alone, self._in_holes(kept, pending))):
+        for done, seen in enumerate(chain(pending, alone, self._in_holes(kept, pending, most_in_holes))):
             self._plans.on_time()
             total = max(len(pending), done + 1)
             self._plans.report(f"confirming plan {done + 1} of {total}", 0.8 + 0.2 * done / total)
@@ -250,11 +254,11 @@ class _Front:
                 kept.append(seen.choice.accuracy)
                 yield made
 
-    def _in_holes(self, kept: list[float], pending: Sequence[Seen]) -> Iterator[Seen]:
-        """More of the front where the accuracies `kept` so far are far apart, as plans between were not confirmed."""
+    def _in_holes(self, kept: list[float], pending: Sequence[Seen], most: int) -> Iterator[Seen]:
+        """Up to `most` more of the front where accuracies `kept` are far apart, as plans between were not confirmed."""
         offered = [*self._seen, *self._careful]
         tried = {seen.choice for seen in pending}
-        for _ in range(MOST_IN_HOLES):
+        for _ in range(most):
             left = [seen for seen in offered if seen.choice not in tried]
             chosen = in_widest_hole(kept, [seen.choice.accuracy for seen in left])
             if chosen is None:
@@ -306,6 +310,29 @@ class _Front:
             made = seen.search.plan_of(seen.choice)
             latency_s = rounded_up_s(seen.latency_s, digits=OBJECTIVE_DIGITS)
             yield unfinished(with_objective(made, self._plans.within(latency_s).objective), self._request)
+
+
+def with_better_where_unvisited(search: PlanSearch, plans: Sequence[GearPlan], *, confirmed: int) -> list[GearPlan]:
+    """The plans, spread over all as many as time and requests allow with better cascades where the trace never is.
+
+    So many were `confirmed` before, of what is affordable.  At Ctrl-C the rest stays as it is.
+    """
+    better, left = list(plans), max(0, _affordable(search.request) - confirmed) // len(WAYS)
+    name = search.request.profile.operator
+    with suppress(KeyboardInterrupt):
+        for done, i in enumerate(sorted(range(len(plans)), key=spread)[:left]):
+            made = plans[i]
+            if not made.unfinished and (latency_s := made.operators[name].objective.latency_s) is not None:
+                search.report(f"looking where the trace never is, plan {done + 1} of {len(plans)}", 0.99)
+                changed = search.better_where_unvisited(made, search.within(latency_s))
+                if changed.predictions[name].accuracy >= made.predictions[name].accuracy:
+                    better[i] = changed
+    return better
+
+
+def _affordable(request: PlanRequest) -> int:
+    """How many plans may be confirmed."""
+    return CONFIRMED_REQUESTS // (REPLAYS_TO_CONFIRM * len(request.trace))
 
 
 def _front(seen: list[Seen]) -> list[Seen]:

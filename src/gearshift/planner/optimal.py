@@ -22,7 +22,7 @@ from gearshift.planner.accuracy_objective import AccuracyObjective
 from gearshift.planner.assemble import DEFAULT_ALPHA, with_predictions
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.choices import Choice, PlanMaker
-from gearshift.planner.front import frontier_plans
+from gearshift.planner.front import frontier_plans, with_better_where_unvisited
 from gearshift.planner.pareto import undominated
 from gearshift.planner.plan_search import PlanSearch, evaluated
 from gearshift.planner.request import PlanRequest, Progress, silent
@@ -65,7 +65,7 @@ def plan_with(
         if objective.latency_s is None:
             made = AccuracyObjective(search).fastest()
         elif objective.accuracy is None:
-            made = search.most_accurate(request)
+            made = search.better_where_unvisited(search.most_accurate(request), request)
         else:
             made = AccuracyObjective(search).fewest()
     except CUT_SHORT as error:
@@ -100,7 +100,8 @@ def frontier_with(
     points = [
         (made.operators[name].objective.latency_s or 0.0, r.accuracy) for made, r in zip(found, results, strict=True)
     ]
-    return [found[i] for i in undominated(points)]
+    front = [found[i] for i in undominated(points)]
+    return with_better_where_unvisited(search, front, confirmed=len(found))
 
 
 def single_model_plan(request: PlanRequest, model: str) -> GearPlan:

@@ -95,7 +95,7 @@ class PlanSearch:
             found, refused = self._best(request, on_fewer=on_fewer)
             if found is None:
                 raise self._told(request, refused)
-            self._made[key] = self._better_where_unvisited(found, request)
+            self._made[key] = found
         return self._made[key]
 
     def _told(self, request: PlanRequest, refused: Sequence[Infeasible]) -> Infeasible:
@@ -105,17 +105,25 @@ class PlanSearch:
             return told
         return self.searches(request)[0].infeasible()
 
-    def _better_where_unvisited(self, made: GearPlan, request: PlanRequest) -> GearPlan:
-        """The plan with better cascades where the trace never is, if it is confirmed and no less accurate."""
+    def better_where_unvisited(self, made: GearPlan, request: PlanRequest) -> GearPlan:
+        """The plan with better cascades where the trace never is, if it is confirmed in time and no less accurate.
+
+        It takes up to `WAYS` confirmations: it is for plans that are handed out, and not for each that is looked at.
+        """
         if self.sliced(request):
             return made
-        steady = self._steady_on(request, made.placement)
-        candidates = self._placed(request, made.placement, None)
-        for changed in with_best_where_unvisited(made, request, steady, candidates):
-            if accuracy_on_part_a(changed, request) >= accuracy_on_part_a(made, request):
-                found = confirmed_to_recover(changed, request, on_time=self.on_time)
-                if found is not None:
-                    return found
+        try:
+            self.on_time()
+            steady = self._steady_on(request, made.placement)
+            candidates = self._placed(request, made.placement, None)
+            least = accuracy_on_part_a(made, request)
+            for changed in with_best_where_unvisited(made, request, steady, candidates):
+                if accuracy_on_part_a(changed, request) >= least:
+                    found = confirmed_to_recover(changed, request, on_time=self.on_time)
+                    if found is not None:
+                        return found
+        except OutOfTime:
+            pass
         return made
 
     def quickly(self, request: PlanRequest) -> GearPlan:
@@ -207,10 +215,12 @@ class PlanSearch:
                 return made
         refused: Infeasible | None = None
         best, above = None, -1.0
+
+        def plan_slice(part: PlanRequest) -> GearPlan:
+            return self.better_where_unvisited(self.most_accurate(part, on_fewer=False), part)
+
         try:
-            best = plan_by_slices(
-                request, slices, lambda part: self.most_accurate(part, on_fewer=False), on_time=self.on_time
-            )
+            best = plan_by_slices(request, slices, plan_slice, on_time=self.on_time)
             above = accuracy_on_part_a(best, request)
         except Infeasible as error:
             refused = error

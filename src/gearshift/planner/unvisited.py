@@ -19,6 +19,8 @@ from gearshift.planner.steady_state import SteadyState
 
 SELDOM = 0.01
 """A share of the requests that counts as next to none: whether it is served as well is seen on the replay."""
+WAYS = (SELDOM, False), (0.0, False), (0.0, True)
+"""The share up to which ranges change, and whether only to what is no dearer than the visited ranges below."""
 WIDE = 1.5
 """Gears of so many times the width of a range that was asked for are split at the ends of those."""
 
@@ -33,7 +35,7 @@ def with_best_where_unvisited(
     """
     name, operator = next(iter(made.operators.items()))
     tried: list[tuple[Gear, ...]] = [operator.gears]
-    for seldom, falling in ((SELDOM, False), (0.0, False), (0.0, True)):
+    for seldom, falling in WAYS:
         gears = _gears(operator.gears, request, steady, candidates, seldom=seldom, falling=falling)
         if gears not in tried:
             tried.append(gears)

@@ -153,10 +153,10 @@ def test_a_hole_is_filled_from_its_middle_and_the_widest_that_can_be_comes_first
 def test_where_plans_of_the_front_are_not_confirmed_others_take_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(front, "CONFIRMED_PLANS", (2, 2))  # the ends alone
 
-    def widest(most_in_holes: int) -> float:
-        monkeypatch.setattr(front, "MOST_IN_HOLES", most_in_holes)
+    def widest() -> float:
         accuracies = sorted(accuracy for _, accuracy in points_of(frontier(asked("every-range"))))
         return max(b - a for a, b in pairwise(accuracies)) / (accuracies[-1] - accuracies[0])
 
-    assert widest(0) > 0.9
-    assert widest(8) < 0.5
+    assert widest() < 0.5
+    monkeypatch.setattr(front, "CONFIRMED_REQUESTS", 2 * front.REPLAYS_TO_CONFIRM * len(SHORT))  # the ends' own
+    assert widest() > 0.9

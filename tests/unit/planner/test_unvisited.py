@@ -1,24 +1,30 @@
 """Ranges that the trace never visits get the best cascade that holds there."""
 
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
 import pytest
 
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective, Scope
+from gearshift.planner import front, plan_search
 from gearshift.planner.metered import shares_of_ranges
-from gearshift.planner.optimal import plan
+from gearshift.planner.optimal import frontier, plan
 from gearshift.planner.plan_search import PlanSearch
 from gearshift.planner.request import PlanRequest, safe_margin, silent
 from gearshift.planner.steady_state import SteadyState
-from tests.unit.planner.little import bursty_trace, little_request
+from tests.unit.planner.little import bursty_trace, little_request, single_plan
 from tests.worlds import synthetic_profile
 
 PROFILE = synthetic_profile(models=3, samples=600, fastest_s=0.001)
 SURGE = bursty_trace(low_qps=1.0, burst_qps=900.0, every=50, length=10)
 
 
-def surged(scope: Scope) -> PlanRequest:
+def surged(objective: Objective, *, devices: int = 1) -> PlanRequest:
     """Hardly any load, and then a thousand times as much within a second."""
-    return little_request(profile=PROFILE, ranges=8, trace=SURGE, objective=Objective(latency_s=0.03, scope=scope))
+    return little_request(profile=PROFILE, ranges=8, trace=SURGE, objective=objective, devices=devices)
 
 
 def falls_short(made: GearPlan, request: PlanRequest) -> list[float]:
@@ -43,6 +49,42 @@ def test_between_a_low_load_and_a_surge_every_range_has_the_best_that_holds(
     scope: Scope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gearshift.planner.plan_search.MOST_CELLS", 0)  # published planners have ranges of their own
-    request = surged(scope)
+    request = surged(Objective(latency_s=0.03, scope=scope))
     assert 0 in shares_of_ranges(request.trace, request.upper_ends())[:-1]
     assert falls_short(plan(request), request) == []
+
+
+def test_so_have_all_plans_of_a_frontier_where_confirming_them_is_affordable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "OBJECTIVES", 3)
+    monkeypatch.setattr(front, "AROUND_REPLAYS", 0)
+    request = surged(Objective())
+    plans = frontier(request)
+    own = [dataclasses.replace(request, objective=made.operators["task"].objective) for made in plans]
+    assert [falls_short(made, each) for made, each in zip(plans, own, strict=True)] == [[]] * len(plans)
+    monkeypatch.setattr(front, "CONFIRMED_REQUESTS", 0)
+    found = [single_plan("m0")]
+    assert front.with_better_where_unvisited(PlanSearch(request, silent), found, confirmed=1) == found
+
+
+# What it may cost -----------------------------------------------------------------------------------------------------
+
+
+def test_only_the_plan_that_is_handed_out_is_made_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    improved: list[int] = []
+    really = plan_search.with_best_where_unvisited
+
+    def counted(made: GearPlan, *of: Any) -> Iterator[GearPlan]:
+        improved.append(len(made.hardware.devices))
+        return really(made, *of)
+
+    monkeypatch.setattr(plan_search, "with_best_where_unvisited", counted)
+    plan(dataclasses.replace(surged(Objective(latency_s=0.03, accuracy=0.7), devices=2), ranges=4))
+    assert improved == [2]
+
+
+def test_a_confirmed_plan_stays_as_it_is_and_finished_where_no_time_is_left() -> None:
+    request = surged(Objective(latency_s=0.03))
+    search = PlanSearch(request, silent)
+    made = msgspec.structs.replace(single_plan("m0"), unfinished=False)
+    search.time.end()
+    assert search.better_where_unvisited(made, request) is made
