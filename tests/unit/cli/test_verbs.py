@@ -111,10 +111,10 @@ def test_an_infeasible_objective_exits_with_3_and_names_a_feasible_one(made: Pat
     def plan(p95_ms: float) -> Result:
         return run(
             "plan", made / "profile", "--trace", made / "t.csv", "--p95-ms", p95_ms, "--ranges", 4,
-            "--out", tmp_path / "plan.json", "--json", tmp_path / "error.json",
+            "--rate-scale", 10, "--out", tmp_path / "plan.json", "--json", tmp_path / "error.json",
         )  # fmt: skip
 
-    done = plan(0.1)
+    done = plan(0.7)  # m0 alone takes 0.6
     assert done.exit_code == 3
     assert not (tmp_path / "plan.json").exists()
     error: dict[str, Any] = json.loads((tmp_path / "error.json").read_text())["error"]

@@ -1,6 +1,7 @@
 """A service on a manual clock, its world moved by hand: what it says of load, run times and early answers."""
 
 import asyncio
+import dataclasses
 import heapq
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -290,14 +291,9 @@ def test_the_planned_disagreement_is_that_of_the_records_each_stage_answers() ->
     profile = little_profile()
     same = np.array([["x"] * 10, ["x"] * 10])
     same[0, [0, 1]] = "y"  # of these the small model is certain of sample 0 alone
-    agreed = profile.predictions
-    changed = type(agreed)(
-        **{name: getattr(agreed, name) for name in agreed.__slots__ if name != "prediction"}, prediction=same
-    )
+    changed = dataclasses.replace(profile.predictions, prediction=same)
     tables = plan_tables(two_gear_plan(""), "sums")
-    with_labels = type(profile)(
-        **{name: getattr(profile, name) for name in profile.__slots__ if name != "predictions"}, predictions=changed
-    )
+    with_labels = dataclasses.replace(profile, predictions=changed)
     planned = planned_disagreement(tables, with_labels, tables.models.index("large"))
     assert sorted(planned) == [(0, 0), (1, 0)]
     assert planned[0, 0][0] < 1 / 5 < planned[0, 0][1]
