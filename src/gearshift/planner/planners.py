@@ -74,7 +74,8 @@ def require_possible(request: PlanRequest) -> None:
     bottleneck = import_module("gearshift.planner.bottleneck")
     bottleneck.require_router(request)
     bottleneck.require_latency(request)
-    import_module("gearshift.planner.reach").require_accuracy(request)
+    if request.hardware.pool_cores is None:  # else the search itself names an accuracy, which it has confirmed
+        import_module("gearshift.planner.reach").require_accuracy(request)
 
 
 def require_planner(name: str) -> None:
