@@ -12,7 +12,7 @@ import numpy as np
 from machine import describe, pin_to_last_core, seconds_of
 
 from gearshift.policies.demand import Demand, Scaling
-from gearshift.policies.look_ahead import cores_ahead
+from gearshift.policies.look_ahead import Sight, cores_ahead
 from gearshift.policies.scaling import fewest_cores, share_cores
 
 CORES, BATCH, NS = 16, 16, 1_000_000_000
@@ -42,9 +42,10 @@ def main() -> None:
             repeats,
         )
     queue = [4 * NS + i * 100_000 for i in range(500)]
+    seen = Sight(NS, NS, NS, queue, came, deadlines)
     report(
         "with look-ahead, 500 queued and 500 expected",
-        lambda: cores_ahead(NS, NS, NS, NS, queue, came, deadlines, run_ns, CORES, BATCH),
+        lambda: cores_ahead(seen, NS, run_ns, CORES, BATCH),
         repeats,
     )
     for rate in (50, 1000):

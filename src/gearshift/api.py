@@ -162,7 +162,7 @@ def plan(
 
 
 def largest_alone(plan: GearPlan, profile: Profile | PathLike, trace: Trace | PathLike) -> "LargestAlone":
-    """What the largest model alone would need to serve what the plan serves.
+    """The devices that the largest model alone would need to serve the plan's load.
 
     It is to keep the plan's latency under the loads of all its ranges, whatever its accuracy.
     """

@@ -48,7 +48,7 @@ class Ahead:
     run: Step
 
     def or_else(self, plain: Step) -> Step:
-        """What runs it where it is made for what comes, and `plain` elsewhere."""
+        """A step that runs the compiled code for rows of the shape that it was compiled for, and `plain` for others."""
         shape, device, run = torch.Size(self.shape), self.device, self.run
 
         def step(hidden: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ class Compiler:
 
 
 def described(spans: Mapping[tuple[int, int], Ahead], took_s: float) -> Compiled:
-    """What a manifest says of spans, each in a file named by its hash, and of which machine they are."""
+    """The manifest's entry for compiled spans: the file of each, named by its hash, and the machine they run on."""
     entries = []
     for (first, last), span in sorted(spans.items()):
         digest = hashlib.sha256(span.code).hexdigest()
@@ -181,7 +181,7 @@ def machine_kind(device: str) -> str:
 
 
 def _processor() -> list[str]:
-    """What the first processor can do, in order."""
+    """The instruction sets of the first processor, sorted."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -219,7 +219,7 @@ def read_trained(job: Job, own: Mapping[str, Factory] | None = None) -> Trained:
 def _worth(
     chain: Chain, row: NDArray[Any], variants: Sequence[str] | None, classes: int, folder: Path, key: str
 ) -> list[Worth]:
-    """What to train, in order; kept in `folder`, as measured sizes would differ when the run goes on."""
+    """The variants to train, in order; kept in `folder`, since a second measurement would give other sizes."""
     path, key = folder / "variants.json", f"{key} {chain.device} {list(variants or ())}"
     try:
         known = msgspec.json.decode(path.read_bytes(), type=tuple[str, list[Worth]])

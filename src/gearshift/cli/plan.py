@@ -217,7 +217,7 @@ def command(
 
 
 def _largest_alone(output: Output, found: GearPlan, measured: Profile, arrivals: Trace) -> "LargestAlone | None":
-    """What the largest model alone would need; None at Ctrl-C, or where that fails: the plan is made and written."""
+    """The need of the largest model alone; None at Ctrl-C or a failure, as the plan is made and written by then."""
     try:
         with output.progress() as tell:
             tell("simulating the largest model alone", 0.99)

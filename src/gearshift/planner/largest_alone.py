@@ -41,7 +41,9 @@ class LargestAlone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def largest_alone(plan: GearPlan, profile: Profile, trace: Trace) -> LargestAlone:
-    """What the largest model alone would need for the plan's objective: a few simulations of some thousand requests.
+    """The devices that the largest model alone would need for the plan's objective.
+
+    It takes a few simulations of some thousand requests each.
 
     Of scope `every-range` it is to hold the top of the load ranges in steady state, with the margin that every range
     has; of scope `trace` it is to hold the trace.

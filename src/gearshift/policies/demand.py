@@ -8,7 +8,7 @@ from typing import Literal, Protocol, TypeVar
 
 from gearshift.clock import to_ns
 from gearshift.errors import require
-from gearshift.policies.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, cores_ahead
+from gearshift.policies.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, Sight, cores_ahead
 from gearshift.policies.scaling import NO_CHOICE, fewest_misses, misses_by_cores, printed_algorithm_1, share_cores
 
 MOST_REMEMBERED = 4096
@@ -91,18 +91,16 @@ class Demand:
         )
 
     def _exact(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int) -> int:
-        return cores_ahead(
+        seen = Sight(
             now_ns,
-            max(free_ns, now_ns + to_ns(self._scaling.effect_s)),
             self._period_ns,
             self.remembered_ns(now_ns),
             [deadline_ns for _, deadline_ns in waiting],
             [arrived_ns for arrived_ns, _ in self.came],  # `zip(*came)` is an iterator each, and garbage is collected
             [deadline_ns for _, deadline_ns in self.came],
-            self.run_ns,
-            self._most,
-            self.largest,
         )
+        ready_ns = max(free_ns, now_ns + to_ns(self._scaling.effect_s))
+        return cores_ahead(seen, ready_ns, self.run_ns, self._most, self.largest)
 
     def _printed(self, waiting: Sequence[Waiting]) -> int:
         """Its cores alone: the batch size that it finds is not put in force here (docs/design/vertical-scaling.md)."""

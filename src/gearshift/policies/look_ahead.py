@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 from operator import sub
+from typing import NamedTuple
 
 from gearshift.policies.scaling import NO_CHOICE, fewest_cores, fewest_one_core_workers
 
@@ -35,73 +36,46 @@ def least_left_ns(arrivals_ns: Sequence[int], deadlines_ns: Sequence[int], faste
     return min((ns for ns in left_ns if ns >= fastest_ns), default=NO_LIMIT_NS)
 
 
-def _in_reach(deadlines_ns: list[int], earliest_ns: int) -> list[int]:
-    """Those of the deadlines, earliest first, that somebody could keep who is done at `earliest_ns`."""
-    return deadlines_ns[bisect_left(deadlines_ns, earliest_ns) :]
+class Sight(NamedTuple):
+    """What a scaler sees at `now_ns`, until it can act again a period later.
+
+    `waiting_ns` are the deadlines of those that wait; `arrivals_ns`, which rise, and `deadlines_ns` (m,) are of the
+    requests that came in the last `remembered_ns`, of which Sponge Eq. 3 gets their rate.
+    """
+
+    now_ns: int
+    period_ns: int
+    remembered_ns: int
+    waiting_ns: Sequence[int]
+    arrivals_ns: Sequence[int]
+    deadlines_ns: Sequence[int]
 
 
-def cores_ahead(
-    now_ns: int,
-    ready_ns: int,
-    period_ns: int,
-    remembered_ns: int,
-    waiting_ns: Sequence[int],
-    arrivals_ns: Sequence[int],
-    deadlines_ns: Sequence[int],
-    run_ns: Sequence[int],
-    most_cores: int,
-    largest_batch: int,
-) -> int:
+def _to_serve(seen: Sight, ready_ns: int, fastest_ns: int) -> tuple[list[int], int, int, float, int]:
+    """What `policies.scaling` is to serve from `ready_ns` on: deadlines, their number, `ready_ns`, a rate, a time.
+
+    The time is the longest that a batch may take: half the least that a request had left, since who just misses a batch
+    waits for its end and then for that of its own.  Who cannot make it even alone and at once does not count.
+    """
+    ahead = requests_ahead(seen.now_ns, seen.period_ns, seen.waiting_ns, seen.arrivals_ns, seen.deadlines_ns)
+    in_reach = ahead[bisect_left(ahead, ready_ns + fastest_ns) :]
+    rate_qps = len(seen.arrivals_ns) * 1e9 / seen.remembered_ns
+    longest_ns = least_left_ns(seen.arrivals_ns, seen.deadlines_ns, fastest_ns) // 2
+    return in_reach, len(in_reach), ready_ns, rate_qps, longest_ns
+
+
+def cores_ahead(seen: Sight, ready_ns: int, run_ns: Sequence[int], most_cores: int, largest_batch: int) -> int:
     """The fewest cores with which everyone in sight makes it until the next adaptation; the most, where none do.
 
     `ready_ns` is when the running batch is done and a change has taken effect: nothing starts under it before.
-    `arrivals_ns` and `deadlines_ns` (m,) are of the requests that came in the last `remembered_ns`, of which Sponge
-    Eq. 3 gets their rate, and half the least time that one had left as the longest batch, since who just misses a
-    batch waits for its end and then for that of its own.  Who cannot make it even alone and at once does not count:
-    no cores help.  `run_ns` is as in `scaling`, margin included.
+    `run_ns` is as in `scaling`, margin included.
     """
     fastest_ns = run_ns[most_cores * (largest_batch + 1) + 1]
-    ahead = requests_ahead(now_ns, period_ns, waiting_ns, arrivals_ns, deadlines_ns)
-    in_reach = _in_reach(ahead, ready_ns + fastest_ns)
-    cores, _ = fewest_cores(
-        in_reach,
-        len(in_reach),
-        ready_ns,
-        len(arrivals_ns) * 1e9 / remembered_ns,
-        least_left_ns(arrivals_ns, deadlines_ns, fastest_ns) // 2,
-        run_ns,
-        most_cores,
-        largest_batch,
-    )
+    cores, _ = fewest_cores(*_to_serve(seen, ready_ns, fastest_ns), run_ns, most_cores, largest_batch)
     return most_cores if cores == NO_CHOICE else cores
 
 
-def workers_ahead(
-    now_ns: int,
-    ready_ns: int,
-    period_ns: int,
-    remembered_ns: int,
-    waiting_ns: Sequence[int],
-    arrivals_ns: Sequence[int],
-    deadlines_ns: Sequence[int],
-    run_ns: Sequence[int],
-    most_workers: int,
-    largest_batch: int,
-) -> int:
-    """As `cores_ahead`, how many workers of one core each; `NO_CHOICE` where none suffice.
-
-    All of them are free from `ready_ns` on.
-    """
+def workers_ahead(seen: Sight, ready_ns: int, run_ns: Sequence[int], most_workers: int, largest_batch: int) -> int:
+    """As `cores_ahead`, how many workers of one core each, all free from `ready_ns`; `NO_CHOICE` where none suffice."""
     fastest_ns = run_ns[largest_batch + 2]
-    ahead = requests_ahead(now_ns, period_ns, waiting_ns, arrivals_ns, deadlines_ns)
-    in_reach = _in_reach(ahead, ready_ns + fastest_ns)
-    return fewest_one_core_workers(
-        in_reach,
-        len(in_reach),
-        ready_ns,
-        len(arrivals_ns) * 1e9 / remembered_ns,
-        least_left_ns(arrivals_ns, deadlines_ns, fastest_ns) // 2,
-        run_ns,
-        most_workers,
-        largest_batch,
-    )
+    return fewest_one_core_workers(*_to_serve(seen, ready_ns, fastest_ns), run_ns, most_workers, largest_batch)

@@ -59,7 +59,7 @@ def cost_in_words(plan: GearPlan) -> str:
 
 
 def _largest(largest: "LargestAlone", hardware: Hardware) -> str:
-    """What the largest model alone would need, or why that is not known."""
+    """How many devices the largest model alone would need, or why that is not known."""
     if largest.devices is None:
         return largest.why
     differ = len({msgspec.structs.replace(device, id="any") for device in hardware.devices}) > 1

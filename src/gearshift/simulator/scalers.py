@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
-from gearshift.policies.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, cores_ahead, workers_ahead
+from gearshift.policies.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, Sight, cores_ahead, workers_ahead
 from gearshift.policies.scaling import NO_CHOICE, printed_algorithm_1
 from gearshift.profiles.performance_model import planned_ns
 from gearshift.simulator.vertical import Seen, Setting
@@ -64,23 +64,20 @@ class ExactScaler(_Bounded):
 
     def setting(self, seen: Seen) -> Setting:
         """The fewest cores that suffice; what there was, before anything has come."""
+        sight = self._sight(seen)
+        if sight is None:
+            return seen.setting
+        ready_ns = max(seen.free_ns, seen.now_ns + self._effect_ns)
+        return Setting(cores_ahead(sight, ready_ns, self._run_ns, self._most, self._largest), self._largest)
+
+    def _sight(self, seen: Seen) -> Sight | None:
+        """What counts now; None before anything has come."""
         remembered_ns = min(self._remembered_ns, seen.now_ns)
         arrivals_ns, deadlines_ns = seen.since(seen.now_ns - remembered_ns)
         if len(arrivals_ns) == 0:
-            return seen.setting
-        cores = cores_ahead(
-            seen.now_ns,
-            max(seen.free_ns, seen.now_ns + self._effect_ns),
-            self._period_ns,
-            remembered_ns,
-            seen.waiting_ns,
-            arrivals_ns.tolist(),
-            deadlines_ns.tolist(),
-            self._run_ns,
-            self._most,
-            self._largest,
-        )
-        return Setting(cores, self._largest)
+            return None
+        came = arrivals_ns.tolist(), deadlines_ns.tolist()
+        return Sight(seen.now_ns, self._period_ns, remembered_ns, seen.waiting_ns, *came)
 
 
 class ReplicasScaler(ExactScaler):
@@ -91,23 +88,11 @@ class ReplicasScaler(ExactScaler):
 
     def setting(self, seen: Seen) -> Setting:
         """One worker with some cores, or some workers with one core each."""
-        one = super().setting(seen)
-        remembered_ns = min(self._remembered_ns, seen.now_ns)
-        arrivals_ns, deadlines_ns = seen.since(seen.now_ns - remembered_ns)
-        if len(arrivals_ns) == 0:
+        one, sight = super().setting(seen), self._sight(seen)
+        if sight is None:
             return one
-        workers = workers_ahead(
-            seen.now_ns,
-            max(seen.all_free_ns, seen.now_ns + self._effect_ns),
-            self._period_ns,
-            remembered_ns,
-            seen.waiting_ns,
-            arrivals_ns.tolist(),
-            deadlines_ns.tolist(),
-            self._run_ns,
-            self._most,
-            self._largest,
-        )
+        ready_ns = max(seen.all_free_ns, seen.now_ns + self._effect_ns)
+        workers = workers_ahead(sight, ready_ns, self._run_ns, self._most, self._largest)
         return one if workers == NO_CHOICE or workers >= one.cores else Setting(1, self._largest, workers)
 
 

@@ -1,4 +1,4 @@
-from gearshift.policies.look_ahead import cores_ahead, requests_ahead
+from gearshift.policies.look_ahead import Sight, cores_ahead, requests_ahead
 
 S = 1_000_000_000
 MOST, LARGEST = 8, 4
@@ -8,7 +8,7 @@ RUN = [S // 10 // max(c, 1) for c in range(MOST + 1) for _ in range(LARGEST + 1)
 
 def cores(*, waiting: list[int], arrivals: list[int], left: int = 5 * S, ready: int = 10 * S) -> int:
     deadlines = [arrived + left for arrived in arrivals]
-    return cores_ahead(10 * S, ready, S, 10 * S, waiting, arrivals, deadlines, RUN, MOST, LARGEST)
+    return cores_ahead(Sight(10 * S, S, 10 * S, waiting, arrivals, deadlines), ready, RUN, MOST, LARGEST)
 
 
 def test_the_last_period_is_expected_once_more() -> None:
@@ -34,7 +34,7 @@ def test_who_is_expected_needs_cores_before_coming() -> None:
 def test_a_request_that_had_little_time_left_is_remembered() -> None:
     arrivals = [S, 2 * S]
     deadlines = [S + S // 10, 7 * S]
-    assert cores_ahead(10 * S, 10 * S, S, 10 * S, [], arrivals, deadlines, RUN, MOST, LARGEST) == 2
+    assert cores_ahead(Sight(10 * S, S, 10 * S, [], arrivals, deadlines), 10 * S, RUN, MOST, LARGEST) == 2
 
 
 def test_who_cannot_make_it_on_any_cores_counts_for_nothing() -> None:
