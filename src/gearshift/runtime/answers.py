@@ -45,8 +45,6 @@ def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:
 
 def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> Answer:
     """The answer to a request all of whose samples are finished."""
-    if len(samples) == 1 and not samples[0].error:
-        return _answer_of_one(samples[0], models, gear)
     queue_ns = run_ns = 0
     errors: list[str] = []
     rows: list[RowFacts] = []
@@ -77,22 +75,6 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
         gear=gear,
         queue_s=queue_s,
         run_s=run_s,
-    )
-
-
-def _answer_of_one(sample: Sample, models: Sequence[str], gear: int) -> Answer:
-    """The same for the one sample of most requests."""
-    facts = RowFacts(
-        model=models[sample.model], stage=sample.stage, certainty=sample.certainty, exit_segment=sample.exit_segment
-    )
-    return Answer(
-        outcome="degraded" if sample.degraded_by else "answered",
-        reason=sample.degraded_by,
-        rows=(facts,),
-        outputs=sample.result,
-        gear=gear,
-        queue_s=sample.queue_ns / NS_PER_S,
-        run_s=sample.run_ns / NS_PER_S,
     )
 
 
