@@ -14,6 +14,7 @@ from gearshift.gear import GearPlan
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.placement import Replica
 from gearshift.policies.demand import CORES_EFFECT_S, Scaling, SharedCores
+from gearshift.policies.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.run_times import scaled_times_ns
 from gearshift.runtime.actuators.base import Actuator, EmulatedActuator, Now
 from gearshift.runtime.actuators.in_cluster import this_pod
@@ -58,7 +59,7 @@ def make_scaling(
         scaler=settings.scaler,
         period_s=settings.scaler_period_s,
         effect_s=min(CORES_EFFECT_S, settings.scaler_period_s / 2),
-        margin=settings.scaler_margin,
+        margin=DEFAULT_MARGIN if settings.scaler_margin is None else settings.scaler_margin,
         slo_s=task.plan.operators[task.tables.operator].objective.latency_s,
     )
     times = scaled_times_ns(workers, task.plan, task.tables, task.profile, most_cores=cores, margin=scaling.margin)

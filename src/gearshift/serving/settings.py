@@ -185,9 +185,13 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         _from(1, 4096, "The cores that replicas share with a scaler; by default all that the router leaves."),
     ] = None
     scaler_margin: Annotated[
-        float,
-        _from(-0.5, 10, "By which share a scaler takes run times to be longer than they were profiled."),
-    ] = DEFAULT_MARGIN
+        float | None,
+        _from(
+            -0.5,
+            10,
+            f"The share by which a scaler takes run times to be longer than profiled; by default {DEFAULT_MARGIN}.",
+        ),
+    ] = None
     actuator: Annotated[
         ActuatorKind,
         _help("What gives cores with a scaler: processors of this machine, or with them a resize of this pod."),
@@ -248,6 +252,11 @@ def require_settings(values: Mapping[str, Any], *, spelt: Callable[[str], str] =
         values["replan"] == "off" or values["plans"] is not None,
         f"{spelt('replan')} is {values['replan']!r}, but there is no folder for the plan that is made",
         remedy=f"give {spelt('plans')}",
+    )
+    require(
+        values["scaler_margin"] is None or values["scaler"] != "static",
+        f"{spelt('scaler_margin')} is given, and no scaler reads it",
+        remedy=f"leave it out, or name a {spelt('scaler')}",
     )
     require(
         (values["tls_certificate"] is None) == (values["tls_key"] is None),

@@ -568,3 +568,9 @@ def test_the_pod_of_a_real_worker_is_resized_to_it_and_the_router(tmp_path: Path
     assert cores_of_group(group, 2) == 2
     assert journal.changes.get_nowait() == ("net-0", 0.0, 1.0)
     assert 0 < journal.took_s < LONGEST_S
+
+
+def test_a_margin_that_no_scaler_reads_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="scaler_margin is given, and no scaler reads it; leave it out"):
+        ServerSettings(scaler_margin=0.0)
+    assert ServerSettings(scaler="exact", scaler_margin=0.0).scaler_margin == 0.0
