@@ -21,7 +21,7 @@ from gearshift import caches
 from gearshift.caches.building import Exploration, explore_module
 from gearshift.certainty import softmax, top_two_difference
 from gearshift.result import wilson_interval
-from gearshift.runtime.memory import keep_freed_memory
+from gearshift.support.kept_memory import keep_freed_memory
 from worlds import data_folder_if_given
 
 sys.path.append(str(Path(__file__).parent.parent / "examples" / "learned_caches"))

@@ -42,7 +42,7 @@ from gearshift.caches.adaptation import Adaptation
 from gearshift.caches.cached_model import CachedModel
 from gearshift.caches.manifest import CLASS_MIX
 from gearshift.caches.streams import class_local_stream, corrupted, halves
-from gearshift.runtime.priority import give_way_to_all
+from gearshift.support.priority import give_way_to_all
 
 TARGET = 0.97
 EXPONENTS = (1.5, 3.0)

@@ -20,7 +20,7 @@ from cifar_networks import DEPTHS, ResNet
 from judging import spread
 from machine import describe
 
-from gearshift.runtime.memory import keep_freed_memory
+from gearshift.support.kept_memory import keep_freed_memory
 
 SIZES = (1, 8, 16, 32, 64)
 WAYS = ("as it is", "kept")

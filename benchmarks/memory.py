@@ -24,7 +24,7 @@ from open_loop import parsed
 from gearshift import api
 from gearshift.serving.child_server import ChildServer
 from gearshift.serving.control_client import Operator
-from gearshift.serving.open_files import allow_many_connections
+from gearshift.support.open_files import allow_many_connections
 from gearshift.traces.generate import steady
 
 LARGE, SMALL = 25_000, 16

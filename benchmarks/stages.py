@@ -10,7 +10,7 @@ from types import FrameType
 
 import msgspec
 
-from gearshift.files import write_atomically
+from gearshift.support.files import write_atomically
 
 Facts = dict[str, object]
 DONE = "done"

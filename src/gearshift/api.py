@@ -12,7 +12,6 @@ import msgspec
 from gearshift.config import PROJECT_FILE, project_file
 from gearshift.doctor import Machine, examine
 from gearshift.errors import InvalidInput, require
-from gearshift.files import PathLike
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import HOST, MOST_POOL_CORES, Device, Hardware, identical_devices
 from gearshift.hardware_file import read_hardware
@@ -24,10 +23,11 @@ from gearshift.plan_folder import choose_plan, plan_name, require_plans_replacea
 from gearshift.plan_tables import only_operator, plan_tables
 from gearshift.planner.planners import DEFAULT as DEFAULT_PLANNER
 from gearshift.planner.ways import bytes_side_by_side
-from gearshift.processors import usable_processors
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.profiles.store import NAME_IT, read_profile, require_replaceable, write_profile
+from gearshift.support.files import PathLike
+from gearshift.support.processors import usable_processors
 from gearshift.traces.read import read_as_for, read_trace
 from gearshift.workload import Trace, Workload, draw_workload
 

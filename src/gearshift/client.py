@@ -11,7 +11,6 @@ from types import TracebackType
 from numpy.typing import ArrayLike
 
 from gearshift.errors import NoAnswer, require
-from gearshift.of_process import KeptConnections, OfProcess
 from gearshift.serving.http_client import HttpClient, Response
 from gearshift.serving.v2_client import (
     Call,
@@ -22,6 +21,7 @@ from gearshift.serving.v2_client import (
     error_in,
     offers_binary,
 )
+from gearshift.support.of_process import KeptConnections, OfProcess
 
 PART_BYTES = 256 << 10
 """What is read of an answer at a time."""

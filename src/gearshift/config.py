@@ -6,9 +6,9 @@ import msgspec
 
 from gearshift.certainty import BUILT_IN
 from gearshift.errors import InvalidInput, require
-from gearshift.files import read_text
 from gearshift.hardware import is_cuda
 from gearshift.remote_settings import RemoteSettings
+from gearshift.support.files import read_text
 
 PROJECT_FILE = "gearshift.toml"
 ONNX_SUFFIX = ".onnx"

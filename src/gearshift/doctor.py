@@ -7,10 +7,10 @@ import platform
 import msgspec
 import psutil
 
-from gearshift.extras import EXTRAS
-from gearshift.processors import pin, processors_of, usable_processors
 from gearshift.runtime.actuators.check import ActuatorCheck, check_actuators
 from gearshift.runtime.cpu_quota import quota_cores
+from gearshift.support.extras import EXTRAS
+from gearshift.support.processors import pin, processors_of, usable_processors
 
 WORTH_HAVING = {
     "sklearn": "models from scikit-learn, and `gearshift demo`",

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 
 from gearshift.errors import InvalidInput
-from gearshift.files import PathLike, read_text
 from gearshift.hardware import Hardware
+from gearshift.support.files import PathLike, read_text
 
 REMEDY = "list devices with id, kind, memory_bytes, price_per_hour, node and cores"
 

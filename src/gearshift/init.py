@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gearshift.config import PROJECT_FILE
 from gearshift.errors import InvalidInput
-from gearshift.files import write_atomically
+from gearshift.support.files import write_atomically
 
 MODELS_FILE = "models.py"
 

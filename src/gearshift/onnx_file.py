@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, ModelFailed, require
-from gearshift.extras import load_extra
 from gearshift.hardware import is_cuda
 from gearshift.model import Arrays, datatype_of
-from gearshift.processors import usable_processors
+from gearshift.support.extras import load_extra
+from gearshift.support.processors import usable_processors
 
 DATATYPE_OF = {
     "tensor(bool)": "BOOL",

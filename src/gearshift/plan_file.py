@@ -6,8 +6,8 @@ from typing import TypeVar
 import msgspec
 
 from gearshift.errors import InvalidInput
-from gearshift.files import PathLike, read_bytes, write_atomically
 from gearshift.gear import SCHEMA_VERSION, GearPlan
+from gearshift.support.files import PathLike, read_bytes, write_atomically
 
 T = TypeVar("T")
 

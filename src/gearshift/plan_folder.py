@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gearshift.errors import InvalidInput, require
-from gearshift.folders import replace_folder
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.plan_file import encode_plan, read_plan
 from gearshift.plan_tables import only_operator
 from gearshift.result import ServingResult
+from gearshift.support.folders import replace_folder
 
 PATTERN = "plan-*.json"
 

@@ -14,7 +14,6 @@ from gearshift.api import plan_and_profile, trace_for, workload_of
 from gearshift.clock import NS_PER_S, to_ns
 from gearshift.config import project_file, read_project
 from gearshift.errors import InvalidInput, require
-from gearshift.files import PathLike
 from gearshift.plan_file import read_plan
 from gearshift.plan_tables import only_operator
 from gearshift.profiles.backlog import backlog_of
@@ -25,6 +24,7 @@ from gearshift.profiles.run_times import expected_ns
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult
+from gearshift.support.files import PathLike
 from gearshift.workload import Trace, Workload
 
 if TYPE_CHECKING:

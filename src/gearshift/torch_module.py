@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, ModelFailed, require
-from gearshift.extras import load_extra
 from gearshift.hardware import is_cuda
 from gearshift.loaded_from import note_read
-from gearshift.processors import usable_processors
+from gearshift.support.extras import load_extra
+from gearshift.support.processors import usable_processors
 
 SAFETENSORS_SUFFIX = ".safetensors"
 

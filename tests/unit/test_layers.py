@@ -47,18 +47,30 @@ NOUNS = {
         "segmented_model",
     ),
 }
-JOINING = {"reporting", "demo", "cli", "api", "served", "client", "init", "doctor", "__init__", "__main__"}
+JOINING = {"reporting", "verbs", "demo", "cli", "api", "served", "client", "init", "doctor", "__init__", "__main__"}
+BELOW = {"nouns", "support", "models", "plans", "policies", "profiles"}
 MAY_IMPORT = {
+    "support": {"nouns"},
+    "models": {"nouns", "support"},
+    "plans": {"nouns", "support", "models"},
     "policies": {"nouns"},
-    "profiles": {"nouns"},
-    "traces": {"nouns"},
-    "observability": {"nouns", "policies"},  # policies for the names of start reasons; decisions, not the other way
-    "simulator": {"nouns", "policies", "profiles"},
-    "caches": {"nouns", "policies", "profiles"},
-    "planner": {"nouns", "policies", "profiles", "simulator"},
-    "runtime": {"nouns", "policies", "profiles", "observability"},
-    "serving": {"nouns", "policies", "profiles", "observability", "runtime"},
-    "nouns": set[str](),
+    "profiles": {"nouns", "support", "models", "plans"},
+    "traces": {"nouns", "support"},
+    "observability": {
+        "nouns",
+        "support",
+        "policies",
+    },  # policies for the names of start reasons; decisions, not the other way
+    "simulator": BELOW,
+    "caches": BELOW,
+    "planner": BELOW | {"simulator"},
+    "v2": BELOW | {"observability", "runtime", "serving"},
+    "runtime": BELOW | {"observability", "v2"},
+    "client": BELOW | {"v2", "runtime", "load_generator", "serving"},
+    "serving": BELOW | {"observability", "runtime", "v2", "client", "load_generator", "measuring"},
+    "load_generator": BELOW | {"observability", "runtime", "v2", "client", "serving"},
+    "measuring": BELOW | {"observability", "runtime", "v2", "client", "serving", "load_generator"},
+    "nouns": {"support"},
 }
 """Each layer may import itself and these; the joining layer may import anything."""
 

@@ -6,7 +6,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gearshift.extras import load_extra
+from gearshift.support.extras import load_extra
 
 if TYPE_CHECKING:
     from gearshift.caches.building import Built, build

@@ -16,7 +16,7 @@ from gearshift.caches.chain import Chain
 from gearshift.caches.collect import as_probabilities
 from gearshift.caches.networks import LearnedCache
 from gearshift.caches.steps import Steps
-from gearshift.processors import pin, processors_of
+from gearshift.support.processors import pin, processors_of
 
 Lookups = Literal["inline", "beside"]
 """Whether a lookup delays the base model, or runs beside it."""

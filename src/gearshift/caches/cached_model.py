@@ -19,7 +19,7 @@ from gearshift.caches.networks import Factory, LearnedCache
 from gearshift.caches.single import Lookup, lookup_of
 from gearshift.caches.steps import ForSome, Steps
 from gearshift.errors import ModelFailed
-from gearshift.processors import pin, usable_processors
+from gearshift.support.processors import pin, usable_processors
 
 SCORES, EXIT_SEGMENT = "scores", "exit_segment"
 Answer = dict[str, NDArray[Any]]

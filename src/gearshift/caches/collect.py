@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gearshift.caches.chain import Chain
 from gearshift.errors import InvalidInput, require
-from gearshift.files import written_atomically
+from gearshift.support.files import written_atomically
 
 BATCH = 64
 SURE = 1e-3

@@ -25,7 +25,7 @@ from gearshift.caches.chain import Chain
 from gearshift.caches.manifest import Compiled, CompiledSpan
 from gearshift.caches.steps import Step
 from gearshift.errors import GearshiftError, InvalidInput, require
-from gearshift.files import read_bytes, write_atomically
+from gearshift.support.files import read_bytes, write_atomically
 
 FILE = re.compile(r"span-[0-9a-f]{16}\.pt2")
 REPEATS = 40

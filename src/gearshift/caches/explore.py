@@ -33,8 +33,8 @@ from gearshift.caches.networks import Factory, learned_cache, make_predictor, re
 from gearshift.caches.sizing import Worth, worth_of
 from gearshift.caches.train import Material, Trained, Training, train_cache
 from gearshift.errors import GearshiftError, require
-from gearshift.extras import load_extra
-from gearshift.files import write_atomically
+from gearshift.support.extras import load_extra
+from gearshift.support.files import write_atomically
 
 TRAINED_SHARE = 1 - CHECKED_SHARE
 FITTED_SHARE = 0.75

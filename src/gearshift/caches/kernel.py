@@ -3,7 +3,7 @@
 import numpy as np
 from numba import carray, njit, types  # type: ignore[attr-defined]
 
-from gearshift.compiled import called_by_address
+from gearshift.support.compiled import called_by_address
 
 FLOATS, INTEGERS = map(types.CPointer, (types.float32, types.int64))
 ROUNDED_ANYHOW = {"reassoc", "contract", "nsz", "arcp"}

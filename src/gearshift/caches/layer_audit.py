@@ -8,8 +8,8 @@ from typing import Annotated
 import msgspec
 
 from gearshift.errors import InvalidInput
-from gearshift.files import read_bytes, write_atomically
 from gearshift.policies.audit import MOST_AUDITED, cache_breaches, disagreement_interval
+from gearshift.support.files import read_bytes, write_atomically
 
 AUDITS = "audits.json"
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_AUDITED)]

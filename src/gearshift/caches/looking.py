@@ -23,7 +23,7 @@ from safetensors.torch import load
 
 from gearshift.caches.networks import LearnedCache, filled
 from gearshift.caches.single import Lookup, lookup_of
-from gearshift.processors import pin
+from gearshift.support.processors import pin
 
 MOST_BYTES = 1 << 28
 """Of either memory; only what is written takes room."""

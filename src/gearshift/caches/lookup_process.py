@@ -28,8 +28,8 @@ from gearshift.caches.beside import Beside, Looked, LookupThread, divided
 from gearshift.caches.looking import FIRST_BYTE, MOST_BYTES, MOST_MESSAGE_BYTES
 from gearshift.caches.networks import LearnedCache, state_of
 from gearshift.errors import ModelFailed
-from gearshift.extras import load_extra
-from gearshift.files import memory_file
+from gearshift.support.extras import load_extra
+from gearshift.support.files import memory_file
 
 LONGEST_START_S = 60.0
 LONGEST_END_S = 5.0

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from gearshift.errors import InvalidInput, require
-from gearshift.files import PathLike, read_bytes
 from gearshift.result import share_bound, wilson_interval
+from gearshift.support.files import PathLike, read_bytes
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 2

@@ -16,8 +16,8 @@ from gearshift.caches.manifest import MANIFEST, Manifest, read_manifest
 from gearshift.caches.networks import Factory, LearnedCache, filled, state_of
 from gearshift.caches.versions import locked, read_state, require_built, version_folder, version_numbers
 from gearshift.errors import InvalidInput, require
-from gearshift.extras import load_extra
-from gearshift.files import read_bytes, write_atomically
+from gearshift.support.extras import load_extra
+from gearshift.support.files import read_bytes, write_atomically
 
 _FILE = re.compile(r"caches-[0-9a-f]{16}\.safetensors")
 

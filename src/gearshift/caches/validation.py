@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.files import written_atomically
+from gearshift.support.files import written_atomically
 
 VALIDATION = "validation.npz"
 FIT, JUDGE, CHECK = range(3)

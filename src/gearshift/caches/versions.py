@@ -15,7 +15,7 @@ import msgspec
 
 from gearshift.caches.manifest import MANIFEST, Manifest, read_manifest
 from gearshift.errors import InvalidInput, require
-from gearshift.files import PathLike, read_bytes, write_atomically
+from gearshift.support.files import PathLike, read_bytes, write_atomically
 
 STATE, VERSIONS, LOCK, CLAIM = "state.json", "versions", ".lock", ".claim"
 MOST_NUMBER = 10**6

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gearshift.caches.validation import read_arrays
 from gearshift.errors import InvalidInput
-from gearshift.files import written_atomically
+from gearshift.support.files import written_atomically
 
 FIT, JUDGE, CHECK, HOLD = range(4)
 """What a sample is for: predictors, selectors, the choice of caches, and the comparison with the version in use."""

@@ -22,13 +22,13 @@ from gearshift.cli.options import devices as devices_of
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import NO_LABELS, THIS_TRACE_ALONE, milliseconds, percent
 from gearshift.errors import require
-from gearshift.files import require_writable, write_atomically
 from gearshift.hardware import GIB
 from gearshift.objective import Scope
 from gearshift.planner import planners as registry
 from gearshift.planner.compare import COCKTAIL, Comparison, Run, comparable
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.comparison import cell_text, comparison_page
+from gearshift.support.files import require_writable, write_atomically
 
 COLUMNS = (
     *("planner", "devices", "latency_objective_s", "percentile", "accuracy", "accuracy_low", "accuracy_high"),

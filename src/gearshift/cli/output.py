@@ -20,8 +20,8 @@ from rich.table import Table
 
 from gearshift.cli.streams import forget_the_rest, json_alone, told_if_full, write_result
 from gearshift.errors import GearshiftError, InvalidInput
-from gearshift.files import own_descriptor, write_atomically
-from gearshift.plain_text import plain
+from gearshift.support.files import own_descriptor, write_atomically
+from gearshift.support.plain_text import plain
 
 EXIT_NOT_VALID = 4
 EXIT_NOT_WITHIN = 5

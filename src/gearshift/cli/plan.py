@@ -31,7 +31,6 @@ from gearshift.cli.tables import (
     tell_warnings,
 )
 from gearshift.errors import GearshiftError, Infeasible, require
-from gearshift.files import require_writable
 from gearshift.gear import GearPlan
 from gearshift.hardware import GIB
 from gearshift.loaded_from import changes
@@ -44,6 +43,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.headline import headline
 from gearshift.result import ServingResult
+from gearshift.support.files import require_writable
 from gearshift.traces.doubts import doubts_about_trace
 from gearshift.traces.read import read_trace
 from gearshift.workload import Trace

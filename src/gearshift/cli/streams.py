@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, BinaryIO
 
-from gearshift.files import not_written
+from gearshift.support.files import not_written
 
 NAME = "standard output"
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from gearshift import api
 from gearshift.errors import InvalidInput
-from gearshift.files import write_atomically
 from gearshift.objective import Objective
 from gearshift.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.served import Validation, validate
+from gearshift.support.files import write_atomically
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
 

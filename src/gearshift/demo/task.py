@@ -21,7 +21,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from gearshift.files import read_bytes, write_atomically
+from gearshift.support.files import read_bytes, write_atomically
 
 MODEL_NAMES = ("tiny", "small", "medium", "large")
 TRAINING_COPIES: Mapping[str, int] = MappingProxyType({"tiny": 6, "small": 3, "medium": 9, "large": 40})

@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from gearshift.files import is_plain, not_written, open_in_place
-from gearshift.plain_text import plain
+from gearshift.support.files import is_plain, not_written, open_in_place
+from gearshift.support.plain_text import plain
 
 ROTATE_AT_BYTES = 64 << 20
 

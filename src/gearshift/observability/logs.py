@@ -18,7 +18,7 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
-from gearshift.plain_text import plain
+from gearshift.support.plain_text import plain
 
 Level = Literal["debug", "info", "warning", "error"]
 Form = Literal["text", "json"]

@@ -13,8 +13,8 @@ from typing import Any
 
 from gearshift import __version__
 from gearshift.errors import InvalidInput
-from gearshift.extras import load_extra
 from gearshift.request import Answer, Sample
+from gearshift.support.extras import load_extra
 
 EXPORTERS = "opentelemetry_traces_exporter"
 OTLP = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}

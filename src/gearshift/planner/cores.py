@@ -24,9 +24,9 @@ from gearshift.planner.recovery import confirmed_to_recover
 from gearshift.planner.request import LARGEST_MARGIN, PlanRequest, Progress, least_margin, load_ranges, silent
 from gearshift.planner.slo_search import ALPHAS
 from gearshift.planner.so_far import SoFar
-from gearshift.processors import usable_processors
 from gearshift.profiles.profile import PART_B
 from gearshift.result import lower_confidence_bound
+from gearshift.support.processors import usable_processors
 
 PLANNER = "cores"
 MARGIN_STEP = 1.15

@@ -39,8 +39,8 @@ from gearshift.planner.slo_search import SloSearch
 from gearshift.planner.so_far import OutOfTime, SoFar, unfinished, with_best
 from gearshift.planner.steady_state import SAMPLES, SteadyState
 from gearshift.planner.unvisited import with_best_where_unvisited
-from gearshift.processors import usable_processors
 from gearshift.profiles.profile import PART_A
+from gearshift.support.processors import usable_processors
 
 LAYOUTS = 3
 QUICK_SAMPLES = SAMPLES // 2

@@ -20,10 +20,10 @@ from gearshift.placement import Placement
 from gearshift.planner.assemble import curves_of, replica_settings
 from gearshift.planner.balance import Balance, balanced
 from gearshift.planner.cascade_search import evaluate_cascade
-from gearshift.processors import usable_processors
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.result import percentile_rank
 from gearshift.simulator.simulate import Prepared, Simulation, prepare
+from gearshift.support.processors import usable_processors
 from gearshift.workload import Trace, Workload, draw_workload
 
 SAMPLES = 12_000

@@ -1,6 +1,6 @@
 """How many replays of a trace run side by side, in threads: the kernel runs without the interpreter's lock."""
 
-from gearshift.processors import usable_processors
+from gearshift.support.processors import usable_processors
 
 MOST_REQUESTS_AT_ONCE = 60_000_000
 """A replay with its figures holds some 60 bytes per request of the trace : 3.6 GB."""

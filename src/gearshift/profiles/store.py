@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.files import PathLike, read_bytes
-from gearshift.folders import replace_folder
 from gearshift.loaded_from import LoadedFrom
 from gearshift.model import TensorSpec
 from gearshift.plan_file import decode_json
 from gearshift.profiles.performance_model import PerformanceModel
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
+from gearshift.support.files import PathLike, read_bytes
+from gearshift.support.folders import replace_folder
 
 SCHEMA_VERSION = 1
 METADATA_FILE = "profile.json"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from gearshift.errors import InvalidInput, all_of, require
-from gearshift.extras import load_extra
-from gearshift.files import read_bytes, read_text
+from gearshift.support.extras import load_extra
+from gearshift.support.files import read_bytes, read_text
 
 T = TypeVar("T")
 

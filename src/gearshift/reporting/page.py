@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from gearshift.files import write_atomically
 from gearshift.reporting.charts import charts_of
 from gearshift.reporting.content import ReportContent
 from gearshift.reporting.figures import Chart
 from gearshift.reporting.tables import gears_table, plan_facts, ranges_table, summary_table
+from gearshift.support.files import write_atomically
 
 
 def write_report(path: Path, content: ReportContent) -> None:

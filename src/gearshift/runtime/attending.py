@@ -18,8 +18,8 @@ from gearshift.config import read_project
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.loading import RunnableModel, load_model
 from gearshift.runtime.messages import Attended, AuditOfLayer, Drawn, Event, InUse, Load, Loaded, LoadFailed, Stop
-from gearshift.runtime.priority import give_way_to_all
 from gearshift.runtime.transport import BlockingConnection, shortened, unpack_tensors
+from gearshift.support.priority import give_way_to_all
 
 TICK_S = 1.0
 """How long it waits for something to do."""

@@ -5,10 +5,10 @@ import time
 from collections.abc import Sequence
 
 from gearshift.onnx_file import OnnxFile
-from gearshift.processors import usable_processors
 from gearshift.runtime.actuators.threads import SessionsByThreads, ThreadsActuator, torch_threads
 from gearshift.runtime.messages import ThreadsSet
 from gearshift.runtime.transport import shortened
+from gearshift.support.processors import usable_processors
 
 
 class InferenceThreads:

@@ -20,7 +20,6 @@ from gearshift.hardware import REMOTE, Device, Hardware, is_cuda
 from gearshift.loaded_from import LoadedFrom, settings_of
 from gearshift.loading import Samples, load_samples
 from gearshift.model import Predicted, spec_of
-from gearshift.processors import pin, processors_of, usable_processors
 from gearshift.profiles.doubts import doubts_about, require_common_class
 from gearshift.profiles.measure import (
     curve_from_timings,
@@ -44,12 +43,13 @@ from gearshift.runtime.cpu_quota import quota_cores, quota_warning
 from gearshift.runtime.disturbance import Disturbance
 from gearshift.runtime.messages import Done, Load, Loaded, ReplicaToLoad, Run
 from gearshift.runtime.other_batches import found_in_other_batches
-from gearshift.runtime.own_loop import run_in_own_loop
 from gearshift.runtime.paid import Kept, PaidWork, Timed, count_as_wrong
 from gearshift.runtime.remote.checks import require_askable
 from gearshift.runtime.remote.models import is_remote_model
 from gearshift.runtime.turnaround import Turnaround
 from gearshift.runtime.worker_process import WorkerProcess
+from gearshift.support.own_loop import run_in_own_loop
+from gearshift.support.processors import pin, processors_of, usable_processors
 
 LONGEST_LOAD_S = 600.0
 LEAST_MEMORY_BYTES = 1 << 20

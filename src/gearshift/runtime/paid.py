@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput
-from gearshift.files import write_atomically
 from gearshift.loading import Samples
 from gearshift.model import LABEL
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.workers import settle
 from gearshift.runtime.messages import Done
+from gearshift.support.files import write_atomically
 
 SUFFIX = ".partial"
 VERSION = 1

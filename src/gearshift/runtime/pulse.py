@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from gearshift.clock import NEVER_NS, Clock
 from gearshift.policies.load import METER_WINDOW_NS
-from gearshift.runtime.fine_timer import FineTimer
+from gearshift.support.fine_timer import FineTimer
 
 
 class Pulse:

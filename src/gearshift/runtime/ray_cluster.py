@@ -12,11 +12,11 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from gearshift.errors import InvalidInput, require
-from gearshift.extras import load_extra
 from gearshift.observability.logs import LogSettings, logging_to_stderr, settings_in_force
-from gearshift.processors import pin as pin_process
-from gearshift.processors import processors_of
 from gearshift.runtime.transport import EndOfStream
+from gearshift.support.extras import load_extra
+from gearshift.support.processors import pin as pin_process
+from gearshift.support.processors import processors_of
 
 WHERE = "--backend ray"
 LONGEST_KNOCK_S = 5.0

@@ -26,11 +26,9 @@ from gearshift.errors import GearshiftError, ModelFailed
 from gearshift.hardware import is_cuda
 from gearshift.model import DATATYPES, Arrays, Predicted, TensorSpec
 from gearshift.observability.logs import SELDOM, Form, Level, LogSettings, logging_to_stderr
-from gearshift.processors import pin
 from gearshift.runtime.actuators.affinity import AffinityActuator
 from gearshift.runtime.actuators.cgroup import CgroupActuator
 from gearshift.runtime.inference_threads import InferenceThreads
-from gearshift.runtime.memory import keep_freed_memory
 from gearshift.runtime.messages import (
     Adopt,
     Adopted,
@@ -50,6 +48,8 @@ from gearshift.runtime.messages import (
     TensorHeader,
 )
 from gearshift.runtime.transport import BlockingConnection, Buffer, EndOfStream, pack_tensors, shortened, unpack_tensors
+from gearshift.support.kept_memory import keep_freed_memory
+from gearshift.support.processors import pin
 
 PR_SET_PDEATHSIG = 1
 LEAST_WARM_UPS = 2

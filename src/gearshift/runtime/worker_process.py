@@ -12,10 +12,10 @@ from pathlib import Path
 from gearshift.errors import WorkerDied, require
 from gearshift.observability.logs import settings_in_force
 from gearshift.runtime.messages import Adopt, Adopted, Load, Loaded, LoadFailed, Message, Release, Run, ThreadsSet
-from gearshift.runtime.process_end import ProcessEnd
 from gearshift.runtime.transport import Buffer, FrameProtocol, widen
 from gearshift.runtime.worker_link import SENT, OnDone, OnEnd, OnOther, WorkerLink
 from gearshift.runtime.worker_variables import worker_variables
+from gearshift.support.process_end import ProcessEnd
 
 THREAD_SETTINGS = (
     "OMP_NUM_THREADS",

@@ -23,7 +23,6 @@ from gearshift.model import spec_of
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_tables import plan_tables
 from gearshift.runtime.backends.base import Batch
-from gearshift.runtime.fine_timer import FineSleeper
 from gearshift.runtime.measure import FrontEndTime
 from gearshift.runtime.service import Service
 from gearshift.runtime.turnaround import LABEL, OPERATOR, OneBatch, plan_of_one_model
@@ -34,6 +33,7 @@ from gearshift.serving.http_server import HttpServer
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import bound_socket
 from gearshift.serving.sources import inputs_body
+from gearshift.support.fine_timer import FineSleeper
 
 LARGEST_BATCH_SIZE = 32
 REQUESTS_PER_S = 200

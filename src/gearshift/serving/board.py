@@ -8,7 +8,7 @@ has no name, and ends with the processes that hold it.
 import mmap
 import os
 
-from gearshift.files import memory_file
+from gearshift.support.files import memory_file
 
 ROUTER = 0
 """The router's row; front end n has row n + 1."""

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import TracebackType
 
 from gearshift.errors import GearshiftError
-from gearshift.processors import pin
 from gearshift.serving import with_parent
+from gearshift.support.processors import pin
 
 READY = " at http"
 END_S = 20.0

@@ -6,13 +6,13 @@ from typing import TypeVar
 import msgspec
 
 from gearshift.errors import NoAnswer, require
-from gearshift.files import read_text
-from gearshift.runtime.own_loop import run_in_own_loop
 from gearshift.runtime.status import Status
 from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
 from gearshift.serving.http_client import HttpClient, Response, address_of
 from gearshift.serving.swap import SwapBody, SwapResult
 from gearshift.serving.v2_client import error_in, tls_context
+from gearshift.support.files import read_text
+from gearshift.support.own_loop import run_in_own_loop
 
 LONGEST_S = 30.0
 LONGEST_SWAP_S = 4 * 3600.0

@@ -31,7 +31,6 @@ from gearshift.observability.tracing import RequestSpan
 from gearshift.policies.admission import fair_share
 from gearshift.request import Answer
 from gearshift.runtime.answers import Done
-from gearshift.runtime.memory import give_back_freed_memory
 from gearshift.runtime.room import Client, Nowhere, Reading, Room
 from gearshift.runtime.service import Withdraw
 from gearshift.runtime.transport import FrameProtocol, pack_tensors, unpack_tensors
@@ -60,8 +59,9 @@ from gearshift.serving.http_exchange import HttpExchange, announced_length
 from gearshift.serving.http_server import HttpServer
 from gearshift.serving.keys import keys_in
 from gearshift.serving.known_head import EXPECT
-from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.v2 import limits_of
+from gearshift.support.kept_memory import give_back_freed_memory
+from gearshift.support.open_files import allow_many_connections
 
 log = logging.getLogger("gearshift.serving.front_end")  # by name, as this module runs as the main one
 

@@ -23,10 +23,8 @@ import msgspec
 from gearshift.errors import GearshiftError, WorkerDied
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.logs import settings_in_force
-from gearshift.processors import pin
 from gearshift.request import Answer
 from gearshift.runtime.answers import refused
-from gearshift.runtime.process_end import ProcessEnd
 from gearshift.runtime.room import Client
 from gearshift.runtime.transport import Buffer, FrameError, FrameProtocol, pack_tensors, unpack_tensors, widen
 from gearshift.runtime.worker_process import how_it_ended
@@ -53,6 +51,8 @@ from gearshift.serving.http_exchange import HttpExchange
 from gearshift.serving.known_head import EXPECT
 from gearshift.serving.sockets import beside
 from gearshift.serving.stand_in import StandIns
+from gearshift.support.process_end import ProcessEnd
+from gearshift.support.processors import pin
 
 LONGEST_START_S = 60.0
 SHORTEST_RESTART_WAIT_S, LONGEST_RESTART_WAIT_S = 0.1, 5.0

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from gearshift.errors import InvalidInput, NoAnswer
-from gearshift.of_process import OfProcess
+from gearshift.support.of_process import OfProcess
 
 
 @dataclass(frozen=True, slots=True)

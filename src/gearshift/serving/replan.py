@@ -12,7 +12,6 @@ from typing import Literal
 import msgspec
 
 from gearshift.errors import GearshiftError
-from gearshift.files import write_atomically
 from gearshift.gear import OperatorPlan
 from gearshift.objective import Objective
 from gearshift.observability.journal import Journal, NoJournal
@@ -23,6 +22,7 @@ from gearshift.serving import with_parent
 from gearshift.serving.control import Control
 from gearshift.serving.swap import SwapBody, SwapResult
 from gearshift.serving.task import ServingTask
+from gearshift.support.files import write_atomically
 
 NAMES = ("replanned-a", "replanned-b", "replanned-c")
 """One may be in force and one on offer while the next is made."""

@@ -11,8 +11,6 @@ from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import require
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult, latency_summary, summarise
-from gearshift.runtime.own_loop import run_in_own_loop
-from gearshift.serving.event_loop import allow_much_load, loop_factory
 from gearshift.serving.replay_result import (
     DEGRADED,
     FAILED,
@@ -28,6 +26,8 @@ from gearshift.serving.sender import Load, Progress, send
 from gearshift.serving.sender_process import MOST_PROCESSES, send_apart
 from gearshift.serving.sources import SampleSource
 from gearshift.serving.targets import Sending, Target, target_at
+from gearshift.support.event_loop import allow_much_load, loop_factory
+from gearshift.support.own_loop import run_in_own_loop
 from gearshift.workload import Workload
 
 HOW = Sending()

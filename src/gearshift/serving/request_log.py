@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gearshift.errors import require
-from gearshift.extras import load_extra
-from gearshift.files import require_writable, written_atomically
 from gearshift.serving.replay_result import OUTCOMES, UNKNOWN, RequestLog
+from gearshift.support.extras import load_extra
+from gearshift.support.files import require_writable, written_atomically
 
 ROWS_AT_ONCE = 10_000
 COLUMNS = (

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S, Clock
 from gearshift.errors import InvalidInput, NoAnswer
 from gearshift.profiles.doubts import told
-from gearshift.runtime.fine_timer import FineSleeper
 from gearshift.serving.deadline_headers import refused_before_it_ran
 from gearshift.serving.replay_result import ANSWERED, DEGRADED, LATE, REFUSED, UNKNOWN, Effort, RequestLog
 from gearshift.serving.sources import Label, quality_of
 from gearshift.serving.targets import Reply, Sending, Target
+from gearshift.support.fine_timer import FineSleeper
 
 PROGRESS_EVERY_S = 0.1
 SEND_AT_ONCE = 32

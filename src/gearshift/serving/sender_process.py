@@ -20,10 +20,10 @@ import numpy as np
 
 from gearshift.clock import NS_PER_S, WallClock
 from gearshift.errors import GearshiftError, InvalidInput
-from gearshift.serving.event_loop import allow_much_load, loop_factory
 from gearshift.serving.replay_result import Effort, RequestLog, empty_log
 from gearshift.serving.sender import Load, Progress, first_of, number_of, send
 from gearshift.serving.targets import Sending, target_at
+from gearshift.support.event_loop import allow_much_load, loop_factory
 
 MOST_PROCESSES = 64
 GO_AFTER_S = 0.05

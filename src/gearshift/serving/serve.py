@@ -13,18 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from gearshift.clock import WallClock
 from gearshift.errors import require
-from gearshift.extras import load_extra
-from gearshift.files import PathLike
 from gearshift.loaded_from import changes
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import Tracing, tracing_if
-from gearshift.processors import pin, processors_of
 from gearshift.runtime.answers import QUEUE_FULL
 from gearshift.runtime.backends.local import available_cores
 from gearshift.runtime.cpu_quota import quota_cores, quota_warning
-from gearshift.runtime.own_loop import require_own_process
 from gearshift.runtime.room import Unsent
 from gearshift.runtime.service import Service
 from gearshift.serving.bounds import with_memory_bounds
@@ -35,7 +31,6 @@ from gearshift.serving.front_messages import Serve
 from gearshift.serving.http import Application
 from gearshift.serving.http_server import HttpServer
 from gearshift.serving.keys import Keys, read_keys
-from gearshift.serving.open_files import allow_many_connections
 from gearshift.serving.replan import Replans
 from gearshift.serving.scaling import holds_cores
 from gearshift.serving.settings import ServerSettings
@@ -44,6 +39,11 @@ from gearshift.serving.swap import Swaps
 from gearshift.serving.task import BackendKind, Read, Say, ServingTask, make_cache_adaptation, make_service, read_task
 from gearshift.serving.tls import server_context
 from gearshift.serving.v2 import limits_of
+from gearshift.support.extras import load_extra
+from gearshift.support.files import PathLike
+from gearshift.support.open_files import allow_many_connections
+from gearshift.support.own_loop import require_own_process
+from gearshift.support.processors import pin, processors_of
 
 if TYPE_CHECKING:
     from gearshift.serving.grpc_server import GrpcServer

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from gearshift import processors
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, NotReady, SwapFailed, require
 from gearshift.observability.journal import Journal, NoJournal, Tagged
 from gearshift.observability.metrics import Metrics
@@ -20,6 +19,7 @@ from gearshift.serving.control import Control
 from gearshift.serving.machine_memory import FreeBytes, free_bytes, require_memory
 from gearshift.serving.shadow import Comparison, Shadow
 from gearshift.serving.task import ServingTask
+from gearshift.support import processors
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gearshift.errors import InvalidInput, NoAnswer, require
-from gearshift.extras import load_extra
 from gearshift.model import Arrays
 from gearshift.runtime.v2_binary import INFERENCE_HEADER
 from gearshift.serving.counters import Counters, counters_in
@@ -23,6 +22,7 @@ from gearshift.serving.v2_client import (
     require_seconds,
     server_name,
 )
+from gearshift.support.extras import load_extra
 
 MOST_CONNECTIONS = 8192
 DEFAULT_CONNECTIONS = 2048

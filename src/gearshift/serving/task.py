@@ -11,7 +11,6 @@ from typing import Literal
 from gearshift.clock import Clock, WallClock, to_ns
 from gearshift.config import Project, project_file, read_project
 from gearshift.errors import InvalidInput, require
-from gearshift.files import read_bytes
 from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
 from gearshift.observability.cache_metrics import CacheMetrics
@@ -41,6 +40,7 @@ from gearshift.runtime.status import ServedPlan
 from gearshift.serving.bounds import most_waiting_bytes
 from gearshift.serving.scaling import make_scaling, thread_counts
 from gearshift.serving.settings import ServerSettings
+from gearshift.support.files import read_bytes
 
 BackendKind = Literal["local", "emulated", "ray"]
 Say = Callable[[str], None]

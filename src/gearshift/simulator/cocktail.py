@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, to_ns
-from gearshift.compiled import compiled
 from gearshift.errors import Infeasible, InvalidInput, require
 from gearshift.hardware import Device
 from gearshift.objective import Objective
 from gearshift.profiles.profile import PART_B, Profile, RunTimeCurve
 from gearshift.result import ServingResult, percentile, summarise
 from gearshift.simulator.ensembles import Ensemble, useful_ensembles, voted_quality
+from gearshift.support.compiled import compiled
 from gearshift.workload import Trace, Workload, draw_workload
 
 Ints = NDArray[np.int64]

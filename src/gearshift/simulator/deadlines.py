@@ -4,7 +4,6 @@ from typing import Any
 
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
-from gearshift.compiled import apart, inlined
 from gearshift.policies import batching
 from gearshift.policies import deadlines as policies
 from gearshift.simulator import queues as queues_module
@@ -22,6 +21,7 @@ from gearshift.simulator.state import (
     leave_request,
     write,
 )
+from gearshift.support.compiled import apart, inlined
 
 DROP, DEGRADE = int(decisions.Decision.DROP), int(decisions.Decision.DEGRADE)
 DEGRADED = int(decisions.Ending.DEGRADED)

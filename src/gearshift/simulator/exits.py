@@ -9,9 +9,9 @@ Of a batch, the samples that are left are the chain of `state.batch`:
 """
 
 from gearshift.clock import NEVER_NS
-from gearshift.compiled import apart
 from gearshift.simulator.queues import NONE, Queues
 from gearshift.simulator.state import Plan, State
+from gearshift.support.compiled import apart
 
 
 @apart

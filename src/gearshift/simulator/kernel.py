@@ -7,7 +7,6 @@ from typing import Any
 
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
-from gearshift.compiled import compiled, inlined
 from gearshift.policies import admission, forwarding, gear_shift, routing
 from gearshift.policies import load as load_module
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
@@ -45,6 +44,7 @@ from gearshift.simulator.state import (
     write,
 )
 from gearshift.simulator.steps import route, run_to_next_exit, start_on_touched, touch, touch_device
+from gearshift.support.compiled import compiled, inlined
 
 ANSWER = forwarding.ANSWER
 REFUSE = int(decisions.Decision.REFUSE)

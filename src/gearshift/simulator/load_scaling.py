@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gearshift.compiled import inlined
 from gearshift.plan_tables import PlanTables
 from gearshift.policies import load_scaling
 from gearshift.policies.load_scaling import BINS, FACTORS, LOAD_EDGES, TICKS_PER_ESTIMATE
+from gearshift.support.compiled import inlined
 
 load_bin = inlined(load_scaling.load_bin)
 load_factor = inlined(load_scaling.load_factor)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gearshift.compiled import inlined
 from gearshift.policies import order
+from gearshift.support.compiled import inlined
 
 NONE = -1
 

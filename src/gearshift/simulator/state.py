@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from gearshift.clock import NEVER_NS
-from gearshift.compiled import inlined
+from gearshift.support.compiled import inlined
 
 BLOCK = 16
 """So many devices keep their earliest end together, so that the next end is found in few steps among many."""

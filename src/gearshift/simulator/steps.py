@@ -5,7 +5,6 @@ Each function stands for the one of the same name in `runtime/router.py`.
 
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
-from gearshift.compiled import apart, inlined
 from gearshift.policies import batching, order, routing
 from gearshift.simulator import queues as queues_module
 from gearshift.simulator.deadlines import endangered, fill, shed, spans_busy_device, start_by_ns, watch
@@ -23,6 +22,7 @@ from gearshift.simulator.state import (
     note_end,
     write,
 )
+from gearshift.support.compiled import apart, inlined
 
 NOT_YET, DEADLINE = batching.NOT_YET, batching.DEADLINE
 ROUTE, START, TAKE = int(decisions.Decision.ROUTE), int(decisions.Decision.START), int(decisions.Decision.TAKE)

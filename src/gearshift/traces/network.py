@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
-from gearshift.files import PathLike, read_bytes
 from gearshift.request import NO_DEADLINE_NS
+from gearshift.support.files import PathLike, read_bytes
 from gearshift.workload import Workload
 
 MOST_ROWS = 1_000_000

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
-from gearshift.files import PathLike, decoded, read_bytes, write_atomically
 from gearshift.plain_numbers import how_to_write
 from gearshift.request import NO_DEADLINE_NS
+from gearshift.support.files import PathLike, decoded, read_bytes, write_atomically
 from gearshift.traces.generate import MOST_REQUESTS, Arrivals, arrivals_of_rates
 from gearshift.workload import Reading, Trace
 

@@ -1,8 +1,8 @@
 import os
 import subprocess
 
-from gearshift.runtime.priority import LOWEST_PRIORITY
 from gearshift.serving.with_parent import command
+from gearshift.support.priority import LOWEST_PRIORITY
 
 
 def test_a_command_whose_parent_is_gone_does_nothing() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from gearshift.errors import require
-from gearshift.processors import usable_processors
 from gearshift.runtime.actuators.base import Effect, Now
+from gearshift.support.processors import usable_processors
 
 S = TypeVar("S")
 SetThreads = Callable[[int], None]

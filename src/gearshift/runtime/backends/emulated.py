@@ -17,7 +17,7 @@ from gearshift.profiles.run_times import exits_of, overheads_ns, run_times_ns
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.runtime.exits import Leaving, ProfiledExits
-from gearshift.runtime.fine_timer import FineTimer
+from gearshift.support.fine_timer import FineTimer
 
 SAMPLE = "sample"
 EMULATED_INPUTS = (TensorSpec(name=SAMPLE, datatype="INT64", shape=(-1,)),)

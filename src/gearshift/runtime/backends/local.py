@@ -8,11 +8,11 @@ from gearshift.errors import InvalidInput, WorkerDied
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware, is_cuda
 from gearshift.plan_tables import PlanTables
-from gearshift.processors import processors_of
 from gearshift.runtime.backends.workers import DeviceSet, WorkersBackend, WorkersOptions
 from gearshift.runtime.messages import Release, ThreadsSet
 from gearshift.runtime.worker_link import OnDone, OnEnd
 from gearshift.runtime.worker_process import WorkerProcess
+from gearshift.support.processors import processors_of
 
 # Cores ---------------------------------------------------------------------------------------------------------------
 

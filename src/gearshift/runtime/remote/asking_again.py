@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gearshift.remote_settings import RemoteSettings
 from gearshift.runtime.remote.endpoint import Asked, Endpoint, Reply
-from gearshift.runtime.retry_after import asked_pause_s
+from gearshift.support.retry_after import asked_pause_s
 
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Statuses that say nothing of the request: the same one may be answered later."""

@@ -12,9 +12,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gearshift.errors import InvalidInput
-from gearshift.of_process import KeptConnections, OfProcess
 from gearshift.remote_settings import AUTHORIZATION, RemoteSettings
-from gearshift.runtime.retry_after import asked_pause_s
+from gearshift.support.of_process import KeptConnections, OfProcess
+from gearshift.support.retry_after import asked_pause_s
 
 PART_BYTES = 256 << 10
 LONGEST_TOLD = 300

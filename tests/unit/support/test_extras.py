@@ -5,9 +5,9 @@ import pytest
 
 from gearshift.doctor import WORTH_HAVING, examine
 from gearshift.errors import InvalidInput
-from gearshift.extras import EXTRAS, load_extra
+from gearshift.support.extras import EXTRAS, load_extra
 
-PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 NOT_FOR_USERS = {"demo", "test", "test-long"}
 
 

@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gearshift.plain_text import plain
+from gearshift.support.plain_text import plain
 
 
 def test_what_a_terminal_would_obey_is_an_escape() -> None:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gearshift.runtime import priority
+from gearshift.support import priority
 
 
 def scheduling() -> tuple[int, int]:

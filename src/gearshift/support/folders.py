@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from gearshift.files import IN_ITS_PLACE, PathLike, not_written, sync, sync_folder, write_atomically
+from gearshift.support.files import IN_ITS_PLACE, PathLike, not_written, sync, sync_folder, write_atomically
 
 _HERE = -100
 _EXCHANGE = 2

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
-from gearshift.files import (
+from gearshift.support.files import (
     is_plain,
     memory_file,
     own_descriptor,
@@ -21,7 +21,7 @@ from gearshift.files import (
     write_atomically,
     written_atomically,
 )
-from gearshift.folders import replace_folder
+from gearshift.support.folders import replace_folder
 
 
 @settings(deadline=None)

@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 
 import gearshift
-from gearshift.compiled import sources_hash
+from gearshift.support.compiled import sources_hash
 
 PACKAGE = Path(gearshift.__file__).parent
 POLICIES_AND_SIMULATOR = [file for folder in ("policies", "simulator") for file in (PACKAGE / folder).glob("*.py")]
 COMPILED_IN = [
     *sorted(str(file.relative_to(PACKAGE)) for file in POLICIES_AND_SIMULATOR),
-    *("gear.py", "decisions.py", "clock.py", "compiled.py", "caches/kernel.py"),
+    *("gear.py", "decisions.py", "clock.py", "support/compiled.py", "caches/kernel.py"),
 ]
 COMPILERS = {"inlined", "apart", "compiled", "called_by_address"}
 OLD = "return queue_length if queue_length < largest_batch_size else largest_batch_size"
 
 LITTLE_KERNEL = """
 from gearshift.policies import batching
-from gearshift.compiled import compiled, inlined
+from gearshift.support.compiled import compiled, inlined
 
 batch_size = inlined(batching.batch_size)
 
@@ -74,7 +74,7 @@ def run_in_a_new_process(package: Path, script: Path) -> tuple[int, int]:
     Only where it is compiled standard error says so.
     """
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(package.parent), str(Path(__file__).parents[2])]),
+        "PYTHONPATH": os.pathsep.join([str(package.parent), str(Path(__file__).parents[3])]),
         "XDG_CACHE_HOME": str(package.parent.parent / "cache"),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
@@ -155,7 +155,7 @@ def names_of(node: ast.stmt) -> set[str]:
 
 def compiled_functions() -> Iterator[tuple[Path, str]]:
     for file in PACKAGE.rglob("*.py"):
-        for node in tree_of(file).body if "gearshift.compiled" in file.read_text() else ():
+        for node in tree_of(file).body if "gearshift.support.compiled" in file.read_text() else ():
             if isinstance(node, ast.FunctionDef):
                 for decorator in node.decorator_list:
                     made = decorator.func if isinstance(decorator, ast.Call) else decorator

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from gearshift.processors import pin, processors_of, usable_processors
+from gearshift.support.processors import pin, processors_of, usable_processors
 
 
 def test_those_are_counted_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gearshift import folders
 from gearshift.errors import InvalidInput
-from gearshift.folders import exchange, replace_folder
+from gearshift.support import folders
+from gearshift.support.folders import exchange, replace_folder
 
 
 def content(folder: Path) -> dict[str, bytes]:

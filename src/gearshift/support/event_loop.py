@@ -4,7 +4,7 @@ import asyncio
 import gc
 from collections.abc import Callable
 
-from gearshift.serving.open_files import allow_many_connections
+from gearshift.support.open_files import allow_many_connections
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

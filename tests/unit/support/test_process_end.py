@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gearshift.runtime.process_end import ProcessEnd
+from gearshift.support.process_end import ProcessEnd
 
 
 def without(*_: Any) -> Any:

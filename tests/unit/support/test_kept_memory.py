@@ -4,14 +4,14 @@ import sys
 
 import pytest
 
-from gearshift.runtime.memory import BY_USER
+from gearshift.support.kept_memory import BY_USER
 
 LEAST_FAULTS = 2000
 """Of at least 10 MiB that are given back and asked for again each time."""
 FAULTS = """
 import resource, sys
 import numpy as np
-from gearshift.runtime.memory import keep_freed_memory
+from gearshift.support.kept_memory import keep_freed_memory
 
 if sys.argv[1] == "kept":
     keep_freed_memory()
@@ -42,7 +42,7 @@ def faults(how: str, **environment: str) -> int:
 SURGE = """
 import sys
 from pathlib import Path
-from gearshift.runtime.memory import give_back_freed_memory
+from gearshift.support.kept_memory import give_back_freed_memory
 
 if sys.argv[1] == "given back":
     give_back_freed_memory()
