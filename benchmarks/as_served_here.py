@@ -14,7 +14,7 @@ import uvloop
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, WallClock, to_ns
-from gearshift.loading import Samples
+from gearshift.models.loading import Samples
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_tables import plan_tables
 from gearshift.profiles.measure import fit_overheads

@@ -79,7 +79,7 @@ from pathlib import Path
 
 import gearshift
 import numpy as np
-from gearshift.onnx_file import OnnxFile, open_onnx_file
+from gearshift.models.onnx_file import OnnxFile, open_onnx_file
 from gearshift.runtime.actuators.cgroup import cgroup_version, cores_of_group, own_groups
 
 HERE = Path(__file__).parent

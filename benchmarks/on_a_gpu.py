@@ -43,7 +43,7 @@ from torch.nn import functional
 import gearshift
 from gearshift import caches
 from gearshift.caches.beside import Lookups
-from gearshift.torch_module import TorchModule, own_stream
+from gearshift.models.torch_module import TorchModule, own_stream
 from gearshift.traces.generate import bursty
 
 BUDGET_S = 450.0

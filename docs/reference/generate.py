@@ -9,9 +9,7 @@ import click
 import msgspec
 
 from gearshift.cascade import Cascade
-from gearshift.certainty import BUILT_IN
 from gearshift.cli.main import VERBS, main_group
-from gearshift.config import ModelSettings, ProfileSettings, Project
 from gearshift.gear import (
     Gear,
     GearPlan,
@@ -23,9 +21,11 @@ from gearshift.gear import (
     SourceFile,
 )
 from gearshift.hardware import Device, Hardware
+from gearshift.models.certainty import BUILT_IN
+from gearshift.models.config import ModelSettings, ProfileSettings, Project
+from gearshift.models.remote_settings import RemoteSettings
 from gearshift.objective import Asked, Objective
 from gearshift.placement import Placement, Replica
-from gearshift.remote_settings import RemoteSettings
 from gearshift.result import LatencySummary, ServingResult
 from gearshift.runtime.status import (
     AdaptingStatus,

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from gearshift.hardware import Device, Hardware, identical_devices
     from gearshift.hardware_file import read_hardware
     from gearshift.init import init
-    from gearshift.loading import Samples
     from gearshift.model import Predicted
+    from gearshift.models.loading import Samples
+    from gearshift.models.torch_module import load_weights
     from gearshift.objective import Objective
     from gearshift.plan_file import read_plan, write_plan
     from gearshift.profiles.profile import Profile
     from gearshift.profiles.store import read_profile, write_profile
     from gearshift.served import replay, validate
-    from gearshift.torch_module import load_weights
     from gearshift.traces.read import read_trace, write_trace
     from gearshift.workload import Trace
 
@@ -67,14 +67,14 @@ _HOMES = {
     "gearshift.hardware": ("Device", "Hardware", "identical_devices"),
     "gearshift.hardware_file": ("read_hardware",),
     "gearshift.init": ("init",),
-    "gearshift.loading": ("Samples",),
+    "gearshift.models.loading": ("Samples",),
     "gearshift.model": ("Predicted",),
     "gearshift.objective": ("Objective",),
     "gearshift.plan_file": ("read_plan", "write_plan"),
     "gearshift.profiles.profile": ("Profile",),
     "gearshift.profiles.store": ("read_profile", "write_profile"),
     "gearshift.served": ("replay", "validate"),
-    "gearshift.torch_module": ("load_weights",),
+    "gearshift.models.torch_module": ("load_weights",),
     "gearshift.traces.read": ("read_trace", "write_trace"),
     "gearshift.workload": ("Trace",),
 }

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gearshift.config import PROJECT_FILE, project_file
 from gearshift.doctor import Machine, examine
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import HOST, MOST_POOL_CORES, Device, Hardware, identical_devices
 from gearshift.hardware_file import read_hardware
+from gearshift.models.config import PROJECT_FILE, project_file
 from gearshift.objective import Objective, Scope
 from gearshift.plan_diff import PlanDiff
 from gearshift.plan_diff import diff as diff_plans

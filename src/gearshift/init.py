@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from gearshift.config import PROJECT_FILE
 from gearshift.errors import InvalidInput
+from gearshift.models.config import PROJECT_FILE
 from gearshift.support.files import write_atomically
 
 MODELS_FILE = "models.py"

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from gearshift.api import plan_and_profile, trace_for, workload_of
 from gearshift.clock import NS_PER_S, to_ns
-from gearshift.config import project_file, read_project
 from gearshift.errors import InvalidInput, require
+from gearshift.models.config import project_file, read_project
 from gearshift.plan_file import read_plan
 from gearshift.plan_tables import only_operator
 from gearshift.profiles.backlog import backlog_of
@@ -121,7 +121,7 @@ def source_of(profile: Profile, folder: Path, *, project: PathLike | None, emula
 
     Without labels that is what the strongest model answered.
     """
-    from gearshift.loading import load_samples
+    from gearshift.models.loading import load_samples
     from gearshift.serving.sources import source_from_records, source_from_samples
 
     if emulated:

@@ -13,10 +13,10 @@ import pytest
 import tritonclient.grpc as triton
 
 from gearshift.cascade import Cascade
-from gearshift.certainty import top_two_difference
 from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
 from gearshift.hardware import identical_devices
 from gearshift.model import TensorSpec
+from gearshift.models.certainty import top_two_difference
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
 from gearshift.plan_file import write_plan

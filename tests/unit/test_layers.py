@@ -168,7 +168,7 @@ def later():
     [
         "gearshift",
         "gearshift.client",
-        "gearshift.loading",
+        "gearshift.models.loading",
         "gearshift.runtime.router",
         "gearshift.runtime.worker",
         "gearshift.serving.http",

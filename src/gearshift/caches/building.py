@@ -41,8 +41,8 @@ from gearshift.caches.store import save_caches
 from gearshift.caches.timing import TIMED_ROWS, in_turn, timed
 from gearshift.caches.train import Training
 from gearshift.caches.validation import CHECK, JUDGE, Validation
-from gearshift.classes import class_names
 from gearshift.errors import InvalidInput, require
+from gearshift.models.classes import class_names
 
 WHERE = "learned caches"
 LEAST_SAMPLES = 100

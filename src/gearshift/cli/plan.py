@@ -33,7 +33,7 @@ from gearshift.cli.tables import (
 from gearshift.errors import GearshiftError, Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.hardware import GIB
-from gearshift.loaded_from import changes
+from gearshift.models.loaded_from import changes
 from gearshift.objective import Scope
 from gearshift.plan_folder import plan_name, require_plans_replaceable
 from gearshift.plan_tables import only_operator

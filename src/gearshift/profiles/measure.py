@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.classes import class_names
 from gearshift.errors import require
-from gearshift.loading import Samples
 from gearshift.model import Predicted
+from gearshift.models.classes import class_names
+from gearshift.models.loading import Samples
 from gearshift.profiles.doubts import require_common_class, require_some_right
 from gearshift.profiles.parts import split_parts
 from gearshift.profiles.performance_model import PerformanceModel, Statistic, fit_performance_model

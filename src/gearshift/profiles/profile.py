@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
-from gearshift.config import require_operator_name
 from gearshift.errors import InvalidInput, require
-from gearshift.loaded_from import LoadedFrom
 from gearshift.model import TensorSpec
+from gearshift.models.config import require_operator_name
+from gearshift.models.loaded_from import LoadedFrom
 from gearshift.profiles.performance_model import PerformanceModel, Statistic
 
 PART_A = 0
@@ -118,7 +118,7 @@ class PredictionRecords:
     """For each model (rows) and recorded sample (columns): quality in [0, 1] and certainty, both (models, samples).
 
     `part` (samples,) is `PART_A`, on which thresholds and plans are chosen, or `PART_B`, on which they are reported.
-    Optional: `label` (samples,) and `prediction` (models, samples) as names of classes (`gearshift.classes`),
+    Optional: `label` (samples,) and `prediction` (models, samples) as names of classes (`gearshift.models.classes`),
     `output_tokens` and `exit_segment`.
     `labelled` is False where quality is agreement with the strongest model.
     """

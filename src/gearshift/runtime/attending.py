@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.config import read_project
 from gearshift.errors import GearshiftError, InvalidInput
-from gearshift.loading import RunnableModel, load_model
+from gearshift.models.config import read_project
+from gearshift.models.loading import RunnableModel, load_model
 from gearshift.runtime.messages import Attended, AuditOfLayer, Drawn, Event, InUse, Load, Loaded, LoadFailed, Stop
 from gearshift.runtime.transport import BlockingConnection, shortened, unpack_tensors
 from gearshift.support.priority import give_way_to_all

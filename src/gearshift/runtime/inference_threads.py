@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from gearshift.onnx_file import OnnxFile
+from gearshift.models.onnx_file import OnnxFile
 from gearshift.runtime.actuators.threads import SessionsByThreads, ThreadsActuator, torch_threads
 from gearshift.runtime.messages import ThreadsSet
 from gearshift.runtime.transport import shortened

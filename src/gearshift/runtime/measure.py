@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.classes import class_names
-from gearshift.config import ProfileSettings, Project, read_project
-from gearshift.declared_outputs import common_outputs
 from gearshift.errors import ModelFailed, require
 from gearshift.hardware import REMOTE, Device, Hardware, is_cuda
-from gearshift.loaded_from import LoadedFrom, settings_of
-from gearshift.loading import Samples, load_samples
 from gearshift.model import Predicted, spec_of
+from gearshift.models.classes import class_names
+from gearshift.models.config import ProfileSettings, Project, read_project
+from gearshift.models.declared_outputs import common_outputs
+from gearshift.models.loaded_from import LoadedFrom, settings_of
+from gearshift.models.loading import Samples, load_samples
 from gearshift.profiles.doubts import doubts_about, require_common_class
 from gearshift.profiles.measure import (
     curve_from_timings,

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.classes import class_names
 from gearshift.model import LABEL, Predicted
+from gearshift.models.classes import class_names
 from gearshift.request import Sample
 
 ROWS = 64

@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput
-from gearshift.loading import Samples
 from gearshift.model import LABEL
+from gearshift.models.config import ModelSettings, Project
+from gearshift.models.loading import Samples
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.workers import settle
 from gearshift.runtime.messages import Done

@@ -63,7 +63,7 @@ log = logging.getLogger("gearshift.runtime.worker")  # by name, as this module r
 
 
 class RunnableModel(Protocol):
-    """A loaded model (`gearshift.loading`)."""
+    """A loaded model (`gearshift.models.loading`)."""
 
     def run(self, inputs: Arrays) -> Predicted:
         """Outputs and certainty of n rows; raises `ModelFailed`."""
@@ -72,7 +72,7 @@ class RunnableModel(Protocol):
 
 @runtime_checkable
 class StoppingModel(Protocol):
-    """A loaded model whose rows leave after one of several segments (`gearshift.segmented_model`)."""
+    """A loaded model whose rows leave after one of several segments (`gearshift.models.segmented_model`)."""
 
     @property
     def segments(self) -> int:
@@ -217,12 +217,12 @@ def load_all(message: Load, replicas: dict[int, Held], connection: BlockingConne
 
 def load_one(message: Load, replica: ReplicaToLoad, end_s: float, *, share: float) -> tuple[Held, Loaded]:
     """The replica, loaded and warm, and what that took; its warm-up has that share of the time until `end_s`."""
-    from gearshift.config import read_project
-    from gearshift.declared_outputs import DeclaredOutputs
-    from gearshift.loaded_from import files_of, files_read
-    from gearshift.loading import load_model
+    from gearshift.models.config import read_project
+    from gearshift.models.declared_outputs import DeclaredOutputs
+    from gearshift.models.loaded_from import files_of, files_read
+    from gearshift.models.loading import load_model
+    from gearshift.models.torch_module import own_stream
     from gearshift.runtime.remote.models import is_remote_model, open_remote
-    from gearshift.torch_module import own_stream
 
     path, device_kind = Path(message.project), message.device_kind
     memory_before = held_bytes(device_kind)
@@ -303,7 +303,7 @@ def held_bytes(device_kind: str, *, peak: bool = False) -> int:
     Of its children, such as of lookups beside a model, resident memory counts that is theirs alone.
     """
     if is_cuda(device_kind):
-        from gearshift.torch_module import cuda_bytes
+        from gearshift.models.torch_module import cuda_bytes
 
         return cuda_bytes(peak=peak)
     import psutil

@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from gearshift.config import Project, read_project
 from gearshift.errors import InvalidInput
+from gearshift.models.config import Project, read_project
 
 _SECRET = re.compile(
     r"(KEYS?|KEY_ID|TOKENS?|SECRETS?|PASS|PASSWORDS?|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH|HEADERS|COOKIES?|DSN)(_|\d*$)",

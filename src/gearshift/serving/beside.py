@@ -18,8 +18,8 @@ import numpy as np
 
 from gearshift.clock import NS_PER_S, WallClock, to_ns
 from gearshift.errors import InvalidInput, NoAnswer
-from gearshift.loading import Samples
 from gearshift.model import spec_of
+from gearshift.models.loading import Samples
 from gearshift.observability.metrics import Metrics
 from gearshift.plan_tables import plan_tables
 from gearshift.runtime.backends.base import Batch

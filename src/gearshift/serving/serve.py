@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gearshift.clock import WallClock
 from gearshift.errors import require
-from gearshift.loaded_from import changes
+from gearshift.models.loaded_from import changes
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.metrics import Metrics

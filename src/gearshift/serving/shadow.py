@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.classes import class_names
 from gearshift.clock import NS_PER_S
 from gearshift.errors import GearshiftError, QueueFull
 from gearshift.model import Arrays
+from gearshift.models.classes import class_names
 from gearshift.request import Answer
 from gearshift.result import LatencySummary, latency_summary
 from gearshift.runtime.service import Service

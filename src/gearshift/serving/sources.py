@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.classes import same_class
 from gearshift.errors import InvalidInput, require
 from gearshift.model import LABEL, datatype_of
+from gearshift.models.classes import same_class
 from gearshift.profiles.profile import PredictionRecords
 
 Label = bool | int | float | str | bytes

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from gearshift.clock import Clock, WallClock, to_ns
-from gearshift.config import Project, project_file, read_project
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
+from gearshift.models.config import Project, project_file, read_project
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics

@@ -24,7 +24,15 @@ log = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = Path(gearshift.__file__).parent
-_COMPILED_SOURCES = ("policies", "simulator", "gear.py", "decisions.py", "clock.py", "support/compiled.py", "caches/kernel.py")
+_COMPILED_SOURCES = (
+    "policies",
+    "simulator",
+    "gear.py",
+    "decisions.py",
+    "clock.py",
+    "support/compiled.py",
+    "caches/kernel.py",
+)
 _KEPT_CACHES = 3
 _LARGE: set[Any] = set()
 """What takes long to compile."""

@@ -12,9 +12,9 @@ from gearshift.caches.chain import chain_of
 from gearshift.caches.manifest import MANIFEST, read_manifest
 from gearshift.caches.networks import LearnedCache, make_predictor
 from gearshift.caches.store import load_caches, save_caches
-from gearshift.certainty import top_two_difference
 from gearshift.errors import InvalidInput, ModelFailed
-from gearshift.loading import RunnableModel
+from gearshift.models.certainty import top_two_difference
+from gearshift.models.loading import RunnableModel
 from tests.unit.caches.digit_networks import built, digits, example, network
 
 

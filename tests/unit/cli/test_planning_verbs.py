@@ -19,10 +19,10 @@ import pytest
 
 from gearshift import api, served
 from gearshift.api import plan_frontier
-from gearshift.config import read_project
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan, SourceFile
-from gearshift.loaded_from import LoadedFrom, settings_of
+from gearshift.models.config import read_project
+from gearshift.models.loaded_from import LoadedFrom, settings_of
 from gearshift.plan_file import read_plan, write_plan
 from gearshift.plan_folder import read_plans
 from gearshift.planner import planners

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
-from gearshift.loading import Samples
 from gearshift.model import Predicted
+from gearshift.models.loading import Samples
 from gearshift.profiles.measure import (
     curve_from_timings,
     fit_overheads,

@@ -39,7 +39,7 @@ def test_before_a_batch_threads_become_as_few_as_processors_and_as_many_again() 
 def test_an_onnx_file_has_a_session_for_each_count_before_it_is_asked_for(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    from gearshift.onnx_file import open_onnx_file
+    from gearshift.models.onnx_file import open_onnx_file
     from tests.onnx_files import write_linear
 
     file = write_linear(tmp_path / "model.onnx", np.eye(2, dtype=np.float32))

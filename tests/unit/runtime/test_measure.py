@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gearshift.errors import GearshiftError, InvalidInput
-from gearshift.loaded_from import changes
 from gearshift.model import TensorSpec
+from gearshift.models.loaded_from import changes
 from gearshift.profiles.store import read_profile, write_profile
 from gearshift.runtime import measure
 from gearshift.runtime.measure import profile_project
@@ -27,7 +27,7 @@ repeats = 3
 TASK = """
 import os, time
 import numpy as np
-from gearshift.loading import Samples
+from gearshift.models.loading import Samples
 
 def samples():
     x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gearshift.certainty import top_two_difference
-from gearshift.loading import RunnableModel
 from gearshift.model import Predicted
+from gearshift.models.certainty import top_two_difference
+from gearshift.models.loading import RunnableModel
 from gearshift.request import Request, Sample
 from gearshift.runtime.other_batches import found_in_other_batches
 

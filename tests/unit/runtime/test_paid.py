@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from gearshift import api
-from gearshift.config import Project, read_project
 from gearshift.errors import InvalidInput, ModelFailed
-from gearshift.loading import Samples
+from gearshift.models.config import Project, read_project
+from gearshift.models.loading import Samples
 from gearshift.profiles.profile import Profile
 from gearshift.runtime.measure import profile_project
 from gearshift.runtime.messages import Done

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from gearshift.model import TensorSpec
+from gearshift.models.torch_module import own_stream
 from gearshift.runtime.messages import Done, Load, Loaded, ReplicaToLoad, Run, RunPart, Stop
 from gearshift.runtime.transport import BlockingConnection, pack_tensors, unpack_tensors
 from gearshift.runtime.worker import main_loop
-from gearshift.torch_module import own_stream
 
 TASK = """
 import sys
@@ -133,5 +133,5 @@ def test_other_devices_have_no_streams(kind: str, cuda: Cuda) -> None:
 
 
 def test_torch_that_is_not_loaded_stays_so() -> None:
-    program = "from gearshift.torch_module import own_stream\nwith own_stream('cuda'): pass\n"
+    program = "from gearshift.models.torch_module import own_stream\nwith own_stream('cuda'): pass\n"
     subprocess.run([sys.executable, "-c", f"{program}import sys\nassert 'torch' not in sys.modules"], check=True)

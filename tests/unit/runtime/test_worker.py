@@ -5,9 +5,10 @@ import sys
 import numpy as np
 import pytest
 
-from gearshift.certainty import top_two_difference
 from gearshift.errors import ModelFailed
 from gearshift.model import Predicted, TensorSpec
+from gearshift.models.certainty import top_two_difference
+from gearshift.models.segmented_model import SegmentedModel
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.workers import LARGE_ROW_BYTES, assemble, settle
@@ -25,7 +26,6 @@ from gearshift.runtime.messages import (
 )
 from gearshift.runtime.transport import BlockingConnection, FrameError, encode_frame, pack_tensors, unpack_tensors
 from gearshift.runtime.worker import describe, held_bytes, main_loop, run_batch, warm_up, zeros
-from gearshift.segmented_model import SegmentedModel
 from tests.little_task import INPUTS, write_little_task
 
 

@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import psutil
 
-from gearshift.loading import Samples
+from gearshift.models.loading import Samples
 from gearshift.runtime.measure import FrontEndTime
 from gearshift.serving.beside import front_end_beside
 

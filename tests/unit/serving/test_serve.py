@@ -10,12 +10,12 @@ from prometheus_client import CollectorRegistry
 
 from gearshift.caches.adaptation import adaptation_of
 from gearshift.cli.main import main_group
-from gearshift.config import ModelSettings, Project, read_project
 from gearshift.errors import InvalidInput
-from gearshift.loaded_from import LoadedFrom, fingerprint, settings_of
+from gearshift.models.config import ModelSettings, Project, read_project
+from gearshift.models.loaded_from import LoadedFrom, fingerprint, settings_of
+from gearshift.models.remote_settings import RemoteSettings
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import NoJournal
-from gearshift.remote_settings import RemoteSettings
 from gearshift.runtime.backends.workers import WorkersBackend
 from gearshift.serving.serve import tell_changes, tell_quota
 from gearshift.serving.settings import ServerSettings

@@ -1,10 +1,10 @@
 """Finds errors in a remote model's settings before its endpoint is asked, which costs money."""
 
-from gearshift.classes import class_name, class_names
-from gearshift.config import PROJECT_FILE, Project
 from gearshift.errors import require
-from gearshift.loading import Samples
-from gearshift.remote_settings import RemoteSettings
+from gearshift.models.classes import class_name, class_names
+from gearshift.models.config import PROJECT_FILE, Project
+from gearshift.models.loading import Samples
+from gearshift.models.remote_settings import RemoteSettings
 
 MOST_NAMED = 5
 

@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.config import PROJECT_FILE, Project
 from gearshift.errors import ModelFailed
-from gearshift.loading import RunnableModel, load_certainty
 from gearshift.model import LABEL, Arrays, Predicted
-from gearshift.remote_settings import RemoteSettings
+from gearshift.models.config import PROJECT_FILE, Project
+from gearshift.models.loading import RunnableModel, load_certainty
+from gearshift.models.remote_settings import RemoteSettings
 from gearshift.runtime.remote.asking_again import PASSING, Asking
 from gearshift.runtime.remote.chat import RemoteChat
 from gearshift.runtime.remote.endpoint import Asked, Endpoint

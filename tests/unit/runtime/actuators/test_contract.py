@@ -70,7 +70,7 @@ def sessions(folder: Path) -> Iterator[Case]:
 def onnx_sessions(folder: Path) -> Iterator[Case]:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    from gearshift.onnx_file import open_onnx_file
+    from gearshift.models.onnx_file import open_onnx_file
     from tests.onnx_files import write_linear
 
     file = write_linear(folder / "model.onnx", np.eye(2, dtype=np.float32))

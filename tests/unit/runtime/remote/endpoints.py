@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from gearshift.config import ModelSettings, Project
-from gearshift.loading import RunnableModel
-from gearshift.remote_settings import RemoteSettings
+from gearshift.models.config import ModelSettings, Project
+from gearshift.models.loading import RunnableModel
+from gearshift.models.remote_settings import RemoteSettings
 from gearshift.runtime.remote.models import open_remote
 
 OPENED: list[RunnableModel] = []

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from gearshift.config import ProfileSettings, project_file, read_project
 from gearshift.errors import InvalidInput
+from gearshift.models.config import ProfileSettings, project_file, read_project
 
 PROJECT = """\
 operator = "pets"

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from gearshift.certainty import (
+from gearshift.models.certainty import (
     BUILT_IN,
     agreement,
     highest_probability,

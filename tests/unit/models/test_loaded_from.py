@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from gearshift.config import read_project
-from gearshift.loaded_from import (
+from gearshift.models.config import read_project
+from gearshift.models.loaded_from import (
     MIB,
     WHOLE_BYTES,
     LoadedFrom,
@@ -15,8 +15,8 @@ from gearshift.loaded_from import (
     note_read,
     settings_of,
 )
-from gearshift.loading import load_model
-from gearshift.torch_module import load_weights
+from gearshift.models.loading import load_model
+from gearshift.models.torch_module import load_weights
 
 PROJECT = """\
 operator = "task"

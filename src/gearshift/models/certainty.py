@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.classes import class_names
+from gearshift.models.classes import class_names
 
 Scores = NDArray[Any]
 CertaintyFunction = Callable[[Scores], NDArray[np.float64]]

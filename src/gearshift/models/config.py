@@ -4,10 +4,10 @@ from pathlib import Path
 
 import msgspec
 
-from gearshift.certainty import BUILT_IN
 from gearshift.errors import InvalidInput, require
 from gearshift.hardware import is_cuda
-from gearshift.remote_settings import RemoteSettings
+from gearshift.models.certainty import BUILT_IN
+from gearshift.models.remote_settings import RemoteSettings
 from gearshift.support.files import read_text
 
 PROJECT_FILE = "gearshift.toml"

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gearshift.certainty import agreement, highest_probability, mean_token_log_probability, top_two_difference
-from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput, ModelFailed
-from gearshift.loading import RunnableModel, Samples, load_model, load_samples
 from gearshift.model import Predicted, datatype_of, spec_of
+from gearshift.models.certainty import agreement, highest_probability, mean_token_log_probability, top_two_difference
+from gearshift.models.config import ModelSettings, Project
+from gearshift.models.loading import RunnableModel, Samples, load_model, load_samples
 
 SCORES = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]])
 INPUTS = {"input": np.zeros((2, 4), dtype=np.float32)}

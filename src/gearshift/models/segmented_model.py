@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.loading import RunnableModel
 from gearshift.model import Arrays, Predicted
+from gearshift.models.loading import RunnableModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.certainty import BUILT_IN, OF_CLASSES, CertaintyFunction, softmax
-from gearshift.classes import class_names
-from gearshift.config import PROJECT_FILE, Project
-from gearshift.declared_outputs import EVERY_OUTPUT, DeclaredOutputs
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, printable, require
 from gearshift.model import LABEL, SCORES, Arrays, Predicted, datatype_of, in_own_order
-from gearshift.onnx_file import open_onnx_file
-from gearshift.torch_module import is_module, placed
+from gearshift.models.certainty import BUILT_IN, OF_CLASSES, CertaintyFunction, softmax
+from gearshift.models.classes import class_names
+from gearshift.models.config import PROJECT_FILE, Project
+from gearshift.models.declared_outputs import EVERY_OUTPUT, DeclaredOutputs
+from gearshift.models.onnx_file import open_onnx_file
+from gearshift.models.torch_module import is_module, placed
 
 DEFAULT_INPUT = "input"
 CERTAINTY = "certainty"
@@ -404,7 +404,7 @@ def load_model(
         except (Exception, SystemExit) as error:
             raise ModelFailed(f"model {name!r} raised {_told(error)} in setup") from error
     if all(hasattr(model, attribute) for attribute in ("segments", "exits", "through")):
-        from gearshift.segmented_model import SegmentedModel
+        from gearshift.models.segmented_model import SegmentedModel
 
         return SegmentedModel(name, model, certainty, settings.softmax, names=settings.outputs)
     return RunnableModel(name, model, certainty, settings.softmax, names=settings.outputs)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, ModelFailed, require
 from gearshift.hardware import is_cuda
-from gearshift.loaded_from import note_read
+from gearshift.models.loaded_from import note_read
 from gearshift.support.extras import load_extra
 from gearshift.support.processors import usable_processors
 

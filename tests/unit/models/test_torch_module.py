@@ -8,11 +8,11 @@ import torch
 from safetensors.torch import save_file
 
 import gearshift
-from gearshift.certainty import highest_probability, softmax, top_two_difference
-from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput, ModelFailed
-from gearshift.loading import RunnableModel, load_model
-from gearshift.torch_module import TorchModule, arrays_of, cuda_bytes, device_name, load_weights, placed
+from gearshift.models.certainty import highest_probability, softmax, top_two_difference
+from gearshift.models.config import ModelSettings, Project
+from gearshift.models.loading import RunnableModel, load_model
+from gearshift.models.torch_module import TorchModule, arrays_of, cuda_bytes, device_name, load_weights, placed
 
 X = np.array([[3, 1], [0.5, 2]], dtype=np.float32)
 

@@ -1,8 +1,8 @@
 import pytest
 
-from gearshift.config import read_project
 from gearshift.errors import InvalidInput
-from gearshift.remote_settings import RemoteSettings
+from gearshift.models.config import read_project
+from gearshift.models.remote_settings import RemoteSettings
 
 V2 = {"url": "https://models.example/prefix", "protocol": "v2", "model": "large"}
 CHAT = {"url": "http://127.0.0.1:8080/v1", "protocol": "openai", "model": "chat", "prompt": "Is {text} good?"}

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gearshift.classes import class_name, class_names, same_class
 from gearshift.model import datatype_of
+from gearshift.models.classes import class_name, class_names, same_class
 from gearshift.profiles.table import read_parquet_table
 from gearshift.request import Answer
 from gearshift.runtime.transport import pack_tensors, unpack_tensors

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from gearshift.config import ModelSettings, Project, read_project
 from gearshift.errors import InvalidInput
+from gearshift.models.config import ModelSettings, Project, read_project
 
 MIB = 1 << 20
 WHOLE_BYTES = 64 * MIB

@@ -3,9 +3,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gearshift.declared_outputs import EVERY_OUTPUT, DeclaredOutputs, common_outputs
 from gearshift.errors import InvalidInput
 from gearshift.model import TensorSpec
+from gearshift.models.declared_outputs import EVERY_OUTPUT, DeclaredOutputs, common_outputs
 
 
 def spec(name: str, datatype: str = "FP32", *shape: int) -> TensorSpec:

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from gearshift.certainty import softmax, top_two_difference
-from gearshift.config import ModelSettings, Project
 from gearshift.errors import InvalidInput, ModelFailed
-from gearshift.loading import RunnableModel, load_model
-from gearshift.onnx_file import open_onnx_file
+from gearshift.models.certainty import softmax, top_two_difference
+from gearshift.models.config import ModelSettings, Project
+from gearshift.models.loading import RunnableModel, load_model
+from gearshift.models.onnx_file import open_onnx_file
 from tests.onnx_files import write_labelled, write_linear, write_onnx
 
 WEIGHTS = np.array([[1, 0, 0], [0, 1, 0]], dtype=np.float32)

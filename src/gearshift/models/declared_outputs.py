@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.classes import class_names
 from gearshift.errors import InvalidInput, require
 from gearshift.model import DATATYPES, LABEL, SCORES, Arrays, TensorSpec, datatype_of
+from gearshift.models.classes import class_names
 
 
 class DeclaredOutputs:

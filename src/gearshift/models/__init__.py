@@ -1,0 +1,1 @@
+"""A user's models and project: settings, loading, certainty, what outputs are declared."""
