@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S, WallClock, to_ns
 from gearshift.models.loading import Samples
 from gearshift.observability.metrics import Metrics
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.measure import fit_overheads
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.request import Answer

@@ -44,7 +44,7 @@ from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSetti
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.demand import Scaling, SharedCores
 from gearshift.profiles.performance_model import fit_performance_model, planned_ns
 from gearshift.simulator.scalers import ExactScaler, StaticScaler

@@ -41,7 +41,7 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.observability.journal import NoJournal
 from gearshift.placement import Placement, Replica
-from gearshift.plan_file import write_plan
+from gearshift.plans.plan_file import write_plan
 from gearshift.request import Answer
 from gearshift.runtime.actuators.base import Actuator, ActuatorChain, Effect
 from gearshift.runtime.actuators.check import check_actuators

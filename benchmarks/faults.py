@@ -36,7 +36,7 @@ from gearshift.hardware import Device, Hardware
 from gearshift.model import TensorSpec
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
-from gearshift.plan_file import write_plan
+from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
 from gearshift.serving import grpc_messages_pb2 as pb

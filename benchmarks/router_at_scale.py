@@ -17,7 +17,7 @@ from machine import describe
 
 from gearshift import api
 from gearshift.hardware import identical_devices
-from gearshift.plan_file import read_plan
+from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.store import read_profile, write_profile
 from gearshift.served import Validation, validate
 from gearshift.traces.generate import poisson_arrivals, steady

@@ -36,9 +36,9 @@ from gearshift.api import plan_request
 from gearshift.errors import Infeasible
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.plan_file import write_plan
 from gearshift.planner import optimal, planners
 from gearshift.planner.assemble import with_objective
+from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
 from gearshift.served import Validation, validate

@@ -31,7 +31,7 @@ from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSetti
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
-from gearshift.plan_file import write_plan
+from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import core_table_ns
 from gearshift.served import replay

@@ -21,7 +21,7 @@ from gearshift.hardware import identical_devices
 from gearshift.model import TensorSpec
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
-from gearshift.plan_file import write_plan
+from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
 

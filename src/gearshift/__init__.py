@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from gearshift.errors import GearshiftError, Infeasible, InvalidInput
     from gearshift.gear import Gear, GearPlan
     from gearshift.hardware import Device, Hardware, identical_devices
-    from gearshift.hardware_file import read_hardware
     from gearshift.init import init
     from gearshift.model import Predicted
     from gearshift.models.loading import Samples
     from gearshift.models.torch_module import load_weights
     from gearshift.objective import Objective
-    from gearshift.plan_file import read_plan, write_plan
+    from gearshift.plans.hardware_file import read_hardware
+    from gearshift.plans.plan_file import read_plan, write_plan
     from gearshift.profiles.profile import Profile
     from gearshift.profiles.store import read_profile, write_profile
     from gearshift.served import replay, validate
@@ -65,12 +65,12 @@ _HOMES = {
     "gearshift.errors": ("GearshiftError", "Infeasible", "InvalidInput"),
     "gearshift.gear": ("Gear", "GearPlan"),
     "gearshift.hardware": ("Device", "Hardware", "identical_devices"),
-    "gearshift.hardware_file": ("read_hardware",),
+    "gearshift.plans.hardware_file": ("read_hardware",),
     "gearshift.init": ("init",),
     "gearshift.models.loading": ("Samples",),
     "gearshift.model": ("Predicted",),
     "gearshift.objective": ("Objective",),
-    "gearshift.plan_file": ("read_plan", "write_plan"),
+    "gearshift.plans.plan_file": ("read_plan", "write_plan"),
     "gearshift.profiles.profile": ("Profile",),
     "gearshift.profiles.store": ("read_profile", "write_profile"),
     "gearshift.served": ("replay", "validate"),

@@ -13,16 +13,16 @@ from gearshift.doctor import Machine, examine
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import HOST, MOST_POOL_CORES, Device, Hardware, identical_devices
-from gearshift.hardware_file import read_hardware
 from gearshift.models.config import PROJECT_FILE, project_file
 from gearshift.objective import Objective, Scope
-from gearshift.plan_diff import PlanDiff
-from gearshift.plan_diff import diff as diff_plans
-from gearshift.plan_file import read_plan, write_plan
-from gearshift.plan_folder import choose_plan, plan_name, require_plans_replaceable, write_plans
-from gearshift.plan_tables import only_operator, plan_tables
 from gearshift.planner.planners import DEFAULT as DEFAULT_PLANNER
 from gearshift.planner.ways import bytes_side_by_side
+from gearshift.plans.hardware_file import read_hardware
+from gearshift.plans.plan_diff import PlanDiff
+from gearshift.plans.plan_diff import diff as diff_plans
+from gearshift.plans.plan_file import read_plan, write_plan
+from gearshift.plans.plan_folder import choose_plan, plan_name, require_plans_replaceable, write_plans
+from gearshift.plans.plan_tables import only_operator, plan_tables
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.profiles.store import NAME_IT, read_profile, require_replaceable, write_profile

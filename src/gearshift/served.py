@@ -14,8 +14,8 @@ from gearshift.api import plan_and_profile, trace_for, workload_of
 from gearshift.clock import NS_PER_S, to_ns
 from gearshift.errors import InvalidInput, require
 from gearshift.models.config import project_file, read_project
-from gearshift.plan_file import read_plan
-from gearshift.plan_tables import only_operator
+from gearshift.plans.plan_file import read_plan
+from gearshift.plans.plan_tables import only_operator
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.measure import strongest_model
 from gearshift.profiles.overheads import Overheads, overheads_of

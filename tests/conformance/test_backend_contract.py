@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from ray_nodes import ON_LOOPBACK, RayNodes
 
-from gearshift.plan_tables import PlanTables, plan_tables
+from gearshift.plans.plan_tables import PlanTables, plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.backends.emulated import EmulatedBackend

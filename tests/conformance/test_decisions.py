@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gearshift.decisions import Decision, Ending
 from gearshift.gear import Gear, PlannedLoad
 from gearshift.objective import Objective
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.batching import DEADLINE
 from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import Late

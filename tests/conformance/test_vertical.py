@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gearshift.decisions import Ending
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.simulator.scalers import StaticScaler
 from gearshift.simulator.simulate import simulate_tables
 from gearshift.simulator.vertical import REFUSED, Setting, simulate_vertical

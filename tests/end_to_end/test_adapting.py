@@ -15,7 +15,7 @@ import pytest
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, PlannedLoad
-from gearshift.plan_file import write_plan
+from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
 from tests.end_to_end.test_server import Server, get, serving, speak

@@ -20,7 +20,7 @@ import pytest
 import uvloop
 
 from gearshift.model import TensorSpec
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.service import Service

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gearshift.plan_file import read_plan
 from gearshift.planner import planners
 from gearshift.planner.so_far import BEST
+from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.store import write_profile
 from gearshift.traces.read import write_trace
 from gearshift.workload import Trace

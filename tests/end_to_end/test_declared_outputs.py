@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Answer
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.service import Service

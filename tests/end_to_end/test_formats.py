@@ -10,7 +10,7 @@ import uvloop
 from gearshift import api
 from gearshift.errors import GearshiftError
 from gearshift.hardware import identical_devices
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.profile import Profile
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch

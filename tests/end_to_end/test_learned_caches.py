@@ -19,7 +19,7 @@ from gearshift.model import TensorSpec
 from gearshift.models.certainty import top_two_difference
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
-from gearshift.plan_file import write_plan
+from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
 from tests.end_to_end.test_server import Server, post, speak, until_metric

@@ -8,7 +8,7 @@ import pytest
 from gearshift import api
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.placement import Placement, Replica
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.profiles.store import read_profile

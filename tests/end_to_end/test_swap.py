@@ -14,7 +14,7 @@ import pytest
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange
-from gearshift.plan_file import read_plan, write_plan
+from gearshift.plans.plan_file import read_plan, write_plan
 from tests.end_to_end.test_server import LONGEST_S, Server, body, gone_within, serving, speak
 from tests.little_task import closed, little_plan
 from tests.unit.cli.little import run

@@ -14,7 +14,7 @@ from gearshift.api import plan_and_profile
 from gearshift.clock import WallClock
 from gearshift.errors import InvalidInput
 from gearshift.objective import Objective
-from gearshift.plan_file import write_plan
+from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
 from gearshift.reporting.compose import compose

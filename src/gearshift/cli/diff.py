@@ -11,7 +11,7 @@ from gearshift import api
 from gearshift.cli.options import PATH
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import milliseconds, percent, results_table
-from gearshift.plan_diff import Change, GearSide, PlanDiff
+from gearshift.plans.plan_diff import Change, GearSide, PlanDiff
 
 
 @click.command("diff", short_help="Say what differs between two plans.")

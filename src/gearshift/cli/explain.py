@@ -12,8 +12,8 @@ from gearshift.cli.options import PATH, plan_trace_options, take_trace
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import NO_LABELS, beyond_the_top, milliseconds, percent, predicted_latency, results_table
 from gearshift.objective import Objective
-from gearshift.plan_tables import only_operator
 from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation, Unplaced
+from gearshift.plans.plan_tables import only_operator
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import percentile_name
 

@@ -35,9 +35,9 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import GIB
 from gearshift.models.loaded_from import changes
 from gearshift.objective import Scope
-from gearshift.plan_folder import plan_name, require_plans_replaceable
-from gearshift.plan_tables import only_operator
 from gearshift.planner import planners
+from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
+from gearshift.plans.plan_tables import only_operator
 from gearshift.profiles.overheads import overheads_of
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile

@@ -8,7 +8,7 @@ import click
 from gearshift import api
 from gearshift.cli.options import PATH, plan_trace_options, take_trace
 from gearshift.cli.output import Output, verb
-from gearshift.plan_file import read_plan
+from gearshift.plans.plan_file import read_plan
 
 
 @click.command("report", short_help="Write a self-contained HTML page about a plan.")

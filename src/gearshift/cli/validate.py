@@ -16,7 +16,7 @@ from gearshift.cli.options import (
 from gearshift.cli.output import EXIT_NOT_WITHIN, Output, verb
 from gearshift.cli.tables import ratios_told, runs_table, split_table, tell_generator, tell_overheads, validation_table
 from gearshift.errors import require
-from gearshift.plan_file import read_plan
+from gearshift.plans.plan_file import read_plan
 
 
 @click.command("validate", short_help="Serve and simulate the same trace, and compare.")

@@ -13,7 +13,7 @@ import numpy as np
 from gearshift import api
 from gearshift.errors import InvalidInput
 from gearshift.objective import Objective
-from gearshift.plan_file import write_plan
+from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.served import Validation, validate
 from gearshift.support.files import write_atomically

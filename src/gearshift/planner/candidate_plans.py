@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings
 from gearshift.placement import Placement
-from gearshift.plan_tables import plan_tables
 from gearshift.planner.assemble import DEFAULT_ALPHA, assemble, curves_of, replay, replica_settings
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.invocation_schedule import ONE_SECOND, balanced_shares, least_busy_s, minimum_queue_lengths
 from gearshift.planner.request import PlanRequest, load_ranges
 from gearshift.planner.search_trace import search_trace
 from gearshift.planner.steady_state import Cell, SteadyState
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.profile import PART_A
 from gearshift.profiles.run_times import Exits, exits_of, front_end_of, run_times_ns
 from gearshift.result import percentile

@@ -13,7 +13,6 @@ from gearshift.errors import Infeasible, InvalidInput, require
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, OperatorPlan
 from gearshift.hardware import Hardware
 from gearshift.objective import Asked, Objective
-from gearshift.plan_tables import only_operator
 from gearshift.planner import planners
 from gearshift.planner.cascade_search import (
     CandidateCascade,
@@ -35,6 +34,7 @@ from gearshift.planner.request import (
 from gearshift.planner.steady_state import Cell, SteadyState
 from gearshift.planner.threads import replays_at_once
 from gearshift.planner.ways import room_for
+from gearshift.plans.plan_tables import only_operator
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.run_times import expected_ns
 from gearshift.result import ServingResult

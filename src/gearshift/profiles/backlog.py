@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, to_ns
 from gearshift.gear import SHARE_UNIT, GearPlan
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import cheapest_gear_ns, front_end_of
 

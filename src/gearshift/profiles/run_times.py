@@ -11,10 +11,10 @@ from gearshift.clock import NS_PER_S
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.placement import Replica
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
+from gearshift.plans.workers import Worker, scaled_workers
 from gearshift.profiles.performance_model import Statistic, planned_ns
 from gearshift.profiles.profile import Profile, RunTimeCurve
-from gearshift.workers import Worker, scaled_workers
 
 ARRIVAL_SHARE = 0.5
 """Of what the router's process spends on a request: until it is queued.  The rest writes its answer.  An assumption."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, require
 from gearshift.model import TensorSpec
 from gearshift.models.loaded_from import LoadedFrom
-from gearshift.plan_file import decode_json
+from gearshift.plans.plan_file import decode_json
 from gearshift.profiles.performance_model import PerformanceModel
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.support.files import PathLike, read_bytes

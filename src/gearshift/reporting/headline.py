@@ -8,7 +8,7 @@ import msgspec
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
-from gearshift.plan_tables import only_operator
+from gearshift.plans.plan_tables import only_operator
 from gearshift.result import ServingResult
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from gearshift.observability.adapting_metrics import AdaptingMetrics
 from gearshift.observability.journal import Journal, NoJournal
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.audit import ABOVE, BELOW, INSIDE
 from gearshift.request import Sample
 from gearshift.runtime.audit import Audit, Cell

@@ -11,7 +11,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.gear import GearPlan
 from gearshift.model import LABEL
 from gearshift.models.classes import class_names
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.audit import (
     MOST_AUDITED,
     alarm_after,

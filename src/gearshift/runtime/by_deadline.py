@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from gearshift.decisions import Ending
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.batching import DEADLINE, batch_size
 from gearshift.policies.deadlines import (
     NEXT_GIVES_WAY,

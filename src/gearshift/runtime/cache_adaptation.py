@@ -16,7 +16,7 @@ from gearshift.errors import ModelFailed, WorkerDied
 from gearshift.model import SCORES
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import Journal, NoJournal
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.audit import AUDITED, NEITHER, drawn
 from gearshift.request import Sample
 from gearshift.runtime.attending import ANSWERED

@@ -1,7 +1,7 @@
 """The devices as the router holds them: which are busy and until when, and when each is to be looked at again."""
 
 from gearshift.clock import NEVER_NS
-from gearshift.plan_tables import PlanTables, rows_of
+from gearshift.plans.plan_tables import PlanTables, rows_of
 
 
 class Devices:

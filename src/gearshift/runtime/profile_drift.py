@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.drift import episode, run_times_are_wrong
 
 SPAN_TICKS = 100

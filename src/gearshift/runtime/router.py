@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from gearshift.clock import NEVER_NS
 from gearshift.decisions import Decision, Ending, LogRow
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.batching import DEADLINE, NOT_YET, RETRY, batch_size, start_reason
 from gearshift.policies.forwarding import ANSWER, next_model
 from gearshift.policies.gear_shift import gear_asked_for, gear_in_force, metered_load

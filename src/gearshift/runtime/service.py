@@ -16,7 +16,7 @@ from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Known, Metrics, NoMetrics
 from gearshift.observability.tracing import RequestSpan, trace_batch
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Late, Request, Sample
 from gearshift.runtime.adapting import Adapting
 from gearshift.runtime.answers import (

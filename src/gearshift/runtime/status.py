@@ -7,7 +7,7 @@ import msgspec
 
 from gearshift.cascade import Cascade
 from gearshift.gear import LoadRange
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
 from gearshift.runtime.router import Router
 
 State = Literal["starting", "serving", "draining"]

@@ -10,7 +10,7 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.observability.metrics import Metrics
 from gearshift.placement import Placement, Replica
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Answer
 from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.runtime.service import Service

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from gearshift.plan_tables import PlanTables, whole_shares
+from gearshift.plans.plan_tables import PlanTables, whole_shares
 from gearshift.policies.routing import carry_turns, choose_replica
 
 

@@ -21,7 +21,7 @@ from gearshift.errors import InvalidInput, NoAnswer
 from gearshift.model import spec_of
 from gearshift.models.loading import Samples
 from gearshift.observability.metrics import Metrics
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.measure import FrontEndTime
 from gearshift.runtime.service import Service

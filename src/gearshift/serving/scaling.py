@@ -13,6 +13,7 @@ from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.placement import Replica
+from gearshift.plans.workers import Worker, cores_in_gears, scaled_workers, shared_pool
 from gearshift.policies.demand import CORES_EFFECT_S, Scaling, SharedCores
 from gearshift.policies.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.run_times import scaled_times_ns
@@ -24,7 +25,6 @@ from gearshift.runtime.core_pool import CorePool
 from gearshift.runtime.local_cores import LocalCores
 from gearshift.runtime.vertical import Actuate, NoScaling, ScaledReplica, ScaledWorker, TellWorker, VerticalScaling
 from gearshift.serving.settings import ServerSettings
-from gearshift.workers import Worker, cores_in_gears, scaled_workers, shared_pool
 
 if TYPE_CHECKING:
     from gearshift.serving.task import ServingTask

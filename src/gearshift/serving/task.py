@@ -16,8 +16,8 @@ from gearshift.models.config import Project, project_file, read_project
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics
-from gearshift.plan_file import read_plan
-from gearshift.plan_tables import PlanTables, only_operator, plan_tables
+from gearshift.plans.plan_file import read_plan
+from gearshift.plans.plan_tables import PlanTables, only_operator, plan_tables
 from gearshift.profiles.backlog import Backlog, backlog_of
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import expected_ns, overheads_ns, run_times_ns

@@ -2,13 +2,13 @@
 
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
+from gearshift.plans.workers import scaled_workers, shared_pool
 from gearshift.policies.demand import Scaling
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import exits_of, scaled_times_ns
 from gearshift.simulator.scalers import Fa2Scaler, ReplicasScaler, VpaScaler
 from gearshift.simulator.vertical import Scaler, Setting, VerticalRun, simulate_vertical
-from gearshift.workers import scaled_workers, shared_pool
 from gearshift.workload import Workload
 
 COMPARED = "replicas", "fa2", "vpa"

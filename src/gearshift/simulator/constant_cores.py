@@ -6,10 +6,10 @@ from numpy.typing import NDArray
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.hardware import is_cuda, is_remote
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
+from gearshift.plans.workers import scaled_workers
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import scaled_times_ns
-from gearshift.workers import scaled_workers
 
 
 def cores_of(plan: GearPlan) -> int | None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies import gear_cores
 from gearshift.policies.demand import SharedCores
 from gearshift.simulator.deadlines import watch

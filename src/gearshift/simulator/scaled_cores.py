@@ -9,7 +9,8 @@ from gearshift.clock import NEVER_NS, to_ns
 from gearshift.decisions import Decision, LogRow
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
+from gearshift.plans.workers import scaled_workers, shared_pool
 from gearshift.policies.demand import Scaling, SharedCores, Waiting
 from gearshift.policies.gear_cores import cores_in_gear
 from gearshift.policies.worker_demand import MachineDemand
@@ -18,7 +19,6 @@ from gearshift.profiles.run_times import scaled_times_ns
 from gearshift.simulator.gear_cores import Cores
 from gearshift.simulator.queues import NONE, Queues
 from gearshift.simulator.state import DECIDED_NS, DONE, GEAR, HALTED_NS, LOGGED, Outcome, Plan, State
-from gearshift.workers import scaled_workers, shared_pool
 
 
 def serve_scaled(

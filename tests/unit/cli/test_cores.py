@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gearshift.plan_file import read_plan, write_plan
+from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.store import read_profile, write_profile
 from gearshift.traces.read import write_trace
 from tests.scaled_task import write_scaled_task

@@ -23,10 +23,10 @@ from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.models.config import read_project
 from gearshift.models.loaded_from import LoadedFrom, settings_of
-from gearshift.plan_file import read_plan, write_plan
-from gearshift.plan_folder import read_plans
 from gearshift.planner import planners
 from gearshift.planner.request import PlanRequest, Progress
+from gearshift.plans.plan_file import read_plan, write_plan
+from gearshift.plans.plan_folder import read_plans
 from gearshift.profiles.store import read_profile, write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import read_trace, write_trace

@@ -15,7 +15,7 @@ from gearshift import api
 from gearshift.cli.main import VERBS, main_group
 from gearshift.cli.tables import results_table
 from gearshift.errors import InvalidInput
-from gearshift.plan_file import read_plan
+from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.store import write_profile
 from gearshift.result import LatencySummary
 from gearshift.traces.generate import steady

@@ -11,7 +11,6 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan, OperatorPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
-from gearshift.plan_file import encode_plan
 from gearshift.planner import planners
 from gearshift.planner.baselines import placement_heuristic, single
 from gearshift.planner.baselines.candidates import cascade_front, single_models
@@ -20,6 +19,7 @@ from gearshift.planner.baselines.placement_heuristic import exclusive_placement,
 from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.optimal import single_model_plan
 from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.plans.plan_file import encode_plan
 from tests.unit.planner.little import PROFILE, little_request, little_trace
 from tests.worlds import synthetic_profile
 

@@ -12,7 +12,6 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan, OperatorPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
-from gearshift.plan_file import encode_plan
 from gearshift.planner import planners
 from gearshift.planner.coordinate import frontier, plan
 from gearshift.planner.coordination.batching import tune_queues
@@ -24,6 +23,7 @@ from gearshift.planner.hosts import count_of
 from gearshift.planner.pareto import undominated
 from gearshift.planner.range_weights import range_weights, time_weighted_accuracy
 from gearshift.planner.request import PlanRequest, silent
+from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PredictionRecords, Profile
 from tests.unit.planner.little import PROFILE, little_request, little_trace
 from tests.worlds import synthetic_profile

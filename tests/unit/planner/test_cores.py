@@ -11,7 +11,6 @@ from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
-from gearshift.plan_file import encode_plan
 from gearshift.planner import cores
 from gearshift.planner.cascade_search import evaluate_cascade
 from gearshift.planner.core_assignment import Option
@@ -19,6 +18,7 @@ from gearshift.planner.core_splits import CoreSplits, on_every_count
 from gearshift.planner.recovery import confirmed_to_recover
 from gearshift.planner.request import PlanRequest, silent
 from gearshift.planner.so_far import SoFar
+from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PART_A
 from gearshift.simulator.simulate import simulate
 from tests.unit.planner.little import PROFILE, little_trace

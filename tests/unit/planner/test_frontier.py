@@ -13,12 +13,12 @@ from gearshift.gear import Gear, GearPlan
 from gearshift.hardware import GIB, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.placement import Placement
-from gearshift.plan_file import encode_plan
 from gearshift.planner import planners, walk
 from gearshift.planner.assemble import replay
 from gearshift.planner.frontier import frontier, plan
 from gearshift.planner.pareto import undominated
 from gearshift.planner.request import PlanRequest
+from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, Profile
 from tests.unit.planner.little import PROFILE, little_request, little_trace
 from tests.unit.planner.spanning import CURVES, curve, mixed, nodes, spanning_profile, spanning_request

@@ -9,11 +9,11 @@ import pytest
 
 from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
-from gearshift.plan_tables import plan_tables
 from gearshift.planner.cascade_search import work_per_request_s
 from gearshift.planner.confirm import workload_of
 from gearshift.planner.optimal import plan
 from gearshift.planner.request import PlanRequest
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.profile import PART_B, Profile, RunTimeCurve
 from gearshift.profiles.run_times import exits_of, run_times_ns
 from gearshift.runtime.virtual import run_virtually

@@ -13,11 +13,11 @@ from gearshift.errors import GearshiftError
 from gearshift.gear import Gear, GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.plan_diff import diff
-from gearshift.plan_file import encode_plan, read_plan
 from gearshift.planner import planners
 from gearshift.planner.explain import explain
 from gearshift.planner.request import PlanRequest
+from gearshift.plans.plan_diff import diff
+from gearshift.plans.plan_file import encode_plan, read_plan
 from gearshift.profiles.profile import Profile
 from gearshift.workload import Trace
 from tests.unit.planner.little import PROFILE, little_request, little_trace

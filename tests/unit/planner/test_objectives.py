@@ -12,7 +12,6 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
-from gearshift.plan_file import encode_plan
 from gearshift.planner import accuracy_objective, recovery
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
 from gearshift.planner.optimal import frontier, plan
@@ -20,6 +19,7 @@ from gearshift.planner.plan_search import PlanSearch
 from gearshift.planner.request import PlanRequest, silent
 from gearshift.planner.slo_search import SloSearch
 from gearshift.planner.so_far import OutOfTime
+from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from tests.unit.planner.little import PROFILE, little_request, little_trace, single_plan
 from tests.worlds import synthetic_profile

@@ -11,7 +11,6 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import Gear, GearPlan, OperatorPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.plan_file import encode_plan
 from gearshift.planner import planners
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
 from gearshift.planner.capacities import Capacities, capacities_of
@@ -22,6 +21,7 @@ from gearshift.planner.plan_search import PlanSearch
 from gearshift.planner.ranges import Ranges
 from gearshift.planner.request import PlanRequest, silent
 from gearshift.planner.steady_state import SteadyState
+from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PART_B, PredictionRecords, Profile
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace

@@ -14,7 +14,6 @@ from gearshift.errors import Infeasible
 from gearshift.gear import Gear, GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.plan_file import encode_plan
 from gearshift.planner import planners
 from gearshift.planner.baselines.ladder import accuracy_on_part_a
 from gearshift.planner.capacities import bounds_of
@@ -22,6 +21,7 @@ from gearshift.planner.cascade_search import evaluate_cascade, work_per_request_
 from gearshift.planner.optimal import frontier, plan
 from gearshift.planner.plan_search import SAME_ACCURACY, PlanSearch
 from gearshift.planner.request import PlanRequest, silent
+from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace, draw_workload

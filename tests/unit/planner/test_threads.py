@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import tests
-from gearshift.plan_file import encode_plan
 from gearshift.planner import confirm, planners
 from gearshift.planner.threads import MOST_REQUESTS_AT_ONCE, replays_at_once
+from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PART_A
 from tests.unit.planner.little import PROFILE, little_request, little_trace, single_plan
 

@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.gear import SHARE_UNIT
-from gearshift.plan_tables import whole_shares
+from gearshift.plans.plan_tables import whole_shares
 from gearshift.policies.routing import carry_turns, choose_replica
 
 RANDOM = settings(deadline=None, derandomize=True, max_examples=200)

@@ -5,8 +5,8 @@ import numpy as np
 
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
-from gearshift.plan_file import read_plan
-from gearshift.plan_tables import only_operator, plan_tables
+from gearshift.plans.plan_file import read_plan
+from gearshift.plans.plan_tables import only_operator, plan_tables
 from gearshift.profiles.backlog import MOST_WHERE_NONE, Backlog, backlog_of
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import read_profile

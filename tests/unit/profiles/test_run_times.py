@@ -7,14 +7,14 @@ from msgspec import structs
 
 from gearshift.errors import InvalidInput
 from gearshift.placement import Replica
-from gearshift.plan_file import read_plan
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_file import read_plan
+from gearshift.plans.plan_tables import plan_tables
+from gearshift.plans.workers import scaled_workers
 from gearshift.profiles.measure import performance_models
 from gearshift.profiles.performance_model import Statistic
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import NO_FRONT_END, FrontEnd, core_table_ns, front_end_of, scaled_times_ns
 from gearshift.profiles.store import read_profile
-from gearshift.workers import scaled_workers
 from tests.scaled_task import PER_BATCH_S, PER_SAMPLE_S, SHARE, scaled_profile, write_scaled_cascade
 
 REPLICA = Replica(id="net-0", model="net", device_ids=("cpu-0",))

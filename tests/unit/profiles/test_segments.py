@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.profile import PART_A, PredictionRecords, Profile, RunTimeCurve, expected_curve
 from gearshift.profiles.run_times import exits_of, expected_ns, run_times_ns
 from tests.conformance.small import small_gear, small_plan

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gearshift.gear import GearPlan
-from gearshift.plan_tables import PlanTables, plan_tables
+from gearshift.plans.plan_tables import PlanTables, plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.by_deadline import DeadlineRules
 from gearshift.runtime.recovery import Recovery

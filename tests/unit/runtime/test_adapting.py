@@ -15,7 +15,7 @@ from gearshift.clock import ManualClock
 from gearshift.gear import GearPlan, PlannedLoad
 from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.audit import LARGEST_TIME_SHARE
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.request import Answer

@@ -7,7 +7,7 @@ import pytest
 from gearshift.clock import NEVER_NS
 from gearshift.decisions import Ending
 from gearshift.gear import GearPlan
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import LEAST_URGENT, Late, Sample
 from gearshift.runtime.by_deadline import DeadlineRules
 from tests.conformance.plans import MS

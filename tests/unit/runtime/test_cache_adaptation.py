@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import NoJournal
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime import cache_adaptation
 from gearshift.runtime.backends.base import Batch

@@ -13,7 +13,7 @@ from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices, is_cuda
 from gearshift.placement import Placement, Replica
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend, cuda_places

@@ -9,8 +9,8 @@ import pytest
 import uvloop
 
 from gearshift.observability.journal import NoJournal
-from gearshift.plan_file import write_plan
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_file import write_plan
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import overheads_ns, run_times_ns
 from gearshift.profiles.store import write_profile

@@ -5,8 +5,8 @@ import pytest
 
 from gearshift.clock import NS_PER_S
 from gearshift.gear import PlannedLoad
-from gearshift.plan_tables import plan_tables
 from gearshift.planner.metered import metered_loads
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.load_drift import LiveTrace, LoadDrift, window_of
 from gearshift.traces.generate import bursty, diurnal, steady
 from gearshift.workload import Trace

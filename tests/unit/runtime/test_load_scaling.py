@@ -4,7 +4,7 @@ import msgspec
 
 from gearshift.gear import PlannedLoad
 from gearshift.objective import Objective
-from gearshift.plan_tables import PlanTables, plan_tables
+from gearshift.plans.plan_tables import PlanTables, plan_tables
 from gearshift.policies.load_scaling import TICKS_PER_ESTIMATE
 from gearshift.runtime.load_scaling import LoadScaling
 from tests.conformance.small import small_gear, small_plan

@@ -18,7 +18,7 @@ from gearshift.errors import GearshiftError, ModelFailed, WorkerDied
 from gearshift.gear import GearPlan, ReplicaSettings
 from gearshift.hardware import identical_devices
 from gearshift.placement import Placement, Replica
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends import workers
 from gearshift.runtime.backends.base import Batch

@@ -21,7 +21,7 @@ from gearshift.errors import GearshiftError, InvalidInput, NotReady
 from gearshift.gear import GearPlan, ReplicaSettings
 from gearshift.hardware import Device, Hardware
 from gearshift.placement import Placement, Replica
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.ray import RayBackend, places_of

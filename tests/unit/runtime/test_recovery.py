@@ -7,7 +7,7 @@ import pytest
 
 from gearshift.clock import NEVER_NS
 from gearshift.gear import GearPlan
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import NO_DEADLINE_NS, Sample
 from gearshift.runtime.recovery import Recovery
 from tests.conformance.plans import MS

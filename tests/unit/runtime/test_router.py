@@ -9,7 +9,7 @@ import pytest
 from gearshift.clock import NEVER_NS
 from gearshift.decisions import Decision
 from gearshift.gear import GearPlan
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.batching import FULL, LONGEST_WAIT
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS
 from gearshift.runtime.virtual import run_virtually

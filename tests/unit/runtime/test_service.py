@@ -13,7 +13,7 @@ from gearshift.errors import InvalidInput, NotReady, QueueFull, TooLarge
 from gearshift.gear import GearPlan, LoadRange
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.recovery import SILENT_AFTER
 from gearshift.request import Answer, Sample
 from gearshift.runtime.adapting import Adapting

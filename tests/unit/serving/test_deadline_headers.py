@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from gearshift.errors import InvalidInput
 from gearshift.observability.deadline_metrics import DeadlineMetrics
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.request import NO_DEADLINE_NS, Late
 from gearshift.runtime.by_deadline import DeadlineRules

@@ -15,7 +15,7 @@ import pytest
 
 from gearshift.errors import InvalidInput
 from gearshift.observability.metrics import Metrics
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.room import Client
 from gearshift.runtime.service import Service

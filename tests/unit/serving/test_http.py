@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 from gearshift.observability.metrics import Metrics
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import NO_DEADLINE_NS, Request
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from gearshift.plan_file import write_plan
+from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.serving.machine_memory import free_bytes, needed_bytes
 from gearshift.serving.task import read_task

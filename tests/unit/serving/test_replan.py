@@ -18,7 +18,7 @@ from gearshift.gear import PlannedLoad
 from gearshift.objective import Asked, Objective
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics
-from gearshift.plan_file import read_plan, write_plan
+from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.result import LatencySummary, ServingResult
 from gearshift.runtime.service import Service

@@ -19,7 +19,7 @@ from gearshift.hardware import identical_devices
 from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
 from gearshift.placement import Placement
-from gearshift.plan_file import read_plan, write_plan
+from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.request import Answer
 from gearshift.runtime.actuators.base import Actuator, ActuatorChain, EmulatedActuator, Now

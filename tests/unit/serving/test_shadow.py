@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import uvloop
 
-from gearshift.plan_tables import plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Answer
 from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.service import Service

@@ -16,7 +16,7 @@ from gearshift.clock import WallClock
 from gearshift.errors import InvalidInput, NotReady, SwapFailed
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics
-from gearshift.plan_file import write_plan
+from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.runtime.backends.base import BatchEvents
 from gearshift.runtime.backends.emulated import EmulatedBackend

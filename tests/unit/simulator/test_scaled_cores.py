@@ -10,7 +10,7 @@ from gearshift.decisions import Decision, Ending
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
-from gearshift.plan_file import read_plan
+from gearshift.plans.plan_file import read_plan
 from gearshift.policies.demand import Scaling
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gearshift.clock import Clock, WallClock
 from gearshift.gear import GearPlan
 from gearshift.model import Arrays, TensorSpec
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
 from gearshift.profiles.profile import PredictionRecords, Profile
 from gearshift.profiles.run_times import exits_of, overheads_ns, run_times_ns
 from gearshift.request import Sample

@@ -7,7 +7,7 @@ from typing import Unpack
 from gearshift.errors import InvalidInput, WorkerDied
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware, is_cuda
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
 from gearshift.runtime.backends.workers import DeviceSet, WorkersBackend, WorkersOptions
 from gearshift.runtime.messages import Release, ThreadsSet
 from gearshift.runtime.worker_link import OnDone, OnEnd

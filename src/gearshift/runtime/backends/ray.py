@@ -10,7 +10,7 @@ import gearshift
 from gearshift.errors import GearshiftError, InvalidInput, NotReady, WorkerDied, require
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, is_cuda, is_remote
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
 from gearshift.runtime.backends.base import BatchEvents
 from gearshift.runtime.backends.workers import LONGEST_STOP_S, DeviceSet, WorkersBackend, WorkersOptions
 from gearshift.runtime.endings import all_ended

@@ -14,7 +14,7 @@ from gearshift.clock import NS_PER_S, to_ns
 from gearshift.errors import GearshiftError, WorkerDied
 from gearshift.hardware import Device, Hardware
 from gearshift.model import Arrays, TensorSpec
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.recovery import hangs_after_ns
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents

@@ -6,7 +6,7 @@ from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
 from gearshift.hardware import is_cuda, is_remote
 from gearshift.placement import Replica
-from gearshift.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PlanTables
 
 Worker = dict[int, Replica]
 """The replicas that take turns on one set of devices, by number."""

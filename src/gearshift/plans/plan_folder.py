@@ -6,8 +6,8 @@ from pathlib import Path
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
-from gearshift.plan_file import encode_plan, read_plan
-from gearshift.plan_tables import only_operator
+from gearshift.plans.plan_file import encode_plan, read_plan
+from gearshift.plans.plan_tables import only_operator
 from gearshift.result import ServingResult
 from gearshift.support.folders import replace_folder
 

@@ -4,7 +4,7 @@ import pytest
 
 from gearshift.errors import InvalidInput
 from gearshift.hardware import Device, Hardware
-from gearshift.hardware_file import read_hardware
+from gearshift.plans.hardware_file import read_hardware
 
 TWO = Hardware(devices=(Device(id="a", kind="gpu", memory_bytes=80, node="n1", price_per_hour=2.5), Device(id="b")))
 TOML = (

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.plan_folder import choose_plan, read_plans, write_plans
+from gearshift.plans.plan_folder import choose_plan, read_plans, write_plans
 from tests.unit.planner.fake import frontier
 from tests.unit.planner.little import little_request
 

@@ -4,9 +4,9 @@ import pytest
 
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
-from gearshift.plan_file import read_plan
-from gearshift.plan_tables import plan_tables
-from gearshift.workers import cores_in_gears, scaled_workers, shared_pool
+from gearshift.plans.plan_file import read_plan
+from gearshift.plans.plan_tables import plan_tables
+from gearshift.plans.workers import cores_in_gears, scaled_workers, shared_pool
 from tests.scaled_task import write_geared_task, write_scaled_task
 
 

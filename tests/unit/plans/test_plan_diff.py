@@ -7,7 +7,7 @@ from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.plan_diff import diff
+from gearshift.plans.plan_diff import diff
 from tests.unit.planner.fake import plan
 from tests.unit.planner.little import little_request
 

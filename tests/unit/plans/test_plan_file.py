@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
-from gearshift.plan_file import encode_plan, read_plan, write_plan
+from gearshift.plans.plan_file import encode_plan, read_plan, write_plan
 from tests.conformance.plans import Case, cases
 from tests.conformance.small import small_gear, small_plan
 

@@ -8,7 +8,7 @@ import msgspec
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings
-from gearshift.plan_tables import only_operator
+from gearshift.plans.plan_tables import only_operator
 from gearshift.result import ServingResult
 
 

@@ -1,0 +1,1 @@
+"""Gear plans as files, folders and flat tables."""
