@@ -45,7 +45,7 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.policies.demand import Scaling, SharedCores
+from gearshift.policies.cores.demand import Scaling, SharedCores
 from gearshift.profiles.performance_model import fit_performance_model, planned_ns
 from gearshift.simulator.scalers import ExactScaler, StaticScaler
 from gearshift.simulator.simulate import simulate_tables

@@ -29,7 +29,7 @@ from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner import cores
 from gearshift.planner.request import PlanRequest
-from gearshift.policies.demand import Scaling
+from gearshift.policies.cores.demand import Scaling
 from gearshift.profiles.measure import performance_models
 from gearshift.profiles.performance_model import fit_performance_model
 from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, Profile, RunTimeCurve

@@ -11,9 +11,9 @@ import argparse
 import numpy as np
 from machine import describe, pin_to_last_core, seconds_of
 
-from gearshift.policies.demand import Demand, Scaling
-from gearshift.policies.look_ahead import Sight, cores_ahead
-from gearshift.policies.scaling import fewest_cores, share_cores
+from gearshift.policies.cores.demand import Demand, Scaling
+from gearshift.policies.cores.look_ahead import Sight, cores_ahead
+from gearshift.policies.cores.scaling import fewest_cores, share_cores
 
 CORES, BATCH, NS = 16, 16, 1_000_000_000
 

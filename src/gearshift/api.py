@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gearshift.planner.explain import Explanation
     from gearshift.planner.largest_alone import LargestAlone
     from gearshift.planner.request import LoadDistribution, PlanRequest
-    from gearshift.policies.demand import Scaling
+    from gearshift.policies.cores.demand import Scaling
     from gearshift.simulator.simulate import Simulation
     from gearshift.traces.network import Uplink
 

@@ -13,7 +13,7 @@ from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.policies.demand import Scaling, SharedCores
+from gearshift.policies.cores.demand import Scaling, SharedCores
 from gearshift.profiles.performance_model import planned_ns
 from gearshift.profiles.run_times import Exits
 from gearshift.request import NO_DEADLINE_NS

@@ -42,7 +42,7 @@ from gearshift.caches.versions import (
 )
 from gearshift.caches.window import Recent, role_of
 from gearshift.errors import GearshiftError, InvalidInput
-from gearshift.policies.audit import AUDITED, LEARNT, drawn
+from gearshift.policies.watch.audit import AUDITED, LEARNT, drawn
 
 MOST_TO_LEARN = 1000
 WATCHED = 200

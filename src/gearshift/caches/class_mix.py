@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.policies.class_mix import LATEST, of_another_mix
+from gearshift.policies.watch.class_mix import LATEST, of_another_mix
 
 STRENGTH = 0.5
 """Of a mix of which nothing is known, in answers of the build's mix, for each class that there is."""

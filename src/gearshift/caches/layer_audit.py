@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from gearshift.errors import InvalidInput
-from gearshift.policies.audit import MOST_AUDITED, cache_breaches, disagreement_interval
+from gearshift.policies.watch.audit import MOST_AUDITED, cache_breaches, disagreement_interval
 from gearshift.support.files import read_bytes, write_atomically
 
 AUDITS = "audits.json"

@@ -20,8 +20,8 @@ from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import milliseconds, percent, results_table, tell_overheads
 from gearshift.errors import require
 from gearshift.plans.plan_tables import only_operator
-from gearshift.policies.demand import CORES_EFFECT_S, Scaling, require_period
-from gearshift.policies.look_ahead import DEFAULT_MARGIN
+from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, require_period
+from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.overheads import overheads_of
 from gearshift.result import latency_summary
 

@@ -7,7 +7,7 @@ from typing import Literal
 from gearshift.observability.adapting_metrics import AdaptingMetrics
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.policies.audit import ABOVE, BELOW, INSIDE
+from gearshift.policies.watch.audit import ABOVE, BELOW, INSIDE
 from gearshift.request import Sample
 from gearshift.runtime.audit import Audit, Cell
 from gearshift.runtime.load_drift import SHORTEST_WINDOW_S, LiveTrace, LoadDrift

@@ -12,7 +12,8 @@ from gearshift.gear import GearPlan
 from gearshift.model import LABEL
 from gearshift.models.classes import class_names
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.policies.audit import (
+from gearshift.policies.batching import AUDIT
+from gearshift.policies.watch.audit import (
     MOST_AUDITED,
     alarm_after,
     disagreement_interval,
@@ -20,7 +21,6 @@ from gearshift.policies.audit import (
     rest_until_ns,
     selected,
 )
-from gearshift.policies.batching import AUDIT
 from gearshift.profiles.measure import strongest_of
 from gearshift.profiles.profile import Profile
 from gearshift.request import Request, Sample

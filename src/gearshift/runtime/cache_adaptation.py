@@ -17,7 +17,7 @@ from gearshift.model import SCORES
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.policies.audit import AUDITED, NEITHER, drawn
+from gearshift.policies.watch.audit import AUDITED, NEITHER, drawn
 from gearshift.request import Sample
 from gearshift.runtime.attending import ANSWERED
 from gearshift.runtime.backends.base import Batch, BatchEvents

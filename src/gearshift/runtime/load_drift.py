@@ -4,9 +4,9 @@ from collections import deque
 
 from gearshift.clock import NS_PER_S
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.policies.drift import load_distance, load_drifts
 from gearshift.policies.gear_shift import gear_asked_for
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
+from gearshift.policies.watch.drift import load_distance, load_drifts
 
 PARTS = 60
 """Of the window; the oldest is forgotten, and the load judged, at the end of each."""

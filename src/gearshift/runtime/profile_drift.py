@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.policies.drift import episode, run_times_are_wrong
+from gearshift.policies.watch.drift import episode, run_times_are_wrong
 
 SPAN_TICKS = 100
 """Ten seconds."""

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 
-from gearshift.policies.recovery import (
+from gearshift.policies.watch.recovery import (
     DEGRADE,
     POISONOUS,
     REFUSE,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gearshift.clock import NEVER_NS, NS_PER_S, ManualClock
 from gearshift.decisions import Ending, LogRow
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.policies.demand import SharedCores
+from gearshift.policies.cores.demand import SharedCores
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Late, Request, Sample

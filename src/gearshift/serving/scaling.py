@@ -14,8 +14,8 @@ from gearshift.gear import GearPlan
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.placement import Replica
 from gearshift.plans.workers import Worker, cores_in_gears, scaled_workers, shared_pool
-from gearshift.policies.demand import CORES_EFFECT_S, Scaling, SharedCores
-from gearshift.policies.look_ahead import DEFAULT_MARGIN
+from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, SharedCores
+from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.run_times import scaled_times_ns
 from gearshift.runtime.actuators.base import Actuator, EmulatedActuator, Now
 from gearshift.runtime.actuators.in_cluster import this_pod

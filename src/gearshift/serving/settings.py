@@ -7,7 +7,7 @@ import msgspec
 
 from gearshift.errors import require
 from gearshift.observability.logs import Form, Level
-from gearshift.policies.look_ahead import DEFAULT_MARGIN
+from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
 from gearshift.request import Late
 from gearshift.serving.deadline_headers import DEFAULT_TRUST_S
 from gearshift.serving.origins import OwnNames, allowed_names

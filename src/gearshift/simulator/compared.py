@@ -4,7 +4,7 @@ from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.plans.workers import scaled_workers, shared_pool
-from gearshift.policies.demand import Scaling
+from gearshift.policies.cores.demand import Scaling
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import exits_of, scaled_times_ns
 from gearshift.simulator.scalers import Fa2Scaler, ReplicasScaler, VpaScaler

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.policies import gear_cores
-from gearshift.policies.demand import SharedCores
+from gearshift.policies.cores import gear_cores
+from gearshift.policies.cores.demand import SharedCores
 from gearshift.simulator.deadlines import watch
 from gearshift.simulator.queues import Queues
 from gearshift.simulator.state import GEAR, NEXT_WAKE_NS, Outcome, Plan, Settings, State, write

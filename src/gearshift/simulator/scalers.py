@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
-from gearshift.policies.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, Sight, cores_ahead, workers_ahead
-from gearshift.policies.scaling import NO_CHOICE, printed_algorithm_1
+from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, Sight, cores_ahead, workers_ahead
+from gearshift.policies.cores.scaling import NO_CHOICE, printed_algorithm_1
 from gearshift.profiles.performance_model import planned_ns
 from gearshift.simulator.vertical import Seen, Setting
 

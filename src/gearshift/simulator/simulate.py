@@ -12,7 +12,7 @@ from gearshift.decisions import Decision, Ending, LogRow
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_tables import PlanTables, only_operator, plan_tables
-from gearshift.policies.demand import CORES_EFFECT_S, Scaling, SharedCores
+from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, SharedCores
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import (

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from gearshift.caches.layer_audit import Audited, LayerAudit
-from gearshift.policies.audit import MOST_AUDITED
+from gearshift.policies.watch.audit import MOST_AUDITED
 
 TARGET = 0.97
 

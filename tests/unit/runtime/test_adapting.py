@@ -16,7 +16,7 @@ from gearshift.gear import GearPlan, PlannedLoad
 from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.policies.audit import LARGEST_TIME_SHARE
+from gearshift.policies.watch.audit import LARGEST_TIME_SHARE
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.request import Answer
 from gearshift.runtime.adapting import Adapting

@@ -14,7 +14,7 @@ from gearshift.gear import GearPlan, LoadRange
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.policies.recovery import SILENT_AFTER
+from gearshift.policies.watch.recovery import SILENT_AFTER
 from gearshift.request import Answer, Sample
 from gearshift.runtime.adapting import Adapting
 from gearshift.runtime.backends.base import Batch

@@ -9,7 +9,7 @@ import pytest
 from gearshift.clock import NS_PER_S, Clock, ManualClock, WallClock
 from gearshift.errors import InvalidInput
 from gearshift.observability.journal import NoJournal
-from gearshift.policies.demand import Scaling, SharedCores
+from gearshift.policies.cores.demand import Scaling, SharedCores
 from gearshift.profiles.performance_model import planned_ns
 from gearshift.request import Request, Sample
 from gearshift.runtime.actuators.base import Actuator, Effect, EmulatedActuator

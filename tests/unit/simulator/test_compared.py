@@ -11,7 +11,7 @@ from gearshift.decisions import Ending
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_file import read_plan
-from gearshift.policies.demand import Scaling
+from gearshift.policies.cores.demand import Scaling
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.simulator.simulate import Simulation, simulate

@@ -15,7 +15,7 @@ from gearshift.errors import GearshiftError, WorkerDied
 from gearshift.hardware import Device, Hardware
 from gearshift.model import Arrays, TensorSpec
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.policies.recovery import hangs_after_ns
+from gearshift.policies.watch.recovery import hangs_after_ns
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.runtime.endings import all_ended

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gearshift.policies.audit import (
+from gearshift.policies.watch.audit import (
     ABOVE,
     AUDITED,
     BELOW,

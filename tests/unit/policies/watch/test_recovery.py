@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from gearshift.policies.recovery import (
+from gearshift.policies.watch.recovery import (
     DEGRADE,
     FAIL,
     HANG_FACTOR,

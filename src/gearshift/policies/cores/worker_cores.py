@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gearshift.clock import NEVER_NS
-from gearshift.policies.scaling import NO_CHOICE
+from gearshift.policies.cores.scaling import NO_CHOICE
 
 
 def worker_misses(

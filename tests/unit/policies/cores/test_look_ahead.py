@@ -1,4 +1,4 @@
-from gearshift.policies.look_ahead import Sight, cores_ahead, requests_ahead
+from gearshift.policies.cores.look_ahead import Sight, cores_ahead, requests_ahead
 
 S = 1_000_000_000
 MOST, LARGEST = 8, 4

@@ -1,4 +1,4 @@
-from gearshift.policies.gear_cores import change_holds_ns, cores_in_gear
+from gearshift.policies.cores.gear_cores import change_holds_ns, cores_in_gear
 
 
 def test_cores_stand_gear_by_gear() -> None:

@@ -1,8 +1,8 @@
 """What workers of one machine get; `tests/unit/runtime` has what a scaler then does."""
 
 from gearshift.clock import NS_PER_S
-from gearshift.policies.demand import Scaling, SharedCores
-from gearshift.policies.worker_demand import MachineDemand
+from gearshift.policies.cores.demand import Scaling, SharedCores
+from gearshift.policies.cores.worker_demand import MachineDemand
 
 MOST, LARGEST = 4, 2
 RUN_NS = [0] * (LARGEST + 1) + [size and NS_PER_S // cores for cores in range(1, MOST + 1) for size in (0, 1, 2)]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gearshift.policies.class_mix import LATEST, of_another_mix
+from gearshift.policies.watch.class_mix import LATEST, of_another_mix
 
 ANEW = [0.5] * 10
 KNOWN = [10.5] * 10

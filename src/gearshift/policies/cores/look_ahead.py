@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from operator import sub
 from typing import NamedTuple
 
-from gearshift.policies.scaling import NO_CHOICE, fewest_cores, fewest_one_core_workers
+from gearshift.policies.cores.scaling import NO_CHOICE, fewest_cores, fewest_one_core_workers
 
 REMEMBERED_PERIODS = 10
 """For so long the tightest request and the rate of arrivals are remembered: bandwidth that dipped may dip again."""

@@ -1,7 +1,7 @@
 import numpy as np
 
-from gearshift.policies.scaling import NO_CHOICE
-from gearshift.policies.worker_cores import fewest_worker_cores, worker_misses
+from gearshift.policies.cores.scaling import NO_CHOICE
+from gearshift.policies.cores.worker_cores import fewest_worker_cores, worker_misses
 
 FAST, SLOW = [0, 2, 3, 4, 5], [0, 10, 12, 14, 16]
 LATE = 1 << 60

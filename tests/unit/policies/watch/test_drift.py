@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gearshift.policies.drift import (
+from gearshift.policies.watch.drift import (
     ERROR_OF_CHANCE,
     OVER,
     SPANS_PER_EPISODE,

@@ -3,7 +3,7 @@ from operator import le
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gearshift.policies.scaling import (
+from gearshift.policies.cores.scaling import (
     NO_CHOICE,
     fewest_cores,
     fewest_misses,

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from gearshift.clock import to_ns
-from gearshift.policies.demand import Demand, Scaling, SharedCores, Waiting, share
-from gearshift.policies.look_ahead import least_left_ns, requests_ahead
-from gearshift.policies.scaling import NO_CHOICE, misses_by_cores
-from gearshift.policies.worker_cores import fewest_worker_cores, worker_misses
+from gearshift.policies.cores.demand import Demand, Scaling, SharedCores, Waiting, share
+from gearshift.policies.cores.look_ahead import least_left_ns, requests_ahead
+from gearshift.policies.cores.scaling import NO_CHOICE, misses_by_cores
+from gearshift.policies.cores.worker_cores import fewest_worker_cores, worker_misses
 
 Queues = Sequence[Sequence[Waiting]]
 """Those that wait for each replica of the worker."""

@@ -5,7 +5,7 @@ import pytest
 
 from gearshift.clock import NS_PER_S as S
 from gearshift.errors import InvalidInput
-from gearshift.policies.demand import MOST_REMEMBERED, Demand, Scaling, SharedCores, share
+from gearshift.policies.cores.demand import MOST_REMEMBERED, Demand, Scaling, SharedCores, share
 from gearshift.profiles.performance_model import planned_ns
 from gearshift.simulator.scalers import ExactScaler
 from gearshift.simulator.vertical import Seen, Setting, simulate_vertical

@@ -8,8 +8,8 @@ from typing import Literal, Protocol, TypeVar
 
 from gearshift.clock import to_ns
 from gearshift.errors import require
-from gearshift.policies.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, Sight, cores_ahead
-from gearshift.policies.scaling import NO_CHOICE, fewest_misses, misses_by_cores, printed_algorithm_1, share_cores
+from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, Sight, cores_ahead
+from gearshift.policies.cores.scaling import NO_CHOICE, fewest_misses, misses_by_cores, printed_algorithm_1, share_cores
 
 MOST_REMEMBERED = 4096
 """Requests, so that choosing takes no longer at high rates; what is remembered then reaches less far back."""

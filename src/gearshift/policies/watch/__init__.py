@@ -1,0 +1,1 @@
+"""Policies that watch answers, load and workers."""
