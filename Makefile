@@ -26,7 +26,7 @@ test-lowest:
 	grep -E -i '^(aiohttp|hypothesis|onnx|pytest|pytest-xdist|pyyaml)==' constraints.txt > build/lowest-tools.txt
 	test -x "$(LOWEST)/bin/python" || "$(PYTHON)" -m venv "$(LOWEST)"
 	"$(LOWEST)/bin/python" -m pip --disable-pip-version-check install --quiet --constraint build/lowest.txt --requirement build/lowest-tools.txt --editable '.[$(LOWEST_EXTRAS)]'
-	"$(LOWEST)/bin/python" -m pytest -n 3 -m "not long" tests/unit/serving tests/unit/runtime tests/unit/profiles tests/unit/policies $(filter-out tests/unit/test_reference.py,$(wildcard tests/unit/test_*.py)) --ignore=tests/unit/serving/test_grpc_tensors.py
+	"$(LOWEST)/bin/python" -m pytest -n 3 -m "not long" tests/unit/serving tests/unit/runtime tests/unit/profiles tests/unit/policies $(filter-out tests/unit/test_reference.py,$(wildcard tests/unit/test_*.py)) --ignore=tests/unit/v2/test_grpc_tensors.py
 
 lint: .venv/installed-test
 	"$(BIN)/python" -m ruff format --check .

@@ -39,7 +39,7 @@ from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
-from gearshift.serving import grpc_messages_pb2 as pb
+from gearshift.v2 import grpc_messages_pb2 as pb
 
 LONGEST_S = 60.0
 LARGEST_BATCH = 8

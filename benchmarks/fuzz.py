@@ -49,8 +49,8 @@ from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
-from gearshift.serving import grpc_messages_pb2 as pb
-from gearshift.serving.grpc_tensors import varint
+from gearshift.v2 import grpc_messages_pb2 as pb
+from gearshift.v2.grpc_tensors import varint
 
 BATCH = 100
 CLIENTS = 4

@@ -41,7 +41,7 @@ from gearshift.serving.openapi import AnsweredTensor, BinarySize, HowAnswered, I
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.shadow import Comparison
 from gearshift.serving.swap import SwapBody, SwapResult
-from gearshift.serving.v2_bodies import (
+from gearshift.v2.bodies import (
     AskedOutput,
     AskedParameters,
     InferBody,

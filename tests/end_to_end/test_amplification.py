@@ -28,7 +28,7 @@ from gearshift.serving.connection import Connection
 from gearshift.serving.connections import Connections
 from gearshift.serving.http import Application
 from gearshift.serving.settings import ServerSettings
-from gearshift.serving.v2 import limits_of
+from gearshift.v2.tensors import limits_of
 from tests.little_task import little_plan, little_profile
 from tests.unit.serving.wire import Wire
 

@@ -16,7 +16,7 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from gearshift.serving.grpc_arrivals import WINDOW_BYTES
-from gearshift.serving.grpc_tensors import varint
+from gearshift.v2.grpc_tensors import varint
 from tests.end_to_end.test_server import LONGEST_S, Server, serving
 from tests.http2 import Http2
 

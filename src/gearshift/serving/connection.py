@@ -19,7 +19,6 @@ import httptools
 
 from gearshift.runtime.room import Client
 from gearshift.runtime.transport import Buffer
-from gearshift.serving import v2_json
 from gearshift.serving.connections import STEP_BYTES, Connections
 from gearshift.serving.http_exchange import (
     CLOSE,
@@ -31,6 +30,7 @@ from gearshift.serving.http_exchange import (
 )
 from gearshift.serving.known_head import EXPECT, HEAD_END, METHOD, KnownHead
 from gearshift.serving.origins import HOST, host_name
+from gearshift.v2 import json as v2_json
 
 LINGER_S, LINGER_BYTES = 2.0, 16 << 20
 """For this time, and up to this many bytes, the server still reads from a client after its last answer."""

@@ -59,9 +59,9 @@ from gearshift.serving.http_exchange import HttpExchange, announced_length
 from gearshift.serving.http_server import HttpServer
 from gearshift.serving.keys import keys_in
 from gearshift.serving.known_head import EXPECT
-from gearshift.serving.v2 import limits_of
 from gearshift.support.kept_memory import give_back_freed_memory
 from gearshift.support.open_files import allow_many_connections
+from gearshift.v2.tensors import limits_of
 
 log = logging.getLogger("gearshift.serving.front_end")  # by name, as this module runs as the main one
 

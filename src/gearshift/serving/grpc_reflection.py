@@ -8,7 +8,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.text_format import MessageToString, Parse
 
-from gearshift.serving import grpc_health_pb2, grpc_messages_pb2, grpc_reflection_pb2
+from gearshift.serving import grpc_health_pb2, grpc_reflection_pb2
 from gearshift.serving.grpc_reflection_pb2 import (
     ErrorResponse,
     FileDescriptorResponse,
@@ -17,6 +17,7 @@ from gearshift.serving.grpc_reflection_pb2 import (
     ServerReflectionResponse,
     ServiceResponse,
 )
+from gearshift.v2 import grpc_messages_pb2
 
 SERVICES = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 FILES: Mapping[str, Any] = {

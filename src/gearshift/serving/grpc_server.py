@@ -30,8 +30,7 @@ from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.room import Client, Reading, Room
 from gearshift.runtime.service import Service
-from gearshift.serving import grpc_health, grpc_reflection, v2
-from gearshift.serving import grpc_messages_pb2 as pb
+from gearshift.serving import grpc_health, grpc_reflection
 from gearshift.serving.bounds import most_waiting_bytes
 from gearshift.serving.compression import DEFLATE, GZIP, decompress
 from gearshift.serving.control import Control
@@ -43,7 +42,12 @@ from gearshift.serving.grpc_fields import MOST_FIELDS, Split
 from gearshift.serving.grpc_health_pb2 import HealthCheckRequest
 from gearshift.serving.grpc_reflection_pb2 import ServerReflectionRequest
 from gearshift.serving.grpc_sockets import GrpcSockets
-from gearshift.serving.grpc_tensors import (
+from gearshift.serving.keys import Keys
+from gearshift.serving.settings import ServerSettings
+from gearshift.v2 import grpc_messages_pb2 as pb
+from gearshift.v2 import tensors as v2
+from gearshift.v2.bodies import InferRequest
+from gearshift.v2.grpc_tensors import (
     NOTHING,
     Values,
     encode_answer,
@@ -52,9 +56,6 @@ from gearshift.serving.grpc_tensors import (
     parse_request,
     varint,
 )
-from gearshift.serving.keys import Keys
-from gearshift.serving.settings import ServerSettings
-from gearshift.serving.v2_bodies import InferRequest
 
 SERVICE = "inference.GRPCInferenceService"
 STREAM_REQUESTS = 64

@@ -11,14 +11,14 @@ from google.protobuf.message import DecodeError
 from gearshift.errors import InvalidInput, NoAnswer, require
 from gearshift.model import Arrays
 from gearshift.runtime.transport import datatype_named
-from gearshift.runtime.v2_binary import read_tensor, write_tensor
-from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.serving.counters import Counters
 from gearshift.serving.grpc_server import RETRY_AFTER, SERVICE, STATUS
-from gearshift.serving.grpc_tensors import from_contents
 from gearshift.serving.stamp import headers_of
 from gearshift.serving.targets import GIVE_A_KEY, REACH_WITHIN_S, Reply, Sending, answered_with, unreachable
-from gearshift.serving.v2 import SERVER_NAME
+from gearshift.v2 import grpc_messages_pb2 as pb
+from gearshift.v2.binary import read_tensor, write_tensor
+from gearshift.v2.grpc_tensors import from_contents
+from gearshift.v2.tensors import SERVER_NAME
 
 OF_THE_SERVER = RETRY_AFTER[0][0]
 """Trailing metadata by which a Gearshift server's own UNAVAILABLE differs from a connection that failed."""

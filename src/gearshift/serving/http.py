@@ -16,14 +16,17 @@ from gearshift.runtime.answers import raise_if_refused
 from gearshift.runtime.room import Reading
 from gearshift.runtime.status import ServedPlan
 from gearshift.runtime.transport import Buffer
-from gearshift.serving import compression, deadline_headers, large_json, openapi, v2, v2_json
+from gearshift.serving import compression, deadline_headers, openapi
 from gearshift.serving import control as operators
 from gearshift.serving.http_exchange import CLOSE, JSON, Headers, HttpExchange, Then, announced_length
 from gearshift.serving.keys import Keys
 from gearshift.serving.known_body import MOST_IN_VAIN, KnownBody
 from gearshift.serving.origins import FETCH_SITE, ORIGIN, OwnNames
 from gearshift.serving.swap import SwapBody, Swaps
-from gearshift.serving.v2_bodies import InferRequest
+from gearshift.v2 import json as v2_json
+from gearshift.v2 import large_json
+from gearshift.v2 import tensors as v2
+from gearshift.v2.bodies import InferRequest
 
 Work = Coroutine[Any, Any, None]
 Refusal = tuple[int, str, Headers]

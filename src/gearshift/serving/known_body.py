@@ -13,9 +13,9 @@ import msgspec
 
 from gearshift.errors import InvalidInput
 from gearshift.model import TensorSpec
-from gearshift.serving import v2_json
-from gearshift.serving.v2 import Limits
-from gearshift.serving.v2_bodies import InferRequest
+from gearshift.v2 import json as v2_json
+from gearshift.v2.bodies import InferRequest
+from gearshift.v2.tensors import Limits
 
 LARGEST_BYTES = 1 << 10
 MOST_IN_VAIN = 8

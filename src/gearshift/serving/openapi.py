@@ -12,8 +12,8 @@ from gearshift.runtime.status import Status
 from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
 from gearshift.serving.keys import Keys
 from gearshift.serving.swap import SwapBody, SwapResult
-from gearshift.serving.v2 import MODEL_VERSION, ROW_FACTS
-from gearshift.serving.v2_bodies import IndexBody, InferBody
+from gearshift.v2.bodies import IndexBody, InferBody
+from gearshift.v2.tensors import MODEL_VERSION, ROW_FACTS
 
 OPENAPI_VERSION = "3.1.0"
 COMPONENTS = "#/components/schemas/"

@@ -38,12 +38,12 @@ from gearshift.serving.sockets import bound_sockets, is_loopback
 from gearshift.serving.swap import Swaps
 from gearshift.serving.task import BackendKind, Read, Say, ServingTask, make_cache_adaptation, make_service, read_task
 from gearshift.serving.tls import server_context
-from gearshift.serving.v2 import limits_of
 from gearshift.support.extras import load_extra
 from gearshift.support.files import PathLike
 from gearshift.support.open_files import allow_many_connections
 from gearshift.support.own_loop import require_own_process
 from gearshift.support.processors import pin, processors_of
+from gearshift.v2.tensors import limits_of
 
 if TYPE_CHECKING:
     from gearshift.serving.grpc_server import GrpcServer

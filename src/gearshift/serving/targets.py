@@ -8,11 +8,9 @@ import msgspec
 
 from gearshift.errors import InvalidInput, NoAnswer, require
 from gearshift.model import Arrays
-from gearshift.runtime.v2_binary import INFERENCE_HEADER
 from gearshift.serving.counters import Counters, counters_in
 from gearshift.serving.http_client import HttpClient
 from gearshift.serving.stamp import headers_of, stamped
-from gearshift.serving.v2 import SERVER_NAME
 from gearshift.serving.v2_client import (
     ClientProtocol,
     HttpRequest,
@@ -23,6 +21,8 @@ from gearshift.serving.v2_client import (
     server_name,
 )
 from gearshift.support.extras import load_extra
+from gearshift.v2.binary import INFERENCE_HEADER
+from gearshift.v2.tensors import SERVER_NAME
 
 MOST_CONNECTIONS = 8192
 DEFAULT_CONNECTIONS = 2048

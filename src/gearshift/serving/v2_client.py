@@ -29,10 +29,10 @@ from gearshift.errors import (
     require,
 )
 from gearshift.model import in_own_order
-from gearshift.runtime.v2_binary import INFERENCE_HEADER, binary_tensor, read_answer
 from gearshift.serving.http_client import Response, address_of
 from gearshift.serving.sources import json_tensor
 from gearshift.support.retry_after import asked_pause_s
+from gearshift.v2.binary import INFERENCE_HEADER, binary_tensor, read_answer
 
 BINARY_EXTENSION = "binary_tensor_data"
 ERRORS: dict[int, type[GearshiftError]] = {

@@ -19,10 +19,11 @@ from gearshift.models.classes import class_name, class_names, same_class
 from gearshift.profiles.table import read_parquet_table
 from gearshift.request import Answer
 from gearshift.runtime.transport import pack_tensors, unpack_tensors
-from gearshift.runtime.v2_binary import read_tensor
-from gearshift.serving import grpc_tensors, v2_json
-from gearshift.serving.grpc_messages_pb2 import ModelInferResponse
-from gearshift.serving.v2_bodies import InferRequest
+from gearshift.v2 import grpc_tensors
+from gearshift.v2 import json as v2_json
+from gearshift.v2.binary import read_tensor
+from gearshift.v2.bodies import InferRequest
+from gearshift.v2.grpc_messages_pb2 import ModelInferResponse
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
-from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.serving.grpc_fields import MOST_NUMBERS, MOST_TEXT_BYTES, Split
-from gearshift.serving.grpc_tensors import varint
+from gearshift.v2 import grpc_messages_pb2 as pb
+from gearshift.v2.grpc_tensors import varint
 
 MANY = 1 << 20
 

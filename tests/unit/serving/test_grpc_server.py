@@ -20,14 +20,14 @@ from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend
 from gearshift.runtime.room import Client
 from gearshift.runtime.service import Service
 from gearshift.runtime.status import ServedPlan
-from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.serving import serve
 from gearshift.serving.bounds import most_waiting_bytes
 from gearshift.serving.control import Control
 from gearshift.serving.grpc_server import SERVICE, GrpcServer
 from gearshift.serving.keys import read_keys
 from gearshift.serving.settings import ServerSettings
-from gearshift.serving.v2 import Limits
+from gearshift.v2 import grpc_messages_pb2 as pb
+from gearshift.v2.tensors import Limits
 from tests.http2 import Http2
 from tests.little_task import little_plan, little_profile, write_little_task
 

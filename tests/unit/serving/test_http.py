@@ -25,7 +25,7 @@ from gearshift.serving.connections import Connections, Handler
 from gearshift.serving.http import Application
 from gearshift.serving.http_exchange import HttpExchange
 from gearshift.serving.keys import Keys, read_keys
-from gearshift.serving.v2_bodies import InferRequest
+from gearshift.v2.bodies import InferRequest
 from tests.little_task import little_plan, little_profile
 from tests.unit.serving.wire import Response, Wire, answered
 

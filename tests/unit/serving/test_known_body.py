@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from gearshift.errors import InvalidInput
 from gearshift.model import TensorSpec
 from gearshift.serving.known_body import LARGEST_BYTES, KnownBody
-from gearshift.serving.v2 import Limits
-from gearshift.serving.v2_bodies import InferRequest
-from gearshift.serving.v2_json import parse_request
+from gearshift.v2.bodies import InferRequest
+from gearshift.v2.json import parse_request
+from gearshift.v2.tensors import Limits
 
 X = TensorSpec(name="x", datatype="FP32", shape=(-1, 2))
 SPECS = {"x": X}

@@ -16,7 +16,7 @@ from gearshift.models.remote_settings import RemoteSettings
 from gearshift.runtime.remote.asking_again import PASSING, Asking
 from gearshift.runtime.remote.chat import RemoteChat
 from gearshift.runtime.remote.endpoint import Asked, Endpoint
-from gearshift.runtime.v2_binary import INFERENCE_HEADER, binary_tensor, read_answer
+from gearshift.v2.binary import INFERENCE_HEADER, binary_tensor, read_answer
 
 BINARY_EXTENSION = "binary_tensor_data"
 WORTH_SPLITTING = frozenset({400, 413, 422, 500})

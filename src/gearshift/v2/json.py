@@ -15,8 +15,18 @@ from gearshift.errors import InvalidInput, NotAcceptable, printable, require
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
 from gearshift.runtime.transport import datatype_named
-from gearshift.runtime.v2_binary import BinaryTensors, read_tensor, write_tensor
-from gearshift.serving.v2 import (
+from gearshift.v2.binary import BinaryTensors, read_tensor, write_tensor
+from gearshift.v2.bodies import (
+    AskedOutput,
+    IndexBody,
+    InferBody,
+    InferParameters,
+    InferRequest,
+    InputTensor,
+    WrittenAnswer,
+    WrittenTensor,
+)
+from gearshift.v2.tensors import (
     FLOATS,
     MODEL_VERSION,
     Limits,
@@ -28,16 +38,6 @@ from gearshift.serving.v2 import (
     require_few_tensors,
     require_finite,
     whole_request,
-)
-from gearshift.serving.v2_bodies import (
-    AskedOutput,
-    IndexBody,
-    InferBody,
-    InferParameters,
-    InferRequest,
-    InputTensor,
-    WrittenAnswer,
-    WrittenTensor,
 )
 
 DEFAULT_LIMITS = Limits()

@@ -12,14 +12,15 @@ from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
 from gearshift.runtime.room import STRING_BYTES
 from gearshift.runtime.transport import datatype_named
-from gearshift.runtime.v2_binary import read_tensor, text_where_it_is, write_tensor
-from gearshift.serving.grpc_messages_pb2 import (
+from gearshift.v2.binary import read_tensor, text_where_it_is, write_tensor
+from gearshift.v2.bodies import InferRequest
+from gearshift.v2.grpc_messages_pb2 import (
     InferParameter,
     InferTensorContents,
     ModelInferRequest,
     ModelInferResponse,
 )
-from gearshift.serving.v2 import (
+from gearshift.v2.tensors import (
     MODEL_VERSION,
     Limits,
     answer_parameters,
@@ -31,7 +32,6 @@ from gearshift.serving.v2 import (
     require_finite,
     whole_request,
 )
-from gearshift.serving.v2_bodies import InferRequest
 
 CONTENTS = {
     "BOOL": "bool_contents",

@@ -12,9 +12,10 @@ from hypothesis import given
 from gearshift.errors import InvalidInput, TooLargeInside
 from gearshift.model import TensorSpec
 from gearshift.request import Answer
-from gearshift.serving import large_json, v2_json
-from gearshift.serving.v2 import Limits
-from gearshift.serving.v2_bodies import InferRequest
+from gearshift.v2 import json as v2_json
+from gearshift.v2 import large_json
+from gearshift.v2.bodies import InferRequest
+from gearshift.v2.tensors import Limits
 
 LIMITS = Limits(most_rows=1 << 20, most_tensors=8, most_elements=1 << 20)
 TEXT = st.text(max_size=8) | st.sampled_from(['"', '","', "],[", "\\", '\\","', "a,b", "[[", "{}", '",\n"'])

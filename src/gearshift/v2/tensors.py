@@ -20,7 +20,7 @@ from gearshift.model import Arrays, TensorSpec
 from gearshift.observability.metrics import Totals
 from gearshift.request import LEAST_URGENT, Answer, RowFacts
 from gearshift.serving.settings import ServerSettings
-from gearshift.serving.v2_bodies import LONGEST_TIMEOUT_US, InferRequest
+from gearshift.v2.bodies import LONGEST_TIMEOUT_US, InferRequest
 
 SERVER_NAME = "gearshift"
 MODEL_VERSION = "1"

@@ -8,9 +8,8 @@ from gearshift.errors import InvalidInput, NotAcceptable
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer, RowFacts
 from gearshift.runtime.transport import datatype_named
-from gearshift.runtime.v2_binary import read_tensor
-from gearshift.serving.v2 import Limits
-from gearshift.serving.v2_bodies import (
+from gearshift.v2.binary import read_tensor
+from gearshift.v2.bodies import (
     AskedOutput,
     AskedParameters,
     IndexBody,
@@ -19,7 +18,8 @@ from gearshift.serving.v2_bodies import (
     InputParameters,
     InputTensor,
 )
-from gearshift.serving.v2_json import DEFAULT_LIMITS, encode_answer, encode_error, parse_request
+from gearshift.v2.json import DEFAULT_LIMITS, encode_answer, encode_error, parse_request
+from gearshift.v2.tensors import Limits
 
 SPECS = {
     "x": TensorSpec(name="x", datatype="FP32", shape=(-1, 2)),

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from gearshift.errors import InvalidInput
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import LEAST_URGENT
-from gearshift.serving.v2_bodies import LONGEST_TIMEOUT_US, InferRequest
-from gearshift.serving.v2_json import parse_request
+from gearshift.v2.bodies import LONGEST_TIMEOUT_US, InferRequest
+from gearshift.v2.json import parse_request
 
 SPECS = {
     "x": TensorSpec(name="x", datatype="FP32", shape=(-1, 2)),

@@ -25,9 +25,9 @@ from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
 from gearshift.runtime.room import STRING_BYTES
 from gearshift.runtime.transport import Buffer
-from gearshift.serving import v2_json
-from gearshift.serving.v2 import Limits, answered_arrays
-from gearshift.serving.v2_bodies import InferBody, InferRequest, InputTensor
+from gearshift.v2 import json as v2_json
+from gearshift.v2.bodies import InferBody, InferRequest, InputTensor
+from gearshift.v2.tensors import Limits, answered_arrays
 
 LARGE_BYTES = 256 << 10
 """From here on a body is read, and an answer written, in steps; one of this size takes some milliseconds."""

@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as hnp
 from gearshift.errors import InvalidInput
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer, RowFacts
-from gearshift.runtime.v2_binary import read_tensor, write_tensor
-from gearshift.serving.v2_json import encode_answer, parse_request
+from gearshift.v2.binary import read_tensor, write_tensor
+from gearshift.v2.json import encode_answer, parse_request
 
 X = TensorSpec(name="x", datatype="FP32", shape=(-1, 2))
 N = TensorSpec(name="n", datatype="INT8", shape=(-1,))
