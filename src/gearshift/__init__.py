@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         simulate,
     )
     from gearshift.cascade import Cascade
-    from gearshift.client import AsyncClient, Client
+    from gearshift.client.client import AsyncClient, Client
     from gearshift.errors import GearshiftError, Infeasible, InvalidInput
     from gearshift.gear import Gear, GearPlan
     from gearshift.hardware import Device, Hardware, identical_devices
@@ -61,7 +61,7 @@ _HOMES = {
         "simulate",
     ),
     "gearshift.cascade": ("Cascade",),
-    "gearshift.client": ("AsyncClient", "Client"),
+    "gearshift.client.client": ("AsyncClient", "Client"),
     "gearshift.errors": ("GearshiftError", "Infeasible", "InvalidInput"),
     "gearshift.gear": ("Gear", "GearPlan"),
     "gearshift.hardware": ("Device", "Hardware", "identical_devices"),

@@ -167,7 +167,7 @@ def later():
     "module",
     [
         "gearshift",
-        "gearshift.client",
+        "gearshift.client.client",
         "gearshift.models.loading",
         "gearshift.runtime.router",
         "gearshift.runtime.worker",

@@ -16,6 +16,7 @@ from time import process_time
 import msgspec
 import numpy as np
 
+from gearshift.client.http_client import HttpClient
 from gearshift.clock import NS_PER_S, WallClock, to_ns
 from gearshift.errors import InvalidInput, NoAnswer
 from gearshift.model import spec_of
@@ -28,7 +29,6 @@ from gearshift.runtime.service import Service
 from gearshift.runtime.turnaround import LABEL, OPERATOR, OneBatch, plan_of_one_model
 from gearshift.runtime.worker import die_with_parent
 from gearshift.serving.http import Application
-from gearshift.serving.http_client import HttpClient
 from gearshift.serving.http_server import HttpServer
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import bound_socket

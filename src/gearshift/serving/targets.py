@@ -6,12 +6,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gearshift.errors import InvalidInput, NoAnswer, require
-from gearshift.model import Arrays
-from gearshift.serving.counters import Counters, counters_in
-from gearshift.serving.http_client import HttpClient
-from gearshift.serving.stamp import headers_of, stamped
-from gearshift.serving.v2_client import (
+from gearshift.client.http_client import HttpClient
+from gearshift.client.v2_client import (
     ClientProtocol,
     HttpRequest,
     answer_in,
@@ -20,6 +16,10 @@ from gearshift.serving.v2_client import (
     require_seconds,
     server_name,
 )
+from gearshift.errors import InvalidInput, NoAnswer, require
+from gearshift.model import Arrays
+from gearshift.serving.counters import Counters, counters_in
+from gearshift.serving.stamp import headers_of, stamped
 from gearshift.support.extras import load_extra
 from gearshift.v2.binary import INFERENCE_HEADER
 from gearshift.v2.tensors import SERVER_NAME

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from gearshift import AsyncClient, Client, errors
-from gearshift.serving.v2_client import FIRST_PAUSE_S, Call, ClientProtocol
+from gearshift.client.v2_client import FIRST_PAUSE_S, Call, ClientProtocol
 
 ANSWER = {
     "parameters": {"gear": 1, "outcome": "answered"},

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gearshift.client.http_client import Response, address_of
 from gearshift.errors import (
     DeadlinePassed,
     Forbidden,
@@ -29,7 +30,6 @@ from gearshift.errors import (
     require,
 )
 from gearshift.model import in_own_order
-from gearshift.serving.http_client import Response, address_of
 from gearshift.serving.sources import json_tensor
 from gearshift.support.retry_after import asked_pause_s
 from gearshift.v2.binary import INFERENCE_HEADER, binary_tensor, read_answer

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
+from gearshift.client.http_client import HttpClient
 from gearshift.errors import NoAnswer
-from gearshift.serving.http_client import HttpClient
 
 LONGEST_S = 20.0
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n%b\r\n{}"

@@ -10,9 +10,8 @@ from types import TracebackType
 
 from numpy.typing import ArrayLike
 
-from gearshift.errors import NoAnswer, require
-from gearshift.serving.http_client import HttpClient, Response
-from gearshift.serving.v2_client import (
+from gearshift.client.http_client import HttpClient, Response
+from gearshift.client.v2_client import (
     Call,
     ClientAnswer,
     ClientProtocol,
@@ -21,6 +20,7 @@ from gearshift.serving.v2_client import (
     error_in,
     offers_binary,
 )
+from gearshift.errors import NoAnswer, require
 from gearshift.support.of_process import KeptConnections, OfProcess
 
 PART_BYTES = 256 << 10
