@@ -30,15 +30,15 @@ import gearshift
 from gearshift import caches
 from gearshift.api import workload_of
 from gearshift.caches.streams import class_local_stream
+from gearshift.load_generator.replay import run_replay
+from gearshift.load_generator.replay_result import Replay
+from gearshift.load_generator.targets import Sending
 from gearshift.profiles.profile import PART_B
 from gearshift.profiles.store import read_profile
 from gearshift.runtime.backends.local import router_cores
 from gearshift.served import source_of
 from gearshift.serving.child_server import ChildServer
-from gearshift.serving.replay import run_replay
-from gearshift.serving.replay_result import Replay
 from gearshift.serving.serve import pinned
-from gearshift.serving.targets import Sending
 from gearshift.traces.generate import steady
 from gearshift.workload import Trace
 

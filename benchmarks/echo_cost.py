@@ -23,7 +23,7 @@ from judging import print_bar, print_table, spread
 from open_loop import Answers, request_bytes, send
 
 from gearshift import api
-from gearshift.serving.replay_result import limit_s
+from gearshift.load_generator.replay_result import limit_s
 from gearshift.traces.generate import steady
 
 CONNECTIONS = (1, 64)

@@ -22,7 +22,7 @@ from open_loop import request_bytes, send
 
 from gearshift import api
 from gearshift.demo import task
-from gearshift.serving.replay_result import limit_s
+from gearshift.load_generator.replay_result import limit_s
 from gearshift.serving.serve import pinned
 from gearshift.traces.generate import steady
 

@@ -35,6 +35,7 @@ from plotly.subplots import make_subplots
 from gearshift.api import plan_request
 from gearshift.errors import Infeasible
 from gearshift.hardware import identical_devices
+from gearshift.load_generator.targets import MOST_CONNECTIONS
 from gearshift.objective import Objective
 from gearshift.planner import optimal, planners
 from gearshift.planner.assemble import with_objective
@@ -42,7 +43,6 @@ from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
 from gearshift.served import Validation, validate
-from gearshift.serving.targets import MOST_CONNECTIONS
 from gearshift.traces.generate import poisson_arrivals
 from gearshift.workload import Trace
 from worlds import data_folder

@@ -28,9 +28,9 @@ from gearshift.support.files import PathLike
 from gearshift.workload import Trace, Workload
 
 if TYPE_CHECKING:
-    from gearshift.serving.replay_result import Replay
-    from gearshift.serving.sender import Progress
-    from gearshift.serving.sources import SampleSource
+    from gearshift.load_generator.replay_result import Replay
+    from gearshift.load_generator.sender import Progress
+    from gearshift.load_generator.sources import SampleSource
     from gearshift.simulator.as_ran import LatencySplit
     from gearshift.simulator.simulate import Prepared, Simulation
     from gearshift.traces.network import Uplink
@@ -62,12 +62,12 @@ def replay(
     devices.  `seed` is of all that is drawn, of samples and of arrivals, by default as for the plan.  The profile is by
     default the plan's, or the folder `profile`.  With an `uplink` the trace says when requests are sent: they reach the
     server when the network has carried them, stamped with when that was.  Deadlines of the trace are sent with its
-    requests.  `sending` holds the fields of `gearshift.serving.targets.Sending`.
+    requests.  `sending` holds the fields of `gearshift.load_generator.targets.Sending`.
     """
-    from gearshift.serving.in_process import InProcessTarget
-    from gearshift.serving.replay import run_replay
+    from gearshift.load_generator.in_process import InProcessTarget
+    from gearshift.load_generator.replay import run_replay
+    from gearshift.load_generator.targets import Sending
     from gearshift.serving.serve import pinned
-    from gearshift.serving.targets import Sending
     from gearshift.serving.task import read_task
 
     plan = plan_at(target)
@@ -121,8 +121,8 @@ def source_of(profile: Profile, folder: Path, *, project: PathLike | None, emula
 
     Without labels that is what the strongest model answered.
     """
+    from gearshift.load_generator.sources import source_from_records, source_from_samples
     from gearshift.models.loading import load_samples
-    from gearshift.serving.sources import source_from_records, source_from_samples
 
     if emulated:
         return source_from_records(profile.predictions, profile.operator)

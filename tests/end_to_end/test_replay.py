@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from gearshift.errors import GearshiftError, InvalidInput
+from gearshift.load_generator.replay import run_replay
+from gearshift.load_generator.replay_result import OUTCOMES, Replay
+from gearshift.load_generator.sources import RecordedSamples, SampleSource
+from gearshift.load_generator.targets import Sending
 from gearshift.request import NO_DEADLINE_NS
-from gearshift.serving.replay import run_replay
-from gearshift.serving.replay_result import OUTCOMES, Replay
-from gearshift.serving.sources import RecordedSamples, SampleSource
-from gearshift.serving.targets import Sending
 from gearshift.workload import Workload
 from tests.certificates import write_certificate
 from tests.end_to_end.test_server import Server, serving
@@ -77,7 +77,7 @@ def replayed(
 def senders() -> list[psutil.Process]:
     """The processes of the load generator that are alive."""
     alive = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
-    return [child for child in alive if "gearshift.serving.sender_process" in child.cmdline()]
+    return [child for child in alive if "gearshift.load_generator.sender_process" in child.cmdline()]
 
 
 @pytest.mark.parametrize(("protocol", "processes", "options"), WAYS.values(), ids=WAYS.keys())

@@ -14,8 +14,8 @@ from gearshift.reporting.headline import percentile_name
 from gearshift.result import ServingResult
 
 if TYPE_CHECKING:
+    from gearshift.load_generator.replay_result import Replay
     from gearshift.served import Validation
-    from gearshift.serving.replay_result import Replay
     from gearshift.simulator.as_ran import LatencySplit
 
 MOST_NAMED = 6

@@ -29,8 +29,8 @@ from gearshift.errors import (
     UnknownModel,
     require,
 )
+from gearshift.load_generator.sources import json_tensor
 from gearshift.model import in_own_order
-from gearshift.serving.sources import json_tensor
 from gearshift.support.retry_after import asked_pause_s
 from gearshift.v2.binary import INFERENCE_HEADER, binary_tensor, read_answer
 

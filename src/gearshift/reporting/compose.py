@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.gear import GearPlan
+from gearshift.load_generator.replay_result import Replay
 from gearshift.planner.cascade_search import search_cascades, work_per_request_s
 from gearshift.plans.plan_tables import only_operator
 from gearshift.profiles.profile import Profile
@@ -20,7 +21,6 @@ from gearshift.reporting.content import (
 )
 from gearshift.reporting.gear_rows import gear_rows
 from gearshift.reporting.headline import percentile_name
-from gearshift.serving.replay_result import Replay
 from gearshift.simulator.simulate import Simulation
 
 MOST_DOTS = 1500

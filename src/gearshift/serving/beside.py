@@ -19,6 +19,7 @@ import numpy as np
 from gearshift.client.http_client import HttpClient
 from gearshift.clock import NS_PER_S, WallClock, to_ns
 from gearshift.errors import InvalidInput, NoAnswer
+from gearshift.load_generator.sources import inputs_body
 from gearshift.model import spec_of
 from gearshift.models.loading import Samples
 from gearshift.observability.metrics import Metrics
@@ -32,7 +33,6 @@ from gearshift.serving.http import Application
 from gearshift.serving.http_server import HttpServer
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.sockets import bound_socket
-from gearshift.serving.sources import inputs_body
 from gearshift.support.fine_timer import FineSleeper
 
 LARGEST_BATCH_SIZE = 32

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, Clock
 from gearshift.errors import InvalidInput, NoAnswer
+from gearshift.load_generator.replay_result import ANSWERED, DEGRADED, LATE, REFUSED, UNKNOWN, Effort, RequestLog
+from gearshift.load_generator.sources import Label, quality_of
+from gearshift.load_generator.targets import Reply, Sending, Target
 from gearshift.profiles.doubts import told
 from gearshift.serving.deadline_headers import refused_before_it_ran
-from gearshift.serving.replay_result import ANSWERED, DEGRADED, LATE, REFUSED, UNKNOWN, Effort, RequestLog
-from gearshift.serving.sources import Label, quality_of
-from gearshift.serving.targets import Reply, Sending, Target
 from gearshift.support.fine_timer import FineSleeper
 
 PROGRESS_EVERY_S = 0.1

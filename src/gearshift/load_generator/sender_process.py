@@ -1,6 +1,6 @@
 """Load from several processes: each sends every n-th request, and together they send exactly the workload.
 
-Parent and child (`python -m gearshift.serving.sender_process`) exchange frames over the child's standard input and
+Parent and child (`python -m gearshift.load_generator.sender_process`) exchange frames over the child's standard input and
 output: the length in 8 bytes, then msgpack.  The child hears Job and Go, and tells Ready, Done again and again, and at
 last Finished or Failed.  Instants are those of the machine's monotonic clock, which all processes share.
 """
@@ -20,9 +20,9 @@ import numpy as np
 
 from gearshift.clock import NS_PER_S, WallClock
 from gearshift.errors import GearshiftError, InvalidInput
-from gearshift.serving.replay_result import Effort, RequestLog, empty_log
-from gearshift.serving.sender import Load, Progress, first_of, number_of, send
-from gearshift.serving.targets import Sending, target_at
+from gearshift.load_generator.replay_result import Effort, RequestLog, empty_log
+from gearshift.load_generator.sender import Load, Progress, first_of, number_of, send
+from gearshift.load_generator.targets import Sending, target_at
 from gearshift.support.event_loop import allow_much_load, loop_factory
 
 MOST_PROCESSES = 64

@@ -1,8 +1,8 @@
 import pytest
 
+from gearshift.load_generator.counters import Counters, ModelRuns, counters_in
 from gearshift.observability.metrics import Metrics
 from gearshift.policies.batching import FULL
-from gearshift.serving.counters import Counters, ModelRuns, counters_in
 
 
 def metrics(batches: list[int]) -> Counters:

@@ -6,13 +6,13 @@ from typing import Any
 
 from gearshift.clock import to_ns
 from gearshift.errors import GearshiftError, NoAnswer
+from gearshift.load_generator.counters import Counters, counters_in
+from gearshift.load_generator.targets import MODEL, STAGE, Reply, Sending, answered_with
 from gearshift.model import Arrays
 from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
-from gearshift.serving.counters import Counters, counters_in
 from gearshift.serving.deadline_headers import deadline_ns_of
 from gearshift.serving.settings import ServerSettings
-from gearshift.serving.targets import MODEL, STAGE, Reply, Sending, answered_with
 from gearshift.serving.task import ServingTask, make_service
 
 

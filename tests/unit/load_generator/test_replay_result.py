@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from gearshift.result import LatencySummary
-from gearshift.serving.replay_result import (
+from gearshift.load_generator.replay_result import (
     LEAST_LIMIT_S,
     Effort,
     Lateness,
@@ -13,6 +12,7 @@ from gearshift.serving.replay_result import (
     limit_s,
     why_invalid,
 )
+from gearshift.result import LatencySummary
 
 LATENCY = LatencySummary(mean=0.02, p50=0.01, p95=0.05, p99=0.1)
 

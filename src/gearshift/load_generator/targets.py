@@ -17,9 +17,9 @@ from gearshift.client.v2_client import (
     server_name,
 )
 from gearshift.errors import InvalidInput, NoAnswer, require
+from gearshift.load_generator.counters import Counters, counters_in
+from gearshift.load_generator.stamp import headers_of, stamped
 from gearshift.model import Arrays
-from gearshift.serving.counters import Counters, counters_in
-from gearshift.serving.stamp import headers_of, stamped
 from gearshift.support.extras import load_extra
 from gearshift.v2.binary import INFERENCE_HEADER
 from gearshift.v2.tensors import SERVER_NAME
@@ -116,7 +116,7 @@ def target_at(url: str, operator: str, output: str, sending: Sending) -> Target:
     scheme = urlsplit(url).scheme if "://" in url else ""
     if scheme in ("grpc", "grpcs"):
         load_extra("grpc", extra="grpc", where=url)
-        from gearshift.serving.grpc_target import GrpcTarget
+        from gearshift.load_generator.grpc_target import GrpcTarget
 
         return GrpcTarget(url, operator, output, sending)
     return HttpTarget(url.rstrip("/"), operator, output, sending)

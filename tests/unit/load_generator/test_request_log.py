@@ -6,9 +6,9 @@ import pyarrow.parquet
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.serving import request_log
-from gearshift.serving.replay_result import OUTCOMES, RequestLog, empty_log
-from gearshift.serving.request_log import COLUMNS, require_log_path, write_request_log
+from gearshift.load_generator import request_log
+from gearshift.load_generator.replay_result import OUTCOMES, RequestLog, empty_log
+from gearshift.load_generator.request_log import COLUMNS, require_log_path, write_request_log
 
 NAMES = "due_s,sent_s,answered_s,latency_s,outcome,status,gear,model,stage,quality,record"
 

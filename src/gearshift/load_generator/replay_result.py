@@ -7,9 +7,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.load_generator.counters import ModelRuns
 from gearshift.request import Outcome
 from gearshift.result import LatencySummary, ServingResult, percentiles
-from gearshift.serving.counters import ModelRuns
 
 NO_ANSWER = 0
 UNKNOWN = -1

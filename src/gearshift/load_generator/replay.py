@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import require
-from gearshift.request import NO_DEADLINE_NS
-from gearshift.result import ServingResult, latency_summary, summarise
-from gearshift.serving.replay_result import (
+from gearshift.load_generator.replay_result import (
     DEGRADED,
     FAILED,
     REFUSED,
@@ -22,10 +20,12 @@ from gearshift.serving.replay_result import (
     lateness_of,
     why_invalid,
 )
-from gearshift.serving.sender import Load, Progress, send
-from gearshift.serving.sender_process import MOST_PROCESSES, send_apart
-from gearshift.serving.sources import SampleSource
-from gearshift.serving.targets import Sending, Target, target_at
+from gearshift.load_generator.sender import Load, Progress, send
+from gearshift.load_generator.sender_process import MOST_PROCESSES, send_apart
+from gearshift.load_generator.sources import SampleSource
+from gearshift.load_generator.targets import Sending, Target, target_at
+from gearshift.request import NO_DEADLINE_NS
+from gearshift.result import ServingResult, latency_summary, summarise
 from gearshift.support.event_loop import allow_much_load, loop_factory
 from gearshift.support.own_loop import run_in_own_loop
 from gearshift.workload import Workload

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gearshift.errors import require
-from gearshift.serving.replay_result import OUTCOMES, UNKNOWN, RequestLog
+from gearshift.load_generator.replay_result import OUTCOMES, UNKNOWN, RequestLog
 from gearshift.support.extras import load_extra
 from gearshift.support.files import require_writable, written_atomically
 

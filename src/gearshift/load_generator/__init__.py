@@ -1,0 +1,1 @@
+"""Sends a trace to a server and measures the answers."""
