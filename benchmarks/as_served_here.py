@@ -14,6 +14,8 @@ import uvloop
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, WallClock, to_ns
+from gearshift.measuring.beside import LARGEST_BATCH_SIZE, front_end_beside
+from gearshift.measuring.turnaround import MODEL, OPERATOR, plan_of_one_model
 from gearshift.models.loading import Samples
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
@@ -23,8 +25,6 @@ from gearshift.request import Answer
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import SAMPLE, EmulatedBackend
 from gearshift.runtime.service import Service
-from gearshift.runtime.turnaround import MODEL, OPERATOR, plan_of_one_model
-from gearshift.serving.beside import LARGEST_BATCH_SIZE, front_end_beside
 
 SECONDS = 6.0
 BATCH_SIZES = (1, 4, 16)

@@ -75,9 +75,9 @@ def profile(
     `project` is a `gearshift.toml` or its folder.  Raises `InvalidInput` before measuring where `out` holds anything
     else than a profile.
     """
-    from gearshift.runtime.measure import profile_project
-    from gearshift.runtime.paid import forget, kept_files, partial_folder
-    from gearshift.serving.beside import front_end_beside
+    from gearshift.measuring.beside import front_end_beside
+    from gearshift.measuring.measure import profile_project
+    from gearshift.measuring.paid import forget, kept_files, partial_folder
 
     folder = None if out is None else Path(out)
     if folder is not None:

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from gearshift.runtime.turnaround import Turnaround
+from gearshift.measuring.turnaround import Turnaround
 
 
 @pytest.mark.parametrize("size", [1, 3, 64])

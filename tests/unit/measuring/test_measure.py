@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from gearshift.errors import GearshiftError, InvalidInput
+from gearshift.measuring import measure
+from gearshift.measuring.measure import profile_project
 from gearshift.model import TensorSpec
 from gearshift.models.loaded_from import changes
 from gearshift.profiles.store import read_profile, write_profile
-from gearshift.runtime import measure
-from gearshift.runtime.measure import profile_project
 
 PROJECT = """
 operator = "signs"

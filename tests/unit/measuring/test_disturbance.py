@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gearshift.runtime.disturbance import SHORTEST_S, Disturbance, told
+from gearshift.measuring.disturbance import SHORTEST_S, Disturbance, told
 
 SPIN = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: pass"
 

@@ -1,7 +1,7 @@
 """The front end at work while models are timed: what it costs a request, and what it costs the batches beside it.
 
 The real HTTP front end runs in the event loop that times the models, over a model that answers at once.  A client in
-a process of its own (`python -m gearshift.serving.beside URL PARENT`) first asks as fast as it can, for what a request
+a process of its own (`python -m gearshift.measuring.beside URL PARENT`) first asks as fast as it can, for what a request
 takes of this process's time, and then some hundred times a second, and measures how long it waits.
 """
 
@@ -20,14 +20,14 @@ from gearshift.client.http_client import HttpClient
 from gearshift.clock import NS_PER_S, WallClock, to_ns
 from gearshift.errors import InvalidInput, NoAnswer
 from gearshift.load_generator.sources import inputs_body
+from gearshift.measuring.measure import FrontEndTime
+from gearshift.measuring.turnaround import LABEL, OPERATOR, OneBatch, plan_of_one_model
 from gearshift.model import spec_of
 from gearshift.models.loading import Samples
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.backends.base import Batch
-from gearshift.runtime.measure import FrontEndTime
 from gearshift.runtime.service import Service
-from gearshift.runtime.turnaround import LABEL, OPERATOR, OneBatch, plan_of_one_model
 from gearshift.runtime.worker import die_with_parent
 from gearshift.serving.http import Application
 from gearshift.serving.http_server import HttpServer
@@ -94,7 +94,7 @@ def _bodies(samples: Samples) -> list[bytes]:
 async def _client(url: str, bodies: Sequence[bytes], time: FrontEndTime) -> AsyncIterator[None]:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "gearshift.serving.beside", url, str(os.getpid())),
+        *(sys.executable, "-P", "-m", "gearshift.measuring.beside", url, str(os.getpid())),
         stdin=pipe,
         stdout=pipe,
         start_new_session=True,

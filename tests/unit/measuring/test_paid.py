@@ -15,12 +15,12 @@ import pytest
 
 from gearshift import api
 from gearshift.errors import InvalidInput, ModelFailed
+from gearshift.measuring.measure import profile_project
+from gearshift.measuring.paid import KeptAnswers, KeptRun, PaidWork, answers_key, forget, runs_key, sample_names
 from gearshift.models.config import Project, read_project
 from gearshift.models.loading import Samples
 from gearshift.profiles.profile import Profile
-from gearshift.runtime.measure import profile_project
 from gearshift.runtime.messages import Done
-from gearshift.runtime.paid import KeptAnswers, KeptRun, PaidWork, answers_key, forget, runs_key, sample_names
 from tests.unit.runtime.remote.endpoints import Answer, Endpoint, as_json, endpoint
 
 TASK = """

@@ -5,9 +5,9 @@ import asyncio
 import numpy as np
 import psutil
 
+from gearshift.measuring.beside import front_end_beside
+from gearshift.measuring.measure import FrontEndTime
 from gearshift.models.loading import Samples
-from gearshift.runtime.measure import FrontEndTime
-from gearshift.serving.beside import front_end_beside
 
 
 def measured(samples: Samples) -> tuple[FrontEndTime, int]:

@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 
 from gearshift.errors import ModelFailed, require
 from gearshift.hardware import REMOTE, Device, Hardware, is_cuda
+from gearshift.measuring.disturbance import Disturbance
+from gearshift.measuring.other_batches import found_in_other_batches
+from gearshift.measuring.paid import Kept, PaidWork, Timed, count_as_wrong
+from gearshift.measuring.turnaround import Turnaround
 from gearshift.model import Predicted, spec_of
 from gearshift.models.classes import class_names
 from gearshift.models.config import ProfileSettings, Project, read_project
@@ -40,13 +44,9 @@ from gearshift.runtime.backends.local import assign_cores, router_cores
 from gearshift.runtime.backends.workers import assemble, settle
 from gearshift.runtime.core_pool import on_processors
 from gearshift.runtime.cpu_quota import quota_cores, quota_warning
-from gearshift.runtime.disturbance import Disturbance
 from gearshift.runtime.messages import Done, Load, Loaded, ReplicaToLoad, Run
-from gearshift.runtime.other_batches import found_in_other_batches
-from gearshift.runtime.paid import Kept, PaidWork, Timed, count_as_wrong
 from gearshift.runtime.remote.checks import require_askable
 from gearshift.runtime.remote.models import is_remote_model
-from gearshift.runtime.turnaround import Turnaround
 from gearshift.runtime.worker_process import WorkerProcess
 from gearshift.support.own_loop import run_in_own_loop
 from gearshift.support.processors import pin, processors_of, usable_processors
@@ -105,7 +105,7 @@ def profile_project(
     `front_end` works beside the models while they are timed, and is measured itself.
     `progress(what, share)` is told what is done and how far it is.  The profile's `project` is relative to `folder`,
     where it will be written; without one it is absolute.  Beside `folder` is kept what endpoints answer, until that is
-    forgotten (`runtime/paid.py`), and `notice` hears where it goes on with that.  Raises `ModelFailed` or
+    forgotten (`measuring/paid.py`), and `notice` hears where it goes on with that.  Raises `ModelFailed` or
     `InvalidInput` naming the model that cannot be loaded, raises, answers wrong rows or an unusable certainty.
     """
     import uvloop

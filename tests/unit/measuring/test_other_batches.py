@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gearshift.measuring.other_batches import found_in_other_batches
 from gearshift.model import Predicted
 from gearshift.models.certainty import top_two_difference
 from gearshift.models.loading import RunnableModel
 from gearshift.request import Request, Sample
-from gearshift.runtime.other_batches import found_in_other_batches
 
 X = np.random.default_rng(2).normal(size=(200, 3))
 WORDS = np.array(["x" * (1 + n % 7) for n in range(200)], dtype=object)

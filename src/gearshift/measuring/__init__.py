@@ -1,0 +1,1 @@
+"""Measures models, overheads and a server beside them, for profiles."""
