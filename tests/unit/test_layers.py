@@ -47,7 +47,7 @@ NOUNS = {
         "segmented_model",
     ),
 }
-JOINING = {"reporting", "verbs", "demo", "cli", "api", "served", "client", "init", "doctor", "__init__", "__main__"}
+JOINING = {"reporting", "verbs", "demo", "cli", "api", "served", "init", "doctor", "__init__", "__main__"}
 BELOW = {"nouns", "support", "models", "plans", "policies", "profiles"}
 MAY_IMPORT = {
     "support": {"nouns"},
@@ -64,7 +64,7 @@ MAY_IMPORT = {
     "simulator": BELOW,
     "caches": BELOW,
     "planner": BELOW | {"simulator"},
-    "v2": BELOW | {"observability", "runtime", "serving"},
+    "v2": BELOW | {"observability", "runtime", "serving", "client", "load_generator"},
     "runtime": BELOW | {"observability", "v2"},
     "client": BELOW | {"v2", "runtime", "load_generator", "serving"},
     "serving": BELOW | {"observability", "runtime", "v2", "client", "load_generator", "measuring"},

@@ -118,6 +118,6 @@ def sources_hash(package: Path) -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     for name in _COMPILED_SOURCES:
         path = package / name
-        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
-            digest.update(file.name.encode() + b"\0" + file.read_bytes())
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]

@@ -1,1 +1,1 @@
-"""The Open Inference Protocol, version 2: bodies, JSON, binary tensors, gRPC messages. Server and clients use it alike."""
+"""The Open Inference Protocol, version 2, as server and clients use it: bodies, JSON, binary tensors, gRPC messages."""

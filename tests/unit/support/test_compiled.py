@@ -15,7 +15,7 @@ import gearshift
 from gearshift.support.compiled import sources_hash
 
 PACKAGE = Path(gearshift.__file__).parent
-POLICIES_AND_SIMULATOR = [file for folder in ("policies", "simulator") for file in (PACKAGE / folder).glob("*.py")]
+POLICIES_AND_SIMULATOR = [file for folder in ("policies", "simulator") for file in (PACKAGE / folder).rglob("*.py")]
 COMPILED_IN = [
     *sorted(str(file.relative_to(PACKAGE)) for file in POLICIES_AND_SIMULATOR),
     *("gear.py", "decisions.py", "clock.py", "support/compiled.py", "caches/kernel.py"),

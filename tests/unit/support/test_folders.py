@@ -35,12 +35,13 @@ def test_who_looks_meanwhile_always_finds_all_files_of_one_time(tmp_path: Path) 
 
     looking = threading.Thread(target=look)
     looking.start()
-    for turn in range(50):
+    turn = 0
+    while turn < 50 or not found:  # a thread may begin late
         replace_folder(tmp_path / "folder", times[turn % 2])
+        turn += 1
     ended.set()
     looking.join()
     assert set(found) <= {b"ab", b""}  # it may have been emptied and deleted after it was found
-    assert len(found) > 0
 
 
 def test_a_system_that_exchanges_nothing_replaces_it_all_the_same(
