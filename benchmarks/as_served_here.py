@@ -24,7 +24,7 @@ from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.request import Answer
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import SAMPLE, EmulatedBackend
-from gearshift.runtime.service import Service
+from gearshift.runtime.service.service import Service
 
 SECONDS = 6.0
 BATCH_SIZES = (1, 4, 16)

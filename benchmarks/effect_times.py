@@ -45,11 +45,11 @@ from gearshift.plans.plan_file import write_plan
 from gearshift.request import Answer
 from gearshift.runtime.actuators.base import Actuator, ActuatorChain, Effect
 from gearshift.runtime.actuators.check import check_actuators
-from gearshift.runtime.actuators.worker import FractionalCores, PoolAffinity
-from gearshift.runtime.core_pool import processors_for
-from gearshift.runtime.local_cores import LocalCores
-from gearshift.runtime.messages import Release
-from gearshift.runtime.service import Service
+from gearshift.runtime.cores.core_pool import processors_for
+from gearshift.runtime.cores.local_cores import LocalCores
+from gearshift.runtime.cores.worker_actuator import FractionalCores, PoolAffinity
+from gearshift.runtime.service.service import Service
+from gearshift.runtime.wire.messages import Release
 from gearshift.serving.serve import pinned
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.task import make_service, read_task

@@ -17,7 +17,7 @@ from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
 from gearshift.planner.metered import metered_loads
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.runtime.load_drift import LoadDrift
+from gearshift.runtime.watch.load_drift import LoadDrift
 from gearshift.traces.generate import bursty, poisson_arrivals, steady
 from gearshift.workload import Trace
 

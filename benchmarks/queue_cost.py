@@ -14,7 +14,7 @@ import numpy as np
 from machine import describe
 
 from gearshift.request import NO_DEADLINE_NS, Request, Sample
-from gearshift.runtime.queue import WaitingQueue
+from gearshift.runtime.router.queue import WaitingQueue
 
 BATCH = 64
 APART_NS = 200_000

@@ -22,8 +22,8 @@ from judging import print_bar, print_table
 from machine import describe
 from numpy.typing import NDArray
 
-from gearshift.runtime.messages import Message, Pong, Run, RunPart, Stop
-from gearshift.runtime.transport import (
+from gearshift.runtime.wire.messages import Message, Pong, Run, RunPart, Stop
+from gearshift.runtime.wire.transport import (
     BlockingConnection,
     FrameProtocol,
     pack_tensors,

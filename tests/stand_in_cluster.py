@@ -1,4 +1,4 @@
-"""A stand-in for Ray: what `gearshift.runtime.ray_cluster.Cluster` asks for, of processes on this machine.
+"""A stand-in for Ray: what `gearshift.runtime.workers.ray_cluster.Cluster` asks for, of processes on this machine.
 
 It takes seconds less than Ray, which the long tests start.  Its nodes are numbers; a worker runs the very actor that
 Ray would, in a process that is started again when it ends, on another node where its own is lost.
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from gearshift.runtime.ray_cluster import Address, Bundle, Place
+from gearshift.runtime.workers.ray_cluster import Address, Bundle, Place
 
 ACTOR = """
 import sys
 from gearshift.observability.logs import LogSettings
-from gearshift.runtime.ray_cluster import WorkerActor
+from gearshift.runtime.workers.ray_cluster import WorkerActor
 router = sys.argv[1], int(sys.argv[2])
 worker, secret, cores = int(sys.argv[3]), bytes.fromhex(sys.argv[4]), tuple(map(int, sys.argv[5:]))
 sys.exit(WorkerActor().serve(router, worker, secret, cores, LogSettings()))

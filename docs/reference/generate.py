@@ -27,7 +27,7 @@ from gearshift.models.remote_settings import RemoteSettings
 from gearshift.objective import Asked, Objective
 from gearshift.placement import Placement, Replica
 from gearshift.result import LatencySummary, ServingResult
-from gearshift.runtime.status import (
+from gearshift.runtime.router.status import (
     AdaptingStatus,
     DisagreementStatus,
     ReplanStatus,

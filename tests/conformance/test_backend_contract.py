@@ -20,7 +20,7 @@ from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.backends.ray import RayBackend
-from gearshift.runtime.ray_cluster import Cluster, RayCluster
+from gearshift.runtime.workers.ray_cluster import Cluster, RayCluster
 from tests.little_task import INPUTS, little_plan, little_profile, spanning_plan, write_little_task
 from tests.stand_in_cluster import StandInCluster
 from tests.workers import send_signal

@@ -23,7 +23,7 @@ from gearshift.model import TensorSpec
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EmulatedBackend
-from gearshift.runtime.service import Service
+from gearshift.runtime.service.service import Service
 from gearshift.serving.connection import Connection
 from gearshift.serving.connections import Connections
 from gearshift.serving.http import Application

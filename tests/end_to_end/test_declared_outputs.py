@@ -10,7 +10,7 @@ import uvloop
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Answer
 from gearshift.runtime.backends.local import LocalBackend
-from gearshift.runtime.service import Service
+from gearshift.runtime.service.service import Service
 from tests.little_task import INPUTS, OUTPUTS, TASK, little_plan, write_little_task
 
 SURE, UNSURE = [1.0, 2.0], [0.0, 2.0]

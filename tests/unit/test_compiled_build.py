@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import gearshift
-import gearshift.runtime.router
+import gearshift.runtime.router.router
 from gearshift.cli.main import main_group
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ def test_policies_stay_python_which_the_simulator_compiles():
 
 
 def test_the_version_says_which_build_it_is():
-    compiled = not gearshift.runtime.router.__file__.endswith(".py")
+    compiled = not gearshift.runtime.router.router.__file__.endswith(".py")
     told = CliRunner().invoke(main_group, ["--version"]).output
     assert told.rstrip().endswith(f"version {gearshift.__version__}" + (", compiled" if compiled else ""))
 

@@ -60,7 +60,7 @@ def _json_path(args: Sequence[str]) -> str | None:
 
 def _version() -> str:
     """The version, and whether what requests pass is compiled (`make wheel`)."""
-    router = find_spec("gearshift.runtime.router")
+    router = find_spec("gearshift.runtime.router.router")
     plain = router is None or str(router.origin).endswith(".py")
     return gearshift.__version__ if plain else f"{gearshift.__version__}, compiled"
 

@@ -6,7 +6,7 @@ import click
 
 from gearshift.cli.options import PATH
 from gearshift.cli.output import Output, table
-from gearshift.runtime.status import Status
+from gearshift.runtime.router.status import Status
 
 URL = "http://127.0.0.1:8000"
 

@@ -27,8 +27,8 @@ from gearshift.models.loading import Samples
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.backends.base import Batch
-from gearshift.runtime.service import Service
-from gearshift.runtime.worker import die_with_parent
+from gearshift.runtime.service.service import Service
+from gearshift.runtime.workers.worker import die_with_parent
 from gearshift.serving.http import Application
 from gearshift.serving.http_server import HttpServer
 from gearshift.serving.settings import ServerSettings

@@ -38,16 +38,16 @@ from gearshift.profiles.parts import split_parts
 from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.request import Request, Sample
+from gearshift.runtime.actuators.cpu_quota import quota_cores, quota_warning
 from gearshift.runtime.actuators.own_group import bounded
-from gearshift.runtime.answers import rows_of, stack_results
 from gearshift.runtime.backends.local import assign_cores, router_cores
 from gearshift.runtime.backends.workers import assemble, settle
-from gearshift.runtime.core_pool import on_processors
-from gearshift.runtime.cpu_quota import quota_cores, quota_warning
-from gearshift.runtime.messages import Done, Load, Loaded, ReplicaToLoad, Run
+from gearshift.runtime.cores.core_pool import on_processors
 from gearshift.runtime.remote.checks import require_askable
 from gearshift.runtime.remote.models import is_remote_model
-from gearshift.runtime.worker_process import WorkerProcess
+from gearshift.runtime.service.answers import rows_of, stack_results
+from gearshift.runtime.wire.messages import Done, Load, Loaded, ReplicaToLoad, Run
+from gearshift.runtime.workers.worker_process import WorkerProcess
 from gearshift.support.own_loop import run_in_own_loop
 from gearshift.support.processors import pin, processors_of, usable_processors
 

@@ -24,7 +24,7 @@ from gearshift.models.config import ModelSettings, Project
 from gearshift.models.loading import Samples
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.workers import settle
-from gearshift.runtime.messages import Done
+from gearshift.runtime.wire.messages import Done
 from gearshift.support.files import write_atomically
 
 SUFFIX = ".partial"

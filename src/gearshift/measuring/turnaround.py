@@ -13,7 +13,7 @@ from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Answer
 from gearshift.runtime.backends.base import Batch, BatchEvents
-from gearshift.runtime.service import Service
+from gearshift.runtime.service.service import Service
 
 OPERATOR, MODEL = "beside", "only"
 LABEL = np.zeros(1, dtype=np.int64)

@@ -12,7 +12,7 @@ from gearshift.policies.cores.demand import SharedCores
 from gearshift.policies.cores.gear_cores import change_holds_ns, cores_in_gear
 from gearshift.policies.cores.worker_demand import MachineDemand
 from gearshift.request import Sample
-from gearshift.runtime.by_deadline import DeadlineQueues
+from gearshift.runtime.router.by_deadline import DeadlineQueues
 
 
 class EmulatedCores:

@@ -72,7 +72,7 @@ class Board:
         """Samples that may wait in all; the router sets it, since each plan has its own bound."""
         return self._numbers[ROUTER * COLUMNS + MOST_WAITING]
 
-    # What is held elsewhere (`runtime/room.Elsewhere`)
+    # What is held elsewhere (`runtime/service/room.Elsewhere`)
 
     @property
     def waiting(self) -> int:

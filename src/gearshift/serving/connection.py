@@ -17,8 +17,8 @@ from typing import Any, cast
 
 import httptools
 
-from gearshift.runtime.room import Client
-from gearshift.runtime.transport import Buffer
+from gearshift.runtime.service.room import Client
+from gearshift.runtime.wire.transport import Buffer
 from gearshift.serving.connections import STEP_BYTES, Connections
 from gearshift.serving.http_exchange import (
     CLOSE,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from gearshift.runtime.seats import Caller, Seats
+from gearshift.runtime.wire.seats import Caller, Seats
 from gearshift.serving.http_exchange import HttpExchange
 
 RESERVE = 64

@@ -11,10 +11,10 @@ from gearshift.errors import Forbidden, InvalidInput
 from gearshift.model import Arrays
 from gearshift.observability.tracing import RequestSpan
 from gearshift.request import NO_DEADLINE_NS, Answer
-from gearshift.runtime.answers import Done
-from gearshift.runtime.room import Client, Reading
-from gearshift.runtime.service import Service, Withdraw
-from gearshift.runtime.status import ReplanStatus, ServedPlan, Status
+from gearshift.runtime.router.status import ReplanStatus, ServedPlan, Status
+from gearshift.runtime.service.answers import Done
+from gearshift.runtime.service.room import Client, Reading
+from gearshift.runtime.service.service import Service, Withdraw
 from gearshift.serving.keys import Keys
 from gearshift.serving.shadow import Shadow
 

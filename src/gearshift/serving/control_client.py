@@ -8,7 +8,7 @@ import msgspec
 from gearshift.client.http_client import HttpClient, Response, address_of
 from gearshift.client.v2_client import error_in, tls_context
 from gearshift.errors import NoAnswer, require
-from gearshift.runtime.status import Status
+from gearshift.runtime.router.status import Status
 from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
 from gearshift.serving.swap import SwapBody, SwapResult
 from gearshift.support.files import read_text

@@ -30,11 +30,11 @@ from gearshift.observability.logs import Form, Level, LogSettings, logging_to_st
 from gearshift.observability.tracing import RequestSpan
 from gearshift.policies.admission import fair_share
 from gearshift.request import Answer
-from gearshift.runtime.answers import Done
-from gearshift.runtime.room import Client, Nowhere, Reading, Room
-from gearshift.runtime.service import Withdraw
-from gearshift.runtime.transport import FrameProtocol, pack_tensors, unpack_tensors
-from gearshift.runtime.worker import die_with_parent
+from gearshift.runtime.service.answers import Done
+from gearshift.runtime.service.room import Client, Nowhere, Reading, Room
+from gearshift.runtime.service.service import Withdraw
+from gearshift.runtime.wire.transport import FrameProtocol, pack_tensors, unpack_tensors
+from gearshift.runtime.workers.worker import die_with_parent
 from gearshift.serving.board import HELD_BYTES, Board
 from gearshift.serving.bounds import most_waiting_bytes
 from gearshift.serving.deadline_headers import SendingTimes

@@ -24,10 +24,10 @@ from gearshift.errors import GearshiftError, WorkerDied
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.logs import settings_in_force
 from gearshift.request import Answer
-from gearshift.runtime.answers import refused
-from gearshift.runtime.room import Client
-from gearshift.runtime.transport import Buffer, FrameError, FrameProtocol, pack_tensors, unpack_tensors, widen
-from gearshift.runtime.worker_process import how_it_ended
+from gearshift.runtime.service.answers import refused
+from gearshift.runtime.service.room import Client
+from gearshift.runtime.wire.transport import Buffer, FrameError, FrameProtocol, pack_tensors, unpack_tensors, widen
+from gearshift.runtime.workers.worker_process import how_it_ended
 from gearshift.serving.board import HELD_BYTES, MOST_WAITING, TAKING, WAITING, Board
 from gearshift.serving.control import Control
 from gearshift.serving.front_messages import (

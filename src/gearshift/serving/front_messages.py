@@ -9,7 +9,7 @@ import msgspec
 
 from gearshift.model import TensorSpec
 from gearshift.request import NO_DEADLINE_NS, Answer
-from gearshift.runtime.messages import TensorHeader
+from gearshift.runtime.wire.messages import TensorHeader
 from gearshift.serving.settings import ServerSettings
 
 # To a front end ------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from gearshift.runtime.room import Room
+from gearshift.runtime.service.room import Room
 from gearshift.serving.grpc_sockets import GrpcSockets
 
 LOOK_S = 0.25

@@ -8,7 +8,7 @@ from grpc.aio import EOF
 
 from gearshift.errors import DeadlinePassed
 from gearshift.policies.arrivals import given_up
-from gearshift.runtime.room import Room
+from gearshift.runtime.service.room import Room
 from gearshift.serving.grpc_sockets import GrpcSockets
 
 LOOK_S = 0.05

@@ -28,8 +28,8 @@ from gearshift.model import TensorSpec
 from gearshift.observability.metrics import Metrics, NoMetrics
 from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
-from gearshift.runtime.room import Client, Reading, Room
-from gearshift.runtime.service import Service
+from gearshift.runtime.service.room import Client, Reading, Room
+from gearshift.runtime.service.service import Service
 from gearshift.serving import grpc_health, grpc_reflection
 from gearshift.serving.bounds import most_waiting_bytes
 from gearshift.serving.compression import DEFLATE, GZIP, decompress

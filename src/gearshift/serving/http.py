@@ -12,10 +12,10 @@ from gearshift.model import TensorSpec
 from gearshift.observability.metrics import CONTENT_TYPE, Metrics, NoMetrics
 from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS, Answer
-from gearshift.runtime.answers import raise_if_refused
-from gearshift.runtime.room import Reading
-from gearshift.runtime.status import ServedPlan
-from gearshift.runtime.transport import Buffer
+from gearshift.runtime.router.status import ServedPlan
+from gearshift.runtime.service.answers import raise_if_refused
+from gearshift.runtime.service.room import Reading
+from gearshift.runtime.wire.transport import Buffer
 from gearshift.serving import compression, deadline_headers, openapi
 from gearshift.serving import control as operators
 from gearshift.serving.http_exchange import CLOSE, JSON, Headers, HttpExchange, Then, announced_length

@@ -5,8 +5,8 @@ from functools import cache
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from gearshift.runtime.room import Client as Held
-from gearshift.runtime.transport import Buffer
+from gearshift.runtime.service.room import Client as Held
+from gearshift.runtime.wire.transport import Buffer
 from gearshift.serving.exchange import REQUEST_ID, Exchange
 from gearshift.serving.known_head import CONTENT_LENGTH, EXPECT, KnownHead
 

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from gearshift import __version__
 from gearshift.model import DATATYPES, TensorSpec
-from gearshift.runtime.status import Status
+from gearshift.runtime.router.status import Status
 from gearshift.serving.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
 from gearshift.serving.keys import Keys
 from gearshift.serving.swap import SwapBody, SwapResult

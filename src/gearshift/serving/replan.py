@@ -17,7 +17,7 @@ from gearshift.objective import Objective
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics
 from gearshift.result import ServingResult
-from gearshift.runtime.status import ReplanStatus
+from gearshift.runtime.router.status import ReplanStatus
 from gearshift.serving import with_parent
 from gearshift.serving.control import Control
 from gearshift.serving.swap import SwapBody, SwapResult

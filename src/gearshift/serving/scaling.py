@@ -21,9 +21,16 @@ from gearshift.runtime.actuators.base import Actuator, EmulatedActuator, Now
 from gearshift.runtime.actuators.in_cluster import this_pod
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.local import LocalBackend
-from gearshift.runtime.core_pool import CorePool
-from gearshift.runtime.local_cores import LocalCores
-from gearshift.runtime.vertical import Actuate, NoScaling, ScaledReplica, ScaledWorker, TellWorker, VerticalScaling
+from gearshift.runtime.cores.core_pool import CorePool
+from gearshift.runtime.cores.local_cores import LocalCores
+from gearshift.runtime.cores.vertical import (
+    Actuate,
+    NoScaling,
+    ScaledReplica,
+    ScaledWorker,
+    TellWorker,
+    VerticalScaling,
+)
 from gearshift.serving.settings import ServerSettings
 
 if TYPE_CHECKING:

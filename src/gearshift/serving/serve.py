@@ -18,11 +18,11 @@ from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import Tracing, tracing_if
-from gearshift.runtime.answers import QUEUE_FULL
+from gearshift.runtime.actuators.cpu_quota import quota_cores, quota_warning
 from gearshift.runtime.backends.local import available_cores
-from gearshift.runtime.cpu_quota import quota_cores, quota_warning
-from gearshift.runtime.room import Unsent
-from gearshift.runtime.service import Service
+from gearshift.runtime.service.answers import QUEUE_FULL
+from gearshift.runtime.service.room import Unsent
+from gearshift.runtime.service.service import Service
 from gearshift.serving.bounds import with_memory_bounds
 from gearshift.serving.control import Control
 from gearshift.serving.deadline_headers import SendingTimes

@@ -14,7 +14,7 @@ from gearshift.model import Arrays
 from gearshift.models.classes import class_names
 from gearshift.request import Answer
 from gearshift.result import LatencySummary, latency_summary
-from gearshift.runtime.service import Service
+from gearshift.runtime.service.service import Service
 
 MOST_OPEN = 64
 """Copies that the shadow has at a time; further ones are left out, so that a slow shadow holds no memory."""

@@ -12,9 +12,9 @@ import msgspec
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, NotReady, SwapFailed, require
 from gearshift.observability.journal import Journal, NoJournal, Tagged
 from gearshift.observability.metrics import Metrics
-from gearshift.runtime.service import Service
-from gearshift.runtime.status import ServedPlan
-from gearshift.runtime.worker import zeros
+from gearshift.runtime.router.status import ServedPlan
+from gearshift.runtime.service.service import Service
+from gearshift.runtime.workers.worker import zeros
 from gearshift.serving.control import Control
 from gearshift.serving.machine_memory import FreeBytes, free_bytes, require_memory
 from gearshift.serving.shadow import Comparison, Shadow

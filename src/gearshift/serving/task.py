@@ -22,21 +22,21 @@ from gearshift.profiles.backlog import Backlog, backlog_of
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import expected_ns, overheads_ns, run_times_ns
 from gearshift.profiles.store import NAME_IT, read_profile
-from gearshift.runtime.adapting import Adapting
-from gearshift.runtime.audit import make_audit
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.backends.local import LocalBackend, assign_cores, available_cores, router_cores
 from gearshift.runtime.backends.ray import RayBackend
 from gearshift.runtime.backends.workers import WorkersBackend, WorkersOptions
-from gearshift.runtime.by_deadline import DeadlineRules
-from gearshift.runtime.cache_adaptation import AttendedBackend, CacheAdaptation
-from gearshift.runtime.core_pool import pooled_cores
-from gearshift.runtime.load_drift import window_of
-from gearshift.runtime.ray_cluster import RayCluster
-from gearshift.runtime.recovery import Recovery
-from gearshift.runtime.service import Service
-from gearshift.runtime.status import ServedPlan
+from gearshift.runtime.cores.core_pool import pooled_cores
+from gearshift.runtime.router.by_deadline import DeadlineRules
+from gearshift.runtime.router.recovery import Recovery
+from gearshift.runtime.router.status import ServedPlan
+from gearshift.runtime.service.service import Service
+from gearshift.runtime.watch.adapting import Adapting
+from gearshift.runtime.watch.audit import make_audit
+from gearshift.runtime.watch.cache_adaptation import AttendedBackend, CacheAdaptation
+from gearshift.runtime.watch.load_drift import window_of
+from gearshift.runtime.workers.ray_cluster import RayCluster
 from gearshift.serving.bounds import most_waiting_bytes
 from gearshift.serving.scaling import make_scaling, thread_counts
 from gearshift.serving.settings import ServerSettings

@@ -6,7 +6,7 @@ python -P -m gearshift.serving.with_parent PARENT GIVES_WAY VERB ...
 import os
 import sys
 
-from gearshift.runtime.worker import die_with_parent
+from gearshift.runtime.workers.worker import die_with_parent
 from gearshift.support.priority import give_way_to_all
 
 GIVES_WAY = "gives-way"

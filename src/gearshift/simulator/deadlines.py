@@ -1,4 +1,4 @@
-"""The kernel's steps for deadlines: `runtime/by_deadline.py` on arrays.  They run only where a workload has some."""
+"""The kernel's steps for deadlines: `runtime/router/by_deadline.py` on arrays.  They run only where a workload has some."""
 
 from typing import Any
 

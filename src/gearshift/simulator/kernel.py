@@ -1,6 +1,6 @@
 """The simulator's event loop, compiled: the router's events and steps in the same order, on arrays.
 
-Read `runtime/router.py` first; each function here and in `steps.py` stands for the one of the same name there.
+Read `runtime/router/router.py` first; each function here and in `steps.py` stands for the one of the same name there.
 """
 
 from typing import Any

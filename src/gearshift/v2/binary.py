@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
 from gearshift.model import DATATYPES
-from gearshift.runtime.transport import FrameError, datatype_named, unpack_bytes
+from gearshift.runtime.wire.transport import FrameError, datatype_named, unpack_bytes
 
 INFERENCE_HEADER = "inference-header-content-length"
 """The header that says how much of a body is JSON, in lower case."""

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, require
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
-from gearshift.runtime.room import STRING_BYTES
-from gearshift.runtime.transport import datatype_named
+from gearshift.runtime.service.room import STRING_BYTES
+from gearshift.runtime.wire.transport import datatype_named
 from gearshift.v2.binary import read_tensor, text_where_it_is, write_tensor
 from gearshift.v2.bodies import InferRequest
 from gearshift.v2.grpc_messages_pb2 import (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, NotAcceptable, printable, require
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
-from gearshift.runtime.transport import datatype_named
+from gearshift.runtime.wire.transport import datatype_named
 from gearshift.v2.binary import BinaryTensors, read_tensor, write_tensor
 from gearshift.v2.bodies import (
     AskedOutput,

@@ -20,7 +20,7 @@ from gearshift.measuring.paid import KeptAnswers, KeptRun, PaidWork, answers_key
 from gearshift.models.config import Project, read_project
 from gearshift.models.loading import Samples
 from gearshift.profiles.profile import Profile
-from gearshift.runtime.messages import Done
+from gearshift.runtime.wire.messages import Done
 from tests.unit.runtime.remote.endpoints import Answer, Endpoint, as_json, endpoint
 
 TASK = """

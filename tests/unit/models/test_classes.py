@@ -18,7 +18,7 @@ from gearshift.model import datatype_of
 from gearshift.models.classes import class_name, class_names, same_class
 from gearshift.profiles.table import read_parquet_table
 from gearshift.request import Answer
-from gearshift.runtime.transport import pack_tensors, unpack_tensors
+from gearshift.runtime.wire.transport import pack_tensors, unpack_tensors
 from gearshift.v2 import grpc_tensors
 from gearshift.v2 import json as v2_json
 from gearshift.v2.binary import read_tensor

@@ -5,9 +5,9 @@ from typing import Any
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_tables import PlanTables, plan_tables
 from gearshift.request import Request, Sample
-from gearshift.runtime.by_deadline import DeadlineRules
-from gearshift.runtime.recovery import Recovery
-from gearshift.runtime.router import Router
+from gearshift.runtime.router.by_deadline import DeadlineRules
+from gearshift.runtime.router.recovery import Recovery
+from gearshift.runtime.router.router import Router
 from tests.conformance.plans import MS
 
 

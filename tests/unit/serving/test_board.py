@@ -1,6 +1,6 @@
 import os
 
-from gearshift.runtime.room import Room
+from gearshift.runtime.service.room import Room
 from gearshift.serving.board import HELD_BYTES, MOST_WAITING, TAKING, WAITING, Board
 from gearshift.serving.front_end import FrontRoom
 

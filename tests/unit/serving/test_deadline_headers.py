@@ -9,7 +9,7 @@ from gearshift.observability.deadline_metrics import DeadlineMetrics
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.request import NO_DEADLINE_NS, Late
-from gearshift.runtime.by_deadline import DeadlineRules
+from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.serving.deadline_headers import SendingTimes, deadline_ns_of, refused_before_it_ran, unix_ns_of
 from gearshift.serving.settings import ServerSettings
 from tests.little_task import little_plan, little_profile

@@ -15,9 +15,9 @@ import pytest
 from gearshift.errors import WorkerDied
 from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
-from gearshift.runtime.answers import QUEUE_FULL
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, emulated_outputs
-from gearshift.runtime.transport import Bounds
+from gearshift.runtime.service.answers import QUEUE_FULL
+from gearshift.runtime.wire.transport import Bounds
 from gearshift.serving.board import Board
 from gearshift.serving.connection import Connection
 from gearshift.serving.deadline_headers import SendingTimes
@@ -250,7 +250,7 @@ def test_times_that_cannot_be_trusted_are_counted_by_the_router():
 
 def test_an_answer_that_is_too_large_for_a_frame_is_500(monkeypatch):
     async def use(server: Server) -> tuple[int, str]:
-        monkeypatch.setattr("gearshift.runtime.transport.WIDE", Bounds(header=300))
+        monkeypatch.setattr("gearshift.runtime.wire.transport.WIDE", Bounds(header=300))
         response = await server.infer(samples(0, 1, 2, 3))
         return response.status, response.json()["error"]
 

@@ -17,9 +17,9 @@ from gearshift.errors import InvalidInput
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
-from gearshift.runtime.room import Client
-from gearshift.runtime.service import Service
-from gearshift.runtime.status import ServedPlan
+from gearshift.runtime.router.status import ServedPlan
+from gearshift.runtime.service.room import Client
+from gearshift.runtime.service.service import Service
 from gearshift.serving import serve
 from gearshift.serving.bounds import most_waiting_bytes
 from gearshift.serving.control import Control

@@ -18,8 +18,8 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import NO_DEADLINE_NS, Request
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
-from gearshift.runtime.recovery import Recovery
-from gearshift.runtime.service import Service
+from gearshift.runtime.router.recovery import Recovery
+from gearshift.runtime.service.service import Service
 from gearshift.serving.connection import Connection
 from gearshift.serving.connections import Connections, Handler
 from gearshift.serving.http import Application

@@ -21,8 +21,8 @@ from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.result import LatencySummary, ServingResult
-from gearshift.runtime.service import Service
-from gearshift.runtime.status import ReplanStatus
+from gearshift.runtime.router.status import ReplanStatus
+from gearshift.runtime.service.service import Service
 from gearshift.serving.control import Control
 from gearshift.serving.replan import Replans, is_better, plan_options
 from gearshift.serving.settings import ServerSettings

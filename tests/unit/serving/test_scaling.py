@@ -27,9 +27,9 @@ from gearshift.runtime.actuators.cgroup import CgroupActuator, cores_of_group
 from gearshift.runtime.actuators.in_cluster import BesideRouter
 from gearshift.runtime.actuators.kubernetes import Container, KubernetesActuator
 from gearshift.runtime.backends.local import LocalBackend
-from gearshift.runtime.by_deadline import DeadlineRules
-from gearshift.runtime.messages import Load, Loaded
-from gearshift.runtime.service import Service
+from gearshift.runtime.router.by_deadline import DeadlineRules
+from gearshift.runtime.service.service import Service
+from gearshift.runtime.wire.messages import Load, Loaded
 from gearshift.serving.scaling import make_scaling
 from gearshift.serving.settings import ServerSettings
 from gearshift.serving.task import make_service, read_task

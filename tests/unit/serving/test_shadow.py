@@ -8,7 +8,7 @@ import uvloop
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Answer
 from gearshift.runtime.backends.emulated import EmulatedBackend
-from gearshift.runtime.service import Service
+from gearshift.runtime.service.service import Service
 from gearshift.serving import shadow as shadow_module
 from gearshift.serving.shadow import Comparison, Shadow, rows_agreed
 from tests.little_task import little_plan, little_profile

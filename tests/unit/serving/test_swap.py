@@ -20,7 +20,7 @@ from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.runtime.backends.base import BatchEvents
 from gearshift.runtime.backends.emulated import EmulatedBackend
-from gearshift.runtime.service import Service
+from gearshift.runtime.service.service import Service
 from gearshift.serving.control import Control
 from gearshift.serving.swap import SwapBody, Swaps, plan_in, require_same_task
 from gearshift.serving.task import ServingTask, read_task

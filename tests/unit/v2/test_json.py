@@ -7,7 +7,7 @@ import pytest
 from gearshift.errors import InvalidInput, NotAcceptable
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer, RowFacts
-from gearshift.runtime.transport import datatype_named
+from gearshift.runtime.wire.transport import datatype_named
 from gearshift.v2.binary import read_tensor
 from gearshift.v2.bodies import (
     AskedOutput,

@@ -16,7 +16,7 @@ from gearshift.profiles.profile import PredictionRecords, Profile
 from gearshift.profiles.run_times import exits_of, overheads_ns, run_times_ns
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents
-from gearshift.runtime.exits import Leaving, ProfiledExits
+from gearshift.runtime.backends.exits import Leaving, ProfiledExits
 from gearshift.support.fine_timer import FineTimer
 
 SAMPLE = "sample"

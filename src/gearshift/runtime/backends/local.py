@@ -9,9 +9,9 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware, is_cuda
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.runtime.backends.workers import DeviceSet, WorkersBackend, WorkersOptions
-from gearshift.runtime.messages import Release, ThreadsSet
-from gearshift.runtime.worker_link import OnDone, OnEnd
-from gearshift.runtime.worker_process import WorkerProcess
+from gearshift.runtime.wire.messages import Release, ThreadsSet
+from gearshift.runtime.wire.worker_link import OnDone, OnEnd
+from gearshift.runtime.workers.worker_process import WorkerProcess
 from gearshift.support.processors import processors_of
 
 # Cores ---------------------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, is_cuda, is_remote
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.runtime.backends.base import BatchEvents
+from gearshift.runtime.backends.endings import all_ended
 from gearshift.runtime.backends.workers import LONGEST_STOP_S, DeviceSet, WorkersBackend, WorkersOptions
-from gearshift.runtime.endings import all_ended
-from gearshift.runtime.messages import (
+from gearshift.runtime.wire.messages import (
     Adopt,
     Adopted,
     Hello,
@@ -24,11 +24,11 @@ from gearshift.runtime.messages import (
     Message,
     Run,
 )
-from gearshift.runtime.ray_cluster import Address, Bundle, Cluster, Place, end_server, keep_signals
-from gearshift.runtime.tcp import SECRET_BYTES, Listener
-from gearshift.runtime.transport import Buffer, FrameProtocol
-from gearshift.runtime.worker_link import SENT, OnDone, OnEnd, WorkerLink
-from gearshift.runtime.worker_process import thread_settings
+from gearshift.runtime.wire.transport import Buffer, FrameProtocol
+from gearshift.runtime.wire.worker_link import SENT, OnDone, OnEnd, WorkerLink
+from gearshift.runtime.workers.ray_cluster import Address, Bundle, Cluster, Place, end_server, keep_signals
+from gearshift.runtime.workers.tcp import SECRET_BYTES, Listener
+from gearshift.runtime.workers.worker_process import thread_settings
 
 LEAST_CPU = 0.001
 LOST = "lost its connection, as its process or its node has ended"

@@ -18,8 +18,8 @@ from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.watch.recovery import hangs_after_ns
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents
-from gearshift.runtime.endings import all_ended
-from gearshift.runtime.messages import (
+from gearshift.runtime.backends.endings import all_ended
+from gearshift.runtime.wire.messages import (
     Adopt,
     Adopted,
     Done,
@@ -31,9 +31,9 @@ from gearshift.runtime.messages import (
     RunPart,
     TensorHeader,
 )
-from gearshift.runtime.transport import Buffer, FrameError, bytes_of, datatype_named, pack_tensors, unpack_tensors
-from gearshift.runtime.worker import part_bytes
-from gearshift.runtime.worker_link import OnDone, OnEnd, why_not_loaded
+from gearshift.runtime.wire.transport import Buffer, FrameError, bytes_of, datatype_named, pack_tensors, unpack_tensors
+from gearshift.runtime.wire.worker_link import OnDone, OnEnd, why_not_loaded
+from gearshift.runtime.workers.worker import part_bytes
 
 SHORTEST_RESTART_WAIT_S = 0.1
 LONGEST_RESTART_WAIT_S = 5.0

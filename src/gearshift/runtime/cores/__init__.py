@@ -1,0 +1,1 @@
+"""Cores that grow and shrink while a worker runs."""

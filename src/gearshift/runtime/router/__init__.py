@@ -1,0 +1,1 @@
+"""Meter, gears, queues and dispatch."""

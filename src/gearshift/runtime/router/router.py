@@ -1,0 +1,457 @@
+"""The router: every event of an operator goes in, every decision comes out; no clock, no input or output.
+
+An event at a time: samples finish, a batch finishes, the meter ticks, samples arrive, a longest wait ends.  Each
+calls the policies and then starts what may start on the devices it touched.  The simulator's kernel does the same
+in the same order (`simulator/kernel.py`), and the conformance test compares their logs.
+"""
+
+from collections.abc import Callable, Sequence
+
+from gearshift.clock import NEVER_NS
+from gearshift.decisions import Decision, Ending, LogRow
+from gearshift.plans.plan_tables import PlanTables
+from gearshift.policies.batching import DEADLINE, NOT_YET, RETRY, batch_size, start_reason
+from gearshift.policies.forwarding import ANSWER, next_model
+from gearshift.policies.gear_shift import gear_asked_for, gear_in_force, metered_load
+from gearshift.policies.order import is_starving, replica_key
+from gearshift.request import Sample
+from gearshift.runtime.router.by_deadline import DeadlineQueues, DeadlineRules, end_early
+from gearshift.runtime.router.devices import Devices
+from gearshift.runtime.router.load_scaling import LoadScaling
+from gearshift.runtime.router.meter import Meter
+from gearshift.runtime.router.queue import WaitingQueue
+from gearshift.runtime.router.recovery import Recovery
+from gearshift.runtime.router.turns import Turns
+
+Start = Callable[[int, list[Sample], int], None]
+Answered = Callable[[Sample], None]
+Log = Callable[[LogRow], None]
+Shifted = Callable[[int, int], None]
+
+WITHDRAWN = "nobody waits for this answer any more"
+
+
+class Router:
+    """State of one operator's queues, devices and meter.
+
+    `start(replica, samples, reason)` hands a batch to the backend; `answered(sample)` hands back a sample that has
+    its result or its error; `log(row)` and `shifted(from, to)` tell what was decided.
+
+    `recovery` decides what becomes of samples whose replica is lost.  Without `deadlines` those order queues, and
+    nothing else.
+    """
+
+    def __init__(
+        self,
+        tables: PlanTables,
+        *,
+        start: Start,
+        answered: Answered,
+        log: Log | None = None,
+        shifted: Shifted | None = None,
+        recovery: Recovery | None = None,
+        deadlines: DeadlineRules | None = None,
+    ) -> None:
+        self._tables = tables
+        self._start, self._answered, self._log, self._shifted = start, answered, log, shifted
+        self._recovery = recovery or Recovery(tables.models)
+        self._replicas, self._models = len(tables.replica_ids), len(tables.models)
+        self._model_of: list[int] = tables.replica_model.tolist()
+        self._model_begin: list[int] = tables.model_begin.tolist()
+        self._devices = Devices(tables)
+        self._spans = self._devices.spans
+        self._stage_count: list[int] = tables.stage_count.tolist()
+        self._stage_models: list[int] = tables.stage_models.tolist()
+        self._thresholds: list[float] = tables.thresholds.tolist()
+        self._stage_of: list[int] = tables.stage_of.tolist()
+        self._turns = Turns(tables)
+        self._minimum: list[int] = tables.minimum_queue_length.tolist()
+        self._largest: list[int] = tables.largest_batch_size.tolist()
+        self._longest_wait_ns: list[int] = tables.longest_wait_ns.tolist()
+        self._range_starts: list[float] = tables.range_starts.tolist()
+
+        self.gear, self._first = 0, self._stage_models[0]
+        """The gear in force, and the model at which arrivals begin in it."""
+        self.rate_qps = self.load = 0.0
+        self.pinned = False
+        self.scaling = LoadScaling(tables)
+        self._eased_ticks = 0
+        self._queued = 0
+        self._starvation_ns = tables.starvation_ns
+        self._queues = [WaitingQueue(tables.starvation_ns) for _ in range(self._replicas)]
+        held = self._queues, self._turns, self._devices
+        self._by_deadline = None if deadlines is None else DeadlineQueues(deadlines, *held, self._drop)
+        self._running: list[Sequence[Sample]] = [() for _ in range(self._replicas)]
+        self._in_batch = [False] * self._replicas
+        self._started_ns = [0] * self._replicas
+        self._touched: list[int] = []
+        self._meter = Meter()
+
+    @property
+    def waiting(self) -> int:
+        """Samples that wait, in queues or for another worker."""
+        return self._queued + self._recovery.count
+
+    @property
+    def by_deadline(self) -> DeadlineQueues | None:
+        """The queues as deadlines see them, where these decide."""
+        return self._by_deadline
+
+    # Events, in the order in which they are taken at one instant.
+
+    def samples_finished(self, replica: int, samples: Sequence[Sample], now_ns: int) -> None:
+        """Answer or queue samples with certainty (or error) set; devices start once `batch_finished`, or it goes on."""
+        model, running = self._model_of[replica], self._running[replica]
+        whole = len(samples) >= len(running)
+        self._running[replica] = () if whole else [sample for sample in running if sample not in samples]
+        for sample in samples:
+            sample.run_ns += now_ns - self._started_ns[replica]
+            if sample.error:
+                self._answered(sample)
+                continue
+            if sample.unanswered:
+                self._recovery.end_unanswered(sample, model, now_ns)
+                self._end(sample, now_ns)
+                continue
+            sample.visited |= 1 << model
+            sample.model = model
+            following = self._next_model(sample)
+            if following == ANSWER:
+                self._write(now_ns, Decision.ANSWER, sample.sequence, model, self.gear)
+                self._answered(sample)
+            elif self._by_deadline is not None and not self._by_deadline.may_forward(sample, following, now_ns):
+                self._write(now_ns, Decision.DEGRADE, sample.sequence, model, self.gear)
+                self._answered(end_early(sample, Ending.DEGRADED))
+            else:
+                sample.stage += 1
+                self._route(sample, following, now_ns)
+        if not whole:
+            self._start_on_touched(now_ns)
+
+    def batch_finished(self, replica: int, now_ns: int) -> None:
+        """Free the replica's devices, then start what may start there and where samples were queued."""
+        self._running[replica] = ()
+        self._in_batch[replica] = False
+        self._devices.free(replica)
+        self._touched[:0] = self._spans[replica]
+        self._start_on_touched(now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        """Meter the load of the window that ends now, and shift the gear if it asks for another and none is pinned."""
+        self.rate_qps = self._meter.tick(now_ns)
+        tables = self._tables
+        self.load = metered_load(tables.meter, self.rate_qps, self.scaling.factor, self.waiting, tables.alpha)
+        longest, starts = self._longest_first_stage_queue(), self._range_starts
+        asked = gear_asked_for(tables.meter, self.gear, self.load, longest, tables.alpha, starts, tables.gears)
+        gear, self._eased_ticks = gear_in_force(
+            self.gear, asked, self._eased_ticks, self.load, starts, tables.upshift_margin
+        )
+        if gear != self.gear and not self.pinned:
+            self._shift(gear, now_ns)
+        self.scaling.ticked(self.rate_qps)
+
+    def pin(self, gear: int, now_ns: int) -> None:
+        """Keep `gear` in force, whatever the load."""
+        self.pinned = True
+        if gear != self.gear:
+            self._shift(gear, now_ns)
+
+    def free(self) -> None:
+        """Let the load choose the gear again, from the next tick on."""
+        self.pinned = False
+
+    def take_meter(self, before: "Router", now_ns: int) -> None:
+        """Go on with what `before` has metered, in the gear of its arrivals; what waits there does not count."""
+        self._meter = before._meter.copy()
+        self.rate_qps = self.load = before.rate_qps
+        tables = self._tables
+        gear = gear_asked_for(tables.meter, 0, self.load, 0, tables.alpha, self._range_starts, tables.gears)
+        if gear != self.gear:
+            self._shift(gear, now_ns)
+
+    def arrive(self, samples: Sequence[Sample], now_ns: int) -> None:
+        """Meter the samples of one request, and queue them at the first stage of the gear in force.
+
+        Where their deadline could not be kept by any replica they are refused.
+        """
+        first, by_deadline = self._first, self._by_deadline
+        late = by_deadline is not None and by_deadline.misses_anyway(samples[0].request, first, now_ns)
+        for sample in samples:
+            self._meter.arrived(now_ns)
+            if late:
+                self._write(now_ns, Decision.REFUSE, sample.sequence, Ending.INFEASIBLE, 0)
+                self._answered(end_early(sample, Ending.INFEASIBLE))
+            else:
+                self._route(sample, first, now_ns)
+        self._start_on_touched(now_ns)
+
+    def wake(self, now_ns: int) -> None:
+        """Start what has waited longest enough, and drop what cannot be answered in time any more."""
+        if self._by_deadline is not None:
+            for replica in self._by_deadline.shed_due(now_ns):
+                self._touched.extend(self._spans[replica])
+        due = sorted([*self._devices.due(now_ns), *((now_ns, device) for device in self._touched)])
+        self._touched.clear()
+        for _, device in due:
+            self._start_on(device, now_ns)
+        if self._recovery.count:
+            for sample in self._recovery.end_expired(now_ns):
+                self._end(sample, now_ns)
+
+    def next_wake_ns(self) -> int:
+        """When `wake` is due next, or `NEVER_NS`."""
+        first_ns = self._devices.next_wake_ns()
+        if self._by_deadline is not None and self._by_deadline.gives_up_ns:
+            first_ns = min(first_ns, *self._by_deadline.gives_up_ns.values())
+        if self._recovery.count and self._recovery.next_ns is not None:
+            first_ns = min(first_ns, self._recovery.next_ns)
+        return first_ns
+
+    # Faults.
+
+    def replicas_lost(self, replicas: Sequence[int], now_ns: int) -> None:
+        """Route around replicas of one worker until they are back: what waited moves, what ran runs again, apart."""
+        for replica in replicas:
+            self._turns.lost[replica] = True
+        self._turns.share_among_the_living(self.gear)
+        for replica in replicas:
+            queued = self._queues[replica].clear()
+            if self._by_deadline is not None:
+                self._by_deadline.watch(replica, now_ns)
+            self._queued -= len(queued)
+            for sample in queued:
+                sample.queue_ns += now_ns - sample.entered_ns
+                self._place(sample, now_ns)
+            was_running, self._running[replica] = self._running[replica], ()
+            self._run_apart(replica, was_running, now_ns)
+            if self._in_batch[replica]:
+                self._in_batch[replica] = False
+                self._devices.free(replica)
+            self._touched.extend(self._spans[replica])
+        self._start_on_touched(now_ns)
+
+    def replica_ready(self, replica: int, now_ns: int) -> None:
+        """Route to the replica again."""
+        self._turns.lost[replica] = False
+        self._turns.share_among_the_living(self.gear)
+        self._place_stranded(now_ns)
+        self._touched.extend(self._spans[replica])
+        self._start_on_touched(now_ns)
+
+    def cancel(self, samples: Sequence[Sample], now_ns: int) -> None:
+        """Take samples that still wait out of their queues; those that run are not stopped, but go no further."""
+        for sample in samples:
+            sample.error = sample.error or WITHDRAWN
+            replica = sample.replica
+            if self._recovery.remove(sample) or replica < 0 or not self._queues[replica].remove(sample):
+                continue
+            self._queued -= 1
+            self._touched.extend(self._spans[replica])
+            if self._by_deadline is not None:
+                self._by_deadline.watch(replica, now_ns)
+        self._start_on_touched(now_ns)
+
+    @property
+    def first_model(self) -> str:
+        """The model at which arrivals begin."""
+        return str(self._tables.models[self._first])
+
+    @property
+    def lacks_first_model(self) -> bool:
+        """Whether none of its replicas lives."""
+        return not self._turns.lives(self._first)
+
+    def run_if_idle(self, replica: int, sample: Sample, reason: int, now_ns: int) -> bool:
+        """Run a sample that is neither metered nor queued, where nothing runs or waits on the replica's devices."""
+        others = [other for device in self._spans[replica] for other in self._devices.on_device[device]]
+        if self._turns.lost[replica] or self._devices.any_busy(replica) or any(len(self._queues[r]) for r in others):
+            return False
+        self._run(replica, [sample], reason, now_ns)
+        return True
+
+    def queue_lengths(self) -> list[int]:
+        """Samples that wait for each replica."""
+        return [len(queue) for queue in self._queues]
+
+    def running_lengths(self) -> list[int]:
+        """Samples without a result in the batch that each replica runs."""
+        return [len(samples) for samples in self._running]
+
+    # Steps.
+
+    def _next_model(self, sample: Sample) -> int:
+        """Where a sample goes after its last model by the gear in force, or `ANSWER`."""
+        return next_model(
+            self._stage_of[self.gear * self._models + sample.model],
+            sample.certainty,
+            sample.visited,
+            self._stage_count[self.gear],
+            self._stage_models,
+            self._thresholds,
+            self.gear * self._tables.most_stages,
+        )
+
+    def _route(self, sample: Sample, model: int, now_ns: int) -> None:
+        replica = self._turns.choose(model)
+        if replica < 0:
+            if not self._recovery.keep(sample, model, now_ns):
+                self._end(sample, now_ns)
+            return
+        sample.replica = replica
+        self._queues[replica].add(sample, now_ns)
+        self._queued += 1
+        self._touched.extend(self._spans[replica])
+        if self._by_deadline is not None:
+            self._by_deadline.routed(sample, replica, now_ns)
+        self._write(now_ns, Decision.ROUTE, sample.sequence, replica, sample.stage)
+
+    def _start_on_touched(self, now_ns: int) -> None:
+        for device in dict.fromkeys(self._touched):  # once each, in the order of their first touch
+            self._start_on(device, now_ns)
+        self._touched.clear()
+
+    def _start_on(self, device: int, now_ns: int) -> None:
+        """Start the most urgent ready replica of an idle device.
+
+        One that spans busy devices is passed over, unless it starves: then the device is held free for it.
+        """
+        if self._devices.busy[device]:
+            return
+        self._devices.wake_ns[device] = NEVER_NS
+        if self._recovery.count and self._start_group(device, now_ns):
+            return
+        chosen, chosen_key, chosen_reason = -1, (0, 0, 0, 0), NOT_YET
+        endangered: DeadlineQueues | None = None
+        for replica in self._devices.on_device[device]:
+            queue = self._queues[replica]
+            by_deadline = self._by_deadline if queue.limited else None
+            if by_deadline is not None:
+                endangered = by_deadline
+                by_deadline.shed(replica, now_ns)
+            waiting = len(queue)
+            if not waiting:
+                continue
+            cell = self.gear * self._replicas + replica
+            oldest_ns = queue.oldest().entered_ns
+            reason = start_reason(waiting, oldest_ns, now_ns, self._minimum[cell], self._longest_wait_ns[cell])
+            if reason == NOT_YET:
+                start_ns = oldest_ns + self._longest_wait_ns[cell]
+                if by_deadline is not None:
+                    start_ns = by_deadline.start_by_ns(replica, start_ns, self._largest[cell])
+                if by_deadline is None or now_ns < start_ns:
+                    self._devices.wake_by(device, start_ns)
+                    continue
+                reason = DEADLINE
+            starving = is_starving(oldest_ns, now_ns, self._starvation_ns)
+            if not starving and self._devices.any_busy(replica):
+                continue
+            head = queue.head().request
+            key = replica_key(starving, head.priority, head.order_deadline_ns, oldest_ns)
+            if chosen < 0 or key < chosen_key:
+                chosen, chosen_key, chosen_reason = replica, key, reason
+        if endangered is not None and chosen_key[0]:
+            base = self.gear * self._replicas
+            chosen, chosen_reason = endangered.endangered_first(device, chosen, chosen_reason, base, now_ns)
+        if chosen >= 0 and not self._devices.any_busy(chosen):
+            self._start_batch(chosen, chosen_reason, now_ns)
+
+    def _start_batch(self, replica: int, reason: int, now_ns: int) -> None:
+        queue = self._queues[replica]
+        size = batch_size(len(queue), self._largest[self.gear * self._replicas + replica])
+        by_deadline = self._by_deadline
+        batch = queue.take(size, now_ns) if by_deadline is None else by_deadline.fill(replica, size, now_ns)
+        self._queued -= len(batch)
+        self._run(replica, batch, reason, now_ns)
+
+    def _run(self, replica: int, samples: list[Sample], reason: int, now_ns: int) -> None:
+        run_ns = 0 if self._by_deadline is None else self._by_deadline.run_ns[replica][len(samples)]
+        self._devices.hold(replica, now_ns + run_ns)
+        self._running[replica], self._in_batch[replica] = samples, True
+        self._started_ns[replica] = now_ns
+        self._write(now_ns, Decision.START, replica, len(samples), reason)
+        for sample in samples:
+            sample.queue_ns += now_ns - sample.entered_ns
+            sample.due_ns = now_ns + run_ns
+            self._write(now_ns, Decision.TAKE, replica, sample.sequence, 0)
+        self._start(replica, samples, reason)
+
+    def _shift(self, gear: int, now_ns: int) -> None:
+        before, self.gear, self._eased_ticks = self.gear, gear, 0
+        self._first = self._stage_models[gear * self._tables.most_stages]
+        self._turns.share(gear)
+        self._write(now_ns, Decision.SHIFT, before, gear, 0)
+        if self._shifted is not None:
+            self._shifted(before, gear)
+        self._place_stranded(now_ns)
+        self._touched.clear()
+        for device in range(len(self._devices.busy)):
+            self._start_on(device, now_ns)
+
+    def _longest_first_stage_queue(self) -> int:
+        return max(len(self._queues[replica]) for replica in self._replicas_of(self._first))
+
+    # Steps for deadlines.
+
+    def _drop(self, sample: Sample, replica: int, ending: Ending, now_ns: int) -> None:
+        """End a sample that has left the replica's queue."""
+        self._queued -= 1
+        sample.queue_ns += now_ns - sample.entered_ns
+        if ending == Ending.DEGRADED:
+            self._write(now_ns, Decision.DEGRADE, sample.sequence, sample.model, self.gear)
+        else:
+            self._write(now_ns, Decision.DROP, sample.sequence, replica, ending)
+        self._answered(end_early(sample, ending))
+
+    # Steps after a loss.
+
+    def _place(self, sample: Sample, now_ns: int) -> None:
+        """Queue a sample that waited elsewhere where it belongs by the gear in force, or answer it."""
+        following = self._next_model(sample) if sample.visited else self._first
+        if following == ANSWER:
+            sample.stage = sample.visited.bit_count() - 1
+            self._write(now_ns, Decision.ANSWER, sample.sequence, sample.model, self.gear)
+            self._answered(sample)
+        else:
+            sample.stage = sample.visited.bit_count()
+            self._route(sample, following, now_ns)
+
+    def _place_stranded(self, now_ns: int) -> None:
+        for sample in self._recovery.take_stranded(now_ns):
+            self._place(sample, now_ns)
+
+    def _run_apart(self, replica: int, samples: Sequence[Sample], now_ns: int) -> None:
+        """Have what a lost replica ran run again in halves, away from others, as far as that may be."""
+        model = self._model_of[replica]
+        for sample in samples:
+            sample.run_ns += now_ns - self._started_ns[replica]
+        ended = self._recovery.keep_batch(replica, model, samples, now_ns)
+        if all(self._turns.lost[other] for other in self._replicas_of(model)):
+            ended += self._recovery.end_answered(model, now_ns)
+        for sample in ended:
+            self._end(sample, now_ns)
+        self._touched.extend(device for other in self._replicas_of(model) for device in self._spans[other])
+
+    def _start_group(self, device: int, now_ns: int) -> bool:
+        """Start a batch of samples that have lost their worker, where one waits for a replica of this device."""
+        for replica in self._devices.on_device[device]:
+            model = self._model_of[replica]
+            if (
+                self._recovery.has_group(model)
+                and not self._turns.lost[replica]
+                and not self._devices.any_busy(replica)
+            ):
+                self._run(replica, self._recovery.take_group(model), RETRY, now_ns)
+                return True
+        return False
+
+    def _end(self, sample: Sample, now_ns: int) -> None:
+        if sample.degraded_by:
+            self._write(now_ns, Decision.ANSWER, sample.sequence, sample.model, self.gear)
+        self._answered(sample)
+
+    def _replicas_of(self, model: int) -> range:
+        return range(self._model_begin[model], self._model_begin[model + 1])
+
+    def _write(self, now_ns: int, kind: Decision, a: int, b: int, c: int) -> None:
+        if self._log is not None:
+            self._log((now_ns, kind.value, a, b, c))

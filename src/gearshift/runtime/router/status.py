@@ -1,0 +1,175 @@
+"""What a service is doing, as plain data for operators."""
+
+from collections.abc import Set as AbstractSet
+from typing import Literal
+
+import msgspec
+
+from gearshift.cascade import Cascade
+from gearshift.gear import LoadRange
+from gearshift.plans.plan_tables import PlanTables
+from gearshift.runtime.router.router import Router
+
+State = Literal["starting", "serving", "draining"]
+
+
+class ServedPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan file that is served, and its SHA-256."""
+
+    path: str
+    sha256: str
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica: whether its worker is ready and its model answers, who waits for it, and who is in its batch."""
+
+    id: str
+    model: str
+    devices: list[str]
+    ready: bool
+    waiting: int
+    running: int
+
+
+class DisagreementStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """With how many of the `audited` early answers of a gear's stage the strongest model disagrees.
+
+    `low` and `high` bound the share of all such answers, at 99.9 % at all times at once; `planned_low` and
+    `planned_high` bound it by the profile's records, None where these do not say.  `alarm` is `above` or `below` where
+    both do not meet.
+    """
+
+    gear: int
+    stage: int
+    model: str
+    audited: int
+    disagreed: int
+    low: float
+    high: float
+    planned_low: float | None
+    planned_high: float | None
+    alarm: Literal["", "above", "below"]
+
+
+class AdaptingStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the world has moved from what the plan was made for.
+
+    `load_distance` is the Kolmogorov distance between measured and planned load over the latest `window_s`; 0 before
+    that has passed, or where the plan does not say.  `load_factor` is what measured load is multiplied by.
+    `slow_or_fast_models` have run times that are not as profiled.  `audits_dropped` found no slack.
+    """
+
+    load_distance: float
+    load_drifts: bool
+    window_s: float
+    load_factor: float
+    slow_or_fast_models: list[str]
+    disagreement: list[DisagreementStatus]
+    audits_dropped: int
+
+
+class ReplanStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan made anew from the live load: whether one is at work, what became of the last, and the one on offer.
+
+    `offered` names a file in the folder given by `--plans`, for `gearshift swap`.
+    """
+
+    running: bool = False
+    last: Literal["", "offered", "swapped", "not_better", "failed"] = ""
+    reason: str = ""
+    offered: str | None = None
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """A service: its plan, the gear in force, of 0 to `last_gear`, with its range and its cascade, and what is held.
+
+    `load` is what the gear was looked up by at the last tick, `rate_qps` the arrivals alone, both in requests per
+    second.  `pinned` is true while an operator keeps the gear.  `waiting` counts samples in queues, `open_requests`
+    accepted requests that are not answered yet, `held_bytes` those of requests being read or not answered; beyond
+    `most_waiting` and `most_held_bytes` requests are refused.  `silent_models` have answered nothing of late.
+    """
+
+    plan: ServedPlan
+    operator: str
+    state: State
+    uptime_s: float
+    load: float
+    rate_qps: float
+    gear: int
+    last_gear: int
+    pinned: bool
+    load_range: LoadRange
+    cascade: Cascade
+    replicas: list[ReplicaStatus]
+    waiting: int
+    open_requests: int
+    held_bytes: int
+    most_waiting: int
+    most_held_bytes: int
+    silent_models: list[str] = []
+    adapting: AdaptingStatus | None = None
+    replan: ReplanStatus | None = None
+
+
+def status_of(
+    plan: ServedPlan,
+    tables: PlanTables,
+    router: Router,
+    *,
+    state: State,
+    uptime_s: float,
+    ready: AbstractSet[int],
+    silent: AbstractSet[str],
+    open_requests: int,
+    held_bytes: int,
+    most_waiting: int,
+    most_held_bytes: int,
+    adapting: AdaptingStatus | None = None,
+) -> Status:
+    """The status of a service of `plan` whose replicas `ready` have a worker, and whose models `silent` answer none."""
+    waiting, running = router.queue_lengths(), router.running_lengths()
+    return Status(
+        plan=plan,
+        operator=tables.operator,
+        state=state,
+        uptime_s=uptime_s,
+        load=router.load,
+        rate_qps=router.rate_qps,
+        gear=router.gear,
+        last_gear=tables.gears - 1,
+        pinned=router.pinned,
+        load_range=tables.load_range(router.gear),
+        cascade=tables.cascade(router.gear),
+        replicas=[
+            ReplicaStatus(
+                id=replica_id,
+                model=tables.model_of(replica),
+                devices=tables.devices_of(replica),
+                ready=replica in ready and tables.model_of(replica) not in silent,
+                waiting=waiting[replica],
+                running=running[replica],
+            )
+            for replica, replica_id in enumerate(tables.replica_ids)
+        ],
+        waiting=router.waiting,
+        open_requests=open_requests,
+        held_bytes=held_bytes,
+        most_waiting=most_waiting,
+        most_held_bytes=most_held_bytes,
+        silent_models=sorted(silent),
+        adapting=adapting,
+    )
+
+
+def shift_facts(router: Router, before: int, after: int) -> dict[str, object]:
+    """What the journal says of a shift that `router` has just made; its reason is what the load was looked up by."""
+    metered = "backlog" if router.load > router.scaling.factor * router.rate_qps else "rate"
+    return {
+        "before": before,
+        "after": after,
+        "direction": "downshift" if after > before else "upshift",
+        "reason": "pin" if router.pinned else metered,
+        "load": round(router.load, 3),
+        "rate_qps": round(router.rate_qps, 3),
+        "waiting": router.waiting,
+    }

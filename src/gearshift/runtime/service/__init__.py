@@ -1,0 +1,1 @@
+"""Requests: admission, answers, and the events of one service."""

@@ -1,0 +1,126 @@
+"""A request's rows on their way in, and the answer that they add up to on their way out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S
+from gearshift.decisions import Ending
+from gearshift.errors import DeadlinePassed, GearshiftError, NotReady, QueueFull
+from gearshift.model import Arrays
+from gearshift.request import NO_DEADLINE_NS, Answer, Late, Outcome, Request, RowFacts, Sample
+from gearshift.runtime.router.by_deadline import TOO_LATE
+from gearshift.runtime.service.room import Client
+
+EXECUTION = Ending.EXECUTION.name.lower()
+DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
+QUEUE_FULL, NOT_READY, NO_WORKER = "queue_full", "not_ready", "no_worker"
+"""Why else a request is refused: no room, the server was not ready, or a model lost its workers or gave no answer."""
+Done = Callable[[Answer], None]
+
+
+@dataclass(slots=True, eq=False)
+class OpenRequest:
+    """An accepted request that is not answered yet."""
+
+    request: Request
+    samples: list[Sample]
+    missing: int
+    done: Done
+    client: Client
+    held_rows: int
+    held_bytes: int
+
+
+def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:
+    """Each row of `inputs` as arrays of one row."""
+    if rows == 1:
+        return [dict(inputs)]
+    return [{name: array[row : row + 1] for name, array in inputs.items()} for row in range(rows)]
+
+
+def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> Answer:
+    """The answer to a request all of whose samples are finished."""
+    queue_ns = run_ns = 0
+    errors: list[str] = []
+    rows: list[RowFacts] = []
+    reason = ""
+    for s in samples:
+        queue_ns, run_ns = max(queue_ns, s.queue_ns), max(run_ns, s.run_ns)
+        if s.error:
+            errors.append(s.error)
+            continue
+        rows.append(RowFacts(model=models[s.model], stage=s.stage, certainty=s.certainty, exit_segment=s.exit_segment))
+        reason = reason or s.degraded_by
+    queue_s, run_s = queue_ns / NS_PER_S, run_ns / NS_PER_S
+    if errors:
+        outcome: Outcome = "refused" if all(s.refused or s.ending for s in samples if s.error) else "failed"
+        ending = next((s.ending for s in samples if s.ending), None)
+        reason = errors[0] if ending is None or outcome == "failed" else ending.name.lower()
+        return Answer(outcome=outcome, reason=reason, errors=tuple(errors), gear=gear, queue_s=queue_s, run_s=run_s)
+    try:
+        outputs = stack_results(samples)
+    except (KeyError, ValueError):
+        reason = "the models of this cascade answer outputs of different names or shapes"
+        return Answer(outcome="failed", reason=reason, errors=(reason,), gear=gear, queue_s=queue_s, run_s=run_s)
+    return Answer(
+        outcome="degraded" if reason else "answered",
+        reason=reason,
+        rows=tuple(rows),
+        outputs=outputs,
+        gear=gear,
+        queue_s=queue_s,
+        run_s=run_s,
+    )
+
+
+def judged(answer: Answer, request: Request, now_ns: int, late: Late) -> Answer:
+    """`answer` with what is left of the deadline that the client gave; after it, `late` or refused as `execution`."""
+    deadline_ns = request.order_deadline_ns
+    if deadline_ns == NO_DEADLINE_NS:
+        return answer
+    answer = msgspec.structs.replace(answer, remaining_s=(deadline_ns - now_ns) / NS_PER_S)
+    if now_ns <= deadline_ns or answer.outcome not in ("answered", "degraded"):
+        return answer
+    if late == "answer":
+        return msgspec.structs.replace(answer, outcome="late")
+    text = TOO_LATE[Ending.EXECUTION]
+    return msgspec.structs.replace(answer, outcome="refused", reason=EXECUTION, errors=(text,), rows=(), outputs=None)
+
+
+def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:
+    """Results of one row each as outputs of n rows; raises where their names or shapes differ."""
+    results: list[dict[str, NDArray[Any]]] = [sample.result for sample in samples]  # type: ignore[misc]
+    if len(results) == 1:
+        return results[0]
+    for result in results:
+        if result.keys() != results[0].keys():
+            raise KeyError("outputs of different names")
+    return {name: np.concatenate([result[name] for result in results]) for name in results[0]}
+
+
+def raise_if_refused(answer: Answer) -> Answer:
+    """`answer`, unless the request is refused: raises `DeadlinePassed`, `QueueFull` or `NotReady`."""
+    if answer.outcome != "refused":
+        return answer
+    if answer.reason in DEADLINE_REASONS:
+        raise DeadlinePassed(answer.errors[0])
+    if answer.reason == QUEUE_FULL:
+        raise QueueFull(answer.errors[0], answer.retry_after_s)
+    raise NotReady(answer.reason)
+
+
+def why_refused(answer: Answer) -> str:
+    """The reason under which a refused answer to an accepted request is counted."""
+    return answer.reason if answer.reason in DEADLINE_REASONS else NO_WORKER
+
+
+def refused(error: GearshiftError) -> Answer:
+    """What is answered where `error` kept a request out, for `raise_if_refused` to raise it again elsewhere."""
+    if isinstance(error, QueueFull):
+        return Answer(outcome="refused", reason=QUEUE_FULL, errors=(str(error),), retry_after_s=error.retry_after_s)
+    return Answer(outcome="refused", reason=str(error), errors=(str(error),))

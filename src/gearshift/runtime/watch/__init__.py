@@ -1,0 +1,1 @@
+"""Compares the served load, run times and answers with the plan."""

@@ -1,0 +1,192 @@
+"""The audit: some early answers are also asked of the strongest model, when there is nothing better to do."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from gearshift.clock import NS_PER_S
+from gearshift.gear import GearPlan
+from gearshift.model import LABEL
+from gearshift.models.classes import class_names
+from gearshift.plans.plan_tables import PlanTables
+from gearshift.policies.batching import AUDIT
+from gearshift.policies.watch.audit import (
+    MOST_AUDITED,
+    alarm_after,
+    disagreement_interval,
+    has_slack,
+    rest_until_ns,
+    selected,
+)
+from gearshift.profiles.measure import strongest_of
+from gearshift.profiles.profile import Profile
+from gearshift.request import Request, Sample
+from gearshift.result import wilson_interval
+from gearshift.runtime.router.router import Router
+
+LONGEST_WAIT_NS = NS_PER_S
+"""Then an audit that has found no slack is dropped."""
+
+Cell = tuple[int, int]
+"""A gear and a stage of its cascade."""
+Interval = tuple[float, float]
+
+
+@dataclass(slots=True)
+class Disagreement:
+    """Of early answers of a gear and stage: how many were audited, and with how many the strongest model disagrees.
+
+    `low` and `high` bound the share of all such answers; `alarm` says on which side of the planned interval that is.
+    """
+
+    audited: int = 0
+    disagreed: int = 0
+    low: float = 0.0
+    high: float = 1.0
+    alarm: int = 0
+
+
+@dataclass(slots=True)
+class _Audit:
+    sample: Sample
+    cell: Cell
+    answered: Any
+    by_ns: int
+
+
+class Audit:
+    """Audits the `share` of early answers that a hash with `seed` selects, one at a time.
+
+    An early answer is one of another model than `strongest` of those placed.  `planned` says in which
+    interval the share of disagreement lies by the records.  `run_ns` is how long the strongest takes for one sample.
+    There is no slack beyond `planned_qps`.
+    """
+
+    def __init__(
+        self,
+        tables: PlanTables,
+        *,
+        share: float,
+        seed: int,
+        strongest: int,
+        planned: Mapping[Cell, Interval],
+        planned_qps: float,
+        run_ns: int,
+    ) -> None:
+        self._share, self._seed, self._strongest, self._run_ns = share, seed, strongest, run_ns
+        self._models, self._stage_of = len(tables.models), tables.stage_of.tolist()
+        self._replicas = range(int(tables.model_begin[strongest]), int(tables.model_begin[strongest + 1]))
+        self._planned_qps = planned_qps
+        self._ids = count(-1, -1)
+        self._waiting: _Audit | None = None
+        self._running: dict[int, _Audit] = {}
+        self._rest_until_ns = self._now_ns = 0
+        self.planned = planned
+        self.cells: dict[Cell, Disagreement] = {}
+        self.dropped = 0
+
+    def answered(self, sample: Sample, gear: int) -> None:
+        """A sample was answered in `gear`; it is kept where it is to be audited."""
+        if sample.model == self._strongest or sample.error or sample.degraded_by:
+            return
+        if not selected(sample.request.id, sample.row, self._seed, self._share):
+            return
+        stage = self._stage_of[gear * self._models + sample.model]
+        if stage < 0 or _label(sample) is None:
+            return
+        if self._waiting is not None:
+            self.dropped += 1
+            return
+        now_ns = self._now_ns
+        of = Request(id=next(self._ids), operator=sample.request.operator, arrived_ns=now_ns, deadline_ns=now_ns)
+        again = Sample(of, 0, of.id, sample.payload, visited=(1 << self._models) - 1, entered_ns=now_ns)
+        self._waiting = _Audit(again, (gear, stage), _label(sample), now_ns + LONGEST_WAIT_NS)
+
+    def start(self, router: Router, now_ns: int) -> None:
+        """Run what waits, where there is slack for it; drop it where there has been none for too long."""
+        audit, self._now_ns = self._waiting, now_ns
+        if audit is None:
+            return
+        if has_slack(router.waiting, router.load, self._planned_qps, now_ns, self._rest_until_ns):
+            for replica in self._replicas:
+                if router.run_if_idle(replica, audit.sample, AUDIT, now_ns):
+                    self._running[audit.sample.request.id] = audit
+                    self._waiting = None
+                    self._rest_until_ns = rest_until_ns(now_ns, self._run_ns)
+                    return
+        if now_ns >= audit.by_ns:
+            self._waiting = None
+            self.dropped += 1
+
+    def finished(self, sample: Sample) -> tuple[Cell, bool, bool] | None:
+        """Take the second answer: its cell, whether both agree, and whether the alarm has changed; None for others."""
+        audit = self._running.pop(sample.request.id, None)
+        if audit is None:
+            return None
+        said = _label(sample)
+        if sample.error or sample.degraded_by or said is None:
+            self.dropped += 1
+            return None
+        agree = said == audit.answered
+        one = self.cells.setdefault(audit.cell, Disagreement())
+        if one.audited == MOST_AUDITED:
+            one.audited = one.disagreed = 0
+        one.audited += 1
+        one.disagreed += not agree
+        one.low, one.high = disagreement_interval(one.disagreed, one.audited)
+        planned, before = self.planned.get(audit.cell), one.alarm
+        if planned is not None:
+            one.alarm = alarm_after(before, one.audited, one.low, one.high, *planned)
+        return audit.cell, agree, one.alarm != before
+
+
+def make_audit(tables: PlanTables, plan: GearPlan, profile: Profile, *, share: float, seed: int, run_ns: Any) -> Audit:
+    """The audit of a plan by its strongest placed model, with the disagreement that its profile recorded."""
+    strongest = tables.models.index(strongest_of(profile, tables.models))
+    replica = int(tables.model_begin[strongest])
+    gears = plan.operators[tables.operator].gears
+    return Audit(
+        tables,
+        share=share,
+        seed=seed,
+        strongest=strongest,
+        planned=planned_disagreement(tables, profile, strongest),
+        planned_qps=float("inf") if gears[-1].predicted is None else gears[-1].predicted.load_qps,
+        run_ns=int(run_ns[replica][1]),
+    )
+
+
+def planned_disagreement(tables: PlanTables, profile: Profile, strongest: int) -> dict[Cell, Interval]:
+    """Wilson's interval of the recorded samples that each gear and stage answers, other than by the strongest model.
+
+    Nothing where the profile has recorded no predictions, or where a stage answers no recorded sample.
+    """
+    records = profile.predictions
+    if records.prediction is None:
+        return {}
+    rows = records.rows(tables.models)
+    planned = {}
+    for gear in range(tables.gears):
+        cascade = tables.cascade(gear)
+        left = np.ones(len(records.part), dtype=np.bool_)
+        for stage, name in enumerate(cascade.models):
+            model = tables.models.index(name)
+            last = stage == len(cascade.thresholds)
+            sure = left if last else left & (records.certainty[rows[model]] >= cascade.thresholds[stage])
+            answered = int(np.count_nonzero(sure))
+            if model != strongest and answered:
+                differs = records.prediction[rows[model]] != records.prediction[rows[strongest]]
+                planned[gear, stage] = wilson_interval(int(np.count_nonzero(differs & sure)) / answered, answered)
+            left = left & ~sure
+    return planned
+
+
+def _label(sample: Sample) -> Any:
+    """The class that a model has answered; None where it names no label."""
+    result: Any = sample.result
+    if not isinstance(result, dict) or LABEL not in result:
+        return None
+    return class_names(np.asarray(result[LABEL]).reshape(1, -1)[0]).tolist()

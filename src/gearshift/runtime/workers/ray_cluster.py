@@ -1,0 +1,249 @@
+"""What is asked of Ray: to reserve the plan's devices, and to keep one actor alive for each worker."""
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+from gearshift.errors import InvalidInput, require
+from gearshift.observability.logs import LogSettings, logging_to_stderr, settings_in_force
+from gearshift.runtime.wire.transport import EndOfStream
+from gearshift.support.extras import load_extra
+from gearshift.support.processors import pin as pin_process
+from gearshift.support.processors import processors_of
+
+WHERE = "--backend ray"
+LONGEST_KNOCK_S = 5.0
+LONGEST_NOTE = 500
+
+log = logging.getLogger(__name__)
+
+Address = tuple[str, int]
+Bundle = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a worker runs: within which of the reserved bundles, on which of the node's cores, with how many GPUs.
+
+    `cores` count from the node's highest-numbered processor downward.
+    """
+
+    bundle: int
+    cores: tuple[int, ...] = ()
+    gpus: int = 0
+    environment: Mapping[str, str]
+
+
+class Cluster(Protocol):
+    """The part of Ray that the backend uses; all calls may block, and are made from any thread."""
+
+    def open(self, bundles: Sequence[Bundle]) -> str:
+        """Connect, and ask for `bundles`, each on a node of its own; this machine's address, as other nodes see it.
+
+        Raises `InvalidInput` where there is no cluster.
+        """
+        ...
+
+    def start(self, worker: int, place: Place, router: Address, secret: bytes) -> "Future[int]":
+        """Start the actor of a worker, in place of an earlier one; the future ends when it is not started again."""
+        ...
+
+    def restart(self, worker: int) -> None:
+        """Kill the worker's process; it is started again where there is room."""
+        ...
+
+    def why_not_started(self) -> str:
+        """What is missing for the workers to run, as a sentence; empty where nothing is."""
+        ...
+
+    def has_lost_us(self) -> bool:
+        """Whether this process counts as gone, as its own node is: nothing that it starts would live."""
+        ...
+
+    def close(self) -> None:
+        """End all actors and give the bundles back; may be called twice."""
+        ...
+
+
+class RayCluster:
+    """A cluster of Ray at `address` ("auto", or host:port), to which this process connects as a driver.
+
+    The connection stays until the process ends, as Ray knows one for each process; a second cluster object shares it.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._ray: Any = None
+        self._group: Any = None
+        self._actors: dict[int, Any] = {}
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def open(self, bundles: Sequence[Bundle]) -> str:
+        """See `Cluster`; one placement group, with strategy STRICT_SPREAD where there are several bundles."""
+        ray = load_extra("ray", extra="ray", where=WHERE)
+        if not ray.is_initialized():
+            self._connect(ray)
+        from ray.util import get_node_ip_address
+        from ray.util.placement_group import placement_group
+
+        strategy = "STRICT_SPREAD" if len(bundles) > 1 else "STRICT_PACK"
+        with self._lock:
+            self._ray = ray
+            if not self._closed:  # as where a server is ended while it connects
+                self._group = placement_group([dict(bundle) for bundle in bundles], strategy=strategy)
+        return str(get_node_ip_address())
+
+    def _connect(self, ray: Any) -> None:
+        knock(self._address)
+        logging.getLogger("ray").setLevel(logging.ERROR)  # else it warns that it leaves SIGTERM to us
+        keep_off_standard_output()
+        try:
+            ray.init(address=self._address, log_to_driver=False, configure_logging=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise InvalidInput(
+                f"cannot join the Ray cluster at {self._address!r} ({error})",
+                where=WHERE,
+                remedy="start Ray on this machine (`ray start`), as a part of the cluster, and name its head's address",
+            ) from error
+
+    def start(self, worker: int, place: Place, router: Address, secret: bytes) -> "Future[int]":
+        """See `Cluster`; Ray starts the actor again without end, and calls `serve` anew."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        with self._lock:
+            require(self._group is not None, "the cluster is closed", where=WHERE)
+            self._kill(worker)
+            here = PlacementGroupSchedulingStrategy(
+                placement_group=self._group, placement_group_bundle_index=place.bundle
+            )
+            actor_class = self._ray.remote(
+                num_cpus=0,  # the bundle holds the cores, which workers on overlapping device sets share
+                num_gpus=place.gpus,
+                max_restarts=-1,
+                max_task_retries=-1,
+                scheduling_strategy=here,
+                runtime_env={"env_vars": dict(place.environment)},
+            )(WorkerActor)
+            actor = self._actors[worker] = actor_class.remote()
+            ended: Future[int] = actor.serve.remote(router, worker, secret, place.cores, settings_in_force()).future()
+            return ended
+
+    def restart(self, worker: int) -> None:
+        """See `Cluster`."""
+        with self._lock:
+            if worker in self._actors:
+                self._ray.kill(self._actors[worker], no_restart=False)
+
+    def why_not_started(self) -> str:
+        """See `Cluster`."""
+        with self._lock:
+            if self._group is None:
+                return ""
+            from ray.util import placement_group_table
+
+            if placement_group_table(self._group)["state"] == "CREATED":
+                return ""
+            wanted, free = self._group.bundle_specs, self._ray.available_resources()
+        free = {name: amount for name, amount in free.items() if ":" not in name and "memory" not in name}
+        return f"Ray has no nodes free with {wanted}, one for each; free in the whole cluster are {free}"
+
+    def has_lost_us(self) -> bool:
+        """See `Cluster`."""
+        here = self._ray.get_runtime_context().get_node_id()
+        return any(node["NodeID"] == here and not node["Alive"] for node in self._ray.nodes())
+
+    def close(self) -> None:
+        """See `Cluster`."""
+        with self._lock:
+            self._closed = True
+            group, self._group = self._group, None
+            if group is None or not self._ray.is_initialized():
+                return
+            for worker in tuple(self._actors):
+                self._kill(worker)
+            from ray.util import remove_placement_group
+
+            remove_placement_group(group)
+
+    def _kill(self, worker: int) -> None:
+        if (actor := self._actors.pop(worker, None)) is not None:
+            self._ray.kill(actor, no_restart=True)
+
+
+def keep_off_standard_output() -> None:
+    """Log what Ray tells drivers of nodes and actors, at level debug; it prints that, and has no setting for it."""
+    module = import_module("ray._private.worker")
+    if hasattr(module, "print_to_stdstream"):
+
+        def tell(data: Mapping[str, Any], *_: object, **__: object) -> None:
+            log.debug("Ray: %s", " ".join(data["lines"])[:LONGEST_NOTE])
+
+        vars(module)["print_to_stdstream"] = tell
+
+
+def keep_signals() -> None:
+    """Undo, in the main thread, that Ray's library prints a stack when a signal comes that ends the server in order."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.getsignal(number))
+
+
+def end_server() -> None:
+    """End the server at once but in order, with status 1: as by two signals."""
+    for _ in range(2):
+        signal.raise_signal(signal.SIGTERM)
+
+
+def knock(address: str) -> None:
+    """Raise `InvalidInput` where `address` is of no form that is known, or nobody listens; Ray takes minutes for it."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    require(
+        bool(host) and "/" not in host and port.isdecimal(),
+        f"the cluster's address is {address!r}",
+        where=WHERE,
+        remedy="give --address auto, or HOST:PORT of Ray's head",
+    )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), LONGEST_KNOCK_S).close()
+    except (OSError, OverflowError) as error:
+        raise InvalidInput(
+            f"no Ray cluster answers at {address} ({error})", where=WHERE, remedy="start its head, or correct --address"
+        ) from error
+
+
+# On the node ---------------------------------------------------------------------------------------------------------
+
+
+class WorkerActor:
+    """A worker as an actor of Ray: its models run in the actor's process, its requests come over TCP."""
+
+    def serve(self, router: Address, worker: int, secret: bytes, cores: tuple[int, ...], logs: LogSettings) -> int:
+        """Work for the router until it says stop.
+
+        When the connection is lost, this process ends: Ray starts it again, unless the router is gone too.
+        """
+        from gearshift.runtime.workers.tcp import serve_router
+
+        pin(cores)
+        with logging_to_stderr(logs, process="worker"):
+            try:
+                return serve_router(router, worker, secret)
+            except (EndOfStream, OSError):
+                os._exit(1)
+
+
+def pin(cores: Sequence[int]) -> None:
+    """Keep to these processors, counted from the highest; to any, where there are not so many."""
+    available = sorted(processors_of(), reverse=True)
+    if cores and max(cores) < len(available):
+        pin_process({available[core] for core in cores})

@@ -1,0 +1,236 @@
+"""The router's side of one worker: its process, its socket, and its end."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gearshift.errors import WorkerDied, require
+from gearshift.observability.logs import settings_in_force
+from gearshift.runtime.wire.messages import Adopt, Adopted, Load, Loaded, LoadFailed, Message, Release, Run, ThreadsSet
+from gearshift.runtime.wire.transport import Buffer, FrameProtocol, widen
+from gearshift.runtime.wire.worker_link import SENT, OnDone, OnEnd, OnOther, WorkerLink
+from gearshift.runtime.workers.worker_variables import worker_variables
+from gearshift.support.process_end import ProcessEnd
+
+THREAD_SETTINGS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+CUDA_SETTING = "CUDA_VISIBLE_DEVICES"
+TERMINATE_WAIT_S = 0.5
+KILL_WAIT_S = 5.0
+MOST_UNSENT_BYTES = 64 << 20
+
+
+class WorkerProcess:
+    """A worker pinned to `cores`, alive from `start` until it has ended by itself or by `stop` or `kill`.
+
+    `cuda` are the CUDA devices it alone sees, by their place among those that this process sees.
+    `on_done` gets each finished batch.  `on_end` is called once when the process is gone, unless it was stopped, with
+    how it ended (words that follow "the worker").  With `probe_s` it is looked after (`Health`), and killed when stuck.
+    The kernel kills the worker when the *thread* that called `start` ends (PR_SET_PDEATHSIG).
+    """
+
+    def __init__(
+        self,
+        *,
+        cores: frozenset[int],
+        on_done: OnDone,
+        on_end: OnEnd,
+        cuda: Sequence[int] = (),
+        probe_s: float | None = None,
+        on_other: OnOther | None = None,
+    ) -> None:
+        self._cores, self._cuda, self._on_end = cores, cuda, on_end
+        self._link = WorkerLink(on_done=on_done, stuck=self.terminate, probe_s=probe_s, on_other=on_other)
+        self._killed_for = ""
+        self._protocol: FrameProtocol | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._end: ProcessEnd | None = None
+        self._serving = False
+        self._stopping = False
+        self._gone = asyncio.Event()
+
+    @property
+    def pid(self) -> int:
+        """The process's id, 0 before `start`."""
+        return 0 if self._process is None else self._process.pid
+
+    @property
+    def not_loaded(self) -> Sequence[LoadFailed]:
+        """Why replicas could not be loaded, where others of the worker were kept."""
+        return self._link.not_loaded
+
+    async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
+        """Start the process and have it load; nothing is left running where it cannot.
+
+        Where `load` keeps others, those that cannot be loaded are in `not_loaded`, unless none could.
+        Raises `ModelFailed`, `WorkerDied`, or `InvalidInput` for more CUDA devices than there are.
+        """
+        loop = asyncio.get_running_loop()
+        environment = self._environment(load)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        widen(ours)
+        widen(theirs)
+        _, protocol = await loop.create_unix_connection(
+            lambda: FrameProtocol(self._link.received, self._stream_ended), sock=ours
+        )
+        self._link.attach(protocol)
+        self._protocol = protocol
+        with theirs:
+            self._process = self._spawn(theirs.fileno(), environment)
+        self._end = ProcessEnd(self._process.pid, self._ended)
+        try:
+            loaded = await self._link.load(load, longest_s=longest_s)
+            if self._gone.is_set():
+                raise WorkerDied("a worker ended right after it had loaded its models")
+            self._serving = True
+            self._link.watch()
+            return loaded
+        except BaseException:
+            await self.kill()
+            raise
+
+    def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
+        """Send a batch; it is lost without a word when the worker is gone, of which `on_end` tells.
+
+        Who holds it for longer than `longest_s` is stuck.
+        """
+        self._link.run(message, buffers, longest_s=longest_s)
+
+    def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
+        """Have the models compute with so many threads from the next batch on."""
+        return self._link.set_threads(threads)
+
+    def release(self, message: Release) -> None:
+        """Have it run on these processors alone from the next batch on."""
+        self._link.release(message)
+
+    def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
+        """Have a replica look up other learned caches from the next batch on."""
+        return self._link.adopt(message, weights)
+
+    def send(self, message: Message, buffers: Sequence[Buffer]) -> bool:
+        """Send a frame, unless very much has not been taken yet; whether it was sent."""
+        if self._link.unsent_bytes > MOST_UNSENT_BYTES:
+            return False
+        self._link.send(message, buffers)
+        return True
+
+    def terminate(self, why: str) -> None:
+        """Kill the worker without waiting; `on_end` will tell, with `why`."""
+        if not self._gone.is_set():
+            self._killed_for = why
+            self._signal(signal.SIGKILL)
+
+    async def stop(self, *, longest_s: float) -> None:
+        """Ask the worker to end, then make it; returns when it is gone."""
+        self._stopping = True
+        if self._process is None or self._gone.is_set():
+            return
+        self._link.ask_to_stop()
+        if not await self._is_gone_within(longest_s):
+            self._signal(signal.SIGTERM)
+            await self._is_gone_within(TERMINATE_WAIT_S)
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End the worker and all that it started, at once."""
+        self._stopping = True
+        if self._process is not None and not self._gone.is_set():
+            self._signal(signal.SIGKILL)
+            await self._is_gone_within(KILL_WAIT_S)
+
+    def _environment(self, load: Load) -> dict[str, str]:
+        settings = thread_settings(len(self._cores))
+        if self._cuda:
+            settings[CUDA_SETTING] = visible_cuda(self._cuda, os.environ.get(CUDA_SETTING))
+        given = worker_variables(os.environ, Path(load.project), [replica.model for replica in load.replicas])
+        return given | settings
+
+    def _spawn(self, fd: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", "gearshift.runtime.workers.worker", "--fd", str(fd)]
+        command += ["--cores", ",".join(str(core) for core in sorted(self._cores)), "--parent", str(os.getpid())]
+        command += settings_in_force().arguments()
+        return subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # what a model prints must not mix with our own standard output
+            pass_fds=(fd,),
+            start_new_session=True,
+        )
+
+    def _stream_ended(self) -> None:
+        if not self._stopping and not self._gone.is_set():
+            if self._protocol is not None and self._protocol.fault:
+                self._killed_for = SENT.format(self._protocol.fault)
+            self._signal(signal.SIGKILL)  # its socket is closed, so nothing more will come of it
+
+    def _ended(self) -> None:
+        """The process is a zombie: kill what it started (its group still has its id), then reap it."""
+        assert self._process is not None
+        self._signal(signal.SIGKILL)
+        status = self._process.wait()
+        self._gone.set()
+        self._link.close()
+        how = how_it_ended(status, self._killed_for)
+        loading = self._link.fail_loading(WorkerDied(f"a worker {how} while it loaded its models"))
+        if not loading and self._serving and not self._stopping:
+            self._on_end(how)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            try:
+                os.killpg(self._process.pid, number)
+            except ProcessLookupError:
+                return
+
+    async def _is_gone_within(self, longest_s: float) -> bool:
+        try:
+            async with asyncio.timeout(longest_s):
+                await self._gone.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def thread_settings(cores: int) -> dict[str, str]:
+    """The environment that keeps libraries to as many threads as there are cores."""
+    return dict.fromkeys(THREAD_SETTINGS, str(max(1, cores)))
+
+
+def how_it_ended(status: int, killed_for: str = "") -> str:
+    """What became of a process with this exit status, in words that follow "the worker"."""
+    if killed_for:
+        return f"was killed ({killed_for})"
+    if status >= 0:
+        return f"ended with status {status}"
+    if status == -signal.SIGKILL:
+        return "ended by signal 9 (SIGKILL, as the kernel sends it when memory runs out)"
+    return f"ended by signal {-status} ({signal.strsignal(-status)})"
+
+
+def visible_cuda(places: Sequence[int], seen: str | None) -> str:
+    """The value of `CUDA_VISIBLE_DEVICES` for devices at `places` among those `seen` by its present value.
+
+    Raises `InvalidInput` for a place beyond them.
+    """
+    names = None if seen is None else [name.strip() for name in seen.split(",") if name.strip()]
+    if names is None:
+        return ",".join(str(place) for place in places)
+    require(
+        max(places) < len(names),
+        f"the plan needs {max(places) + 1} CUDA devices, but {CUDA_SETTING} is {seen!r}",
+        remedy="let this process see more devices, or plan for fewer",
+    )
+    return ",".join(names[place] for place in places)
