@@ -37,7 +37,7 @@ from gearshift.profiles.profile import PART_B
 from gearshift.profiles.store import read_profile
 from gearshift.runtime.backends.local import router_cores
 from gearshift.served import source_of
-from gearshift.serving.child_server import ChildServer
+from gearshift.serving.operate.child_server import ChildServer
 from gearshift.serving.serve import pinned
 from gearshift.traces.generate import steady
 from gearshift.workload import Trace

@@ -22,7 +22,7 @@ from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.served import replay
-from gearshift.serving.child_server import ChildServer
+from gearshift.serving.operate.child_server import ChildServer
 from gearshift.serving.serve import pinned
 from gearshift.traces.network import Uplink
 from gearshift.workload import Trace, Workload

@@ -50,9 +50,9 @@ from gearshift.runtime.cores.local_cores import LocalCores
 from gearshift.runtime.cores.worker_actuator import FractionalCores, PoolAffinity
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.wire.messages import Release
+from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.operate.task import make_service, read_task
 from gearshift.serving.serve import pinned
-from gearshift.serving.settings import ServerSettings
-from gearshift.serving.task import make_service, read_task
 
 SIZES = (1, 2, 4, 8)
 OUTSTANDING = 3 * SIZES[-1]

@@ -146,7 +146,7 @@ def write_world(folder: Path) -> Path:
 
 
 OTHER_PLAN = "other.json"
-FRONT_END = b"gearshift.serving.front_end"
+FRONT_END = b"gearshift.serving.front_ends.front_end"
 
 # The server ----------------------------------------------------------------------------------------------------------
 

@@ -22,8 +22,8 @@ from machine import describe
 from open_loop import parsed
 
 from gearshift import api
-from gearshift.serving.child_server import ChildServer
-from gearshift.serving.control_client import Operator
+from gearshift.serving.operate.child_server import ChildServer
+from gearshift.serving.operate.control_client import Operator
 from gearshift.support.open_files import allow_many_connections
 from gearshift.traces.generate import steady
 
@@ -34,7 +34,7 @@ PIECE_BYTES = 8 << 10
 MOST_RATIO, MOST_SLOPE = 1.2, 1.0
 LONGEST_S = 300.0
 SAMPLES = 100
-FRONT_END = "gearshift.serving.front_end"
+FRONT_END = "gearshift.serving.front_ends.front_end"
 
 PROJECT = """operator = "echo"
 samples = "models.py:load_samples"

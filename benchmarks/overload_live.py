@@ -21,7 +21,7 @@ from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.store import read_profile
 from gearshift.served import replay
-from gearshift.serving.child_server import ChildServer
+from gearshift.serving.operate.child_server import ChildServer
 from gearshift.traces.generate import steady
 
 LOAD, SECONDS, OBJECTIVE_S, LARGEST = 2.75, 8.0, 0.6, 8

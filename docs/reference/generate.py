@@ -35,12 +35,12 @@ from gearshift.runtime.router.status import (
     ServedPlan,
     Status,
 )
-from gearshift.serving.control import DrainBody, GearBody
-from gearshift.serving.keys import KeyFile, Keys
-from gearshift.serving.openapi import AnsweredTensor, BinarySize, HowAnswered, InferAnswer, describe
-from gearshift.serving.settings import ServerSettings
-from gearshift.serving.shadow import Comparison
-from gearshift.serving.swap import SwapBody, SwapResult
+from gearshift.serving.door.keys import KeyFile, Keys
+from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.http.openapi import AnsweredTensor, BinarySize, HowAnswered, InferAnswer, describe
+from gearshift.serving.operate.control import DrainBody, GearBody
+from gearshift.serving.operate.shadow import Comparison
+from gearshift.serving.operate.swap import SwapBody, SwapResult
 from gearshift.v2.bodies import (
     AskedOutput,
     AskedParameters,

@@ -9,7 +9,7 @@ import numpy as np
 
 import gearshift
 from gearshift import caches
-from gearshift.serving.child_server import ChildServer
+from gearshift.serving.operate.child_server import ChildServer
 from gearshift.traces.generate import steady
 
 with tempfile.TemporaryDirectory() as name:

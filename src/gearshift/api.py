@@ -548,8 +548,8 @@ def serve(plan: PathLike, *, latency_s: float | None = None, accuracy: float | N
 
     Of a folder of plans it is the one that `chosen_plan` chooses.
     """
+    from gearshift.serving.door.settings import ServerSettings
     from gearshift.serving.serve import serve as run
-    from gearshift.serving.settings import ServerSettings
 
     given = {name: options.pop(name) for name in ServerSettings.__struct_fields__ if name in options}
     named: dict[str, Any] = {name: str(one) if isinstance(one, Path) else one for name, one in given.items()}

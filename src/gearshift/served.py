@@ -67,8 +67,8 @@ def replay(
     from gearshift.load_generator.in_process import InProcessTarget
     from gearshift.load_generator.replay import run_replay
     from gearshift.load_generator.targets import Sending
+    from gearshift.serving.operate.task import read_task
     from gearshift.serving.serve import pinned
-    from gearshift.serving.task import read_task
 
     plan = plan_at(target)
     arrivals = trace_for(None if plan is None else read_plan(plan), target, trace, seed=seed)
@@ -243,7 +243,7 @@ def validate(
     process keeps to `generator_cores`, by default those that the devices leave; `options` are those of `replay`.
     """
     from gearshift.runtime.backends.local import router_cores
-    from gearshift.serving.child_server import ChildServer
+    from gearshift.serving.operate.child_server import ChildServer
     from gearshift.serving.serve import pinned
     from gearshift.simulator.as_ran import as_ran, run_time_ratios, split_latency
     from gearshift.simulator.simulate import prepare
@@ -306,7 +306,7 @@ def validate(
 
 def _began_ns(url: str) -> int:
     """When the clock of the server at `url` began, on this machine's, by the quickest of a few answers."""
-    from gearshift.serving.control_client import Operator
+    from gearshift.serving.operate.control_client import Operator
 
     operator, known = Operator(url), list[tuple[int, int]]()
     for _ in range(ASKED_FOR_CLOCK):

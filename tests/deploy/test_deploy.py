@@ -20,7 +20,7 @@ from gearshift.runtime.backends.workers import LONGEST_STOP_S
 from gearshift.runtime.workers.worker_process import KILL_WAIT_S, TERMINATE_WAIT_S
 from gearshift.serving.serve import LONGEST_END_S
 from tests.end_to_end.test_server import body, get, infer, serving
-from tests.unit.serving.test_http import serve
+from tests.unit.serving.http.test_application import serve
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
-from gearshift.serving.grpc_arrivals import WINDOW_BYTES
+from gearshift.serving.grpc.arrivals import WINDOW_BYTES
 from gearshift.v2.grpc_tensors import varint
 from tests.end_to_end.test_server import LONGEST_S, Server, serving
 from tests.http2 import Http2

@@ -31,7 +31,7 @@ from pathlib import Path
 import msgspec
 from gearshift.errors import GearshiftError
 from gearshift.serving.serve import serve
-from gearshift.serving.settings import ServerSettings
+from gearshift.serving.door.settings import ServerSettings
 settings = msgspec.convert(json.loads(sys.argv[2]), ServerSettings)
 try:
     sys.exit(serve(Path(sys.argv[1]), settings=settings, backend=sys.argv[3]))

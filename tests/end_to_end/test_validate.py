@@ -19,7 +19,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
 from gearshift.reporting.compose import compose
 from gearshift.served import Errors, Validation, _began_ns, source_of, validate
-from gearshift.serving.control_client import Operator
+from gearshift.serving.operate.control_client import Operator
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
 from tests.little_task import PROJECT, little_plan, little_profile, write_little_task

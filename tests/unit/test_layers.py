@@ -171,7 +171,7 @@ def later():
         "gearshift.models.loading",
         "gearshift.runtime.router.router",
         "gearshift.runtime.workers.worker",
-        "gearshift.serving.http",
+        "gearshift.serving.http.application",
         "gearshift.serving.serve",
         "gearshift.cli.serve",
         "gearshift.cli.plan",

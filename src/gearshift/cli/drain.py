@@ -6,7 +6,7 @@ import click
 
 from gearshift.cli.operating import server_options, show_status
 from gearshift.cli.output import Output, verb
-from gearshift.serving.control_client import Operator
+from gearshift.serving.operate.control_client import Operator
 
 
 @click.command("drain", short_help="Have a server refuse new requests, or let them in again.")

@@ -7,7 +7,7 @@ import click
 from gearshift.cli.operating import server_options, show_status
 from gearshift.cli.output import Output, verb
 from gearshift.errors import require
-from gearshift.serving.control_client import Operator
+from gearshift.serving.operate.control_client import Operator
 
 
 @click.command("gear", short_help="Keep a server in a gear, or let the load choose again.")

@@ -22,7 +22,7 @@ from gearshift.client.v2_client import LONGEST_CALL_S
 from gearshift.errors import require
 from gearshift.load_generator.request_log import require_log_path, write_request_log
 from gearshift.plans.plan_file import read_plan
-from gearshift.serving.keys import first_key
+from gearshift.serving.door.keys import first_key
 
 LONGEST_DEADLINE_MS = 1000 * LONGEST_CALL_S
 

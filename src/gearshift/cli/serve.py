@@ -8,7 +8,7 @@ import click
 from gearshift import api
 from gearshift.cli.options import PATH, flag_of, require_positive, served_options, settings_options
 from gearshift.cli.output import Output, verb
-from gearshift.serving.settings import ServerSettings, require_settings
+from gearshift.serving.door.settings import ServerSettings, require_settings
 
 
 @click.command("serve", short_help="Serve a plan over HTTP.")

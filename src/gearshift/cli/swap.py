@@ -7,9 +7,9 @@ import click
 from gearshift.cli.operating import server_options
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import milliseconds
-from gearshift.serving.control_client import Operator
-from gearshift.serving.shadow import Comparison
-from gearshift.serving.swap import SwapBody
+from gearshift.serving.operate.control_client import Operator
+from gearshift.serving.operate.shadow import Comparison
+from gearshift.serving.operate.swap import SwapBody
 
 
 @click.command("swap", short_help="Put another plan in force in a server.")

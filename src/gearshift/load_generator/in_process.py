@@ -11,9 +11,9 @@ from gearshift.load_generator.targets import MODEL, STAGE, Reply, Sending, answe
 from gearshift.model import Arrays
 from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
-from gearshift.serving.deadline_headers import deadline_ns_of
-from gearshift.serving.settings import ServerSettings
-from gearshift.serving.task import ServingTask, make_service
+from gearshift.serving.door.deadline_headers import deadline_ns_of
+from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.operate.task import ServingTask, make_service
 
 
 class InProcessTarget:

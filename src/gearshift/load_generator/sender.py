@@ -16,7 +16,7 @@ from gearshift.load_generator.replay_result import ANSWERED, DEGRADED, LATE, REF
 from gearshift.load_generator.sources import Label, quality_of
 from gearshift.load_generator.targets import Reply, Sending, Target
 from gearshift.profiles.doubts import told
-from gearshift.serving.deadline_headers import refused_before_it_ran
+from gearshift.serving.door.deadline_headers import refused_before_it_ran
 from gearshift.support.fine_timer import FineSleeper
 
 PROGRESS_EVERY_S = 0.1

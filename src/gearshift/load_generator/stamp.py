@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gearshift.serving.deadline_headers import SLO_MS
+from gearshift.serving.door.deadline_headers import SLO_MS
 
 START_HEADER = "x-request-start"
 

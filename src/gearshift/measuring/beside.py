@@ -29,10 +29,10 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.workers.worker import die_with_parent
-from gearshift.serving.http import Application
-from gearshift.serving.http_server import HttpServer
-from gearshift.serving.settings import ServerSettings
-from gearshift.serving.sockets import bound_socket
+from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.door.sockets import bound_socket
+from gearshift.serving.http.application import Application
+from gearshift.serving.http.server import HttpServer
 from gearshift.support.fine_timer import FineSleeper
 
 LARGEST_BATCH_SIZE = 32

@@ -23,21 +23,29 @@ from gearshift.runtime.backends.local import available_cores
 from gearshift.runtime.service.answers import QUEUE_FULL
 from gearshift.runtime.service.room import Unsent
 from gearshift.runtime.service.service import Service
-from gearshift.serving.bounds import with_memory_bounds
-from gearshift.serving.control import Control
-from gearshift.serving.deadline_headers import SendingTimes
-from gearshift.serving.front_ends import FrontEnds
-from gearshift.serving.front_messages import Serve
-from gearshift.serving.http import Application
-from gearshift.serving.http_server import HttpServer
-from gearshift.serving.keys import Keys, read_keys
-from gearshift.serving.replan import Replans
-from gearshift.serving.scaling import holds_cores
-from gearshift.serving.settings import ServerSettings
-from gearshift.serving.sockets import bound_sockets, is_loopback
-from gearshift.serving.swap import Swaps
-from gearshift.serving.task import BackendKind, Read, Say, ServingTask, make_cache_adaptation, make_service, read_task
-from gearshift.serving.tls import server_context
+from gearshift.serving.door.bounds import with_memory_bounds
+from gearshift.serving.door.deadline_headers import SendingTimes
+from gearshift.serving.door.keys import Keys, read_keys
+from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.door.sockets import bound_sockets, is_loopback
+from gearshift.serving.door.tls import server_context
+from gearshift.serving.front_ends.front_ends import FrontEnds
+from gearshift.serving.front_ends.front_messages import Serve
+from gearshift.serving.http.application import Application
+from gearshift.serving.http.server import HttpServer
+from gearshift.serving.operate.control import Control
+from gearshift.serving.operate.replan import Replans
+from gearshift.serving.operate.scaling import holds_cores
+from gearshift.serving.operate.swap import Swaps
+from gearshift.serving.operate.task import (
+    BackendKind,
+    Read,
+    Say,
+    ServingTask,
+    make_cache_adaptation,
+    make_service,
+    read_task,
+)
 from gearshift.support.extras import load_extra
 from gearshift.support.files import PathLike
 from gearshift.support.open_files import allow_many_connections
@@ -46,7 +54,7 @@ from gearshift.support.processors import pin, processors_of
 from gearshift.v2.tensors import limits_of
 
 if TYPE_CHECKING:
-    from gearshift.serving.grpc_server import GrpcServer
+    from gearshift.serving.grpc.server import GrpcServer
 
 MIB = 1 << 20
 LONGEST_END_S = 5
@@ -360,7 +368,7 @@ def grpc_server(
 ) -> "GrpcServer":
     """The gRPC server, not started; raises `InvalidInput` where grpcio is missing."""
     load_extra("grpc", extra="grpc", where="--grpc-port")
-    from gearshift.serving.grpc_server import GrpcServer
+    from gearshift.serving.grpc.server import GrpcServer
 
     return GrpcServer(
         control,

@@ -19,7 +19,7 @@ from gearshift.errors import InvalidInput
 from gearshift.model import Arrays, TensorSpec
 from gearshift.observability.metrics import Totals
 from gearshift.request import LEAST_URGENT, Answer, RowFacts
-from gearshift.serving.settings import ServerSettings
+from gearshift.serving.door.settings import ServerSettings
 from gearshift.v2.bodies import LONGEST_TIMEOUT_US, InferRequest
 
 SERVER_NAME = "gearshift"

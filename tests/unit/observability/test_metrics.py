@@ -1,6 +1,6 @@
 import pytest
 
-from tests.unit.serving.test_http import Server, samples, serve
+from tests.unit.serving.http.test_application import Server, samples, serve
 
 
 @pytest.mark.parametrize(("slo_ms", "late"), [("0.001", True), ("60000", False)])

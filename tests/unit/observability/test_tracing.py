@@ -10,7 +10,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from gearshift.errors import InvalidInput
 from gearshift.observability.tracing import Tracing, open_tracing, tracing_if
-from tests.unit.serving.test_http import Server, samples, serve
+from tests.unit.serving.http.test_application import Server, samples, serve
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

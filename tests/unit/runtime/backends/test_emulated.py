@@ -18,8 +18,8 @@ from gearshift.request import Answer
 from gearshift.runtime.backends.emulated import SAMPLE, EmulatedBackend
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.watch.profile_drift import SPAN_TICKS
-from gearshift.serving.settings import ServerSettings
-from gearshift.serving.task import read_task
+from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.operate.task import read_task
 from tests.little_task import little_plan, little_profile, write_little_task
 
 LONGEST_S = 20.0

@@ -1,0 +1,1 @@
+"""Bounds, keys, headers and sockets, which HTTP and gRPC share."""

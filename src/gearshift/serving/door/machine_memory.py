@@ -1,0 +1,99 @@
+"""The memory that this process may use, and whether a second plan fits next to the one in force."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from gearshift.errors import SwapFailed
+from gearshift.hardware import is_cuda, is_remote
+
+if TYPE_CHECKING:
+    from gearshift.serving.operate.task import ServingTask
+
+MIB = 1 << 20
+MACHINE, GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+
+OWN_GROUPS = Path("/proc/self/cgroup")
+V2, V1 = ("memory.max", ""), ("memory.limit_in_bytes", "memory")
+"""The file of a group's limit, and the folder of all groups."""
+
+FreeBytes = Callable[[], int | None]
+
+
+def free_bytes(machine: Path = MACHINE, group: Path = GROUP) -> int | None:
+    """What the machine has left, and the control group (v2) that is this process's whole view; none if neither tells.
+
+    Pages that the kernel can drop at once count as left.
+    """
+    left = []
+    try:
+        rows = dict(line.split(":", 1) for line in machine.read_text().splitlines())
+        left.append(int(rows["MemAvailable"].split()[0]) * 1024)
+    except (OSError, ValueError, KeyError, IndexError):
+        pass
+    try:
+        most, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))  # or "max"
+        rows = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        left.append(max(0, most - used + int(rows["inactive_file"])))
+    except (OSError, ValueError, KeyError):
+        pass
+    return min(left, default=None)
+
+
+def limit_bytes(machine: Path = MACHINE, group: Path = GROUP, own: Path = OWN_GROUPS) -> int | None:
+    """The memory of the machine, or the least limit of this process's control groups (v1 and v2); none if none tells.
+
+    In a container its groups are seen from its own, or not at all: then the limit of the whole view counts.
+    """
+    limits = [*_group_limits(group, own)]
+    try:
+        rows = dict(line.split(":", 1) for line in machine.read_text().splitlines())
+        limits.append(int(rows["MemTotal"].split()[0]) * 1024)
+    except (OSError, ValueError, KeyError, IndexError):
+        pass
+    return min(limits, default=None)
+
+
+def _group_limits(group: Path, own: Path) -> Iterator[int]:
+    """The limits of this process's groups, and of those that these are in."""
+    try:
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
+        lines = []
+    places = {(V2, "/"), (V1, "/")}
+    for _, controllers, path in (line for line in lines if len(line) == 3):
+        if not controllers or "memory" in controllers.split(","):
+            places.add((V1 if controllers else V2, path))
+    for (name, folder), path in places:
+        inner = PurePosixPath(path)
+        for each in (inner, *inner.parents):
+            with suppress(OSError, ValueError):  # not seen from here, or "max"
+                yield int((group / folder / str(each).lstrip("/") / name).read_text())
+
+
+def needed_bytes(task: "ServingTask") -> int:
+    """What the plan's models take of this machine's memory by their profile; 0 on other machines and emulated devices.
+
+    The workers' own interpreters and libraries come on top.
+    """
+    if task.backend != "local":
+        return 0
+    kinds = {device.id: device.kind for device in task.plan.hardware.devices}
+    needed = 0
+    for replica in task.plan.placement.replicas:
+        kind = kinds[replica.device_ids[0]]
+        if not is_cuda(kind) and not is_remote(kind):
+            curves = [c for c in task.profile.curves if (c.model, c.device_kind) == (replica.model, kind)]
+            needed += max((curve.memory_bytes for curve in curves), default=0)
+    return needed
+
+
+def require_memory(task: "ServingTask", free: FreeBytes) -> None:
+    """Raise `SwapFailed` where the models of `task` take more memory than there is, before any of them is loaded."""
+    needed, left = needed_bytes(task), free()
+    if left is not None and needed > left:
+        raise SwapFailed(
+            f"its models take {needed / MIB:.0f} MiB beside those that serve, and {left / MIB:.0f} MiB are left; "
+            "free memory, or start a server for the plan elsewhere"
+        )

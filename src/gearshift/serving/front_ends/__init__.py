@@ -1,0 +1,1 @@
+"""Several front-end processes that share a port."""

@@ -1,0 +1,324 @@
+"""A front end: a process that speaks HTTP with clients on a port that it shares, for one router.
+
+It parses requests for inference, hands their tensors to the router and encodes the answers; everything else it passes
+on as it came, so that the router's answer is the same whichever front end took the connection.
+
+`python -m gearshift.serving.front_ends.front_end --router FD --listen FD --board FD --row N --parent PID`, started by
+`serving/front_ends/front_ends.py`.  It ends with the router's process, however that ends.
+"""
+
+import argparse
+import asyncio
+import gc
+import itertools
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, get_args
+
+import msgspec
+import uvloop
+
+from gearshift.clock import WallClock
+from gearshift.errors import GearshiftError
+from gearshift.model import Arrays
+from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
+from gearshift.observability.tracing import RequestSpan
+from gearshift.policies.admission import fair_share
+from gearshift.request import Answer
+from gearshift.runtime.service.answers import Done
+from gearshift.runtime.service.room import Client, Nowhere, Reading, Room
+from gearshift.runtime.service.service import Withdraw
+from gearshift.runtime.wire.transport import FrameProtocol, pack_tensors, unpack_tensors
+from gearshift.runtime.workers.worker import die_with_parent
+from gearshift.serving.door.bounds import most_waiting_bytes
+from gearshift.serving.door.deadline_headers import SendingTimes
+from gearshift.serving.door.keys import keys_in
+from gearshift.serving.front_ends.board import HELD_BYTES, Board
+from gearshift.serving.front_ends.front_messages import (
+    TO_FRONT_END,
+    Answered,
+    End,
+    Gone,
+    Head,
+    LetIn,
+    Listening,
+    Part,
+    Passed,
+    Refused,
+    Serve,
+    StopListening,
+    Submit,
+    Untrusted,
+)
+from gearshift.serving.http.application import Application
+from gearshift.serving.http.http_exchange import HttpExchange, announced_length
+from gearshift.serving.http.known_head import EXPECT
+from gearshift.serving.http.server import HttpServer
+from gearshift.support.kept_memory import give_back_freed_memory
+from gearshift.support.open_files import allow_many_connections
+from gearshift.v2.tensors import limits_of
+
+log = logging.getLogger("gearshift.serving.front_ends.front_end")  # by name, as this module runs as the main one
+
+# To the router and back ----------------------------------------------------------------------------------------------
+
+
+class RouterLink:
+    """What is asked of the router, and what it says."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.told: asyncio.Future[Serve | None] = loop.create_future()
+        """What to serve, None where the router is gone."""
+        self.end: asyncio.Future[float] = loop.create_future()
+        """How long clients may take to leave; none where the router is gone."""
+        self.stop_listening: Callable[[], None] = lambda: None
+        self.stopped = False
+        self.protocol = FrameProtocol(self._received, self._lost, decoder=TO_FRONT_END)
+        self._ids = itertools.count(1)
+        self._submitted: dict[int, Done] = {}
+        self._passed: dict[int, HttpExchange] = {}
+
+    def submit(self, inputs: Arrays, done: Done, **asked: Any) -> Withdraw:
+        """As `Service.submit`, but that where it raises there the answer says so (`raise_if_refused`)."""
+        number = next(self._ids)
+        tensors, buffers = pack_tensors(inputs)
+        self.protocol.send(Submit(id=number, tensors=tensors, **asked), buffers)
+        self._submitted[number] = done
+        return partial(self._gone, number)
+
+    def pass_on(self, exchange: HttpExchange) -> None:
+        """Let the router answer, which gets the body part by part as it comes."""
+        number = next(self._ids)
+        self._passed[number] = exchange
+        exchange.on_gone = exchange.release = partial(self._gone, number)  # it may be answered here, as too slow
+        exchange.measure = partial(self._part, number, exchange)
+        exchange.then = partial(self._whole, number)
+        self.protocol.send(
+            Head(
+                id=number,
+                client=id(exchange.client.held),
+                method=exchange.method,
+                path=exchange.path,
+                headers=tuple(exchange.headers.items()),
+                keep_alive=exchange.keep_alive,
+                address=exchange.client.address,
+            )
+        )
+        exchange.headers.pop(EXPECT, None)  # whether its body is wanted is for the router to say (`LetIn`)
+
+    def _part(self, number: int, exchange: HttpExchange, part_bytes: int) -> None:
+        self.protocol.send(Part(id=number, last=False), [exchange.take_body()])
+
+    def _whole(self, number: int, exchange: HttpExchange) -> None:
+        exchange.release = None
+        exchange.end_reading()
+        self.protocol.send(Part(id=number, last=True), [exchange.take_body()])
+
+    def _gone(self, number: int) -> None:
+        if self._submitted.pop(number, None) is not None or self._passed.pop(number, None) is not None:
+            self.protocol.send(Gone(id=number))
+
+    def _received(self, message: Any, body: memoryview) -> None:
+        match message:
+            case Answered():
+                done = self._submitted.pop(message.id, None)
+                if done is not None:  # else its client has left
+                    done(_with_outputs(message, body))
+            case Passed():
+                exchange = self._passed.pop(message.id, None)
+                if exchange is not None:
+                    exchange.pass_on(bytes(body), last=message.last)
+            case LetIn():
+                exchange = self._passed.get(message.id)
+                if exchange is not None:
+                    exchange.client.let_in(exchange)
+            case Serve():
+                self.told.set_result(message)
+            case StopListening():
+                self.stopped = True
+                self.stop_listening()
+            case End():
+                self._end(message.longest_s)
+
+    def _lost(self) -> None:
+        if not self.told.done():
+            self.told.set_result(None)
+        self._end(0.0)
+
+    def _end(self, longest_s: float) -> None:
+        if not self.end.done():
+            self.end.set_result(longest_s)
+
+
+def _with_outputs(message: Answered, body: memoryview) -> Answer:
+    return msgspec.structs.replace(message.answer, outputs=unpack_tensors(message.tensors, body))
+
+
+# In the place of the service -----------------------------------------------------------------------------------------
+
+
+class FrontRoom(Room):
+    """The room that all processes share: the bytes of what is read here are shown to the others."""
+
+    def __init__(self, board: Board, most_bytes: int, refused: Callable[[], None]) -> None:
+        self._board = board
+        super().__init__(Nowhere(), 0, most_bytes, refused)
+        self.elsewhere = board
+
+    def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
+        """As everywhere, by the bound of the plan in force."""
+        if self.most_requests != self._board.most_waiting:
+            self.most_requests = self._board.most_waiting
+            self._share = fair_share(self.most_requests)
+        return super().admits(rows, held_bytes, client)
+
+    @property
+    def held_bytes(self) -> int:
+        """Their bytes."""
+        return self._board.own(HELD_BYTES)
+
+    @held_bytes.setter
+    def held_bytes(self, count: int) -> None:
+        self._board.write(HELD_BYTES, count)
+
+
+class RemoteService:
+    """What `Application` needs of a `Service` for inference; the service itself is in the router's process."""
+
+    def __init__(self, link: RouterLink, board: Board, room: FrontRoom, clock: WallClock, most_bytes: int) -> None:
+        self._board, self._room, self._most_bytes = board, room, most_bytes
+        self.now_ns = clock.now_ns
+        self._link = link
+
+    @property
+    def accepting(self) -> bool:
+        """Whether requests are let in at all."""
+        return self._board.taking
+
+    @property
+    def most_waiting(self) -> int:
+        """How many rows may wait in all."""
+        return self._board.most_waiting
+
+    def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
+        """Never raise: `FrontEnd.begun` has checked, and passes requests that may be refused to the router."""
+
+    def reading(self, announced_bytes: int) -> Reading:
+        """Holds the bytes of a request while it is read."""
+        return Reading(self._room)
+
+    def submit(
+        self, inputs: Arrays, done: Done, *, client: Client | None = None, span: RequestSpan | None = None, **asked: Any
+    ) -> Withdraw:
+        """As `Service.submit`; the arrays are not kept here."""
+        if self._link.protocol.unsent_bytes > self._most_bytes:  # the router is behind, and its board does not say so
+            raise self._room.full(1, 0)
+        return self._link.submit(inputs, done, client=id(client), **asked)
+
+
+class _Times(SendingTimes):
+    """Has the router count times of sending that cannot be trusted."""
+
+    def __init__(self, trust_s: float, link: RouterLink) -> None:
+        super().__init__(trust_s)
+        self._link = link
+
+    def count_distrust(self, reason: str) -> None:
+        """One more did not count."""
+        self._link.protocol.send(Untrusted(reason=reason))
+
+
+class FrontEnd:
+    """Answers inference, and passes on whatever else is asked, or may have to be refused (`connections.Handler`)."""
+
+    def __init__(self, serve: Serve, link: RouterLink, board: Board) -> None:
+        settings = serve.settings
+        self._link, self._board = link, board
+        most_bytes = most_waiting_bytes(settings)
+        self._room = FrontRoom(board, most_bytes, lambda: link.protocol.send(Refused()))
+        service = RemoteService(link, board, self._room, WallClock(serve.origin_ns), most_bytes)
+        self._application = Application(
+            service,
+            serve.operator,
+            inputs=serve.inputs,
+            outputs=serve.outputs,
+            largest_body_bytes=settings.largest_body_bytes,
+            limits=limits_of(settings),
+            keys=keys_in(settings.api_keys, settings.admin_keys),
+            names=settings.names,
+            times=_Times(settings.trust_clock_s, link),
+        )
+        inference = [path for path in self._application.paths if path.endswith("/infer")]
+        self._parsed_here = frozenset(() if settings.otel else inference)  # traces are the router's
+        self.measured, self.completed = self._application.measured, self._application.completed
+
+    def begun(self, exchange: HttpExchange) -> None:
+        """The head of a request is there."""
+        parsed_here = exchange.path in self._parsed_here and exchange.method == "POST" and self._board.taking
+        if parsed_here and self._room.admits(1, announced_length(exchange.headers) or 0):
+            self._application.begun(exchange)
+        else:
+            self._link.pass_on(exchange)
+
+
+# The process ---------------------------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Answer clients until the router says `End`, or is gone."""
+    parser = argparse.ArgumentParser(prog="gearshift.serving.front_ends.front_end")
+    for name in ("router", "board"):
+        parser.add_argument(f"--{name}", type=int, required=True, help="a file descriptor")
+    parser.add_argument("--listen", required=True, help="file descriptors, between commas")
+    parser.add_argument("--row", type=int, required=True, help="its row of the board")
+    parser.add_argument("--parent", type=int, required=True, help="process that started this one")
+    parser.add_argument("--log-level", choices=get_args(Level), default="info")
+    parser.add_argument("--log-format", choices=get_args(Form), default="text")
+    arguments = parser.parse_args()
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # the router ends first
+        signal.signal(number, signal.SIG_IGN)
+    if not die_with_parent(arguments.parent):
+        return 0
+    listen = [int(fd) for fd in arguments.listen.split(",")]
+    for fd in (arguments.router, *listen, arguments.board):
+        os.set_inheritable(fd, False)
+    allow_many_connections()
+    give_back_freed_memory()
+    logs = LogSettings(arguments.log_level, arguments.log_format)
+    board = Board(arguments.board, arguments.row)
+    router, listening = socket.socket(fileno=arguments.router), [socket.socket(fileno=fd) for fd in listen]
+    with logging_to_stderr(logs, process="front end"), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            runner.run(serve(router, listening, board))
+        except GearshiftError as error:  # such as keys or a certificate that cannot be read any more
+            log.error("%s", error)
+            return 1
+    return 0
+
+
+async def serve(router: socket.socket, listening: Sequence[socket.socket], board: Board) -> None:
+    """Do as the router says."""
+    loop = asyncio.get_running_loop()
+    link = RouterLink(loop)
+    await loop.create_unix_connection(lambda: link.protocol, sock=router)
+    told = await link.told
+    if told is None:
+        return
+    http = HttpServer(FrontEnd(told, link, board), told.settings, board.count_connections, board.count_unsent)
+    await http.start(*listening)
+    link.stop_listening = http.stop_listening
+    if link.stopped:
+        http.stop_listening()
+    gc.collect()
+    gc.freeze()  # as the router does
+    link.protocol.send(Listening())
+    await http.stop(await link.end)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

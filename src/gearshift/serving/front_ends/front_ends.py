@@ -1,0 +1,374 @@
+"""The router's side of its front ends: processes that share a port, each on a socket pair, started again when they end.
+
+What they ask is done by the same `Control` and the same `Application` as without them, so that there is one admission,
+one meter, one set of metrics, and one answer to each question.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from typing import Any
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from gearshift.errors import GearshiftError, WorkerDied
+from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.logs import settings_in_force
+from gearshift.request import Answer
+from gearshift.runtime.service.answers import refused
+from gearshift.runtime.service.room import Client
+from gearshift.runtime.wire.transport import Buffer, FrameError, FrameProtocol, pack_tensors, unpack_tensors, widen
+from gearshift.runtime.workers.worker_process import how_it_ended
+from gearshift.serving.door.sockets import beside
+from gearshift.serving.front_ends.board import HELD_BYTES, MOST_WAITING, TAKING, WAITING, Board
+from gearshift.serving.front_ends.front_messages import (
+    TO_ROUTER,
+    Answered,
+    End,
+    Gone,
+    Head,
+    LetIn,
+    Listening,
+    Part,
+    Passed,
+    Refused,
+    Serve,
+    StopListening,
+    Submit,
+    Untrusted,
+)
+from gearshift.serving.front_ends.stand_in import StandIns
+from gearshift.serving.http.application import Application
+from gearshift.serving.http.http_exchange import HttpExchange
+from gearshift.serving.http.known_head import EXPECT
+from gearshift.serving.operate.control import Control
+from gearshift.support.process_end import ProcessEnd
+from gearshift.support.processors import pin
+
+LONGEST_START_S = 60.0
+SHORTEST_RESTART_WAIT_S, LONGEST_RESTART_WAIT_S = 0.1, 5.0
+STAYED_S = 10.0
+"""One that has lived for so long is started again without delay when it ends."""
+TOO_LARGE = "the answer is too large to be handed on; ask for fewer rows at once"
+GRACE_S = 1.0
+FAULT = "an internal error; the server's log explains it"
+
+log = logging.getLogger(__name__)
+
+
+class FrontEnds:
+    """All front ends, from `start` to `stop`; `refused` and `distrusted` count what they have refused or not believed.
+
+    `serve` is what each of them is told first.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        application: Application,
+        serve: Serve,
+        *,
+        refused: Callable[[], None],
+        distrusted: Callable[[str], None],
+        journal: Journal | NoJournal,
+    ) -> None:
+        self.control, self.application, self.serve = control, application, serve
+        self.refused, self.distrusted, self._journal = refused, distrusted, journal
+        self.ending = False
+        self._count = serve.settings.front_ends
+        self._board = Board.of_router(self._count)
+        self._stand_ins = StandIns(application, serve.settings, self._board)
+        self._socks: list[list[socket.socket]] = []
+        """Of each front end: one for each address."""
+        self._now: dict[int, FrontEndProcess] = {}
+        self._kept: list[asyncio.Task[None]] = []
+
+    async def start(self, *socks: socket.socket) -> None:
+        """Start them on the port of `socks`, which is shared; raises `WorkerDied` with nothing left running."""
+        self._socks = [list(socks), *(list(map(beside, socks)) for _ in range(self._count - 1))]
+        self.publish()
+        loop = asyncio.get_running_loop()
+        ready: list[asyncio.Future[None]] = [loop.create_future() for _ in self._socks]
+        self._kept = [loop.create_task(self._keep(number, one)) for number, one in enumerate(ready)]
+        try:
+            async with asyncio.timeout(LONGEST_START_S):
+                await asyncio.gather(*ready)
+        except BaseException as error:
+            await self.stop(0.0)
+            if isinstance(error, TimeoutError):
+                raise WorkerDied(f"a front end was not ready within {LONGEST_START_S:g} s") from None
+            raise
+
+    def stop_listening(self) -> None:
+        """Take no more clients; those that are there leave after their next answer."""
+        self.ending = True
+        self._stand_ins.stop_listening()
+        for sock in chain.from_iterable(self._socks):
+            sock.close()
+        for front_end in self._now.values():
+            front_end.protocol.send(StopListening())
+
+    def pin(self, cores: frozenset[int]) -> None:
+        """Have them run on these processors."""
+        for front_end in self._now.values():
+            front_end.pin(cores)
+
+    async def stop(self, longest_s: float) -> None:
+        """End them, and leave clients so long to take their answers; nothing is left running."""
+        self.stop_listening()
+        for front_end in self._now.values():
+            front_end.protocol.send(End(longest_s=longest_s))
+        for number, kept in enumerate(self._kept):
+            if number not in self._now:  # it waits to be started again
+                kept.cancel()
+        stand_ins = asyncio.create_task(self._stand_ins.stop(longest_s))
+        if self._kept:
+            await asyncio.wait(self._kept, timeout=longest_s + GRACE_S)
+        await stand_ins
+        for front_end in self._now.values():
+            front_end.kill()
+        await asyncio.gather(*self._kept, return_exceptions=True)
+        self._board.close()
+
+    def publish(self) -> None:
+        """Show the front ends how much the service in force holds, and count with it what they hold."""
+        service = self.control.service
+        room, board = service.room, self._board
+        room.elsewhere, service.ticked = board, self.publish
+        board.write(WAITING, room.waiting)
+        board.write(HELD_BYTES, room.held_bytes)
+        board.write(MOST_WAITING, room.most_requests)
+        board.write(TAKING, service.accepting and not service.router.lacks_first_model)
+
+    async def _keep(self, number: int, ready: "asyncio.Future[None]") -> None:
+        """Have one front end live until the end; each start waits twice as long as the one before, up to a bound.
+
+        Its clients are the router's meanwhile.
+        """
+        loop, wait_s = asyncio.get_running_loop(), SHORTEST_RESTART_WAIT_S
+        while not self.ending:
+            began = loop.time()
+            listening = partial(self._stand_ins.end, number)
+            front_end = self._now[number] = FrontEndProcess(self, ready, listening)
+            try:
+                how = await front_end.live(self._socks[number], self._board, 1 + number)
+            except OSError as error:
+                how = f"could not be started ({error})"
+            del self._now[number]
+            self._board.clear(1 + number)
+            self.publish()
+            if not ready.done():
+                ready.set_exception(WorkerDied(f"a front end {how} before it was ready"))
+            if self.ending:
+                return
+            await self._stand_ins.begin(number, self._socks[number])
+            if loop.time() - began > STAYED_S:
+                wait_s = SHORTEST_RESTART_WAIT_S
+            log.warning("front end %d %s; starting it again in %g s", number, how, wait_s)
+            self._journal.write("front_end_lost", front_end=number, how=how)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, LONGEST_RESTART_WAIT_S)
+
+
+class FrontEndProcess:
+    """One front end: its process, and what its clients wait for."""
+
+    def __init__(
+        self, all: FrontEnds, ready: "asyncio.Future[None]", listening: Callable[[], None] = lambda: None
+    ) -> None:
+        self._all, self._ready, self._listening = all, ready, listening
+        self.protocol = FrameProtocol(self._received, lambda: None, decoder=TO_ROUTER)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._withdraw: dict[int, Callable[[], None]] = {}
+        self._exchanges: dict[int, HttpExchange] = {}
+        self._clients: WeakValueDictionary[int, Client] = WeakValueDictionary()
+
+    async def live(self, socks: Sequence[socket.socket], board: Board, row: int) -> str:
+        """Start it, and answer once it is gone how it ended, in words that follow "it"; its clients are gone too."""
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        widen(ours)
+        widen(theirs)
+        await loop.create_unix_connection(lambda: self.protocol, sock=ours)
+        try:
+            if self._all.ending:
+                return "was not needed any more"
+            process = self._process = _spawn(theirs.fileno(), [sock.fileno() for sock in socks], board.fd, row)
+        finally:
+            theirs.close()
+            if self._process is None:
+                self.protocol.close()
+        self.protocol.send(self._all.serve)
+        gone = asyncio.Event()
+        end = ProcessEnd(process.pid, gone.set)
+        try:
+            await gone.wait()
+        finally:
+            end.close()
+            self.kill()
+            status = process.wait()
+            self.protocol.close()
+            self._leave()
+        return how_it_ended(status)
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGKILL)
+
+    def pin(self, cores: frozenset[int]) -> None:
+        """Have it run on these processors, as it does from its start on those of the router."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                pin(cores, self._process.pid)
+
+    def _leave(self) -> None:
+        """Nobody waits for its answers any more."""
+        for withdraw in self._withdraw.values():
+            withdraw()
+        for exchange in self._exchanges.values():
+            exchange.leave()
+        self._withdraw.clear()
+        self._exchanges.clear()
+
+    def _received(self, message: Any, body: memoryview) -> None:
+        match message:
+            case Submit():
+                self._submit(message, body)
+            case Head():
+                self._begin(message)
+            case Part():
+                self._go_on(message, body)
+            case Gone():
+                withdraw = self._withdraw.pop(message.id, None)
+                if withdraw is not None:
+                    withdraw()
+                elif (exchange := self._exchanges.pop(message.id, None)) is not None:
+                    exchange.leave()
+            case Refused():
+                self._all.refused()
+            case Untrusted():
+                self._all.distrusted(message.reason)
+            case Listening():
+                self._listening()
+                if not self._ready.done():
+                    self._ready.set_result(None)
+        self._all.publish()
+
+    # Inference -------------------------------------------------------------------------------------------------------
+
+    def _submit(self, message: Submit, body: memoryview) -> None:
+        try:
+            self._withdraw[message.id] = self._all.control.submit(
+                unpack_tensors(message.tensors, body),
+                partial(self._answered, message.id),
+                priority=message.priority,
+                deadline_ns=message.deadline_ns,
+                sent_ns=message.sent_ns,
+                payload_bytes=message.payload_bytes,
+                client=self._client(message.client),
+            )
+        except GearshiftError as error:
+            self._all.publish()  # the front end looks there whether anything is let in
+            self._send(message.id, refused(error))
+        except Exception:  # the door to another process
+            log.exception("fault while a request of a front end was taken")
+            self._send(message.id, _failed(FAULT))
+
+    def _client(self, number: int) -> Client:
+        """The rows and bytes of one of its connections, remembered as long as there are any."""
+        return self._clients.setdefault(number, Client())
+
+    def _answered(self, number: int, answer: Answer) -> None:
+        if self._withdraw.pop(number, None) is not None:
+            self._send(number, answer)
+            self._all.publish()
+
+    def _send(self, number: int, answer: Answer) -> None:
+        outputs: Any = answer.outputs or {}
+        tensors, buffers = pack_tensors(outputs)
+        without = msgspec.structs.replace(answer, outputs=None)
+        try:
+            self.protocol.send(Answered(id=number, answer=without, tensors=tensors), buffers)
+        except FrameError:
+            self.protocol.send(Answered(id=number, answer=_failed(TOO_LARGE)))
+
+    # What is passed on -----------------------------------------------------------------------------------------------
+
+    def _begin(self, head: Head) -> None:
+        passed, held = partial(self._passed, head.id), self._client(head.client)
+        client = _Client(head.id, head.address, held, self._all, self.protocol, passed)
+        exchange = HttpExchange(client, head.method, head.path, dict(head.headers), head.keep_alive)
+        self._exchanges[head.id] = exchange
+        self._all.application.begun(exchange)
+        if EXPECT in exchange.headers and not exchange.answered:
+            client.let_in(exchange)
+
+    def _go_on(self, part: Part, body: memoryview) -> None:
+        exchange = self._exchanges.get(part.id)
+        if exchange is None:  # answered already, or its client has left
+            return
+        if len(body):
+            exchange.add_part(bytes(body))
+            self._all.application.measured(exchange, len(body))
+        exchange.complete = part.last
+        if part.last and not exchange.answered:
+            self._all.application.completed(exchange)
+
+    def _passed(self, number: int, parts: Sequence[Buffer], last: bool) -> None:
+        self._exchanges.pop(number, None)
+        self.protocol.send(Passed(id=number, last=last), parts)
+
+
+class _Client:
+    """The client of a request that was passed on (`http_exchange.Client`)."""
+
+    def __init__(
+        self,
+        number: int,
+        address: str | None,
+        held: Client,
+        all: FrontEnds,
+        protocol: FrameProtocol,
+        passed: Callable[[Sequence[Buffer], bool], None],
+    ) -> None:
+        self._number, self.address, self.held = number, address, held
+        self._all, self._protocol, self._passed = all, protocol, passed
+
+    @property
+    def ending(self) -> bool:
+        """Whether the server ends."""
+        return self._all.ending
+
+    def vouch(self) -> None:
+        """The front end keeps the connection, and asks for the keys of inference itself."""
+
+    def let_in(self, exchange: HttpExchange) -> None:
+        """Have the front end ask for the body."""
+        self._protocol.send(LetIn(id=self._number))
+
+    def answered(self, exchange: HttpExchange, parts: Sequence[Buffer], *, last: bool) -> None:
+        """Hand the answer back."""
+        self._passed(parts, last)
+
+
+def _failed(reason: str) -> Answer:
+    return Answer(outcome="failed", reason=reason, errors=(reason,))
+
+
+def _spawn(router: int, listen: Sequence[int], board: int, row: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-m", "gearshift.serving.front_ends.front_end", "--row", str(row)]
+    command += ["--router", str(router), "--listen", ",".join(map(str, listen)), "--board", str(board)]
+    command += ["--parent", str(os.getpid()), *settings_in_force().arguments()]
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(router, *listen, board), start_new_session=True
+    )

@@ -1,0 +1,63 @@
+"""The head of a client's last request: most clients send the same one again, but for the length of the body.
+
+What a head says follows from its bytes alone, so that the same bytes need not be parsed again.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Self
+
+from gearshift.serving.http.known_body import MOST_IN_VAIN, KnownBody
+
+METHOD = "POST"
+CONTENT_LENGTH, EXPECT = b"content-length", b"expect"
+HEAD_END = b"\r\n\r\n"
+LARGEST_BYTES, MOST_HEADERS = 1 << 10, 32
+"""Of a head that is kept, since each connection may keep one."""
+MOST_DIGITS = 7
+_BEGIN = b"POST "
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})\r\n" % MOST_DIGITS, re.IGNORECASE)
+
+
+class KnownHead:
+    """The head of a `POST` with a length, and what the parser made of it."""
+
+    __slots__ = ("_after", "_before", "_headers", "bodies_left", "body", "path")
+
+    def __init__(self, before: bytes, after: bytes, path: str, headers: dict[bytes, bytes]) -> None:
+        self._before, self._after = before, after
+        self._headers, self.path = headers, path
+        self.body: KnownBody | None = None
+        self.bodies_left = MOST_IN_VAIN
+        """For whoever reads bodies: the last one that came with this head, and how many more may be kept in vain."""
+
+    @classmethod
+    def of(cls, data: bytes, path: str, headers: Mapping[bytes, bytes]) -> Self | None:
+        """The head of the request that `data` begins with; None unless it is plain and `data` is that request alone."""
+        end = data.find(HEAD_END) + len(HEAD_END)
+        if not data.startswith(_BEGIN) or not len(HEAD_END) <= end <= LARGEST_BYTES:
+            return None
+        length = _LENGTH.search(data, 0, end)
+        if length is None or headers.get(CONTENT_LENGTH) != length[1] or end + int(length[1]) != len(data):
+            return None
+        if EXPECT in headers or len(headers) > MOST_HEADERS:
+            return None
+        return cls(data[: length.start(1)], data[length.end(1) : end], path, dict(headers))
+
+    def read(self, data: bytes) -> tuple[dict[bytes, bytes], bytes] | None:
+        """Headers and body, where `data` is a request with this head and nothing more; the length may be another."""
+        if not data.startswith(self._before):
+            return None
+        begin = len(self._before)
+        end = data.find(b"\r", begin, begin + MOST_DIGITS + 1)
+        digits, body_at = data[begin:end], end + len(self._after)
+        if (
+            end < 0
+            or not digits.isdigit()
+            or not data.startswith(self._after, end)
+            or body_at + int(digits) != len(data)
+        ):
+            return None
+        if digits == self._headers[CONTENT_LENGTH]:
+            return self._headers, data[body_at:]
+        return {**self._headers, CONTENT_LENGTH: digits}, data[body_at:]

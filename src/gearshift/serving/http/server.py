@@ -1,0 +1,81 @@
+"""The HTTP server: a socket that listens, and all connections that it was given."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+from gearshift.serving.door.bounds import most_waiting_bytes
+from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.door.sockets import BACKLOG
+from gearshift.serving.door.tls import server_context
+from gearshift.serving.http.connection import Connection
+from gearshift.serving.http.connections import Connections, Handler
+from gearshift.serving.http.tls_listener import TlsListener
+
+
+class HttpServer:
+    """What `handler` answers on HTTP, from `start` to `stop`; it leaves signals alone."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        settings: ServerSettings,
+        count: Callable[[int], int] = int,
+        count_unsent: Callable[[int], int] = int,
+    ) -> None:
+        self._settings = settings
+        connections_here = settings.most_connections / settings.front_ends
+        self._connections = Connections(
+            handler=handler,
+            largest_header_bytes=settings.largest_header_bytes,
+            longest_read_s=settings.longest_read_s,
+            first_byte_s=settings.first_byte_s,
+            keep_alive_s=settings.keep_alive_s,
+            most_connections=settings.most_connections,
+            most_of_address=max(1, int(settings.address_share * connections_here)),
+            most_unsent_bytes=most_waiting_bytes(settings) // 2,
+            count=count,
+            count_unsent=count_unsent,
+        )
+        self._servers: list[asyncio.AbstractServer | TlsListener] = []
+
+    async def start(self, *socks: socket.socket) -> None:
+        """Listen on all of `socks`."""
+        certificate, key = self._settings.tls_certificate, self._settings.tls_key
+        for sock in socks:
+            if certificate is not None and key is not None:
+                listener = TlsListener(sock, self._connections, server_context(certificate, key))
+                listener.start()
+                self._servers.append(listener)
+            else:
+                server = await asyncio.get_running_loop().create_server(
+                    lambda: Connection(self._connections), sock=sock, backlog=BACKLOG
+                )
+                self._servers.append(server)
+
+    @property
+    def open(self) -> int:
+        """How many connections are."""
+        return len(self._connections.open)
+
+    def stop_listening(self) -> None:
+        """Take no more connections; those that are open close after their next answer."""
+        self._connections.ending = True
+        for server in self._servers:
+            server.close()
+
+    def pin(self, cores: frozenset[int]) -> None:
+        """It runs where its process does."""
+
+    async def stop(self, longest_s: float) -> None:
+        """Close all connections: idle ones now, others once they are answered, and what is left after `longest_s`."""
+        self.stop_listening()
+        for connection in list(self._connections.open):
+            connection.end()
+        try:
+            async with asyncio.timeout(longest_s):
+                await self._connections.closed()
+        except TimeoutError:
+            for connection in list(self._connections.open):
+                connection.abort()
+            await self._connections.closed()

@@ -1,0 +1,1 @@
+"""Operations on a running server: control, swap, shadow, replan."""

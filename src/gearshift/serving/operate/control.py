@@ -1,0 +1,188 @@
+"""Administration of a server: its status, pinning a gear, draining and undoing a drain."""
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+import msgspec
+
+from gearshift.errors import Forbidden, InvalidInput
+from gearshift.model import Arrays
+from gearshift.observability.tracing import RequestSpan
+from gearshift.request import NO_DEADLINE_NS, Answer
+from gearshift.runtime.router.status import ReplanStatus, ServedPlan, Status
+from gearshift.runtime.service.answers import Done
+from gearshift.runtime.service.room import Client, Reading
+from gearshift.runtime.service.service import Service, Withdraw
+from gearshift.serving.door.keys import Keys
+from gearshift.serving.operate.shadow import Shadow
+
+STATUS_PATH = "/v2/gearshift/status"
+GEAR_PATH = "/v2/gearshift/gear"
+DRAIN_PATH = "/v2/gearshift/drain"
+SWAP_PATH = "/v2/gearshift/swap"
+ADMINISTRATION = frozenset({GEAR_PATH, DRAIN_PATH, SWAP_PATH})
+"""What needs a key of administration; without any keys, a client on this machine."""
+LARGEST_BODY_BYTES = 4096
+OF_OTHERS = frozenset({b"origin", b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
+"""Headers that browsers add for pages, and proxies for their clients."""
+
+Body = TypeVar("Body")
+
+
+class GearBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The gear to keep whatever the load, or null to let the load choose again."""
+
+    pin: int | None
+
+
+class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether new requests are to be let in again; without a body they are refused from now on."""
+
+    undo: bool = False
+
+
+class Inference(Protocol):
+    """What requests need of a `Service`; a front end in a process of its own has something else in its place."""
+
+    @property
+    def accepting(self) -> bool:
+        """Whether requests are let in at all."""
+        ...
+
+    @property
+    def most_waiting(self) -> int:
+        """How many rows may wait in all."""
+        ...
+
+    def now_ns(self) -> int:
+        """The time in which deadlines are given."""
+        ...
+
+    def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
+        """Raise `NotReady`, `QueueFull` or `TooLarge` where a request of `rows` would not be accepted now."""
+        ...
+
+    def reading(self, announced_bytes: int) -> Reading:
+        """Holds the bytes of a request while it is read."""
+        ...
+
+    def submit(
+        self,
+        inputs: Arrays,
+        done: Done,
+        *,
+        priority: int = 0,
+        deadline_ns: int = NO_DEADLINE_NS,
+        sent_ns: int | None = None,
+        payload_bytes: int = 0,
+        client: Client | None = None,
+        span: RequestSpan | None = None,
+    ) -> Withdraw:
+        """Accept a request; `done` is called once with its answer."""
+        ...
+
+
+class Control:
+    """The service in force and its plan, as operators see and steer them."""
+
+    def __init__(self, service: Inference, plan: ServedPlan) -> None:
+        self.inference = service
+        """The service in force, as requests see it."""
+        self.plan = plan
+        self.shadow: Shadow | None = None
+        self.replan: ReplanStatus | None = None
+
+    @property
+    def service(self) -> Service:
+        """The service in force, for operators, who ask where it is one."""
+        return cast(Service, self.inference)
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are let in and every model has a replica."""
+        return self.service.ready
+
+    async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
+        """As `Service.infer`, by the service in force; a shadow is offered a copy of what was answered."""
+        service = self.service
+        began_ns = service.now_ns()
+        answer = await service.infer(inputs, **asked)
+        if self.shadow is not None:
+            self.shadow.offer(inputs, answer, service.now_ns() - began_ns, asked.get("payload_bytes", 0))
+        return answer
+
+    @property
+    def submit(self) -> Callable[..., Withdraw]:
+        """As `Service.submit`, in the same way."""
+        return self.inference.submit if self.shadow is None else self._submit_to_both
+
+    def _submit_to_both(self, inputs: Arrays, done: Done, **asked: Any) -> Withdraw:
+        service, shadow = self.service, self.shadow
+        began_ns = service.now_ns()
+
+        def compared(answer: Answer) -> None:
+            if shadow is not None and self.shadow is shadow and answer.outcome != "refused":
+                shadow.offer(inputs, answer, service.now_ns() - began_ns, asked.get("payload_bytes", 0))
+            done(answer)
+
+        return service.submit(inputs, compared, **asked)
+
+    def status(self) -> Status:
+        """What the service in force is doing."""
+        replan = self.replan
+        if replan is not None and replan.offered == Path(self.plan.path).name:  # it was taken
+            replan = msgspec.structs.replace(replan, offered=None)
+        return msgspec.structs.replace(self.service.status(self.plan), replan=replan)
+
+    def pin_or_free(self, body: bytes) -> Status:
+        """Pin or free the gear as `body`, a `GearBody`, says; raises `InvalidInput` where it makes no sense."""
+        asked = decode(body, GearBody)
+        if asked.pin is None:
+            self.service.free_gear()
+        else:
+            self.service.pin_gear(asked.pin)
+        return self.status()
+
+    def drain_or_not(self, body: bytes) -> Status:
+        """Refuse new requests and answer those accepted, or let them in again, as `body`, a `DrainBody`, says.
+
+        Raises `InvalidInput` where it makes no sense, `NotReady` where the server ends.
+        """
+        asked = decode(body, DrainBody) if body else DrainBody()
+        if asked.undo:
+            self.service.undo_drain()
+        else:
+            self.service.refuse_new()
+        return self.status()
+
+
+def decode(body: bytes, kind: type[Body]) -> Body:
+    """The JSON `body` of an operator; raises `InvalidInput` where it is none of `kind`."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"the body does not fit: {error}", remedy="see /openapi.json") from None
+
+
+def require_operator(keys: Keys | None, address: str | None, headers: Mapping[bytes, bytes]) -> None:
+    """Raise unless a client at `address` may steer: `NoAccess` without the key, `Forbidden` without keys from afar.
+
+    Without keys a page in a browser on this machine may not either; browsers say with `Origin` who sends.  Nor may what
+    a proxy on this machine passes on.
+    """
+    if keys is not None:
+        keys.require_admin(headers)
+    elif not _is_local(address) or not OF_OTHERS.isdisjoint(headers):
+        raise Forbidden(
+            "without keys only programs on the server's own machine may do this",
+            remedy="do it there, or serve with --admin-keys",
+        )
+
+
+def _is_local(address: str | None) -> bool:
+    if address is None:
+        return False
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback

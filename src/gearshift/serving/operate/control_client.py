@@ -1,0 +1,75 @@
+"""Asks a server what operators may: one request, one answer."""
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from gearshift.client.http_client import HttpClient, Response, address_of
+from gearshift.client.v2_client import error_in, tls_context
+from gearshift.errors import NoAnswer, require
+from gearshift.runtime.router.status import Status
+from gearshift.serving.operate.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
+from gearshift.serving.operate.swap import SwapBody, SwapResult
+from gearshift.support.files import read_text
+from gearshift.support.own_loop import run_in_own_loop
+
+LONGEST_S = 30.0
+LONGEST_SWAP_S = 4 * 3600.0
+
+Answered = TypeVar("Answered")
+
+
+class Operator:
+    """Steers the server at `url` with the key in `key_file`, trusting the certificates in `ca_file` where given.
+
+    Raises `NoAnswer` where the server cannot be reached, and what it refuses as the error that it is.
+    """
+
+    def __init__(self, url: str, *, key_file: Path | None = None, ca_file: Path | None = None) -> None:
+        self._url = url
+        self._tls = tls_context(ca_file) if address_of(url).secure else None
+        self._headers = {} if key_file is None else {"Authorization": f"Bearer {_key_in(key_file)}"}
+
+    def status(self) -> Status:
+        """What the server is doing."""
+        return self._ask("GET", STATUS_PATH, b"", Status)
+
+    def pin(self, gear: int | None) -> Status:
+        """Keep `gear` whatever the load; None lets the load choose again."""
+        return self._ask("POST", GEAR_PATH, msgspec.json.encode(GearBody(pin=gear)), Status)
+
+    def drain(self, *, undo: bool = False) -> Status:
+        """Refuse new requests; with `undo` let them in again."""
+        return self._ask("POST", DRAIN_PATH, msgspec.json.encode(DrainBody(undo=undo)), Status)
+
+    def swap(self, asked: SwapBody) -> SwapResult:
+        """Put another plan in force; answers when the one before is unloaded."""
+        return self._ask("POST", SWAP_PATH, msgspec.json.encode(asked), SwapResult, asked.shadow_s + LONGEST_SWAP_S)
+
+    def _ask(self, method: str, path: str, body: bytes, kind: type[Answered], within_s: float = LONGEST_S) -> Answered:
+        response = run_in_own_loop(self._response(method, path, body, within_s))
+        if response.status != 200:
+            raise error_in(response)
+        try:
+            return msgspec.json.decode(response.body, type=kind)
+        except msgspec.MsgspecError as error:
+            raise NoAnswer(f"{self._url} answered, but not as a server of gearshift does ({error})") from None
+
+    async def _response(self, method: str, path: str, body: bytes, within_s: float) -> Response:
+        async with HttpClient(self._url, tls=self._tls) as client:
+            try:
+                request = client.request_bytes(method, path, body, self._headers)
+                return await client.response_to(request, within_s=within_s)
+            except NoAnswer as error:
+                remedy = "" if error.sent else "; is the server running?"
+                raise NoAnswer(f"{self._url} gives no answer ({error}){remedy}") from None
+
+
+def _key_in(path: Path) -> str:
+    """The first key in a file of keys."""
+    lines = [line.strip() for line in read_text(path, remedy="name a file with a key").splitlines()]
+    keys = [line for line in lines if line and not line.startswith("#")]
+    require(bool(keys), "holds no key", where=str(path), remedy="write a key on a line of its own")
+    require(keys[0].isascii() and keys[0].isprintable(), "holds a line that is no key", where=str(path))
+    return keys[0]

@@ -1,0 +1,215 @@
+"""The scaler of a plan that is served: which replicas, how long they take on what cores, and by what means."""
+
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import Clock
+from gearshift.errors import require
+from gearshift.gear import GearPlan
+from gearshift.observability.journal import Journal, NoJournal
+from gearshift.placement import Replica
+from gearshift.plans.workers import Worker, cores_in_gears, scaled_workers, shared_pool
+from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, SharedCores
+from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
+from gearshift.profiles.run_times import scaled_times_ns
+from gearshift.runtime.actuators.base import Actuator, EmulatedActuator, Now
+from gearshift.runtime.actuators.in_cluster import this_pod
+from gearshift.runtime.backends.base import Backend
+from gearshift.runtime.backends.local import LocalBackend
+from gearshift.runtime.cores.core_pool import CorePool
+from gearshift.runtime.cores.local_cores import LocalCores
+from gearshift.runtime.cores.vertical import (
+    Actuate,
+    NoScaling,
+    ScaledReplica,
+    ScaledWorker,
+    TellWorker,
+    VerticalScaling,
+)
+from gearshift.serving.door.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from gearshift.serving.operate.task import ServingTask
+
+Times = tuple[NDArray[np.int64], list[int]]
+"""Of a replica, see `scaled_times_ns`."""
+
+log = logging.getLogger(__name__)
+
+
+def make_scaling(
+    task: "ServingTask",
+    settings: ServerSettings,
+    backend: Backend,
+    clock: Clock,
+    journal: Journal | NoJournal,
+    pod: Callable[[str, Now], Actuator] = this_pod,
+) -> NoScaling:
+    """What changes cores while `task` is served by `backend`, not started; with scaler `static` only its gears do.
+
+    `pod` makes what resizes the container of this process, by its name and the clock's time.
+
+    Raises `InvalidInput` for a plan or profile that cannot be scaled, or more cores than there are.
+    """
+    if not changes_cores(task.plan, settings):
+        return NoScaling()
+    workers = _scaled_workers(task, settings)
+    pool = _pool(task, workers)
+    cores = _cores(task, settings, pool, workers)
+    actuate, tell_worker, close = _means(settings, backend, clock, pool, workers, cores, pod)
+    scaling = Scaling(
+        scaler=settings.scaler,
+        period_s=settings.scaler_period_s,
+        effect_s=min(CORES_EFFECT_S, settings.scaler_period_s / 2),
+        margin=DEFAULT_MARGIN if settings.scaler_margin is None else settings.scaler_margin,
+        slo_s=task.plan.operators[task.tables.operator].objective.latency_s,
+    )
+    times = scaled_times_ns(workers, task.plan, task.tables, task.profile, most_cores=cores, margin=scaling.margin)
+    return VerticalScaling(
+        [_scaled(worker, times) for worker in workers],
+        actuate,
+        shared=_shared(workers, times, scaling, cores),
+        clock=clock,
+        journal=journal,
+        in_gear=cores_in_gears(workers, task.tables),
+        tell_worker=tell_worker,
+        close=close,
+    )
+
+
+def thread_counts(task: "ServingTask", settings: ServerSettings) -> Sequence[int]:
+    """The numbers of threads that workers may be set to: with a scaler, up to the processors that they share."""
+    return range(1, len(task.pool) + 1) if changes_cores(task.plan, settings) else ()
+
+
+def changes_cores(plan: GearPlan, settings: ServerSettings) -> bool:
+    """Whether cores are set while the plan is served: by a scaler, with its gears, or as shares of processors."""
+    return holds_cores(settings) or plan.hardware.pool_cores is not None
+
+
+def holds_cores(settings: ServerSettings) -> bool:
+    """Whether workers' cores are set by other means than the plan: by a scaler, or as shares of processors."""
+    return settings.scaler != "static" or settings.core_share < 1
+
+
+def _scaled_workers(task: "ServingTask", settings: ServerSettings) -> list[Worker]:
+    """Workers whose cores may change; raises `InvalidInput` as `scaled_workers`, and for those of other machines."""
+    require(
+        task.backend != "ray",
+        "cores are changed on this machine alone, and --backend ray has workers elsewhere",
+        remedy="serve a plan whose gears change none, with --scaler static",
+    )
+    return scaled_workers(task.plan, task.tables, printed=settings.scaler == "paper")
+
+
+def _pool(task: "ServingTask", workers: Sequence[Worker]) -> CorePool:
+    """The processors that are left beside the router and devices that are not scaled, and who begins with which."""
+    cores = task.device_cores or {}
+    held = {
+        number: sorted(frozenset().union(*(cores.get(device, ()) for device in replica.device_ids)), reverse=True)
+        for number, replica in map(_lead, workers)
+    }
+    scaled = {device for worker in workers for device in _lead(worker)[1].device_ids}
+    taken = frozenset().union(*(mine for device, mine in cores.items() if device not in scaled))
+    return CorePool(sorted(set(task.pool) - taken), held)
+
+
+def _means(
+    settings: ServerSettings,
+    backend: Backend,
+    clock: Clock,
+    pool: CorePool,
+    workers: Sequence[Worker],
+    cores: int,
+    pod: Callable[[str, Now], Actuator],
+) -> tuple[Actuate, TellWorker, Callable[[], None]]:
+    """What changes cores, what tells workers so ahead, and what is to be called at the end."""
+    container = None
+    if settings.actuator == "kubernetes":
+        _require_one_worker(settings, backend, workers)
+        container = pod(settings.container, clock.now_ns)
+    if not isinstance(backend, LocalBackend):
+        first = dict(map(_lead, workers))
+        return (
+            lambda number: EmulatedActuator(cores=first[number].cores, most=cores, now=clock.now_ns),
+            lambda number, cores: None,
+            lambda: None,
+        )
+    require(
+        settings.core_share == 1 or len(workers) == 1,
+        f"--core-share is {settings.core_share:g}, and {len(workers)} workers would share processors",
+        remedy="serve one worker so, or whole cores",
+    )
+    backend.held_by = pool.held_by
+    local = LocalCores(
+        backend, pool, core_share=settings.core_share, say=log.warning, now=clock.now_ns, container=container
+    )
+    return local.actuator, local.tell, local.close
+
+
+def _require_one_worker(settings: ServerSettings, backend: Backend, workers: Sequence[Worker]) -> None:
+    """Raises `InvalidInput` for what the resize of a pod cannot serve."""
+    where = "--actuator kubernetes"
+    require(
+        isinstance(backend, LocalBackend) and settings.core_share == 1,
+        "a pod is resized for a worker of its own, by whole cores",
+        where=where,
+        remedy="serve with --backend local and --core-share 1",
+    )
+    require(
+        len(workers) == 1,
+        f"the container that is resized would hold {len(workers)} workers",
+        where=where,
+        remedy="serve a plan of one device, or with --actuator processors",
+    )
+    require(
+        settings.scaler_cores is not None,
+        "it does not say how many cores the worker may have at most",
+        where=where,
+        remedy="give --scaler-cores, one fewer than the node may give the pod",
+    )
+
+
+def _cores(task: "ServingTask", settings: ServerSettings, pool: CorePool, workers: Sequence[Worker]) -> int:
+    """Cores that replicas share; raises `InvalidInput` for more than there are, and for fewer than the plan needs."""
+    if task.backend == "emulated":
+        return shared_pool(workers, task.tables, settings.scaler_cores or task.plan.hardware.pool_cores)
+    there = int(len(pool) / settings.core_share + 1e-9)
+    cores = settings.scaler_cores or there
+    require(
+        cores <= there,
+        f"--scaler-cores is {cores}, and {there} are left beside the router",
+        remedy=f"give up to {there}",
+    )
+    return shared_pool(workers, task.tables, cores)
+
+
+def _lead(worker: Worker) -> tuple[int, Replica]:
+    """The first of a worker's replicas, with its number."""
+    return next(iter(worker.items()))
+
+
+def _shared(workers: Sequence[Worker], times: Mapping[int, Times], scaling: Scaling, cores: int) -> SharedCores:
+    """What all workers share, whose replicas are counted worker by worker."""
+    replicas = [(number, replica.cores) for worker in workers for number, replica in worker.items()]
+    count = itertools.count()
+    tables = [times[number] for number, _ in replicas]
+    return SharedCores(
+        scaling,
+        cores,
+        run_ns=[planned for _, planned in tables],
+        most=[len(medians) - 1 for medians, _ in tables],
+        largest=tables[0][0].shape[1] - 1,
+        workers=[[next(count) for _ in worker] for worker in workers],
+        first=[cores for _, cores in replicas],
+    )
+
+
+def _scaled(worker: Worker, times: Mapping[int, Times]) -> ScaledWorker:
+    replicas = (ScaledReplica(number, replica.id, times[number][0].tolist()) for number, replica in worker.items())
+    return ScaledWorker(tuple(replicas), _lead(worker)[1].cores)

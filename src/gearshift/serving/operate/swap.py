@@ -1,0 +1,238 @@
+"""A plan takes the place of another while requests are served: loaded beside it, tried, then put in force at once."""
+
+import asyncio
+import gc
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, NotReady, SwapFailed, require
+from gearshift.observability.journal import Journal, NoJournal, Tagged
+from gearshift.observability.metrics import Metrics
+from gearshift.runtime.router.status import ServedPlan
+from gearshift.runtime.service.service import Service
+from gearshift.runtime.workers.worker import zeros
+from gearshift.serving.door.machine_memory import FreeBytes, free_bytes, require_memory
+from gearshift.serving.operate.control import Control
+from gearshift.serving.operate.shadow import Comparison, Shadow
+from gearshift.serving.operate.task import ServingTask
+from gearshift.support import processors
+
+log = logging.getLogger(__name__)
+
+PLAN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+LONGEST_TRIAL_S = 60.0
+"""For the first request to the new plan."""
+LONGEST_LEAVE_S = 3600.0
+"""For what the plan before has accepted; what is left then fails."""
+
+
+class SwapBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The plan to load, a file in the folder given by `--plans`.
+
+    With a `shadow` from 0 to 1 it first answers a copy of that share of requests for `shadow_s` seconds.  Unless it
+    is to `take_over` it is unloaded then.
+    """
+
+    plan: str
+    shadow: float = 0.0
+    shadow_s: float = 10.0
+    take_over: bool = True
+
+    def __post_init__(self) -> None:
+        require(0 <= self.shadow <= 1, f"shadow is {self.shadow}, needs 0 to 1")
+        require(0 < self.shadow_s <= 86_400, f"shadow_s is {self.shadow_s}, needs more than 0, up to 86400")
+        require(self.take_over or self.shadow > 0, "a plan that does not take over needs a shadow share")
+
+
+class SwapResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan in force, whether it is the one that was asked for, and how that one did as a shadow, if it was one."""
+
+    taken_over: bool
+    plan: ServedPlan
+    comparison: Comparison | None
+
+
+class Swaps:
+    """Puts plans in force in `control`, one at a time.
+
+    `read` reads a plan with all that serving it needs, `make` makes its service on the clock of the one in force, not
+    started.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        *,
+        plans: Path | None,
+        task: ServingTask,
+        read: Callable[[Path], ServingTask],
+        make: Callable[[ServingTask, Journal | NoJournal], Service],
+        metrics: Metrics,
+        journal: Journal | NoJournal,
+        pin: Callable[[frozenset[int]], None] | None = None,
+        free: FreeBytes = free_bytes,
+    ) -> None:
+        self._free = free
+        self._pin = pin or processors.pin
+        self._control, self._plans, self._read, self._make = control, plans, read, make
+        self._served = task
+        self._metrics, self._journal = metrics, journal
+        self._work: asyncio.Task[SwapResult] | None = None
+        self._leaving: Service | None = None
+        self._ending = False
+
+    @property
+    def served(self) -> ServingTask:
+        """What is in force."""
+        return self._served
+
+    async def swap(self, asked: SwapBody) -> SwapResult:
+        """Load the plan that is `asked` for, try it, and put it in force; answers when the plan before is unloaded.
+
+        Raises `InvalidInput` for a name that is none of a plan in the folder, `SwapFailed` while another swap is under
+        way, and where the new plan cannot be loaded or does not answer: the plan before goes on serving then.
+        """
+        if self._plans is None:
+            raise InvalidInput("the server has no folder of plans", remedy="serve with --plans")
+        path = plan_in(self._plans, asked.plan)
+        if self._ending or self._control.status().state == "starting":
+            raise NotReady("the server is starting or ending")
+        if self._work is not None and not self._work.done():
+            raise SwapFailed("another swap is under way; try again later")
+        work = self._work = asyncio.get_running_loop().create_task(self._swap(path, asked))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if work.cancelled():
+                raise NotReady("the server is ending") from None
+            raise
+
+    async def drain(self, longest_s: float) -> bool:
+        """As `Service.drain`, of the plan in force and of one that is leaving; one that is being loaded is given up."""
+        self._ending = True
+        if self._work is not None and self._leaving is None:
+            self._work.cancel()
+        services = [self._control.service] if self._leaving is None else [self._control.service, self._leaving]
+        return all(await asyncio.gather(*(service.drain(longest_s) for service in services)))
+
+    async def stop(self) -> None:
+        """End all services at once."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+        await self._control.service.stop()
+
+    async def _swap(self, path: Path, asked: SwapBody) -> SwapResult:
+        before, service, comparison = self._control.service, None, None
+        self._journal.write("swap", plan=path.name, shadow=asked.shadow, take_over=asked.take_over)
+        try:
+            task = await asyncio.to_thread(self._read, path)
+            require_same_task(task, self._served, path)
+            require_memory(task, self._free)
+            service = self._make(task, Tagged(self._journal, plan=path.name))
+            await service.start()
+            await _try(service, task)
+            if asked.shadow > 0:
+                comparison = await self._compared(service, asked)
+            if asked.take_over:
+                _require_ready(service, task)
+                self._take_over(service, task)
+        except Exception as error:  # whatever the new plan brings, the one before goes on
+            reason = str(error)
+            if not isinstance(error, (GearshiftError, OSError)):
+                log.exception("fault while %s was swapped in", path.name)
+                reason = "an internal error; the server's log explains it"
+            self._journal.write("swap_failed", plan=path.name, reason=reason)
+            self._metrics.swapped("failed")
+            raise SwapFailed(f"{path.name} did not take over: {reason}; {self._control.plan.path} goes on") from None
+        finally:
+            if service is not None and service is not self._control.service:
+                await service.stop()
+        if service is self._control.service:
+            await self._leave(before)
+        self._metrics.swapped("taken_over" if asked.take_over else "compared")
+        return SwapResult(taken_over=asked.take_over, plan=self._control.plan, comparison=comparison)
+
+    async def _compared(self, service: Service, asked: SwapBody) -> Comparison:
+        shadow = self._control.shadow = Shadow(service, asked.shadow)
+        try:
+            await asyncio.sleep(asked.shadow_s)
+        finally:
+            self._control.shadow = None
+        comparison = await shadow.finished()
+        self._journal.write("shadow", plan=asked.plan, **msgspec.to_builtins(comparison))
+        return comparison
+
+    def _take_over(self, service: Service, task: ServingTask) -> None:
+        """From here on every request goes to the new service; nothing runs in between."""
+        service.take_over_from(self._control.service)
+        self._leaving = self._control.service
+        self._control.inference, self._control.plan, self._served = service, task.served, task
+        if task.router_cores is not None:
+            self._pin(task.router_cores)
+        self._journal.write("taken_over", plan=task.served.path, sha256=task.served.sha256)
+
+    async def _leave(self, before: Service) -> None:
+        try:
+            await before.drain(LONGEST_LEAVE_S)
+        finally:
+            await before.stop()
+            self._leaving = None
+        if gc.get_freeze_count():  # `serve` froze the first service
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+
+
+def plan_in(folder: Path, name: str) -> Path:
+    """The plan file `name` in `folder`; raises `InvalidInput` for another place, a link, or what is no file."""
+    path = folder / name
+    if not PLAN_NAME.fullmatch(name) or path.is_symlink() or not path.is_file():
+        raise InvalidInput(
+            f"there is no plan {name[:100]!r} in the folder given by --plans",
+            remedy="name a file that lies in it, without folders",
+        )
+    return path
+
+
+def require_same_task(task: ServingTask, served: ServingTask, path: Path) -> None:
+    """Raise `InvalidInput` unless both plans serve the same operator with the same tensors, by code of one project.
+
+    Who may put a plan into the folder may so choose among the models of that project, and run no other code.
+    """
+    for what, new, old in (
+        ("operator", task.tables.operator, served.tables.operator),
+        ("inputs", task.inputs, served.inputs),
+        ("outputs", task.outputs, served.outputs),
+    ):
+        require(new == old, f"the plan serves other {what} than the one in force", where=path.name)
+    require(
+        task.project == served.project,
+        f"the plan's models are those of another project ({task.project}) than the one in force ({served.project})",
+        where=path.name,
+        remedy="start a server with it",
+    )
+
+
+async def _try(service: Service, task: ServingTask) -> None:
+    """Have the new service answer a request of zeros, with all replicas ready before it and after.
+
+    A model may refuse zeros, as at the start of a server.
+    """
+    _require_ready(service, task)
+    try:
+        async with asyncio.timeout(LONGEST_TRIAL_S):
+            await service.infer({spec.name: zeros(spec, 1) for spec in task.inputs})
+    except TimeoutError:
+        raise ModelFailed(f"a first request was not answered within {LONGEST_TRIAL_S:g} s") from None
+    _require_ready(service, task)
+
+
+def _require_ready(service: Service, task: ServingTask) -> None:
+    lacking = [replica.id for replica in service.status(task.served).replicas if not replica.ready]
+    if lacking:
+        raise ModelFailed(f"its replicas {lacking} have no worker")

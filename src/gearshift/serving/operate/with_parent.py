@@ -1,0 +1,31 @@
+"""A command of `gearshift` in a process that ends with the one that started it, and may give way to others.
+
+python -P -m gearshift.serving.operate.with_parent PARENT GIVES_WAY VERB ...
+"""
+
+import os
+import sys
+
+from gearshift.runtime.workers.worker import die_with_parent
+from gearshift.support.priority import give_way_to_all
+
+GIVES_WAY = "gives-way"
+
+
+def command(*verb: str, gives_way: bool = False) -> list[str]:
+    """What starts `gearshift` with these arguments as a child of this process, which may give way to all others."""
+    how = GIVES_WAY if gives_way else "like-parent"
+    return [sys.executable, "-P", "-m", "gearshift.serving.operate.with_parent", str(os.getpid()), how, *verb]
+
+
+def main() -> int:
+    """Become the command; 1 where the parent is gone already."""
+    if sys.argv[2] == GIVES_WAY:
+        give_way_to_all()
+    if not die_with_parent(int(sys.argv[1])):
+        return 1
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "gearshift", *sys.argv[3:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""A head that was parsed once is read as the parser would read it again, or not at all."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gearshift.serving.http.http_exchange import HttpExchange
+from gearshift.serving.http.known_head import LARGEST_BYTES, KnownHead
+from tests.unit.serving.http.test_connection import Telling, connect, hear, run, statuses
+
+HEAD = b"POST /a HTTP/1.1\r\nhost: x\r\nContent-Length: 3\r\nx-slo-ms: 50\r\n\r\n"
+HEADERS = {b"host": b"x", b"content-length": b"3", b"x-slo-ms": b"50"}
+
+
+def known() -> KnownHead:
+    head = KnownHead.of(HEAD + b"abc", "/a", HEADERS)
+    assert head is not None
+    return head
+
+
+def test_the_same_head_gives_the_same_headers_and_another_body():
+    assert known().read(HEAD + b"def") == (HEADERS, b"def")
+
+
+def test_the_length_may_differ():
+    data = HEAD.replace(b": 3", b": 12") + b"twelve bytes"
+    assert known().read(data) == (HEADERS | {b"content-length": b"12"}, b"twelve bytes")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        HEAD + b"ab",
+        HEAD + b"abcd",
+        HEAD.replace(b": 3", b": 4") + b"abc",
+        HEAD.replace(b": 3", b": +3") + b"abc",
+        HEAD.replace(b": 3", b":  3") + b"abc",
+        HEAD.replace(b": 3", b": 3 ") + b"abc",
+        HEAD.replace(b": 3", b": ") + b"abc",
+        HEAD.replace(b": 3", b": 00000003") + b"abc",
+        HEAD.replace(b": 3", b": \xb2") + b"ab",
+        HEAD.replace(b"50", b"60") + b"abc",
+        HEAD.replace(b"\r\n\r\n", b"\r\nexpect: 100-continue\r\n\r\n") + b"abc",
+        HEAD[:-2],
+        b"",
+    ],
+)
+def test_anything_else_is_left_to_the_parser(data):
+    assert known().read(data) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "headers"),
+    [
+        (b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n", {b"host": b"x"}),
+        (HEAD + b"abc" + HEAD + b"abc", HEADERS),
+        (HEAD + b"ab", HEADERS),
+        (HEAD + b"abc", HEADERS | {b"expect": b"100-continue"}),
+        (HEAD.replace(b"x-slo-ms: 50", b"x: " + b"y" * LARGEST_BYTES) + b"abc", HEADERS),
+        (b"\r\n" + HEAD + b"abc", HEADERS),
+    ],
+)
+def test_only_the_head_of_one_plain_request_is_kept(data, headers):
+    assert KnownHead.of(data, "/a", headers) is None
+
+
+PLAIN = HEAD + b"abc"
+GET = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "known_again"),
+    [
+        ([PLAIN], True),
+        ([GET, PLAIN], True),
+        ([HEAD, b"abc", PLAIN], True),
+        ([HEAD, b"a", b"bc", PLAIN], True),
+        ([PLAIN, HEAD, b"abc"], True),
+        ([PLAIN + GET], False),
+        ([HEAD[:20], HEAD[20:] + b"abc", PLAIN], False),
+    ],
+)
+def test_a_head_is_known_after_a_whole_request_with_it_wherever_requests_could_be_counted(before, known_again):
+    async def use() -> bool:
+        handler = Telling(patient=True)
+        connection, _ = connect(handler)
+        for part in (*before, PLAIN):
+            connection.data_received(part)
+            for exchange in handler.exchanges:
+                if not exchange.answered:
+                    handler.tell(exchange)
+        connection.connection_lost(None)
+        return handler.exchanges[-1].known_head is not None
+
+    assert run(use) is known_again
+
+
+class Remembering(Telling):
+    """Keeps the requests that are refused at their head."""
+
+    def begun(self, exchange: HttpExchange) -> None:
+        self.exchanges.append(exchange)
+        super().begun(exchange)
+
+
+def test_the_head_of_a_request_that_is_refused_is_not_kept():
+    async def use() -> list[object]:
+        handler = Remembering()
+        connection, _ = connect(handler)
+        refused = PLAIN.replace(b"/a", b"/refused")
+        connection.data_received(refused)
+        connection.data_received(refused)
+        connection.connection_lost(None)
+        return [exchange.known_head for exchange in handler.exchanges]
+
+    assert run(use) == [None, None]
+
+
+LINES = st.sampled_from(
+    (
+        b"x-slo-ms: 50", b"X-Slo-Ms:70", b"connection: close", b"upgrade: h2c", b"expect: 100-continue",
+        b"content-length: 2", b"transfer-encoding: chunked", b"host: y", b" folded",
+    )
+)  # fmt: skip
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> bytes:
+    body = draw(st.sampled_from([b"", b"a", b"ab", b"0\r\n\r\n", b"\r\n\r\n", b"x" * 12, b"POST /b HTTP/1.1\r\n"]))
+    method = draw(st.sampled_from([b"POST"] * 8 + [b"GET", b"post", b"\r\nPOST"]))
+    target = draw(st.sampled_from([b"/a"] * 8 + [b"/b?c", b"http://y/d", b"/refused"]))
+    version = draw(st.sampled_from([b"1.1"] * 8 + [b"1.0"]))
+    name = draw(st.sampled_from([b"content-length: ", b"Content-Length:", b"content-length:  "]))
+    digits = draw(st.sampled_from([b"%d"] * 8 + [b"0%d", b"%d ", b"+%d", b"1%d"])) % len(body)
+    lines = [b"host: x", name + digits, *draw(st.lists(LINES, max_size=1))]
+    return b"%b %b HTTP/%b\r\n%b\r\n\r\n%b" % (method, target, version, b"\r\n".join(lines), body)
+
+
+@given(several=st.lists(requests(), min_size=2, max_size=5), again=st.integers(1, 3), split=st.integers(0, 5))
+def test_requests_in_one_piece_each_are_those_that_the_parser_reads_byte_by_byte(several, again, split):
+    stream = [request for request in several for _ in range(again)]
+    stream[split : split + 1] = re.split(rb"(?<=\r\n\r\n)", b"".join(stream[split : split + 1]), maxsplit=1)
+
+    async def heard(parts: list[bytes]) -> tuple[list[object], list[int]]:
+        handler = Telling()
+        wire = hear(parts, handler)
+        return [(e.method, e.path, e.headers, e.keep_alive) for e in handler.exchanges], [
+            status
+            for status in statuses(wire)
+            if status != 100  # which is said where the body does not come at once
+        ]
+
+    whole = run(lambda: heard(stream))
+    assert whole == run(lambda: heard([bytes([byte]) for part in stream for byte in part]))
