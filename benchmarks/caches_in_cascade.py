@@ -48,7 +48,7 @@ from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSetti
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
-from gearshift.planner.confirm import workload_of
+from gearshift.planner.evaluate.confirm import workload_of
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.simulator.simulate import simulate
 from gearshift.traces.generate import steady

@@ -3,7 +3,7 @@
 import numpy as np
 from machine import describe, pin_to_last_core, seconds_of
 
-from gearshift.planner.cascade_search import evaluate_cascade, search_cascades
+from gearshift.planner.space.cascade_search import evaluate_cascade, search_cascades
 from gearshift.profiles.profile import PART_A, PredictionRecords
 
 SAMPLES = 16_000

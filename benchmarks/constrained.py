@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from gearshift.gear import Gear
 from gearshift.placement import Placement
-from gearshift.planner.assemble import assemble
-from gearshift.planner.cascade_search import CandidateCascade
-from gearshift.planner.confirm import workload_of
-from gearshift.planner.pareto import undominated
-from gearshift.planner.request import PlanRequest, equal_ranges, load_ranges
-from gearshift.planner.steady_state import Batching, SteadyState
+from gearshift.planner.evaluate.assemble import assemble
+from gearshift.planner.evaluate.confirm import workload_of
+from gearshift.planner.evaluate.steady_state import Batching, SteadyState
+from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.pareto import undominated
+from gearshift.planner.space.request import PlanRequest, equal_ranges, load_ranges
 from gearshift.plans.plan_tables import PlanTables, only_operator, plan_tables
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import front_end_of, run_times_ns

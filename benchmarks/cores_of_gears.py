@@ -27,8 +27,8 @@ from gearshift.api import host_of
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
-from gearshift.planner import cores
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.cores import cores
+from gearshift.planner.space.request import PlanRequest
 from gearshift.policies.cores.demand import Scaling
 from gearshift.profiles.measure import performance_models
 from gearshift.profiles.performance_model import fit_performance_model

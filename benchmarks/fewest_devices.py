@@ -26,10 +26,10 @@ from gearshift.errors import Infeasible
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.baselines.candidates import cascade_front, single_models
-from gearshift.planner.baselines.ladder import accuracy_on_part_a
-from gearshift.planner.cascade_search import CandidateCascade
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.evaluate.ladder import accuracy_on_part_a
+from gearshift.planner.space.candidates import cascade_front, single_models
+from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.simulator.cocktail import capacity_within, fewest_devices_cocktail
 from gearshift.workload import Trace

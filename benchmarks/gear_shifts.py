@@ -9,9 +9,9 @@ from judging import print_table
 
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
-from gearshift.planner.confirm import workload_of
-from gearshift.planner.optimal import plan
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.evaluate.confirm import workload_of
+from gearshift.planner.search.optimal import plan
+from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B
 from gearshift.simulator.simulate import simulate
 from gearshift.traces.generate import bursty, steady

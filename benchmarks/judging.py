@@ -10,10 +10,10 @@ import numpy as np
 
 from gearshift.gear import GearPlan
 from gearshift.planner import planners
-from gearshift.planner.assemble import replay
-from gearshift.planner.hypervolume import hypervolume
-from gearshift.planner.request import PlanRequest
-from gearshift.planner.steady_state import SteadyState
+from gearshift.planner.evaluate.assemble import replay
+from gearshift.planner.evaluate.steady_state import SteadyState
+from gearshift.planner.space.hypervolume import hypervolume
+from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.simulator import simulate
 from gearshift.simulator.simulate import Simulation

@@ -36,10 +36,15 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.assemble import replay
-from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade, pareto_cascades, work_per_request_s
-from gearshift.planner.optimal import plan_with
-from gearshift.planner.request import HEADROOM, PlanRequest
+from gearshift.planner.evaluate.assemble import replay
+from gearshift.planner.search.optimal import plan_with
+from gearshift.planner.space.cascade_search import (
+    CandidateCascade,
+    evaluate_cascade,
+    pareto_cascades,
+    work_per_request_s,
+)
+from gearshift.planner.space.request import HEADROOM, PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.store import read_profile
 from gearshift.traces.generate import diurnal, steady, trace_of_rate

@@ -15,7 +15,7 @@ from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, PlannedLoad,
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
-from gearshift.planner.metered import metered_loads
+from gearshift.planner.space.metered import metered_loads
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.watch.load_drift import LoadDrift
 from gearshift.traces.generate import bursty, poisson_arrivals, steady

@@ -23,9 +23,9 @@ from gearshift.errors import Infeasible
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective, Scope
 from gearshift.planner import planners
-from gearshift.planner.assemble import replay
-from gearshift.planner.every_range import holds_every_range
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.evaluate.assemble import replay
+from gearshift.planner.search.every_range import holds_every_range
+from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B
 from gearshift.simulator.cocktail import capacity_within
 from gearshift.workload import Trace

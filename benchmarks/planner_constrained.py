@@ -33,13 +33,14 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.placement import Placement
-from gearshift.planner import planners, slo_search
-from gearshift.planner.assemble import DEFAULT_ALPHA
-from gearshift.planner.cascade_search import CandidateCascade, pareto_cascades, work_per_request_s
-from gearshift.planner.confirm import workload_of
-from gearshift.planner.optimal import frontier_with
-from gearshift.planner.placement_everywhere import place_everywhere
-from gearshift.planner.request import PlanRequest
+from gearshift.planner import planners
+from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA
+from gearshift.planner.evaluate.confirm import workload_of
+from gearshift.planner.search import slo_search
+from gearshift.planner.search.optimal import frontier_with
+from gearshift.planner.space.cascade_search import CandidateCascade, pareto_cascades, work_per_request_s
+from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.request import PlanRequest
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.simulator.simulate import simulate

@@ -20,8 +20,8 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective, Scope
 from gearshift.planner import planners
-from gearshift.planner.optimal import plan_with
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.search.optimal import plan_with
+from gearshift.planner.space.request import PlanRequest
 from gearshift.traces.generate import bursty, diurnal, step
 from gearshift.workload import Trace
 from worlds import data_folder, devices, five_models, twitter

@@ -19,7 +19,7 @@ from gearshift.errors import Infeasible
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import Profile
 from gearshift.traces.generate import diurnal
 from worlds import GIB, devices, five_models

@@ -37,8 +37,9 @@ from gearshift.errors import Infeasible
 from gearshift.hardware import identical_devices
 from gearshift.load_generator.targets import MOST_CONNECTIONS
 from gearshift.objective import Objective
-from gearshift.planner import optimal, planners
-from gearshift.planner.assemble import with_objective
+from gearshift.planner import planners
+from gearshift.planner.evaluate.assemble import with_objective
+from gearshift.planner.search import optimal
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile

@@ -16,7 +16,7 @@ from gearshift.hardware import HOST, MOST_POOL_CORES, Device, Hardware, identica
 from gearshift.models.config import PROJECT_FILE, project_file
 from gearshift.objective import Objective, Scope
 from gearshift.planner.planners import DEFAULT as DEFAULT_PLANNER
-from gearshift.planner.ways import bytes_side_by_side
+from gearshift.planner.space.ways import bytes_side_by_side
 from gearshift.plans.hardware_file import read_hardware
 from gearshift.plans.plan_diff import PlanDiff
 from gearshift.plans.plan_diff import diff as diff_plans
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gearshift.planner.compare import Comparison
     from gearshift.planner.explain import Explanation
     from gearshift.planner.largest_alone import LargestAlone
-    from gearshift.planner.request import LoadDistribution, PlanRequest
+    from gearshift.planner.space.request import LoadDistribution, PlanRequest
     from gearshift.policies.cores.demand import Scaling
     from gearshift.simulator.simulate import Simulation
     from gearshift.traces.network import Uplink
@@ -236,7 +236,7 @@ def plan_request(
     profile and trace it was made from, by their paths relative to the plan file `out`, or as `profile_source` and
     `trace_source` say.
     """
-    from gearshift.planner.request import RANGES, PlanRequest
+    from gearshift.planner.space.request import RANGES, PlanRequest
 
     require(devices is None or cores is None, "devices and cores are both given", remedy="give one of them")
     measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))

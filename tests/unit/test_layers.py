@@ -157,7 +157,7 @@ from gearshift import decisions, __version__
 from gearshift.policies import load
 from gearshift.clock import NS_PER_S
 def later():
-    from gearshift.planner.optimal import plan
+    from gearshift.planner.search.optimal import plan
 """
     seen = set(imported(ast.parse(source), set(modules())))
     assert seen == {"gear", "decisions", "__init__", "policies.load", "clock", "planner.optimal"}

@@ -102,8 +102,8 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     """Run everything in `folder`; raises `InvalidInput` where scikit-learn is missing."""
     if importlib.util.find_spec("sklearn") is None:
         raise InvalidInput("the demo needs scikit-learn", remedy="run `pip install 'gearshift[demo]'`")
-    from gearshift.planner.optimal import plan, single_model_plan
-    from gearshift.planner.request import PlanRequest
+    from gearshift.planner.search.optimal import plan, single_model_plan
+    from gearshift.planner.space.request import PlanRequest
     from gearshift.reporting.compose import compose
     from gearshift.reporting.page import write_report
 

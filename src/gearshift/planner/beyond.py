@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from gearshift.gear import Gear, GearPlan
-from gearshift.planner.request import PlanRequest
-from gearshift.planner.steady_state import SteadyState
+from gearshift.planner.evaluate.steady_state import SteadyState
+from gearshift.planner.space.request import PlanRequest
 
 
 def predicted_at_their_ends(plans: Sequence[GearPlan], request: PlanRequest) -> list[GearPlan]:

@@ -13,8 +13,8 @@ import msgspec
 
 from gearshift.errors import GearshiftError, require
 from gearshift.planner import planners
-from gearshift.planner.hypervolume import hypervolume
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.space.hypervolume import hypervolume
+from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.result import ServingResult
 from gearshift.simulator.cocktail import fewest_devices_cocktail

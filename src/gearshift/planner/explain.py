@@ -14,15 +14,16 @@ from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, OperatorPl
 from gearshift.hardware import Hardware
 from gearshift.objective import Asked, Objective
 from gearshift.planner import planners
-from gearshift.planner.cascade_search import (
+from gearshift.planner.cores.core_splits import CoreSplits, Split, on_every_count
+from gearshift.planner.evaluate.confirm import workload_of
+from gearshift.planner.evaluate.steady_state import Cell, SteadyState
+from gearshift.planner.space.cascade_search import (
     CandidateCascade,
     evaluate_cascade,
     pareto_cascades,
     work_per_request_s,
 )
-from gearshift.planner.confirm import workload_of
-from gearshift.planner.core_splits import CoreSplits, Split, on_every_count
-from gearshift.planner.request import (
+from gearshift.planner.space.request import (
     LARGEST_MARGIN,
     LEAST_MARGIN,
     MOST_CANDIDATES,
@@ -31,9 +32,8 @@ from gearshift.planner.request import (
     Progress,
     silent,
 )
-from gearshift.planner.steady_state import Cell, SteadyState
-from gearshift.planner.threads import replays_at_once
-from gearshift.planner.ways import room_for
+from gearshift.planner.space.threads import replays_at_once
+from gearshift.planner.space.ways import room_for
 from gearshift.plans.plan_tables import only_operator
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.run_times import expected_ns

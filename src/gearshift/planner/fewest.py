@@ -9,13 +9,13 @@ from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.planner import planners
-from gearshift.planner.assemble import replay
-from gearshift.planner.baselines.ladder import for_accuracy, within
-from gearshift.planner.bottleneck import busiest_device
-from gearshift.planner.cascade_search import most_accurate_model
-from gearshift.planner.request import PlanRequest, Progress, load_ranges, silent
-from gearshift.planner.so_far import OutOfTime, SoFar
-from gearshift.planner.ways import narrowest_ways
+from gearshift.planner.evaluate.assemble import replay
+from gearshift.planner.evaluate.bottleneck import busiest_device
+from gearshift.planner.evaluate.ladder import for_accuracy, within
+from gearshift.planner.evaluate.so_far import OutOfTime, SoFar
+from gearshift.planner.space.cascade_search import most_accurate_model
+from gearshift.planner.space.request import PlanRequest, Progress, load_ranges, silent
+from gearshift.planner.space.ways import narrowest_ways
 from gearshift.profiles.profile import PART_A
 
 MOST_DEVICES = 64

@@ -13,15 +13,15 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.baselines.candidates import cascade_front, single_models
-from gearshift.planner.baselines.ladder import accuracy_on_part_a
-from gearshift.planner.bottleneck import refusal
-from gearshift.planner.cascade_search import CandidateCascade
+from gearshift.planner.evaluate.bottleneck import refusal
+from gearshift.planner.evaluate.ladder import accuracy_on_part_a
+from gearshift.planner.evaluate.so_far import OutOfTime
 from gearshift.planner.fewest import MOST_DEVICES, devices_like
-from gearshift.planner.infeasible import MOST_OFFERED, enough_devices
-from gearshift.planner.plan_search import PlanSearch
-from gearshift.planner.request import PlanRequest, Progress, silent
-from gearshift.planner.so_far import OutOfTime
+from gearshift.planner.search.infeasible import MOST_OFFERED, enough_devices
+from gearshift.planner.search.plan_search import PlanSearch
+from gearshift.planner.space.candidates import cascade_front, single_models
+from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.request import PlanRequest, Progress, silent
 from gearshift.simulator.warm_up import warm_up
 
 LATENCY_STEPS = (1.0, 1.1, 1.3, 1.6, 2.0)

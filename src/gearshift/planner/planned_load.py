@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.gear import GearPlan, PlannedLoad
-from gearshift.planner.metered import metered_loads
-from gearshift.planner.range_weights import range_weights
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.space.metered import metered_loads
+from gearshift.planner.space.range_weights import range_weights
+from gearshift.planner.space.request import PlanRequest
 
 DIGITS = 6
 BY_ZIPF = frozenset({"coordinate"})

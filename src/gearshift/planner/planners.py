@@ -18,13 +18,13 @@ import msgspec
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.objective import Asked, Objective
-from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.space.request import PlanRequest, Progress, silent
 
 DEFAULT = "optimal"
 MODULES = {
-    "coordinate": "gearshift.planner.coordinate",
-    "frontier": "gearshift.planner.frontier",
-    "optimal": "gearshift.planner.optimal",
+    "coordinate": "gearshift.planner.published.coordinate",
+    "frontier": "gearshift.planner.published.frontier",
+    "optimal": "gearshift.planner.search.optimal",
     "single": "gearshift.planner.baselines.single",
     "model-switching": "gearshift.planner.baselines.model_switching",
     "static-cascade": "gearshift.planner.baselines.static_cascade",
@@ -65,17 +65,17 @@ def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> G
 def on_cores(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     """The plan on the fewest core-seconds, of hardware whose `pool_cores` models share."""
     require_possible(request)
-    search = import_module("gearshift.planner.cores")
+    search = import_module("gearshift.planner.cores.cores")
     return _asked(search.PLANNER, [search.plan(request, progress=progress)], request)[0]
 
 
 def require_possible(request: PlanRequest) -> None:
     """Raise `Infeasible` where no search is needed to say so."""
-    bottleneck = import_module("gearshift.planner.bottleneck")
+    bottleneck = import_module("gearshift.planner.evaluate.bottleneck")
     bottleneck.require_router(request)
     bottleneck.require_latency(request)
     if request.hardware.pool_cores is None:  # else the search itself names an accuracy, which it has confirmed
-        import_module("gearshift.planner.reach").require_accuracy(request)
+        import_module("gearshift.planner.space.reach").require_accuracy(request)
 
 
 def require_planner(name: str) -> None:
@@ -91,8 +91,8 @@ def _asked(
 
     Of a frontier each was asked for by one of `objectives`.
     """
-    from gearshift.planner.assemble import without_idle_models
     from gearshift.planner.beyond import predicted_at_their_ends
+    from gearshift.planner.evaluate.assemble import without_idle_models
     from gearshift.planner.planned_load import with_planned_load
 
     name = request.profile.operator

@@ -14,7 +14,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 import msgspec
 
 from gearshift.planner.compare import Job, Run, died, run_planner
-from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.space.request import PlanRequest, Progress, silent
 from gearshift.simulator.warm_up import warm_up
 
 

@@ -5,7 +5,7 @@ import html
 import numpy as np
 
 from gearshift.planner.compare import COCKTAIL, Comparison, GridCell, Run, points
-from gearshift.planner.pareto import undominated
+from gearshift.planner.space.pareto import undominated
 from gearshift.reporting.figures import SERIES, Chart, Figure, axis, escaped, plain_layout, rounded, scaled_axis
 from gearshift.reporting.page import chart_place, html_page, section
 from gearshift.reporting.tables import html_table, milliseconds

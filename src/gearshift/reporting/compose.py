@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S
 from gearshift.gear import GearPlan
 from gearshift.load_generator.replay_result import Replay
-from gearshift.planner.cascade_search import search_cascades, work_per_request_s
+from gearshift.planner.space.cascade_search import search_cascades, work_per_request_s
 from gearshift.plans.plan_tables import only_operator
 from gearshift.profiles.profile import Profile
 from gearshift.reporting.content import (

@@ -10,12 +10,12 @@ from judging import Point, volume, worst_model
 
 from gearshift.cascade import Cascade
 from gearshift.objective import Objective
-from gearshift.planner.assemble import replay
-from gearshift.planner.cascade_search import CandidateCascade, evaluate_cascade
-from gearshift.planner.optimal import frontier_with
-from gearshift.planner.pareto import undominated
-from gearshift.planner.placement_everywhere import place_everywhere
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.evaluate.assemble import replay
+from gearshift.planner.search.optimal import frontier_with
+from gearshift.planner.space.cascade_search import CandidateCascade, evaluate_cascade
+from gearshift.planner.space.pareto import undominated
+from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PredictionRecords, Profile, RunTimeCurve
 from gearshift.workload import Trace
 from tests.unit.planner.little import little_request

@@ -7,7 +7,7 @@ import pytest
 from llm_like import CHEAPEST_BUSY, MOST_REQUESTS, QUICK, compared, costs, methods, request_like, scaled, wrong_loads
 
 from gearshift.planner import planners
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.space.request import PlanRequest
 from gearshift.workload import Trace
 from tests.unit.planner.little import PROFILE, little_trace
 from tests.unit.planner.spanning import spanning_request

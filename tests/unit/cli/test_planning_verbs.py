@@ -24,7 +24,7 @@ from gearshift.gear import GearPlan, SourceFile
 from gearshift.models.config import read_project
 from gearshift.models.loaded_from import LoadedFrom, settings_of
 from gearshift.planner import planners
-from gearshift.planner.request import PlanRequest, Progress
+from gearshift.planner.space.request import PlanRequest, Progress
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.plans.plan_folder import read_plans
 from gearshift.profiles.store import read_profile, write_profile

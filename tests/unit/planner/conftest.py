@@ -2,7 +2,7 @@
 
 import pytest
 
-from gearshift.planner import front
+from gearshift.planner.search import front
 
 
 @pytest.fixture(autouse=True)

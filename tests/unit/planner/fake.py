@@ -5,9 +5,9 @@ import msgspec
 from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible
 from gearshift.gear import Gear, GearPlan, LoadRange
-from gearshift.planner.assemble import assemble, replica_settings
-from gearshift.planner.placement_everywhere import place_everywhere
-from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.evaluate.assemble import assemble, replica_settings
+from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.request import PlanRequest, Progress, silent
 from gearshift.result import LatencySummary, ServingResult
 
 LEAST_S = 0.0123451

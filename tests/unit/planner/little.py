@@ -7,9 +7,9 @@ import numpy as np
 from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.planner.optimal import single_model_plan
-from gearshift.planner.plan_search import PlanSearch
-from gearshift.planner.request import PlanRequest, silent
+from gearshift.planner.search.optimal import single_model_plan
+from gearshift.planner.search.plan_search import PlanSearch
+from gearshift.planner.space.request import PlanRequest, silent
 from gearshift.workload import Trace
 from tests.worlds import synthetic_profile
 

@@ -7,7 +7,7 @@ import msgspec
 
 from gearshift.hardware import GIB, Device, Hardware
 from gearshift.objective import Objective
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from tests.unit.planner.little import little_trace
 from tests.worlds import synthetic_profile

@@ -13,12 +13,12 @@ from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.baselines import placement_heuristic, single
-from gearshift.planner.baselines.candidates import cascade_front, single_models
-from gearshift.planner.baselines.ladder import frontier_by_ladder, plan_by_ladder
 from gearshift.planner.baselines.placement_heuristic import exclusive_placement, placements_by_rule
-from gearshift.planner.cascade_search import CandidateCascade
-from gearshift.planner.optimal import single_model_plan
-from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.evaluate.ladder import frontier_by_ladder, plan_by_ladder
+from gearshift.planner.search.optimal import single_model_plan
+from gearshift.planner.space.candidates import cascade_front, single_models
+from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.request import PlanRequest, Progress, silent
 from gearshift.plans.plan_file import encode_plan
 from tests.unit.planner.little import PROFILE, little_request, little_trace
 from tests.worlds import synthetic_profile

@@ -2,7 +2,7 @@ import pytest
 
 from gearshift.gear import GearPlan
 from gearshift.planner.beyond import predicted_at_their_ends
-from gearshift.planner.optimal import plan
+from gearshift.planner.search.optimal import plan
 from tests.unit.planner.little import little_request
 
 REQUEST = little_request(latency_s=0.01)
@@ -11,7 +11,9 @@ REQUEST = little_request(latency_s=0.01)
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch) -> GearPlan:
     """A plan of which some gears lie beyond the top of the ranges."""
-    monkeypatch.setattr("gearshift.planner.plan_search.MOST_CELLS", 0)  # published planners have ranges of their own
+    monkeypatch.setattr(
+        "gearshift.planner.search.plan_search.MOST_CELLS", 0
+    )  # published planners have ranges of their own
     return plan(REQUEST)
 
 

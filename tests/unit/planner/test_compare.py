@@ -24,8 +24,8 @@ from gearshift.planner.compare import (
     require_comparable,
     run_planner,
 )
-from gearshift.planner.request import PlanRequest
 from gearshift.planner.side_by_side import interrupts_held, run_side_by_side
+from gearshift.planner.space.request import PlanRequest
 from gearshift.reporting.comparison import comparison_page
 from gearshift.simulator.cocktail import fewest_devices_cocktail
 from tests.unit.planner.fake import result

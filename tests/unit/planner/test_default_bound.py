@@ -5,7 +5,7 @@ import pytest
 
 from gearshift import api
 from gearshift.gear import GearPlan
-from gearshift.planner.confirm import workload_of
+from gearshift.planner.evaluate.confirm import workload_of
 from gearshift.plans.plan_tables import only_operator, plan_tables
 from gearshift.profiles.backlog import Backlog, backlog_of
 from gearshift.profiles.profile import PART_A, PART_B, Profile

@@ -11,7 +11,7 @@ from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.explain import Explanation, explain, neighbours
-from gearshift.planner.optimal import plan, single_model_plan
+from gearshift.planner.search.optimal import plan, single_model_plan
 from gearshift.plans.plan_file import encode_plan, read_plan
 from tests.unit.planner import fake
 from tests.unit.planner.little import PROFILE, constant_plan, little_request, little_trace
@@ -108,7 +108,9 @@ def test_a_planner_that_is_not_registered_is_a_reason_too() -> None:
 
 
 def test_the_same_range_of_load_is_planned_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gearshift.planner.plan_search.MOST_CELLS", 0)  # published planners have ranges of their own
+    monkeypatch.setattr(
+        "gearshift.planner.search.plan_search.MOST_CELLS", 0
+    )  # published planners have ranges of their own
     monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
     fake.asked.clear()
     tight = plan(little_request(latency_s=0.01))

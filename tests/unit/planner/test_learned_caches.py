@@ -9,10 +9,10 @@ import pytest
 
 from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
-from gearshift.planner.cascade_search import work_per_request_s
-from gearshift.planner.confirm import workload_of
-from gearshift.planner.optimal import plan
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.evaluate.confirm import workload_of
+from gearshift.planner.search.optimal import plan
+from gearshift.planner.space.cascade_search import work_per_request_s
+from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.profile import PART_B, Profile, RunTimeCurve
 from gearshift.profiles.run_times import exits_of, run_times_ns

@@ -15,7 +15,7 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.explain import explain
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_diff import diff
 from gearshift.plans.plan_file import encode_plan, read_plan
 from gearshift.profiles.profile import Profile

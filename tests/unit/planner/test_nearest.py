@@ -12,11 +12,11 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import nearest, planners
-from gearshift.planner.baselines.ladder import plan_by_ladder
+from gearshift.planner.evaluate.ladder import plan_by_ladder
 from gearshift.planner.nearest import feasible_or_nearest
-from gearshift.planner.optimal import plan_with
-from gearshift.planner.plan_search import PlanSearch, evaluated
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.search.optimal import plan_with
+from gearshift.planner.search.plan_search import PlanSearch, evaluated
+from gearshift.planner.space.request import PlanRequest
 from tests.unit.planner import fake
 from tests.unit.planner.little import little_request, little_trace, single_plan
 from tests.worlds import synthetic_profile

@@ -12,11 +12,11 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.assemble import replay
-from gearshift.planner.every_range import holds_every_range
-from gearshift.planner.plan_search import SAME_ACCURACY
-from gearshift.planner.recovery import recovers
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.evaluate.assemble import replay
+from gearshift.planner.evaluate.recovery import recovers
+from gearshift.planner.search.every_range import holds_every_range
+from gearshift.planner.search.plan_search import SAME_ACCURACY
+from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.workload import Trace
 from tests.unit.planner.little import bursty_trace, little_request

@@ -12,13 +12,14 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
-from gearshift.planner import accuracy_objective, recovery
-from gearshift.planner.baselines.ladder import accuracy_on_part_a
-from gearshift.planner.optimal import frontier, plan
-from gearshift.planner.plan_search import PlanSearch
-from gearshift.planner.request import PlanRequest, silent
-from gearshift.planner.slo_search import SloSearch
-from gearshift.planner.so_far import OutOfTime
+from gearshift.planner.evaluate import recovery
+from gearshift.planner.evaluate.ladder import accuracy_on_part_a
+from gearshift.planner.evaluate.so_far import OutOfTime
+from gearshift.planner.search import accuracy_objective
+from gearshift.planner.search.optimal import frontier, plan
+from gearshift.planner.search.plan_search import PlanSearch
+from gearshift.planner.search.slo_search import SloSearch
+from gearshift.planner.space.request import PlanRequest, silent
 from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from tests.unit.planner.little import PROFILE, little_request, little_trace, single_plan

@@ -5,10 +5,10 @@ import pytest
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan, PlannedLoad
 from gearshift.objective import Objective
-from gearshift.planner.metered import metered_loads
 from gearshift.planner.planned_load import with_planned_load
-from gearshift.planner.range_weights import range_weights
-from gearshift.planner.request import PlanRequest
+from gearshift.planner.space.metered import metered_loads
+from gearshift.planner.space.range_weights import range_weights
+from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_tables import plan_tables
 from tests.little_task import two_gear_plan
 from tests.unit.planner.little import little_request, little_trace

@@ -15,12 +15,12 @@ from gearshift.gear import Gear, GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.baselines.ladder import accuracy_on_part_a
-from gearshift.planner.capacities import bounds_of
-from gearshift.planner.cascade_search import evaluate_cascade, work_per_request_s
-from gearshift.planner.optimal import frontier, plan
-from gearshift.planner.plan_search import SAME_ACCURACY, PlanSearch
-from gearshift.planner.request import PlanRequest, silent
+from gearshift.planner.evaluate.ladder import accuracy_on_part_a
+from gearshift.planner.search.capacities import bounds_of
+from gearshift.planner.search.optimal import frontier, plan
+from gearshift.planner.search.plan_search import SAME_ACCURACY, PlanSearch
+from gearshift.planner.space.cascade_search import evaluate_cascade, work_per_request_s
+from gearshift.planner.space.request import PlanRequest, silent
 from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.simulator.simulate import simulate
@@ -145,7 +145,7 @@ def test_steady_state_finds_no_more_than_the_bounds_leave_hope_for_in_many_world
 def check_hope(request: PlanRequest) -> None:
     made = made_for(request)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gearshift.planner.plan_search.NOISE", np.inf)
+        patch.setattr("gearshift.planner.search.plan_search.NOISE", np.inf)
         thorough = made_for(request)
     assert (made and encode_plan(made)) == (thorough and encode_plan(thorough))
 

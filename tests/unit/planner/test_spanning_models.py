@@ -15,11 +15,11 @@ from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.baselines.placement_heuristic import exclusive_placement
-from gearshift.planner.cascade_search import CandidateCascade
 from gearshift.planner.fewest import fewest_devices
-from gearshift.planner.placement_everywhere import place_everywhere
-from gearshift.planner.request import PlanRequest
-from gearshift.planner.ways import bytes_per_device
+from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.request import PlanRequest
+from gearshift.planner.space.ways import bytes_per_device
 from gearshift.workload import Trace
 from tests.unit.planner.little import little_trace
 from tests.unit.planner.spanning import CURVES, curve, mixed, nodes, spanning_profile, spanning_request

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.planner.baselines.candidates import single_models
-from gearshift.planner.baselines.ladder import frontier_by_ladder, plan_by_ladder
-from gearshift.planner.cascade_search import CandidateCascade
-from gearshift.planner.optimal import plan_with
-from gearshift.planner.placement_everywhere import place_everywhere
-from gearshift.planner.request import PlanRequest, Progress, silent
-from gearshift.planner.so_far import SoFar
+from gearshift.planner.evaluate.ladder import frontier_by_ladder, plan_by_ladder
+from gearshift.planner.evaluate.so_far import SoFar
+from gearshift.planner.search.optimal import plan_with
+from gearshift.planner.space.candidates import single_models
+from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.request import PlanRequest, Progress, silent
 
 NAME = "model-switching"
 

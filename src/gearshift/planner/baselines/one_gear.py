@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 from gearshift.errors import Infeasible
 from gearshift.gear import Gear, GearPlan, LoadRange
-from gearshift.planner.assemble import assemble, confirmed, replay, with_predictions
-from gearshift.planner.baselines.ladder import (
+from gearshift.planner.evaluate.assemble import assemble, confirmed, replay, with_predictions
+from gearshift.planner.evaluate.bottleneck import busiest_device, refusal
+from gearshift.planner.evaluate.confirm import Confirmation
+from gearshift.planner.evaluate.ladder import (
     require_accuracy_within_reach,
     require_objective,
     undominated_plans,
     within,
 )
-from gearshift.planner.bottleneck import busiest_device, refusal
-from gearshift.planner.cascade_search import CandidateCascade
-from gearshift.planner.confirm import Confirmation
-from gearshift.planner.pareto import undominated
-from gearshift.planner.placement_everywhere import place_everywhere
-from gearshift.planner.request import PlanRequest, Progress
-from gearshift.planner.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far, unfinished
-from gearshift.planner.steady_state import Cell, SteadyState
+from gearshift.planner.evaluate.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far, unfinished
+from gearshift.planner.evaluate.steady_state import Cell, SteadyState
+from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.pareto import undominated
+from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.request import PlanRequest, Progress
 from gearshift.profiles.profile import PART_A, PART_B
 
 SLACK = 1.05

@@ -6,14 +6,14 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement, Replica
-from gearshift.planner.baselines.candidates import cascade_front
-from gearshift.planner.baselines.ladder import frontier_by_ladder, plan_by_ladder
-from gearshift.planner.cascade_search import CandidateCascade
-from gearshift.planner.hosts import hosts_of
-from gearshift.planner.optimal import plan_with
-from gearshift.planner.placement_everywhere import place_everywhere
-from gearshift.planner.request import PlanRequest, Progress, silent
-from gearshift.planner.so_far import SoFar
+from gearshift.planner.evaluate.ladder import frontier_by_ladder, plan_by_ladder
+from gearshift.planner.evaluate.so_far import SoFar
+from gearshift.planner.search.optimal import plan_with
+from gearshift.planner.space.candidates import cascade_front
+from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.hosts import hosts_of
+from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.request import PlanRequest, Progress, silent
 from gearshift.profiles.profile import Profile
 
 NAME = "placement-heuristic"

@@ -1,9 +1,9 @@
 """One model at all loads: dynamic batching (CascadeServe 6.2) and stand-alone engines (Ken 5.2)."""
 
 from gearshift.gear import GearPlan
-from gearshift.planner.baselines.candidates import single_models
 from gearshift.planner.baselines.one_gear import best_one_gear, one_gear_frontier
-from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.space.candidates import single_models
+from gearshift.planner.space.request import PlanRequest, Progress, silent
 
 NAME = "single"
 

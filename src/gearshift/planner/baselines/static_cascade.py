@@ -5,9 +5,9 @@ import dataclasses
 import msgspec
 
 from gearshift.gear import GearPlan
-from gearshift.planner.baselines.candidates import cascade_front
 from gearshift.planner.baselines.one_gear import best_one_gear, one_gear_frontier
-from gearshift.planner.request import PlanRequest, Progress, silent
+from gearshift.planner.space.candidates import cascade_front
+from gearshift.planner.space.request import PlanRequest, Progress, silent
 
 NAME = "static-cascade"
 

@@ -1,0 +1,1 @@
+"""Plans whose gears change cores."""

@@ -1,0 +1,273 @@
+"""Cascades and cores for each load range: the fewest core-seconds on one host within an accuracy and a latency."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import Infeasible, InvalidInput
+from gearshift.gear import Gear, GearPlan
+from gearshift.planner.cores.core_assignment import Option, fewest_core_seconds, worth_asking
+from gearshift.planner.cores.core_splits import CoreSplits, Split, on_every_count, one_of_each
+from gearshift.planner.evaluate.assemble import assemble
+from gearshift.planner.evaluate.recovery import confirmed_to_recover
+from gearshift.planner.evaluate.so_far import SoFar
+from gearshift.planner.search.accuracy_objective import CERTIFICATES, too_few_samples
+from gearshift.planner.search.ranges import UNVISITED_WEIGHT
+from gearshift.planner.search.slo_search import ALPHAS
+from gearshift.planner.space.candidates import single_models
+from gearshift.planner.space.cascade_search import CandidateCascade, pareto_cascades, work_per_request_s
+from gearshift.planner.space.metered import time_and_requests_of_ranges
+from gearshift.planner.space.range_weights import range_weights
+from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest, Progress, least_margin, load_ranges, silent
+from gearshift.profiles.profile import PART_B
+from gearshift.result import lower_confidence_bound
+from gearshift.support.processors import usable_processors
+
+PLANNER = "cores"
+MARGIN_STEP = 1.15
+"""From one margin to the next, where the trace does not hold."""
+MOST_RAISED = 6
+"""How often more accuracy is asked of steady state, for one margin and alpha."""
+SAME_ACCURACY = 1e-6
+NEAREST_STEPS = (0.0, 0.003, 0.01, 0.03)
+"""Less than the accuracy that steady state promises; the first that is confirmed is offered."""
+
+
+def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
+    """The plan for the request's hardware, whose `pool_cores` models share; raises `Infeasible`, and `InvalidInput`.
+
+    The latter where a latency or an accuracy is not asked for, or models were not measured on several core counts.
+    """
+    objective = request.objective
+    if objective.latency_s is None or objective.accuracy is None:
+        raise InvalidInput("the fewest cores need two objectives", remedy="give a latency and an accuracy")
+    so_far = SoFar(request, progress)
+    return so_far.run(lambda: _Search(so_far).run())
+
+
+@dataclass(slots=True)
+class _Cell:
+    """A cascade at a load: splits (n, models) by rising cores, of which those before `at` do not hold."""
+
+    candidate: CandidateCascade
+    load_qps: float
+    splits: NDArray[np.int16]
+    at: int = 0
+    sure: bool = False
+
+    @property
+    def split(self) -> Split | None:
+        """The first split that holds, or where that is not `sure` that may; None where none does."""
+        return tuple(self.splits[self.at].tolist()) if self.at < len(self.splits) else None
+
+    def find_out(self, splits: CoreSplits) -> None:
+        """Simulate splits of as many cores until one holds; where none does, there are more at the next turn."""
+        cores = sum(self.split or ())
+        while not self.sure and (split := self.split) is not None and sum(split) == cores:
+            self.sure = splits.holds(self.candidate, split, self.load_qps)
+            self.at += not self.sure
+
+
+class _Search:
+    """One search; the cores of a cascade at a load are a bound from below until simulation has found those that hold.
+
+    The programme is solved on bounds, what it chose is simulated, and it is solved again, until all that it chooses is
+    sure: then no other choice can have fewer core-seconds.
+    """
+
+    def __init__(self, so_far: SoFar) -> None:
+        self.so_far, self.request = so_far, so_far.request
+        self.pool = self.request.hardware.pool_cores or 1
+        self.profile = on_every_count(self.request.profile, self.pool)
+        self.models = {model: i for i, model in enumerate(self.profile.models)}
+        work_s = work_per_request_s(self.profile, self.request.hardware.devices[0])
+        front = pareto_cascades(self.profile, work_s, most=self.request.most_candidates)
+        alone = single_models(dataclasses.replace(self.request, profile=self.profile))
+        self.candidates = list({c.cascade: c for c in [*front, *alone]}.values())
+        self.candidates.sort(key=lambda c: (c.work_s, c.accuracy))  # a model alone needs no core for another
+        self.upper_ends = self.request.upper_ends()
+        self.time, self.requests = (weights + UNVISITED_WEIGHT for weights in _weights(self.request))
+        self.splits = CoreSplits(self.profile, self.request.objective, self.pool, self.request.seed)
+        self.tables: dict[float, list[list[_Cell]]] = {}
+
+    def run(self) -> GearPlan:
+        """The plan; where there is none, raises the error with the nearest accuracy that is confirmed."""
+        target = self.request.objective.accuracy or 0.0
+        margin = least_margin(self.request)
+        if (made := self.confirmed(target)) is not None:
+            return made
+        best = self.most_accuracy(margin)
+        if best is None:
+            raise self.overloaded(margin)
+        nearest = (math.floor(1e4 * (min(best, target) - less)) / 1e4 for less in NEAREST_STEPS)
+        raise self.out_of_reach(next((near for near in nearest if self.confirmed(near) is not None), None), best)
+
+    def confirmed(self, target: float) -> GearPlan | None:
+        """The plan on the fewest core-seconds with this accuracy, for the least margin that replays confirm.
+
+        Where a replay has less accuracy than steady state promised, more of it is asked of steady state, up to what
+        there is.  With a confidence only so many plans are looked at as share its level.
+        """
+        looks = math.inf if self.request.objective.confidence is None else CERTIFICATES
+        for margin in self.margins():
+            self.so_far.tell(f"finding cores for {margin:.3g} times the load", 0.3)
+            most = self.most_accuracy(margin)
+            if most is None:
+                continue
+            at_first = 2 * target - self.certain(target)
+            first = self.chosen(margin, min(at_first, most))  # whatever the alpha
+            for alpha in ALPHAS:
+                needed = at_first
+                for raised in range(MOST_RAISED):
+                    chosen = self.chosen(margin, min(needed, most)) if raised else first
+                    made = None if chosen is None else self.tried(chosen, margin, alpha)
+                    if chosen is None or made is None:
+                        break
+                    kept = self.certain(made.predictions[self.profile.operator].accuracy)
+                    if kept >= target:
+                        return made
+                    self.so_far.keep(made, kept)
+                    looks -= 1
+                    if looks == 0:
+                        return None
+                    promised = self.accuracy_of(chosen)
+                    if promised >= most - SAME_ACCURACY:
+                        break
+                    needed = max(needed + target - kept, promised + SAME_ACCURACY)
+        return None
+
+    def tried(self, chosen: Sequence[Option], margin: float, alpha: float) -> GearPlan | None:
+        """The plan of an option per range, where replays confirm it."""
+        self.so_far.tell("confirming", 0.7)
+        return confirmed_to_recover(self.plan_of(chosen, margin, alpha), self.request, on_time=self.so_far.check)
+
+    def most_accuracy(self, margin: float) -> float | None:
+        """The highest accuracy in steady state; None where no cascade holds some range."""
+        chosen = self.chosen(margin, None)
+        return None if chosen is None else self.accuracy_of(chosen)
+
+    def accuracy_of(self, chosen: Sequence[Option]) -> float:
+        """The accuracy on the trace of an option per range, in steady state."""
+        return float(sum(w * o.accuracy for w, o in zip(self.requests, chosen, strict=True)) / self.requests.sum())
+
+    def margins(self) -> Iterator[float]:
+        """Times the load for which ranges are planned, from the least."""
+        margin = least_margin(self.request)
+        while margin <= LARGEST_MARGIN:
+            yield margin
+            margin *= MARGIN_STEP
+
+    def chosen(self, margin: float, accuracy: float | None) -> list[Option] | None:
+        """An option per range with the fewest core-seconds; with the highest accuracy, where none is given."""
+        table = self.table(margin)
+        while True:
+            self.so_far.check()
+            options = [worth_asking([*self.options(row)]) for row in table]
+            if not all(options):
+                return None
+            found = fewest_core_seconds(options, self.time, self.requests, most_cores=self.pool, accuracy=accuracy)
+            if found is None:
+                return None
+            by_candidate: dict[int, list[_Cell]] = {}
+            for row, option in zip(table, found, strict=True):
+                by_candidate.setdefault(option.candidate, []).append(row[option.candidate])
+            if all(cell.sure for cells in by_candidate.values() for cell in cells):
+                return found
+            with ThreadPoolExecutor(usable_processors()) as threads:
+                list(threads.map(self.find_out, by_candidate.values()))
+
+    def find_out(self, cells: Sequence[_Cell]) -> None:
+        """Simulate what is not sure of one cascade, load after load, as one tells about others."""
+        for cell in cells:
+            cell.find_out(self.splits)
+
+    def table(self, margin: float) -> list[list[_Cell]]:
+        """Cells by range and candidate, at so many times the ranges' loads."""
+        if margin not in self.tables:
+            loads = (self.upper_ends * margin).tolist()
+            self.tables[margin] = [
+                [_Cell(each, qps, self.splits.promising(each, qps)) for each in self.candidates] for qps in loads
+            ]
+        return self.tables[margin]
+
+    def options(self, row: Sequence[_Cell]) -> Iterator[Option]:
+        """What a range may have, as far as it is known."""
+        for number, cell in enumerate(row):
+            if (split := cell.split) is not None:
+                models = tuple(self.models[model] for model in cell.candidate.cascade.models)
+                yield Option(number, models, cell.candidate.accuracy, sum(split))
+
+    def plan_of(self, chosen: Sequence[Option], margin: float, alpha: float) -> GearPlan:
+        """The plan of an option per range."""
+        used = {model for option in chosen for model in option.models}
+        models = [model for model, i in self.models.items() if i in used]
+        hardware, placement = one_of_each(self.profile, dict.fromkeys(models, 1), pool_cores=self.pool)
+        gears = []
+        for r, (load_range, option) in enumerate(zip(load_ranges(self.upper_ends), chosen, strict=True)):
+            known, load_qps = self.table(margin)[r][option.candidate], float(self.upper_ends[r])
+            split = known.split
+            assert split is not None
+            cell, size = self.splits.chosen(known.candidate, split, load_qps)
+            gears.append(
+                Gear(
+                    load_range=load_range,
+                    cascade=known.candidate.cascade,
+                    replicas=self.splits.settings(known.candidate, split, size, placement),
+                    predicted=cell.prediction(load_qps, known.candidate.accuracy),
+                )
+            )
+        request = dataclasses.replace(self.request, hardware=hardware)
+        return assemble(request, placement, gears, planner=PLANNER, alpha=alpha)
+
+    def certain(self, accuracy: float) -> float:
+        """The accuracy that can be claimed: the estimate, or its lower bound where a confidence is asked for."""
+        confidence = self.request.objective.confidence
+        if confidence is None:
+            return accuracy
+        n = len(self.profile.predictions.indices(PART_B))
+        return lower_confidence_bound(accuracy, n, 1 - (1 - confidence) / CERTIFICATES)
+
+    def overloaded(self, margin: float) -> Infeasible:
+        """The error of a range that no cascade holds."""
+        table = self.table(margin)
+        failing = next((r for r, row in enumerate(table) if not any(True for _ in self.options(row))), -1)
+        return Infeasible(
+            f"no cascade keeps {self.request.objective.percentile:.4g} of requests within "
+            f"{self.request.latency_s * 1e3:.4g} ms on {self.pool} cores",
+            load_range=str(load_ranges(self.upper_ends)[failing]),
+            bottleneck=self.splits.bottleneck(self.candidates[0]),
+        )
+
+    def out_of_reach(self, nearest: float | None, best: float) -> Infeasible:
+        """The error of an accuracy that no choice has, or none that was confirmed."""
+        objective, n = self.request.objective, len(self.profile.predictions.indices(PART_B))
+        certain = "" if objective.confidence is None else f" with confidence {objective.confidence:g}"
+        reason = (
+            f"no plan on {self.pool} cores has an accuracy of {objective.accuracy:g}{certain} within "
+            f"{self.request.latency_s * 1e3:.4g} ms; steady loads allow {best:.4f}"
+        )
+        most_accurate = max(self.candidates, key=lambda c: c.accuracy)
+        highest = most_accurate.accuracy
+        if few := too_few_samples(n, objective.accuracy or 0.0, highest, self.certain(highest)):
+            return Infeasible(reason + few, nearest_accuracy=nearest, by_load=False)
+        return Infeasible(
+            reason,
+            load_range=str(load_ranges(self.upper_ends)[-1]),
+            bottleneck=self.splits.bottleneck(most_accurate),
+            nearest_accuracy=nearest,
+        )
+
+
+def _weights(request: PlanRequest) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The shares (ranges,) of time and of requests that meet each range: of the trace, or by Zipf's law of time."""
+    upper_ends = request.upper_ends()
+    if request.load != "zipf":
+        return time_and_requests_of_ranges(request.trace, upper_ends)
+    time = range_weights(request)
+    requests = time * (upper_ends - upper_ends[0] / 2)
+    return time, requests / requests.sum()

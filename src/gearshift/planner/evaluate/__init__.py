@@ -1,0 +1,1 @@
+"""Judges candidate plans by simulation."""

@@ -1,0 +1,182 @@
+"""A gear plan from its parts: what all planners do alike, once they have chosen."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.cascade import Cascade
+from gearshift.gear import Gear, GearPlan, Meter, OperatorPlan, ReplicaSettings
+from gearshift.hardware import Hardware
+from gearshift.objective import Objective
+from gearshift.placement import Placement
+from gearshift.planner.evaluate.confirm import SEEDS, Confirmation, confirm, holds, slowest_in_replays
+from gearshift.planner.space.request import PlanRequest
+from gearshift.profiles.profile import PART_A, PART_B, Profile, RunTimeCurve
+
+STARVATION_FACTOR, LONGEST_STARVATION_S = 10, 1e5
+DEFAULT_ALPHA = 8.0
+
+
+def curves_of(profile: Profile, hardware: Hardware, placement: Placement) -> dict[str, RunTimeCurve]:
+    """Run times by replica id, where each replica is; raises `InvalidInput` where they were not measured."""
+    kinds = {device.id: device.kind for device in hardware.devices}
+    return {
+        replica.id: profile.curve(
+            replica.model,
+            device_kind=kinds[replica.device_ids[0]],
+            tensor_parallel=replica.tensor_parallel,
+            cores=replica.cores,
+        )
+        for replica in placement.replicas
+    }
+
+
+def replica_settings(
+    profile: Profile,
+    hardware: Hardware,
+    placement: Placement,
+    cascade: Cascade,
+    *,
+    shares: Mapping[str, float],
+    largest_batch_size: int,
+    minimum_queue_length: Mapping[str, int] | None = None,
+    longest_wait_s: Mapping[str, float] | None = None,
+) -> tuple[ReplicaSettings, ...]:
+    """How every replica works in a gear with `cascade`: shares, minimum queue lengths and longest waits by replica id.
+
+    Batches are capped at what was profiled; replicas of models outside the cascade have no share.
+    """
+    minimum, longest_s = minimum_queue_length or {}, longest_wait_s or {}
+    curves = curves_of(profile, hardware, placement)
+    settings = []
+    for replica in placement.replicas:
+        used = replica.model in cascade.models
+        largest = min(largest_batch_size, curves[replica.id].largest_batch_size)
+        settings.append(
+            ReplicaSettings(
+                replica=replica.id,
+                load_share=shares.get(replica.id, 0.0) if used else 0.0,
+                minimum_queue_length=max(1, minimum.get(replica.id, 1)) if used else 1,
+                largest_batch_size=largest,
+                longest_wait_s=longest_s.get(replica.id, 0.0) if used else 0.0,
+                cores=replica.cores,
+            )
+        )
+    return tuple(settings)
+
+
+def assemble(
+    request: PlanRequest,
+    placement: Placement,
+    gears: Sequence[Gear],
+    *,
+    planner: str,
+    alpha: float = DEFAULT_ALPHA,
+    meter: Meter = "backlog",
+) -> GearPlan:
+    """The plan with these gears, without predictions."""
+    operator = OperatorPlan(
+        objective=request.objective,
+        gears=tuple(gears),
+        alpha=alpha,
+        meter=meter,
+        starvation_s=_starvation_s(request.objective),
+    )
+    return GearPlan(
+        planner=planner,
+        seed=request.seed,
+        hardware=request.hardware,
+        placement=placement,
+        operators={request.profile.operator: operator},
+        profile=request.profile_source,
+        trace=request.trace_source,
+    )
+
+
+def without_idle_models(made: GearPlan) -> GearPlan:
+    """The same plan without replicas of models that are in no gear: nothing would ever run them."""
+    name, operator = next(iter(made.operators.items()))
+    used = {model for gear in operator.gears for model in gear.cascade.models}
+    kept = tuple(replica for replica in made.placement.replicas if replica.model in used)
+    if len(kept) == len(made.placement.replicas):
+        return made
+    ids = {replica.id for replica in kept}
+    gears = tuple(
+        msgspec.structs.replace(gear, replicas=tuple(one for one in gear.replicas if one.replica in ids))
+        for gear in operator.gears
+    )
+    changed = msgspec.structs.replace(operator, gears=gears)
+    return msgspec.structs.replace(made, placement=Placement(replicas=kept), operators={name: changed})
+
+
+def with_objective(made: GearPlan, objective: Objective) -> GearPlan:
+    """The same plan for another objective."""
+    name, operator = next(iter(made.operators.items()))
+    changed = msgspec.structs.replace(operator, objective=objective, starvation_s=_starvation_s(objective))
+    return msgspec.structs.replace(made, operators={name: changed})
+
+
+def _starvation_s(objective: Objective) -> float | None:
+    if objective.latency_s is None:
+        return None
+    return min(STARVATION_FACTOR * objective.latency_s, LONGEST_STARVATION_S)
+
+
+def replay(
+    made: GearPlan, request: PlanRequest, *, part: int, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
+) -> Confirmation:
+    """The request's trace served by the plan in simulation, once per arrival seed; `on_time` may raise before each."""
+    return confirm(
+        made,
+        request.profile,
+        request.trace,
+        part=part,
+        latency_objective_s=request.latency_s,
+        percentile=request.objective.percentile,
+        seeds=seeds,
+        on_time=on_time,
+    )
+
+
+def slowest_on_part_a(
+    made: GearPlan, request: PlanRequest, *, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
+) -> list[NDArray[np.float64]]:
+    """The slowest latencies of such replays, by which to judge whether the plan holds."""
+    return slowest_in_replays(
+        made,
+        request.profile,
+        request.trace,
+        part=PART_A,
+        percentile=request.objective.percentile,
+        seeds=seeds,
+        on_time=on_time,
+    )
+
+
+def confirmed(
+    made: GearPlan, request: PlanRequest, *, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
+) -> GearPlan | None:
+    """The plan with its predictions, when it holds on `seeds` seeds of part A and then on all of part B."""
+    percentile = request.objective.percentile
+    slowest_s = slowest_on_part_a(made, request, seeds=seeds, on_time=on_time)
+    if not holds(slowest_s, len(request.trace), request.latency_s, percentile):
+        return None
+    predicted = replay(made, request, part=PART_B, on_time=on_time)
+    if not predicted.holds(percentile):
+        return None
+    return msgspec.structs.replace(made, predictions={request.profile.operator: predicted.result})
+
+
+def with_predictions(made: GearPlan, request: PlanRequest, *, on_time: Callable[[], None] = lambda: None) -> GearPlan:
+    """The plan with what the trace gives on part B of the samples; `on_time` may raise before each replay."""
+    result = replay(made, request, part=PART_B, on_time=on_time).result
+    return msgspec.structs.replace(made, predictions={request.profile.operator: result})
+
+
+def rounded_up_s(seconds: float, *, digits: int = 2) -> float:
+    """A latency objective rounded up to so many significant digits; never to less, by the last bit either."""
+    unit = 10.0 ** (math.floor(math.log10(seconds * 1e3)) - digits + 1)
+    return math.ceil(seconds * 1e3 / unit * (1 + 1e-9)) * unit / 1e3

@@ -1,0 +1,88 @@
+"""Where a request fails: the load range, the model and the device that an infeasible objective names."""
+
+import math
+
+from gearshift.cascade import Cascade
+from gearshift.clock import NS_PER_S
+from gearshift.errors import Infeasible, InvalidInput
+from gearshift.placement import Placement
+from gearshift.planner.evaluate.steady_state import SteadyState
+from gearshift.planner.space.cascade_search import most_accurate_model
+from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.request import PlanRequest, least_margin, load_ranges
+
+
+def refusal(
+    request: PlanRequest,
+    reason: str,
+    *,
+    k: int = -1,
+    model: str | None = None,
+    placement: Placement | None = None,
+    cascade: Cascade | None = None,
+    nearest_accuracy: float | None = None,
+    nearest_latency_s: float | None = None,
+) -> Infeasible:
+    """The error that names range `k` (the last) and a model (the most accurate), with the device that is full first.
+
+    `cascade` is what is served on `placement`; an accuracy that is known to be feasible is rounded down.
+    """
+    model = model or most_accurate_model(request.profile)
+    return Infeasible(
+        reason,
+        load_range=str(load_ranges(request.upper_ends())[k]),
+        bottleneck=model,
+        device=busiest_device(request, model, placement=placement, cascade=cascade),
+        nearest_accuracy=math.floor(nearest_accuracy * 1e4) / 1e4 if nearest_accuracy else None,
+        nearest_latency_s=nearest_latency_s,
+    )
+
+
+def require_router(request: PlanRequest) -> None:
+    """Raise `Infeasible` where the router's own time for requests is not enough for the highest load."""
+    router_s = request.profile.router_s
+    load_qps = least_margin(request) * float(request.upper_ends()[-1])
+    if router_s * load_qps >= 1:
+        raise Infeasible(
+            f"the router takes {1e6 * router_s:.0f} us of its processor for a request, so it carries up to "
+            f"{1 / router_s:.4g} requests/s, and {load_qps:.4g} are to be planned for; no device helps it",
+            by_load=False,
+        )
+
+
+def require_latency(request: PlanRequest) -> None:
+    """Raise `Infeasible` where no model answers a single request, that nothing delays, within the latency."""
+    devices = {(device.kind, device.cores) for device in request.hardware.devices}
+    anywhere = request.hardware.pool_cores is not None
+    alone_s = {
+        curve.model: float(curve.table_ns()[1:].min()) / NS_PER_S
+        for curve in sorted(request.profile.curves, key=lambda c: -float(c.table_ns()[1:].min()))
+        if anywhere or (curve.device_kind, curve.cores) in devices
+    }
+    if not alone_s:
+        return
+    fastest = min(alone_s, key=lambda model: alone_s[model])
+    least_s = request.profile.front_end_s + alone_s[fastest]
+    if least_s > request.latency_s:
+        raise Infeasible(
+            f"no model answers a request within {request.latency_s * 1e3:.4g} ms: the fastest, {fastest!r}, takes "
+            f"{least_s * 1e3:.4g} ms with nothing before it",
+            by_load=False,
+        )
+
+
+def busiest_device(
+    request: PlanRequest, model: str, *, placement: Placement | None = None, cascade: Cascade | None = None
+) -> str:
+    """Of the devices that hold the model, the busiest when the cascade's load is balanced.
+
+    Without a placement the model is alone, wherever it fits.  Where it fits nowhere: the device with the most memory.
+    """
+    if placement is None or cascade is None or not {model} <= set(cascade.models) <= set(placement.models):
+        cascade = Cascade(models=(model,))
+        try:
+            placement = place_everywhere(request.profile, request.hardware, models=(model,))
+        except InvalidInput:
+            return max(request.hardware.devices, key=lambda device: device.memory_bytes).id
+    steady = SteadyState(request.profile, request.hardware, placement, request.objective, seed=request.seed)
+    return steady.busiest_device(cascade, model)

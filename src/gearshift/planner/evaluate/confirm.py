@@ -1,0 +1,232 @@
+"""Confirmation: replaying the full trace on several arrival seeds before a plan is believed."""
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from gearshift.gear import GearPlan
+from gearshift.planner.space.threads import replays_at_once
+from gearshift.profiles.profile import PredictionRecords, Profile
+from gearshift.result import LatencySummary, ServingResult, percentile_rank, wilson_interval
+from gearshift.simulator.simulate import Simulation, prepare
+from gearshift.workload import Trace, Workload, draw_workload
+
+T = TypeVar("T")
+
+SEEDS = 5
+REDRAW_WINDOW_NS = 100_000_000
+SLOWEST = 4
+OBJECTIVE_PRECISION = 1.001
+MOST_KEPT_REQUESTS = 30_000_000
+"""Workloads of up to so many requests are kept for as long as their trace is: 12 bytes each."""
+
+_kept: WeakKeyDictionary[Trace, dict[tuple[int, int], tuple[PredictionRecords, Workload]]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """Share late and percentile latency per seed (seeds,), and the figures of all runs together.
+
+    `slowest_s` has the latencies of each seed's slowest requests, in rising order: `SLOWEST` times as many as may be
+    late.
+    """
+
+    share_late: NDArray[np.float64]
+    latency_s: NDArray[np.float64]
+    result: ServingResult
+    slowest_s: tuple[NDArray[np.float64], ...] = ()
+
+    def judged_by(self, latency_objective_s: float) -> "Confirmation":
+        """The same runs under an objective that at most so many requests miss as `slowest_s` has."""
+        late = shares_late(self.slowest_s, self.result.requests, latency_objective_s)
+        share, before = float(np.mean(late)), self.result.share_late
+        per_share_qps = self.result.goodput_qps / (1 - before) if before < 1 else 0.0
+        result = msgspec.structs.replace(self.result, share_late=share, goodput_qps=per_share_qps * (1 - share))
+        return replace(self, share_late=late, result=result)
+
+    def holds(self, percentile: float) -> bool:
+        """Whether so many requests are in time, surely enough."""
+        return self.share_late_bound() <= 1 - percentile
+
+    def share_late_bound(self) -> float:
+        """Upper 95 % confidence bound (Student's t) of the mean share late."""
+        return share_late_bound(self.share_late)
+
+
+def shares_late(
+    slowest_s: Sequence[NDArray[np.float64]], requests: int, latency_objective_s: float
+) -> NDArray[np.float64]:
+    """The share late of each run (seeds,) of so many requests, of whose latencies the slowest are given."""
+    return np.array([np.count_nonzero(s > latency_objective_s) / requests for s in slowest_s])
+
+
+def share_late_bound(share_late: NDArray[np.float64]) -> float:
+    """Upper 95 % confidence bound (Student's t) of the mean of shares late (seeds,); of one seed, its share."""
+    n = len(share_late)
+    if n == 1:
+        return float(share_late[0])
+    spread = float(share_late.std(ddof=1)) / n**0.5
+    return float(share_late.mean() + stdtrit(n - 1, 0.95) * spread)
+
+
+def holds(
+    slowest_s: Sequence[NDArray[np.float64]], requests: int, latency_objective_s: float, percentile: float
+) -> bool:
+    """Whether enough are surely in time in runs of so many requests, of whose latencies the slowest are given.
+
+    Runs with more late than `slowest_s` has do not hold anyway.
+    """
+    return share_late_bound(shares_late(slowest_s, requests, latency_objective_s)) <= 1 - percentile
+
+
+def least_objective_s(slowest_s: Sequence[NDArray[np.float64]], requests: int, percentile: float) -> float:
+    """About the least latency objective that surely enough holds in runs of so many requests; of one, its percentile.
+
+    `slowest_s` has at least the latencies beyond the percentile of each run, in rising order.
+    """
+    if len(slowest_s) == 1:
+        return float(slowest_s[0][percentile_rank(percentile, requests) - requests])
+    low, high = float(min(s[0] for s in slowest_s)), float(max(s[-1] for s in slowest_s))
+    while high > low * OBJECTIVE_PRECISION:
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(slowest_s, requests, middle, percentile) else (middle, high)
+    return high
+
+
+def slowest_of(latency_s: NDArray[np.float64], percentile: float) -> NDArray[np.float64]:
+    """In rising order, `SLOWEST` times as many of a run's latencies as may be late; reorders `latency_s`."""
+    first = max(0, len(latency_s) - 1 - math.ceil(SLOWEST * (1 - percentile) * len(latency_s)))
+    latency_s.partition(first)
+    return np.sort(latency_s[first:])
+
+
+def redrawn(trace: Trace, seed: int) -> Trace:
+    """The trace with every arrival moved at random within its 100 ms; seed 0 leaves it as it is.
+
+    Bursts keep their place and size at the scale at which load is metered; only the order within is drawn anew.
+    """
+    if seed == 0:
+        return trace
+    generator = np.random.default_rng([seed, 2])
+    windows = trace.arrivals_ns // REDRAW_WINDOW_NS
+    moved = windows * REDRAW_WINDOW_NS + generator.integers(0, REDRAW_WINDOW_NS, len(trace))
+    end_ns = int(max(trace.arrivals_ns[-1], trace.duration_s * 1e9 - 1))
+    return Trace(arrivals_ns=np.minimum(np.sort(moved), end_ns), duration_s=trace.duration_s)
+
+
+def workload_of(trace: Trace, profile: Profile, *, part: int, seed: int) -> Workload:
+    """The trace redrawn with `seed`, carrying samples of a part; drawn once for all plans that it is replayed for."""
+    kept, records = _kept.setdefault(trace, {}), profile.predictions
+    known = kept.get((part, seed))
+    if known is not None and known[0] is records:
+        return known[1]
+    drawn = draw_workload(redrawn(trace, seed), records.indices(part), seed=seed)
+    if (len(kept) + 1) * len(trace) <= MOST_KEPT_REQUESTS:
+        kept[part, seed] = records, drawn
+    return drawn
+
+
+def confirm(
+    plan: GearPlan,
+    profile: Profile,
+    trace: Trace,
+    *,
+    part: int,
+    latency_objective_s: float,
+    percentile: float,
+    seeds: int,
+    on_time: Callable[[], None] = lambda: None,
+) -> Confirmation:
+    """Replay `trace` under `plan` with the samples of `part`, once per seed, side by side.
+
+    `on_time` is called before each replay, and may raise to end them.
+    """
+
+    def figures(run: Simulation) -> tuple[ServingResult, float, NDArray[np.float64]]:
+        result = run.result(profile, latency_objective_s=latency_objective_s)
+        latency_s = run.latency_s
+        slowest_s, requests = slowest_of(latency_s, percentile), len(latency_s)
+        return result, float(slowest_s[percentile_rank(percentile, requests) - requests]), slowest_s
+
+    runs = _replayed(plan, profile, trace, figures, part=part, seeds=seeds, on_time=on_time)
+    results = [result for result, _, _ in runs]
+    return Confirmation(
+        share_late=np.array([r.share_late for r in results]),
+        latency_s=np.array([latency_s for _, latency_s, _ in runs]),
+        result=_together(results, independent=len(profile.predictions.indices(part))),
+        slowest_s=tuple(slowest_s for _, _, slowest_s in runs),
+    )
+
+
+def slowest_in_replays(
+    plan: GearPlan,
+    profile: Profile,
+    trace: Trace,
+    *,
+    part: int,
+    percentile: float,
+    seeds: int = SEEDS,
+    on_time: Callable[[], None] = lambda: None,
+) -> list[NDArray[np.float64]]:
+    """`slowest_s` of a confirmation, without its other figures, which take as long as a third of the replay."""
+
+    def slowest(run: Simulation) -> NDArray[np.float64]:
+        return slowest_of(run.latency_s, percentile)
+
+    return _replayed(plan, profile, trace, slowest, part=part, seeds=seeds, on_time=on_time)
+
+
+def _replayed(
+    plan: GearPlan,
+    profile: Profile,
+    trace: Trace,
+    figures: Callable[[Simulation], T],
+    *,
+    part: int,
+    seeds: int,
+    on_time: Callable[[], None],
+) -> list[T]:
+    """The `figures` of each seed's run."""
+    prepared = prepare(plan, profile)
+
+    def replay(seed: int) -> T:
+        on_time()
+        return figures(prepared.run(workload_of(trace, profile, part=part, seed=seed)))
+
+    with ThreadPoolExecutor(replays_at_once(len(trace))) as pool:
+        return list(pool.map(replay, range(seeds)))
+
+
+def _together(results: list[ServingResult], *, independent: int) -> ServingResult:
+    """Means over the runs; the accuracy interval from the recorded samples, the latency interval from the spread."""
+
+    def mean(values: list[float]) -> float:
+        return float(np.mean(values))
+
+    first = results[0]
+    core_s = [r.core_s for r in results if r.core_s is not None]
+    accuracy = mean([r.accuracy for r in results])
+    p95s = [r.latency_s.p95 for r in results]
+    latency = {name: mean([getattr(r.latency_s, name) for r in results]) for name in ("mean", "p50", "p95", "p99")}
+    return msgspec.structs.replace(
+        first,
+        core_s=mean(core_s) if core_s else None,
+        most_waiting=max((r.most_waiting for r in results if r.most_waiting is not None), default=None),
+        accuracy=accuracy,
+        accuracy_interval=wilson_interval(accuracy, min(independent, first.requests)),
+        latency_s=LatencySummary(**latency),
+        latency_p95_interval_s=(min(p95s), max(p95s)),
+        share_late=mean([r.share_late for r in results]),
+        share_refused=mean([r.share_refused for r in results]),
+        share_degraded=mean([r.share_degraded for r in results]),
+        goodput_qps=mean([r.goodput_qps for r in results]),
+        utilisation={d: mean([r.utilisation[d] for r in results]) for d in first.utilisation},
+    )

@@ -1,0 +1,486 @@
+"""Steady state: what one cascade does at one constant load on a placement, by simulation."""
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.cascade import Cascade
+from gearshift.clock import NS_PER_S, to_ns
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.hardware import Hardware
+from gearshift.objective import Objective
+from gearshift.placement import Placement
+from gearshift.planner.evaluate.assemble import curves_of, replica_settings
+from gearshift.planner.evaluate.balance import Balance, balanced
+from gearshift.planner.space.cascade_search import evaluate_cascade
+from gearshift.profiles.profile import PART_A, Profile
+from gearshift.result import percentile_rank
+from gearshift.simulator.simulate import Prepared, Simulation, prepare
+from gearshift.support.processors import usable_processors
+from gearshift.workload import Trace, Workload, draw_workload
+
+SAMPLES = 12_000
+WARM_UP_SHARE = 0.1
+HARDLY_BUSY = 1e-3
+"""A load that keeps the slowest replica less busy is simulated as this much: nothing waits either way."""
+GRID_STEP = 1.02
+"""Capacities are found on loads this factor apart, the same for all objectives, so that simulations are shared."""
+LOG_STEP = math.log(GRID_STEP)
+LIKELY_BUSY = 0.8
+QUANTILES = np.linspace(0, 1, 513)
+STABLE_GROWTH = 1.5
+"""A queue that grows without end makes the last third of a run 5 / 3 as slow as the middle third."""
+HARDLY_EVER_IDLE = 0.995
+STABLE_GROWTH_UNDER_FULL_LOAD = 1.15
+"""Large batches may keep a device busy all the time and still keep up; growth is then looked at more closely."""
+AS_DRAWN = 0.01
+"""The share of the time that passes by which latency may grow: the load of so few arrivals is no surer than that."""
+WORTH_WAITING = 0.6, 1.35
+"""Batches are waited for where latency is between so many times the objective: below no need, above no hope."""
+NOT_BUSY = 0.5
+"""Below this utilisation larger batches are of no use."""
+LENGTHS = (1.0, 0.7, 1.4, 2.0)
+"""Minimum queue lengths that are tried, in mean batches of what waits for none."""
+WORTH = 0.95
+"""Waiting is to make latency so many times what it is without, where the objective is met either way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cascade at one load with one largest batch: seconds at the percentile, share late, mean utilisation."""
+
+    latency_s: float
+    share_late: float
+    stable: bool
+    utilisation: float
+
+    def prediction(self, load_qps: float, accuracy: float, *, replayed_gain: float | None = None) -> GearPrediction:
+        """What a gear's plan says of it."""
+        return GearPrediction(
+            load_qps=load_qps,
+            accuracy=accuracy,
+            latency_p95_s=self.latency_s,
+            share_late=self.share_late,
+            utilisation=self.utilisation,
+            replayed_gain=replayed_gain,
+        )
+
+
+class Batching(NamedTuple):
+    """How replicas batch: up to how many, and for how many those of the first model wait, for so long at most.
+
+    A replica with less of its model's load waits for fewer, in proportion.
+    """
+
+    largest: int
+    least: int = 1
+    longest_wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Measured:
+    """A simulated cell before it is judged: latency quantiles, and the means of the middle and the last third.
+
+    A third of the run takes `third_s`; `first_batch` is the mean batch of the first model.
+    """
+
+    percentile: float
+    latency_s: float
+    quantiles_s: NDArray[np.float32]
+    middle_s: float
+    last_s: float
+    third_s: float
+    utilisation: float
+    first_batch: float
+
+    def stable(self, limit_s: float) -> bool:
+        growth = STABLE_GROWTH if self.utilisation < HARDLY_EVER_IDLE else STABLE_GROWTH_UNDER_FULL_LOAD
+        allowed_s = (growth - 1) * self.middle_s + 0.02 * min(limit_s, 1.0)
+        return self.last_s - self.middle_s <= max(allowed_s, AS_DRAWN * self.third_s)
+
+    def meets(self, limit_s: float) -> bool:
+        """What `SteadyState.meets` says of the cell as `judged`."""
+        return self.latency_s <= limit_s and self.stable(limit_s)
+
+    def judged(self, limit_s: float) -> Cell:
+        within = float(np.interp(limit_s, self.quantiles_s, QUANTILES)) if limit_s < math.inf else 1.0
+        exactly = self.percentile  # where it decides
+        within = max(within, exactly) if limit_s >= self.latency_s else min(within, exactly - 1e-9)
+        return Cell(
+            latency_s=self.latency_s,
+            share_late=1 - within,
+            stable=self.stable(limit_s),
+            utilisation=self.utilisation,
+        )
+
+
+_Key = tuple[Cascade, float, Batching]
+
+
+@dataclass(slots=True)
+class SteadyState:
+    """Cells of a profile on a placement, simulated once each.
+
+    Every cell sees the same arrivals (scaled to its load) and the same samples of part A.  Loads are balanced over
+    the devices for each cascade.  Batches are waited for where that helps, if at all they may be (`waits`).
+    """
+
+    profile: Profile
+    hardware: Hardware
+    placement: Placement
+    objective: Objective
+    seed: int
+    samples: int = SAMPLES
+    waits: bool = True
+    _work_s: dict[str, NDArray[np.float64]] = field(init=False, repr=False)
+    _unit_gaps: NDArray[np.float64] = field(init=False, repr=False)
+    _records: NDArray[np.int32] = field(init=False, repr=False)
+    _cells: dict[_Key, _Measured] = field(default_factory=dict, repr=False)
+    _by_load: dict[tuple[Cascade, Batching], list[tuple[float, _Measured]]] = field(default_factory=dict, repr=False)
+    _prepared: dict[Cascade, Prepared] = field(default_factory=dict, repr=False)
+    _workloads: dict[float, Workload] = field(default_factory=dict, repr=False)
+    _balances: dict[Cascade, Balance] = field(default_factory=dict, repr=False)
+    _settings: dict[tuple[Cascade, Batching], tuple[ReplicaSettings, ...]] = field(default_factory=dict, repr=False)
+    _held_with: dict[Cascade, int] = field(init=False, default_factory=dict, repr=False)
+    _held: dict[Cascade, tuple[float, float]] = field(init=False, default_factory=dict, repr=False)
+    """The highest load at which a cascade is known to hold, and the lowest at which it is known not to."""
+    _chosen: dict[tuple[Cascade, float], Batching] = field(init=False, default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        curves = curves_of(self.profile, self.hardware, self.placement)
+        self._work_s = {id_: curve.table_ns()[1:] / 1e9 for id_, curve in curves.items()}
+        self._unit_gaps = np.random.default_rng([self.seed, 1]).exponential(1.0, self.samples)
+        trace = Trace(arrivals_ns=np.arange(self.samples, dtype=np.int64), duration_s=self.samples / NS_PER_S)
+        self._records = draw_workload(trace, self.profile.predictions.indices(PART_A), seed=self.seed).record
+
+    def judged_by(self, objective: Objective) -> "SteadyState":
+        """The same cells, simulated once for all, judged by another objective of the same percentile."""
+        return replace(self, objective=objective)
+
+    @property
+    def simulated(self) -> int:
+        """How many cells were simulated."""
+        return len(self._cells)
+
+    @property
+    def limit_s(self) -> float:
+        """The latency objective; infinite where there is none."""
+        return math.inf if self.objective.latency_s is None else self.objective.latency_s
+
+    def batch_sizes(self) -> list[int]:
+        """The largest batches to choose from: about a doubling apart, up to the largest profiled."""
+        sizes = sorted({size for curve in self.profile.whole_curves for size in curve.batch_sizes})
+        kept = [sizes[0]]
+        for i, size in enumerate(sizes[1:], start=1):
+            if i == len(sizes) - 1 or sizes[i + 1] > 2 * kept[-1]:
+                kept.append(size)
+        return kept
+
+    def least_run_s(self, model: str) -> float:
+        """The shortest run of a model on any of its replicas."""
+        return min(float(self._work_s[r.id].min()) for r in self.placement.replicas if r.model == model)
+
+    def balance(self, cascade: Cascade) -> Balance:
+        """Load shares in a gear with this cascade, each replica at its most efficient batch."""
+        if cascade not in self._balances:
+            self._balances[cascade] = balanced(self.placement, self._least_work_s(), self._reach(cascade))
+        return self._balances[cascade]
+
+    def _least_work_s(self) -> dict[str, float]:
+        """Seconds per request by replica id, at its most efficient batch."""
+        return {id_: float((t / np.arange(1, len(t) + 1)).min()) for id_, t in self._work_s.items()}
+
+    def _reach(self, cascade: Cascade) -> dict[str, float]:
+        """The share of requests that reaches each of the cascade's models."""
+        work_s = self._least_work_s()
+        by_model = {r.model: work_s[r.id] for r in self.placement.replicas}
+        known = evaluate_cascade(cascade, self.profile.predictions, by_model, part=PART_A)
+        return dict(zip(cascade.models, known.reach, strict=True))
+
+    def busiest_device(self, cascade: Cascade, model: str) -> str:
+        """Of the devices that hold a model of the cascade, the one that balanced load keeps busiest."""
+        shares, reach, work_s = self.balance(cascade).shares, self._reach(cascade), self._least_work_s()
+        level_s = dict.fromkeys((d.id for d in self.hardware.devices), 0.0)
+        for replica in self.placement.replicas:
+            for id_ in replica.device_ids:
+                level_s[id_] += reach.get(replica.model, 0.0) * shares.get(replica.id, 0.0) * work_s[replica.id]
+        holding = {id_ for replica in self.placement.replicas if replica.model == model for id_ in replica.device_ids}
+        return max((id_ for id_ in level_s if id_ in holding), key=lambda id_: level_s[id_])
+
+    def settings(self, cascade: Cascade, batching: Batching) -> tuple[ReplicaSettings, ...]:
+        """How every replica works in a gear with this cascade."""
+        key = cascade, batching
+        if key not in self._settings:
+            first = self._first_shares(cascade) if batching.least > 1 else {}
+            self._settings[key] = replica_settings(
+                self.profile,
+                self.hardware,
+                self.placement,
+                cascade,
+                shares=self.balance(cascade).shares,
+                largest_batch_size=batching.largest,
+                minimum_queue_length={r: _least(batching, share) for r, share in first.items()},
+                longest_wait_s=dict.fromkeys(first, batching.longest_wait_s),
+            )
+        return self._settings[key]
+
+    def _first_shares(self, cascade: Cascade) -> dict[str, float]:
+        """Load shares of the first model's replicas, as parts of the largest."""
+        shares = self.balance(cascade).shares
+        first = {r.id: shares.get(r.id, 0.0) for r in self.placement.replicas if r.model == cascade.models[0]}
+        return {r: share / max(first.values()) for r, share in first.items()}
+
+    def cell(self, cascade: Cascade, load_qps: float, batching: Batching) -> Cell:
+        """The cell, simulated unless it is known."""
+        return self._measured(cascade, load_qps, batching).judged(self.limit_s)
+
+    def _measured(self, cascade: Cascade, load_qps: float, batching: Batching) -> _Measured:
+        key = (cascade, load_qps, batching)
+        if key not in self._cells:
+            if cascade not in self._prepared:
+                most = Batching(self.batch_sizes()[-1])
+                self._prepared[cascade] = self._prepare(cascade, self.settings(cascade, most))
+            prepared = _batched(self._prepared[cascade], batching, self._first_shares(cascade))
+            self._cells[key] = self._measure(prepared, load_qps)
+            by_load = self._by_load.setdefault((cascade, batching), [])
+            insort(by_load, (load_qps, self._cells[key]), key=itemgetter(0))
+        return self._cells[key]
+
+    def _known(self, cascade: Cascade, load_qps: float, batching: Batching) -> bool | None:
+        """Whether a cell meets the objective, as cells at other loads tell: less load is never slower."""
+        simulated = self._by_load.get((cascade, batching), [])
+        at = bisect_left(simulated, load_qps, key=itemgetter(0))
+        if at < len(simulated) and simulated[at][1].meets(self.limit_s):
+            return True
+        if at > 0 and not simulated[at - 1][1].meets(self.limit_s):
+            return False
+        return None
+
+    def cells(self, keys: Iterable[_Key]) -> list[Cell]:
+        """Several cells, simulated side by side (the kernel runs without the interpreter's lock)."""
+        wanted = list(keys)
+        if unknown := [key for key in wanted if key not in self._cells]:
+            with ThreadPoolExecutor(usable_processors()) as pool:
+                list(pool.map(lambda key: self.cell(*key), unknown))
+        return [self.cell(*key) for key in wanted]
+
+    def best(self, cascade: Cascade, load_qps: float) -> tuple[Batching, Cell]:
+        """The batching with the least share late, then the least latency, and its cell.
+
+        Of those that wait for none all are compared, then the best of them with those that wait.
+        """
+        sizes = [Batching(size) for size in self.batch_sizes()]
+        cells = self.cells((cascade, load_qps, size) for size in sizes)
+        chosen = min(range(len(sizes)), key=lambda i: _rank(cells[i]))
+        batching = self._waiting(cascade, load_qps, sizes[chosen])
+        return batching, self.cell(cascade, load_qps, batching)
+
+    def batching(self, cascade: Cascade, load_qps: float) -> Batching:
+        """What `best` has, looked for on the grid of loads and from the size with which the cascade holds.
+
+        All are compared where that finds none that meets the objective, at the load itself.
+        """
+        grid_qps = GRID_STEP ** math.ceil(math.log(load_qps) / LOG_STEP)
+        key = cascade, grid_qps
+        if key not in self._chosen:
+            size = self._climbed(cascade, grid_qps, self.batch_sizes())
+            self._chosen[key] = self._waiting(cascade, grid_qps, Batching(size))
+        chosen = self._chosen[key]
+        return chosen if self.meets(self.cell(cascade, grid_qps, chosen)) else self.best(cascade, load_qps)[0]
+
+    def holds(self, cascade: Cascade, load_qps: float) -> bool:
+        """Whether some batching keeps the cascade stable and within the objective at this load.
+
+        Looked for from the size with which the cascade was seen to hold last, where other loads do not tell.
+        """
+        highest_qps, lowest_qps = self._held.get(cascade, (0.0, math.inf))
+        if not highest_qps < load_qps < lowest_qps:
+            return load_qps <= highest_qps
+        if met := self._holds(cascade, load_qps):
+            highest_qps = load_qps
+        else:
+            lowest_qps = load_qps
+        self._held[cascade] = highest_qps, lowest_qps
+        return met
+
+    def _holds(self, cascade: Cascade, load_qps: float) -> bool:
+        sizes = self.batch_sizes()
+        known = [self._known(cascade, load_qps, Batching(size)) for size in sizes]
+        if any(known):
+            return True
+        if not self.waits:
+            sizes = [size for size, met in zip(sizes, known, strict=True) if met is None]
+            if not sizes:
+                return False
+        size = self._climbed(cascade, load_qps, sizes, enough=True)
+        met = self.meets(self.cell(cascade, load_qps, Batching(size)))
+        if met:
+            self._held_with[cascade] = size
+            return True
+        waiting = self._waiting(cascade, load_qps, Batching(size), enough=True)
+        return self.meets(self.cell(cascade, load_qps, waiting))
+
+    def _climbed(self, cascade: Cascade, load_qps: float, sizes: Sequence[int], *, enough: bool = False) -> int:
+        """Of these sizes the best, looked for by comparing neighbours as long as one is better.
+
+        One that meets the objective is `enough` where it is only asked whether any does: better ones do, too.
+        """
+        first = self._held_with.get(cascade, sizes[-1])
+        place = min(range(len(sizes)), key=lambda i: abs(sizes[i] - first))
+        while True:
+            if enough and self.meets(self.cell(cascade, load_qps, Batching(sizes[place]))):
+                return sizes[place]
+            near = range(max(0, place - 1), min(len(sizes), place + 2))
+            better = min(near, key=lambda i: (_rank(self.cell(cascade, load_qps, Batching(sizes[i]))), i != place))
+            if better == place:
+                return sizes[place]
+            place = better
+
+    def _waiting(self, cascade: Cascade, load_qps: float, none: Batching, *, enough: bool = False) -> Batching:
+        """The batching `none`, which waits for none, or one as large that waits and is better.
+
+        The first that meets the objective is `enough` where it is only asked whether any does.
+        """
+        measured = self._measured(cascade, load_qps, none)
+        needed, hopeless = (share * self.limit_s for share in WORTH_WAITING)
+        if not self.waits or not needed < measured.latency_s <= hopeless or measured.utilisation < NOT_BUSY:
+            return none
+        best, best_rank = none, _rank(measured.judged(self.limit_s))
+        if not best_rank[0]:
+            best_rank = (*best_rank[:2], WORTH * best_rank[2])
+        for waiting in self._lengths(cascade, load_qps, none.largest, measured.first_batch):
+            cell = self.cell(cascade, load_qps, waiting)
+            if (rank := _rank(cell)) < best_rank:
+                best, best_rank = waiting, rank
+            if enough and self.meets(cell):
+                break
+        return best
+
+    def _lengths(self, cascade: Cascade, load_qps: float, largest: int, first_batch: float) -> list[Batching]:
+        """Batchings that wait for about as many as come together anyway, and no longer than the objective allows.
+
+        That is: where hardly any come, a request that waits in vain and then goes through all stages is in time.
+        """
+        shares = self.balance(cascade).shares
+        most_qps = load_qps * max(shares.get(r, 0.0) for r in self._first_shares(cascade))
+        alone_s = sum(self.least_run_s(model) for model in cascade.models) + self.profile.front_end_s
+        lengths = dict.fromkeys(min(largest, round(share * first_batch)) for share in LENGTHS)
+        waits_s = {length: length / most_qps for length in lengths if length > 1}
+        return [Batching(largest, n, wait_s) for n, wait_s in waits_s.items() if wait_s + alone_s <= self.limit_s]
+
+    def capacity_qps(self, cascade: Cascade, *, least_qps: float, most_qps: float) -> float:
+        """The highest load of the grid between the two at which the cascade holds; 0 when it does not at the least.
+
+        Looked for from the load that would keep the busiest device busy most of the time, in growing steps.
+        """
+        low = math.floor(math.log(least_qps) / LOG_STEP)
+        high = max(low, math.ceil(math.log(most_qps) / LOG_STEP))
+        bound_qps = LIKELY_BUSY / self.balance(cascade).utilisation_per_qps
+        guess = min(high, max(low, round(math.log(bound_qps) / LOG_STEP)))
+        step = 4
+        if self.holds(cascade, GRID_STEP**guess):
+            below, above = guess, guess + step
+            while above < high and self.holds(cascade, GRID_STEP**above):
+                below, step = above, 2 * step
+                above = below + step
+            if above >= high:
+                if below == high or self.holds(cascade, GRID_STEP**high):
+                    return most_qps
+                above = high
+        else:
+            above, below = guess, guess - step
+            while below > low and not self.holds(cascade, GRID_STEP**below):
+                above, step = below, 2 * step
+                below = above - step
+            if below <= low:
+                if above == low or not self.holds(cascade, GRID_STEP**low):
+                    return 0.0
+                below = low
+        while above > below + 1:
+            middle = (below + above) // 2
+            below, above = (middle, above) if self.holds(cascade, GRID_STEP**middle) else (below, middle)
+        return float(min(most_qps, GRID_STEP**below))
+
+    def meets(self, cell: Cell) -> bool:
+        """Whether a cell is stable and within the objective."""
+        return cell.stable and cell.latency_s <= self.limit_s
+
+    def simulate(self, cascade: Cascade, load_qps: float, replicas: tuple[ReplicaSettings, ...]) -> Cell:
+        """The cell of a gear with this cascade and these settings, simulated anew."""
+        return self._measure(self._prepare(cascade, replicas), load_qps).judged(self.limit_s)
+
+    def _prepare(self, cascade: Cascade, replicas: tuple[ReplicaSettings, ...]) -> Prepared:
+        gear = Gear(load_range=LoadRange(from_=0.0), cascade=cascade, replicas=replicas)
+        plan = GearPlan(
+            planner="steady-state",
+            hardware=self.hardware,
+            placement=self.placement,
+            operators={"task": OperatorPlan(objective=self.objective, gears=(gear,))},
+            profile=SourceFile(path="", sha256=""),
+            trace=SourceFile(path="", sha256=""),
+        )
+        return prepare(plan, self.profile)
+
+    def _workload(self, load_qps: float) -> Workload:
+        if load_qps not in self._workloads:
+            slowest_s = max(float(table[0]) for table in self._work_s.values())
+            gap_ns = NS_PER_S / max(load_qps, HARDLY_BUSY, HARDLY_BUSY / slowest_s)
+            arrivals_ns = np.cumsum(np.rint(self._unit_gaps * gap_ns).astype(np.int64))
+            duration_s = float(arrivals_ns[-1]) / NS_PER_S
+            self._workloads[load_qps] = Workload(arrivals_ns=arrivals_ns, record=self._records, duration_s=duration_s)
+        return self._workloads[load_qps]
+
+    def _measure(self, prepared: Prepared, load_qps: float) -> _Measured:
+        return _measured(prepared.run(self._workload(load_qps)), self.objective.percentile)
+
+
+def _least(batching: Batching, share: float) -> int:
+    """For how many a replica waits that has a `share` of the largest load."""
+    return max(1, round(batching.least * share))
+
+
+def _batched(prepared: Prepared, batching: Batching, first_shares: Mapping[str, float]) -> Prepared:
+    """The same with another batching, of batches no larger than what it was prepared for."""
+    tables = prepared.tables
+    changed = replace(tables, largest_batch_size=np.minimum(tables.largest_batch_size, batching.largest))
+    if batching.least > 1:
+        least = [_least(batching, first_shares.get(r, 0.0)) for r in tables.replica_ids]
+        wait_ns = [to_ns(batching.longest_wait_s) if r in first_shares else 0 for r in tables.replica_ids]
+        changed = replace(changed, minimum_queue_length=np.array(least), longest_wait_ns=np.array(wait_ns))
+    return replace(prepared, tables=changed)
+
+
+def _rank(cell: Cell) -> tuple[bool, float, float]:
+    """Less is better."""
+    return not cell.stable, cell.share_late, cell.latency_s
+
+
+def _measured(run: Simulation, p: float) -> _Measured:
+    latency_s = run.latency_s
+    middle_s, last_s = (float(third.mean()) for third in np.array_split(latency_s, 3)[1:])
+    settled_s = latency_s[int(len(latency_s) * WARM_UP_SHARE) :]
+    settled_s.sort()
+    return _Measured(
+        percentile=p,
+        latency_s=float(settled_s[percentile_rank(p, len(settled_s))]),
+        quantiles_s=settled_s[np.rint(QUANTILES * (len(settled_s) - 1)).astype(np.int64)].astype(np.float32),
+        middle_s=middle_s,
+        last_s=last_s,
+        third_s=run.workload.duration_s / 3,
+        utilisation=float(run.busy_s.sum()) / (run.duration_s * len(run.tables.device_ids)),
+        first_batch=_first_batch(run),
+    )
+
+
+def _first_batch(run: Simulation) -> float:
+    """The mean batch of the first stage's model."""
+    model, begins = int(run.tables.stage_models[0]), run.tables.model_begin
+    counts = run.batches[begins[model] : begins[model + 1]].sum(axis=0)
+    return float(counts @ np.arange(len(counts)) / counts.sum())

@@ -1,0 +1,1 @@
+"""The planners of the papers: `coordinate` (CascadeServe) and `frontier` (Ken)."""

@@ -1,0 +1,267 @@
+"""Candidate plans of a search: an assignment of cascades on a placement, scheduled and simulated once each.
+
+Ken, sections 4.3.3 (`invocation_schedule`) and 4.3.4.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings
+from gearshift.placement import Placement
+from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, assemble, curves_of, replay, replica_settings
+from gearshift.planner.evaluate.steady_state import Cell, SteadyState
+from gearshift.planner.published.invocation_schedule import (
+    ONE_SECOND,
+    balanced_shares,
+    least_busy_s,
+    minimum_queue_lengths,
+)
+from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.request import PlanRequest, load_ranges
+from gearshift.planner.space.search_trace import search_trace
+from gearshift.plans.plan_tables import plan_tables
+from gearshift.profiles.profile import PART_A
+from gearshift.profiles.run_times import Exits, exits_of, front_end_of, run_times_ns
+from gearshift.result import percentile
+from gearshift.simulator.simulate import simulate_tables
+from gearshift.workload import Workload, draw_workload
+
+RUNS_TO_DRAIN = 4
+"""A backlog counts as load that is to be gone after so many runs of the slowest model, or after 125 ms if longer."""
+LONGEST_WAIT_S = 3600.0
+
+Assignment = tuple[int, ...]
+"""A cascade per load range by number, from the cheapest (0) to the most accurate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An assignment on a placement, with the largest batch that any replica takes."""
+
+    assignment: Assignment
+    placement: Placement
+    largest_batch_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What simulating a candidate on part A gives; `entered` are the gears that were in force at some time.
+
+    Where devices are overloaded, nothing is simulated: `overload_s` is by how many seconds per second the busiest
+    device is, added up over the ranges, and `overloaded` the lowest such range.
+    """
+
+    candidate: Candidate
+    latency_s: float = math.inf
+    accuracy: float = 0.0
+    entered: frozenset[int] = frozenset()
+    overload_s: float = 0.0
+    overloaded: int | None = None
+
+    @property
+    def score(self) -> float:
+        """Accuracy per latency (Ken, section 4.3.1)."""
+        return self.accuracy / self.latency_s
+
+
+@dataclass(slots=True)
+class CandidatePlans:
+    """Plans of these `cascades`, from cheapest to most accurate, with all that is known of them by their content."""
+
+    request: PlanRequest
+    cascades: list[CandidateCascade]
+    upper_ends: list[float] = field(init=False)
+    ranges: list[LoadRange] = field(init=False)
+    workload: Workload = field(init=False)
+    sampled: bool = field(init=False)
+    """Whether the search sees other arrivals than the request's trace."""
+    _tried: dict[Candidate, Tried] = field(init=False, default_factory=dict)
+    _run_ns: dict[tuple[Placement, int], tuple[NDArray[np.int64], Exits | None]] = field(
+        init=False, default_factory=dict
+    )
+    _certainty: dict[tuple[str, ...], NDArray[np.float64]] = field(init=False, default_factory=dict)
+    _run_s: dict[Placement, dict[str, NDArray[np.float64]]] = field(init=False, default_factory=dict)
+    _shares: dict[tuple[Placement, int], dict[str, float]] = field(init=False, default_factory=dict)
+    _capacity_qps: dict[tuple[Placement, int, int], float] = field(init=False, default_factory=dict)
+    _gears: dict[tuple[Placement, int, int, int], Gear] = field(init=False, default_factory=dict)
+    _steady: dict[Placement, SteadyState] = field(init=False, default_factory=dict)
+    _cells: dict[tuple[Placement, int, int, int, float], Cell] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        request = self.request
+        self.upper_ends = request.upper_ends().tolist()
+        self.ranges = load_ranges(request.upper_ends())
+        trace = search_trace(request)
+        self.sampled = trace is not request.trace
+        self.workload = draw_workload(trace, request.profile.predictions.indices(PART_A), seed=0)
+
+    def models(self, assignment: Assignment) -> frozenset[str]:
+        """The models of its cascades."""
+        return frozenset(model for c in set(assignment) for model in self.cascades[c].cascade.models)
+
+    def known(self, candidate: Candidate) -> bool:
+        """Whether trying it is free."""
+        return candidate in self._tried
+
+    def tried(self, candidate: Candidate) -> Tried:
+        """The candidate on the search's workload."""
+        if candidate not in self._tried:
+            self._tried[candidate] = self._simulated(candidate)
+        return self._tried[candidate]
+
+    def on_the_whole_trace(self, tried: Tried) -> Tried:
+        """The candidate on the request's trace."""
+        if not self.sampled:
+            return tried
+        replayed = replay(self.bare(tried.candidate), self.request, part=PART_A, seeds=1)
+        return replace(tried, latency_s=float(replayed.latency_s[0]), accuracy=replayed.result.accuracy)
+
+    def cell(self, candidate: Candidate, k: int, *, margin: float = 1.0) -> Cell:
+        """The candidate's gear k under steady load of `margin` times the upper end of its range."""
+        key = (*_gear_key(candidate, k), margin)
+        if key not in self._cells:
+            request, placement = self.request, candidate.placement
+            if placement not in self._steady:
+                self._steady[placement] = SteadyState(
+                    request.profile, request.hardware, placement, request.objective, seed=request.seed
+                )
+            gear = self._gear(candidate, k)
+            self._cells[key] = self._steady[placement].simulate(
+                gear.cascade, margin * self.upper_ends[k], gear.replicas
+            )
+        return self._cells[key]
+
+    def bare(self, candidate: Candidate) -> GearPlan:
+        """The plan without predictions.  A backlog is to be gone within the time that `RUNS_TO_DRAIN` says."""
+        models, run_s = self.models(candidate.assignment), self._run_times_s(candidate.placement)
+        slowest_s = max(float(run_s[r.id][1]) for r in candidate.placement.replicas if r.model in models)
+        return assemble(
+            self.request,
+            candidate.placement,
+            [self._gear(candidate, k) for k in range(len(self.ranges))],
+            planner="frontier",
+            alpha=min(DEFAULT_ALPHA, 1 / (RUNS_TO_DRAIN * slowest_s)),
+        )
+
+    def predicted(self, candidate: Candidate) -> GearPlan:
+        """The plan whose gears say what steady load at the upper ends of their ranges is predicted to give."""
+        made, name = self.bare(candidate), self.request.profile.operator
+        gears = tuple(
+            msgspec.structs.replace(gear, predicted=self._prediction(candidate, k))
+            for k, gear in enumerate(made.operators[name].gears)
+        )
+        operator = msgspec.structs.replace(made.operators[name], gears=gears)
+        return msgspec.structs.replace(made, operators={name: operator})
+
+    def _prediction(self, candidate: Candidate, k: int) -> GearPrediction:
+        accuracy = self.cascades[candidate.assignment[k]].accuracy
+        return self.cell(candidate, k).prediction(self.upper_ends[k], accuracy)
+
+    def _simulated(self, candidate: Candidate) -> Tried:
+        """With scope `trace`, ranges that have the cheapest cascade already may be overloaded."""
+        every_range = self.request.objective.scope == "every-range"
+        overload_s = {
+            k: overload_s
+            for k, c in enumerate(candidate.assignment)
+            if (every_range or c > 0) and (overload_s := self._overload_s(candidate, k)) > 0
+        }
+        if overload_s:
+            return Tried(candidate=candidate, overload_s=sum(overload_s.values()), overloaded=min(overload_s))
+        made, profile = self.bare(candidate), self.request.profile
+        tables, key = plan_tables(made, profile.operator), (candidate.placement, candidate.largest_batch_size)
+        if key not in self._run_ns:
+            self._run_ns[key] = run_times_ns(made, tables, profile), exits_of(made, tables, profile)
+        if tables.models not in self._certainty:
+            certainty = profile.predictions.certainty[profile.predictions.rows(tables.models)]
+            self._certainty[tables.models] = np.ascontiguousarray(certainty)
+        run_ns, exits = self._run_ns[key]
+        run = simulate_tables(
+            tables,
+            run_ns,
+            self._certainty[tables.models],
+            self.workload,
+            exits=exits,
+            front_end=front_end_of(profile),
+        )
+        return Tried(
+            candidate=candidate,
+            latency_s=percentile(run.latency_s, self.request.objective.percentile),
+            accuracy=float(run.quality(profile).mean()),
+            entered=frozenset([0, *run.shifts[:, 1].tolist()]),
+        )
+
+    def _overload_s(self, candidate: Candidate, k: int) -> float:
+        """By how many seconds per second the busiest device is overloaded at the upper end of range k."""
+        placement, c = candidate.placement, candidate.assignment[k]
+        key = placement, candidate.largest_batch_size, c
+        if key not in self._capacity_qps:
+            rate_qps, run_s = self._rates(placement, c, 1.0), self._run_times_s(placement, candidate.largest_batch_size)
+            self._capacity_qps[key] = ONE_SECOND / least_busy_s(placement, rate_qps, run_s)
+        return max(0.0, self.upper_ends[k] / self._capacity_qps[key] - 1)
+
+    def _gear(self, candidate: Candidate, k: int) -> Gear:
+        key = _gear_key(candidate, k)
+        if key not in self._gears:
+            self._gears[key] = self._scheduled(*key)
+        return self._gears[key]
+
+    def _scheduled(self, placement: Placement, largest_batch_size: int, k: int, c: int) -> Gear:
+        """Range k's gear with cascade c: load shares, and the queue lengths that the range's upper end asks for."""
+        request, cascade = self.request, self.cascades[c].cascade
+        rate_qps = self._rates(placement, c, self.upper_ends[k])
+        settings = replica_settings(
+            request.profile,
+            request.hardware,
+            placement,
+            cascade,
+            shares=self._shares[placement, c],
+            largest_batch_size=largest_batch_size,
+            minimum_queue_length=minimum_queue_lengths(
+                placement, rate_qps, self._run_times_s(placement, largest_batch_size)
+            ),
+        )
+        return Gear(
+            load_range=self.ranges[k],
+            cascade=cascade,
+            replicas=tuple(_waiting(s, rate_qps.get(s.replica, 0.0)) for s in settings),
+        )
+
+    def _rates(self, placement: Placement, c: int, load_qps: float) -> dict[str, float]:
+        """Requests per second by replica id, of those that have a share of cascade c's load."""
+        cascade = self.cascades[c]
+        reach = dict(zip(cascade.cascade.models, cascade.reach, strict=True))
+        if (placement, c) not in self._shares:
+            alone_s = {r: float(seconds[1]) for r, seconds in self._run_times_s(placement).items()}
+            self._shares[placement, c] = balanced_shares(placement, reach, alone_s)
+        shares = self._shares[placement, c]
+        return {
+            replica.id: shares[replica.id] * reach[replica.model] * load_qps
+            for replica in placement.replicas
+            if shares.get(replica.id, 0.0) > 0
+        }
+
+    def _run_times_s(self, placement: Placement, largest: int | None = None) -> dict[str, NDArray[np.float64]]:
+        """Seconds (sizes + 1,) of a batch of each size up to `largest`, by replica id."""
+        if placement not in self._run_s:
+            curves = curves_of(self.request.profile, self.request.hardware, placement)
+            tables_s = {curve: curve.table_ns() / NS_PER_S for curve in set(curves.values())}
+            self._run_s[placement] = {replica: tables_s[curve] for replica, curve in curves.items()}
+        run_s = self._run_s[placement]
+        return run_s if largest is None else {replica: seconds[: largest + 1] for replica, seconds in run_s.items()}
+
+
+def _gear_key(candidate: Candidate, k: int) -> tuple[Placement, int, int, int]:
+    return candidate.placement, candidate.largest_batch_size, k, candidate.assignment[k]
+
+
+def _waiting(settings: ReplicaSettings, rate_qps: float) -> ReplicaSettings:
+    """A batch starts anyway once its minimum queue length should have come, at the upper end of the range."""
+    if settings.minimum_queue_length == 1:
+        return settings
+    fill_s = min(LONGEST_WAIT_S, settings.minimum_queue_length / rate_qps)
+    return msgspec.structs.replace(settings, longest_wait_s=fill_s)

@@ -1,0 +1,192 @@
+"""CascadeServe's planner (section 4, Algorithm 1): four submodules, each of which mends what the next cannot solve.
+
+    search cascades  ->  assign them to ranges  ->  place models, balance load  ->  raise minimum queue lengths
+          <-  too slow, no room  <-                        <-  too slow  <-
+
+A submodule that succeeds hands on to the next, one that fails to the one before.  A plan that stays the same for a
+whole cycle is final (appendix A).
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from gearshift.errors import Infeasible, require
+from gearshift.gear import Gear, GearPlan
+from gearshift.objective import Objective
+from gearshift.planner.evaluate.assemble import assemble, rounded_up_s, with_predictions
+from gearshift.planner.evaluate.ladder import undominated_plans
+from gearshift.planner.evaluate.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far
+from gearshift.planner.published.coordination.batching import tune_queues, tuned_range
+from gearshift.planner.published.coordination.downgrading import CHEAPEST
+from gearshift.planner.published.coordination.hardware_mapping import place_models, placed
+from gearshift.planner.published.coordination.problem import Draft, Outcome, Problem
+from gearshift.planner.published.coordination.refusal import infeasible, out_of_time
+from gearshift.planner.published.coordination.workload_adaption import assign_cascades, search_cascades
+from gearshift.planner.space.hosts import placement_of
+from gearshift.planner.space.range_weights import time_weighted_accuracy
+from gearshift.planner.space.request import PlanRequest, Progress, load_ranges, silent
+
+SUBMODULES = (search_cascades, assign_cascades, place_models, tune_queues)
+"""In the order of Algorithm 1; each takes the problem, the error that came back, and the plan so far."""
+ALPHA = 8.0
+"""CascadeServe section 5."""
+MOST_CYCLES = 16
+"""Through all submodules once a plan holds; one or two are usual."""
+FRONTIER_STEPS = 8
+ANY_LATENCY_S = 1e4
+
+
+def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
+    """The most accurate plan within a latency objective, or the fastest that reaches an accuracy objective.
+
+    Every range holds in steady state; unlike `optimal`'s, the plan is not confirmed on the trace.  Raises `Infeasible`.
+    `progress` is told the time-weighted accuracy at the end.
+    """
+    so_far = SoFar(_checked(request), progress)
+    made = so_far.run(lambda: with_predictions(Coordination(request, so_far).run(), request, on_time=so_far.check))
+    progress(f"time-weighted accuracy {time_weighted_accuracy(made, request):.4f}", 1.0)
+    return made
+
+
+def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
+    """Plans for a ladder of latency objectives from the fastest to the slowest that changes anything, undominated.
+
+    By rising latency at the objective's percentile, on the trace.  Of the request's objective, latency and accuracy are
+    not looked at; each plan's objective is the one that it was made for.
+    """
+    found = all_so_far(_rungs(request, progress))
+    progress("frontier found", 1.0)
+    return undominated_plans(found, request)
+
+
+def _rungs(request: PlanRequest, progress: Progress) -> Iterator[GearPlan]:
+    """A plan for each latency objective of the ladder; for the first at least the cheapest, however short time is."""
+    so_far, made = SoFar(request), 0
+    progress("finding the fastest and the slowest plan", 0.0)
+    any_latency = so_far.remaining(_for_latency(request, ANY_LATENCY_S))
+    slowest = Coordination(any_latency, SoFar(any_latency))
+    fastest_s = slowest_s = slowest.fastest_s()
+    try:
+        progress("finding the slowest plan, 1 plan so far", 0.0)
+        slowest_s = max(fastest_s, _slowest_s(slowest.run()))
+    except CUT_SHORT:
+        so_far.end()
+    for latency_s in np.geomspace(fastest_s, slowest_s, FRONTIER_STEPS).tolist():
+        if made:
+            so_far.check()
+            plans = f"{made} plan{'s' * (made != 1)} so far"
+            progress(f"planning for {latency_s * 1e3:.4g} ms, {plans}", made / FRONTIER_STEPS)
+        asked = _for_latency(request, rounded_up_s(latency_s, digits=3))
+        try:
+            found = plan(so_far.remaining(asked))
+        except Infeasible:
+            continue
+        except KeyboardInterrupt:
+            if made:
+                raise
+            so_far.end()
+            found = plan(so_far.remaining(asked))
+        yield found
+        made += 1
+        if found.unfinished:
+            raise OutOfTime
+
+
+class Coordination:
+    """One run of Algorithm 1; its best plan is kept in `so_far`."""
+
+    def __init__(self, request: PlanRequest, so_far: SoFar) -> None:
+        self.problem, self.so_far = Problem(request, so_far.tell), so_far
+
+    def run(self) -> GearPlan:
+        """Cycle through the submodules until nothing changes; the cheapest cascade's plan is what is fallen back to.
+
+        Raises `OutOfTime` when the budget is spent and there is a plan.
+        """
+        self.problem.progress("searching cascades", 0.0)
+        failure, cheapest = self._cheapest_everywhere()
+        if failure is not None:
+            raise infeasible(self.problem, failure, cheapest)
+        found = self._kept(cheapest) if self.problem.request.objective.accuracy is None else None
+        draft, at, cycles = self.problem.initial, 0, 0
+        self.problem.on_time = self.so_far.check
+        while at >= 0 and cycles < MOST_CYCLES:
+            try:
+                self.so_far.check()
+                failure, draft = SUBMODULES[at](self.problem, failure, draft)
+            except OutOfTime:
+                if found is None:
+                    raise out_of_time(self.problem, draft) from None
+                raise
+            if failure is not None and cycles:
+                break  # a plan that holds is only changed for one that holds, too
+            at += 1 if failure is None else -1
+            if at == len(SUBMODULES):
+                if draft == found:
+                    break
+                found, at, cycles = self._kept(draft), 0, cycles + 1
+        if found is None:
+            raise infeasible(self.problem, failure, draft)
+        return self._plan_of(found)
+
+    def fastest_s(self) -> float:
+        """The tightest latency objective that the cheapest cascade holds in all ranges; raises `Infeasible`."""
+        failure, cheapest = self._cheapest_everywhere()
+        if failure is not None:
+            raise infeasible(self.problem, failure, cheapest)
+        return max(tuned.cell.latency_s for tuned in cheapest.gears)
+
+    def _cheapest_everywhere(self) -> Outcome:
+        """The plan of the cheapest cascade alone: where this fails no other holds (section 4.2)."""
+        problem = self.problem
+        assigned = (problem.candidates[CHEAPEST],) * len(problem.loads_qps)
+        failure, draft = placed(problem, dataclasses.replace(problem.initial, assigned=assigned), {})
+        if failure is not None:
+            return failure, draft
+        gears = tuple(tuned_range(problem, k, draft) for k in range(len(draft.assigned)))
+        failing = [k for k, tuned in enumerate(gears) if not tuned.holds]
+        return (problem.too_slow(failing, draft) if failing else None), dataclasses.replace(draft, gears=gears)
+
+    def _kept(self, draft: Draft) -> Draft:
+        """The draft of a plan, which is the best so far."""
+        accuracies = [candidate.accuracy for candidate in draft.assigned]
+        self.so_far.keep(self._plan_of(draft), float(self.problem.weights @ np.array(accuracies)))
+        return draft
+
+    def _plan_of(self, draft: Draft) -> GearPlan:
+        problem = self.problem
+        placement = placement_of(problem.hosts, draft.placed)
+        gears = []
+        upper_ends = problem.request.upper_ends()
+        for k, (load_range, candidate) in enumerate(zip(load_ranges(upper_ends), draft.assigned, strict=True)):
+            replicas, load_qps = draft.gears[k].replicas, float(upper_ends[k])
+            cell = draft.gears[k].cell
+            if load_qps != problem.loads_qps[k]:
+                cell = problem.steady(placement).simulate(candidate.cascade, load_qps, replicas)
+            predicted = cell.prediction(load_qps, candidate.accuracy)
+            gears.append(Gear(load_range=load_range, cascade=candidate.cascade, replicas=replicas, predicted=predicted))
+        return assemble(problem.request, placement, gears, planner="coordinate", alpha=ALPHA, meter="alpha")
+
+
+def _checked(request: PlanRequest) -> PlanRequest:
+    objective = request.objective
+    require(
+        (objective.latency_s is None) != (objective.accuracy is None),
+        "this planner takes a latency objective or an accuracy objective",
+        remedy="give one of them",
+    )
+    require(objective.confidence is None, "this planner takes no confidence", remedy="give an accuracy alone")
+    return request
+
+
+def _for_latency(request: PlanRequest, latency_s: float) -> PlanRequest:
+    """The request with this latency objective alone."""
+    objective = Objective(percentile=request.objective.percentile, latency_s=latency_s, scope=request.objective.scope)
+    return dataclasses.replace(request, objective=objective)
+
+
+def _slowest_s(made: GearPlan) -> float:
+    gears = next(iter(made.operators.values())).gears
+    return max(gear.predicted.latency_p95_s for gear in gears if gear.predicted)

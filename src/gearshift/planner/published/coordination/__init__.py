@@ -1,0 +1,1 @@
+"""The four steps of CascadeServe's planner."""

@@ -1,0 +1,97 @@
+"""What the submodules share: the request in their terms, the plan so far, and what is known already."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gearshift.placement import Placement
+from gearshift.planner.evaluate.steady_state import SteadyState
+from gearshift.planner.published.coordination.downgrading import Choices, Failure, TooSlow
+from gearshift.planner.published.coordination.load_balance import balance
+from gearshift.planner.published.coordination.pruning import DoesNotFit
+from gearshift.planner.published.coordination.queue_lengths import Tuned
+from gearshift.planner.space.cascade_search import CandidateCascade, pareto_cascades
+from gearshift.planner.space.hosts import Held, hosts_of, seconds_held
+from gearshift.planner.space.range_weights import range_weights
+from gearshift.planner.space.request import PlanRequest, Progress
+
+IDLE_SHARE = 0.1
+"""Of the lowest range's load: what is too slow there is too slow at any load."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """The plan so far; what a submodule has not yet decided is empty."""
+
+    placed: Held
+    offered: tuple[CandidateCascade, ...] = ()
+    choices: Choices | None = None
+    assigned: tuple[CandidateCascade, ...] = ()
+    at_least: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    gears: tuple[Tuned, ...] = ()
+
+
+Outcome = tuple[Failure | None, Draft]
+
+
+class Problem:
+    """A request with its hosts, loads and candidates, and what submodules have found out about it.
+
+    `loads_qps` (ranges,) are the loads that ranges are planned for, `weights` (ranges,) the shares of time spent there.
+    `on_time` is called before what takes time, and may raise to end the search.
+    """
+
+    def __init__(self, request: PlanRequest, progress: Progress) -> None:
+        self.request, self.progress = request, progress
+        self.on_time: Callable[[], None] = lambda: None
+        self.hosts = hosts_of(request.profile, request.hardware)
+        self.loads_qps = (request.least_margin or 1.0) * request.upper_ends()
+        self.idle_qps = IDLE_SHARE * float(self.loads_qps[0])
+        self.weights = range_weights(request)
+        self.initial = Draft(placed={host.name: list(host.seconds) for host in self.hosts})
+        self.candidates = self.cascades(self.initial.placed)
+        self.steady = functools.cache(self._steady_on)
+        self.bottlenecks: dict[int, str] = {}
+        self.tuned: dict[tuple[object, ...], Tuned] = {}
+        self.pruned: dict[tuple[object, ...], Held | DoesNotFit] = {}
+
+    def cascades(self, placed: Held) -> tuple[CandidateCascade, ...]:
+        """The front by accuracy and work on a placement, by rising work and accuracy."""
+        work_s = self.work_s(placed)
+        return tuple(pareto_cascades(self.request.profile, work_s, most=self.request.most_candidates))
+
+    def work_s(self, placed: Held) -> dict[str, float]:
+        """Device-seconds per request of each model that is placed: the harmonic mean over its hosts."""
+        held: dict[str, list[float]] = {}
+        for host in self.hosts:
+            for model in placed[host.name]:
+                held.setdefault(model, []).append(len(host.device_ids) * host.seconds[model])
+        return {model: len(times_s) / sum(1 / s for s in times_s) for model, times_s in sorted(held.items())}
+
+    def demand(self, k: int, draft: Draft) -> dict[str, float]:
+        """Requests per second that reach each model of range k's cascade."""
+        candidate, load_qps = draft.assigned[k], float(self.loads_qps[k])
+        return {m: reach * load_qps for m, reach in zip(candidate.cascade.models, candidate.reach, strict=True)}
+
+    def utilisation(self, k: int, draft: Draft) -> float:
+        """Of the busiest device in range k, the load balanced; infinite where a model is nowhere."""
+        found = balance(self.demand(k, draft), seconds_held(self.hosts, draft.placed), most_utilisation=math.inf)
+        return math.inf if found is None else found.utilisation
+
+    def too_slow(self, failing: Sequence[int], draft: Draft) -> TooSlow:
+        """The error that names these ranges, each with its bottleneck."""
+        bottlenecks = {k: self._bottleneck(k, draft) for k in failing}
+        self.bottlenecks |= bottlenecks
+        return TooSlow(bottlenecks)
+
+    def _bottleneck(self, k: int, draft: Draft) -> str:
+        """The model of range k's cascade with the most work per replica; of equal ones the first."""
+        seconds, demand = seconds_held(self.hosts, draft.placed).values(), self.demand(k, draft)
+        carried_qps = {model: sum(1 / held[model] for held in seconds if model in held) for model in demand}
+        return max(demand, key=lambda model: demand[model] / carried_qps[model])
+
+    def _steady_on(self, placement: Placement) -> SteadyState:
+        request = self.request
+        return SteadyState(request.profile, request.hardware, placement, request.objective, seed=request.seed)

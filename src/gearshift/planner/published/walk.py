@@ -1,0 +1,253 @@
+"""The walk from the most accurate assignment of cascades to the cheapest, one plan per step (Ken, section 4.2)."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gearshift.clock import NS_PER_S, WallClock
+from gearshift.errors import Infeasible
+from gearshift.gear import GearPlan
+from gearshift.placement import Placement
+from gearshift.planner.evaluate.assemble import with_predictions
+from gearshift.planner.evaluate.bottleneck import refusal
+from gearshift.planner.evaluate.so_far import CUT_SHORT, OutOfTime, out_of_time, unfinished, with_best
+from gearshift.planner.published.beam_search import WIDTH, Cost, Placer, Site, beam_search, sites
+from gearshift.planner.published.candidate_plans import Assignment, Candidate, CandidatePlans, Tried
+from gearshift.planner.space.cascade_search import pareto_cascades
+from gearshift.planner.space.request import PlanRequest, Progress
+from gearshift.planner.space.ways import device_seconds, nowhere
+
+WALK_SHARE = 0.7
+"""Of the time there is; the rest is for choosing among the plans that were visited."""
+
+
+def lowered(assignment: Assignment, load_range: int) -> Assignment:
+    """The next cheaper cascade in this range, and nothing dearer than that in any higher one (Ken, section 4.3.1)."""
+    cheaper = assignment[load_range] - 1
+    return (*assignment[:load_range], *(min(c, cheaper) for c in assignment[load_range:]))
+
+
+class Walk:
+    """The walk from the most accurate assignment to the cheapest, and the plans that it visited."""
+
+    def __init__(self, request: PlanRequest, progress: Progress) -> None:
+        self.request, self.progress = request, progress
+        self.clock, self.time_share = WallClock(), WALK_SHARE
+        self.unfinished = self.ended = False
+        self.sites = _sites(request)
+        self.placer = Placer(request.hardware, self.sites, np.random.default_rng([request.seed, 4]))
+        self.batch_sizes = sorted({size for site in self.sites for size in site.curve.batch_sizes})
+        progress("searching cascades", 0.0)
+        cascades = pareto_cascades(
+            request.profile,
+            _work_s(self.sites),
+            most=request.most_candidates,
+            allowed=lambda chain: self.placer.first(chain) is not None,
+        )
+        self.plans = CandidatePlans(request, cascades)
+        self.visited: list[Tried] = []
+        self._placements: dict[frozenset[str], Placement | None] = {}
+
+    def run(self, enough: Callable[[Tried], bool] = lambda tried: False) -> None:
+        """Visit the cheapest plan, then all from the most accurate down to it (section 4.2).
+
+        It ends early at a plan that is `enough`, or when it is cut short; then the plans are `unfinished`.
+        """
+        ranges, dearest, largest = len(self.plans.ranges), len(self.plans.cascades) - 1, self.batch_sizes[-1]
+        try:
+            cheapest = self._revised((0,) * ranges, 0, largest)
+            if cheapest is None:
+                raise self._overloaded()
+            self._visit(self._settled(cheapest), 0.0)
+            current = self._revised((dearest,) * ranges, 0, largest)
+            while current is not None:
+                current = self._settled(current)
+                left = sum(current.candidate.assignment) / max(1, dearest * ranges)
+                self._visit(current, 0.9 * (1 - left))
+                current = None if enough(current) else self._step(current)
+        except CUT_SHORT as why:
+            self.cut_short(why)
+        if not self.ended:
+            self.time_share = 1.0
+
+    def finished(self, candidate: Candidate) -> GearPlan:
+        """The plan with all its predictions."""
+        made = self.plans.predicted(candidate)
+        try:
+            made = with_predictions(made, self.request, on_time=self.check_time)
+        except CUT_SHORT as why:
+            self.cut_short(why)
+        return unfinished(made, self.request) if self.unfinished else made
+
+    def likely(self) -> Tried | None:
+        """Of the plans visited, the one that answers the objective best, as far as the search sees; None for none."""
+        objective = self.request.objective
+        met = [
+            t
+            for t in self.visited
+            if t.latency_s <= self.request.latency_s and t.accuracy >= (objective.accuracy or 0.0)
+        ]
+        if objective.latency_s is None:
+            return min(met, key=lambda t: t.latency_s, default=None)
+        return max(met, key=lambda t: t.accuracy, default=None)
+
+    def cut_short(self, why: BaseException) -> None:
+        """The time is over, after Ctrl-C for good; raises where there is no plan yet."""
+        self.unfinished = True
+        self.ended = self.ended or isinstance(why, KeyboardInterrupt)
+        if not self.visited:
+            raise why if self.ended else out_of_time(self.request.budget_s)
+
+    def tried(self, candidate: Candidate) -> Tried:
+        """The candidate, simulated if there is time."""
+        if not self.plans.known(candidate):
+            self.check_time()
+        return self.plans.tried(candidate)
+
+    def check_time(self) -> None:
+        """Raises when the budget, or the walk's part of it, is used up, or after Ctrl-C."""
+        budget_s = self.request.budget_s
+        if self.ended or (budget_s is not None and self.clock.now_ns() > self.time_share * budget_s * NS_PER_S):
+            raise OutOfTime
+
+    # Steps (section 4.3.1) --------------------------------------------------------------------------------------------
+
+    def _visit(self, tried: Tried, share: float) -> None:
+        """Take a plan among those visited."""
+        self.visited.append(tried)
+        count, best = len(self.visited), self.likely()
+        plans = f"{count} plan{'s' * (count != 1)} so far"
+        self.progress(with_best(f"walking the frontier, {plans}", best.accuracy if best else None), share)
+
+    def _step(self, current: Tried) -> Tried | None:
+        """The best of the next cheaper cascade in each range; None at the end.
+
+        What changes only gears that were never in force would change nothing that simulation sees, and is not tried.
+        """
+        candidate, tried = current.candidate, []
+        for k, c in enumerate(candidate.assignment):
+            if c > 0:
+                lower = lowered(candidate.assignment, k)
+                if any(lower[j] != candidate.assignment[j] for j in current.entered):
+                    tried.append(self._revised(lower, k, candidate.largest_batch_size, near=candidate.placement))
+        return max((t for t in tried if t is not None), key=lambda t: t.score, default=None)
+
+    def _revised(
+        self, assignment: Assignment, blamed: int, largest_batch_size: int, *, near: Placement | None = None
+    ) -> Tried | None:
+        """The assignment on the best placement known; made cheaper where no placement found can carry it.
+
+        `blamed` is the range made cheaper when the models do not fit together.  A range that has the cheapest cascade
+        already lacks replicas, for other ranges' models have taken the place: models are placed afresh for the
+        assignment as it is by then, and if that does not do, the highest range that has a dearer cascade is to blame.
+        None when the cheapest cascade alone is too much.
+        """
+        improved, afresh = set(), set()
+        while True:
+            models = self.plans.models(assignment)
+            found = self._placed(assignment, largest_batch_size, near)
+            if found is not None:
+                if found.overloaded is None:
+                    return found
+                if models not in improved:
+                    improved.add(models)
+                    self._improve(found.candidate)
+                    continue
+                blamed = found.overloaded
+                if assignment[blamed] == 0 and assignment not in afresh:
+                    afresh.add(assignment)
+                    self._search(found.candidate, [found.candidate.placement, *self._starts(models)])
+                    continue
+            if assignment[blamed] == 0:
+                dearer = [k for k, c in enumerate(assignment) if c > 0]
+                if not dearer:
+                    return None
+                blamed = dearer[-1]
+            assignment = lowered(assignment, blamed)
+
+    def _settled(self, tried: Tried) -> Tried:
+        """The candidate that was chosen, on the placement and with the largest batch that are best for it."""
+        best = self.tried(replace(tried.candidate, placement=self._improve(tried.candidate)))
+        while True:
+            i = self.batch_sizes.index(best.candidate.largest_batch_size)
+            near = [*self.batch_sizes[max(0, i - 1) : i], *self.batch_sizes[i + 1 : i + 2]]
+            others = [self.tried(replace(best.candidate, largest_batch_size=size)) for size in near]
+            better = max(others, key=lambda t: t.score, default=best)
+            if better.score <= best.score:
+                return best
+            best = better
+
+    # Placement (section 4.3.2) ----------------------------------------------------------------------------------------
+
+    def _placed(self, assignment: Assignment, largest_batch_size: int, near: Placement | None) -> Tried | None:
+        """The assignment on the better of what is known for its models and what is near; None where they do not fit."""
+        models = self.plans.models(assignment)
+        if models not in self._placements:
+            starts = self._starts(models)
+            self._placements[models] = None
+            if starts:
+                self._search(Candidate(assignment, starts[0], largest_batch_size), starts)
+        known = self._placements[models]
+        if known is None:
+            return None
+        here = None if near is None else self.placer.completed(near, models)
+        placements = [known] if here is None else [known, here]
+        return min((self.tried(Candidate(assignment, p, largest_batch_size)) for p in placements), key=_cost)
+
+    def _starts(self, models: frozenset[str]) -> list[Placement]:
+        """Placements of one replica per model, sampled; none where the models do not fit together."""
+        return [first for _ in range(WIDTH) if (first := self.placer.first(models)) is not None]
+
+    def _improve(self, candidate: Candidate) -> Placement:
+        """As a search from where the candidate is placed, of one placement at a time."""
+        return self._search(candidate, [candidate.placement], width=1)
+
+    def _search(self, candidate: Candidate, starts: Sequence[Placement], *, width: int = WIDTH) -> Placement:
+        """The best placement found from `starts`, which is from now on the one known for these models."""
+
+        def cost(placement: Placement) -> Cost:
+            return _cost(self.tried(replace(candidate, placement=placement)))
+
+        placement = beam_search(self.placer, cost, starts, width=width)
+        self._placements[self.plans.models(candidate.assignment)] = placement
+        return placement
+
+    def _overloaded(self) -> Infeasible:
+        """The devices cannot carry the cheapest cascade."""
+        cheapest, top_qps = self.plans.cascades[0], self.plans.upper_ends[-1]
+        devices = len(self.request.hardware.devices)
+        needed = math.ceil(cheapest.work_s * top_qps / 0.9)
+        return refusal(
+            self.request,
+            f"{devices} device{'s' * (devices > 1)} cannot carry {top_qps:.4g} requests/s with the cheapest cascade, "
+            f"about {max(needed, devices + 1)} could",
+            model=self.bottleneck(0),
+        )
+
+    def bottleneck(self, c: int) -> str:
+        """The model on which cascade c spends most."""
+        chosen, work_s = self.plans.cascades[c], _work_s(self.sites)
+        spent = dict(zip(chosen.cascade.models, chosen.reach, strict=True))
+        return max(spent, key=lambda model: spent[model] * work_s[model])
+
+
+def _cost(tried: Tried) -> Cost:
+    return tried.overload_s, tried.latency_s
+
+
+def _work_s(sites_: Iterable[Site]) -> dict[str, float]:
+    """Device-seconds per request of each model that fits somewhere, at the site and batch size where it takes least."""
+    least: dict[str, float] = {}
+    for site in sites_:
+        least[site.model] = min(device_seconds(site.curve), least.get(site.model, math.inf))
+    return least
+
+
+def _sites(request: PlanRequest) -> tuple[Site, ...]:
+    """Where models can be; raises `InvalidInput` where none can."""
+    found = sites(request.profile, request.hardware)
+    if not found:
+        raise nowhere(request.profile, request.hardware)
+    return found

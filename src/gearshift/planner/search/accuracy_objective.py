@@ -1,0 +1,266 @@
+"""An accuracy that must be kept: at the lowest latency, or within a latency on the fewest devices."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise, product
+
+import msgspec
+
+from gearshift.errors import Infeasible, InvalidInput
+from gearshift.gear import GearPlan
+from gearshift.hardware import Device, Hardware
+from gearshift.planner.evaluate.bottleneck import refusal
+from gearshift.planner.evaluate.ladder import accuracy_on_part_a
+from gearshift.planner.search.plan_search import MOST_LESS, SAME_ACCURACY, PlanSearch
+from gearshift.planner.space.request import PlanRequest
+from gearshift.profiles.profile import PART_B
+from gearshift.result import lower_confidence_bound
+
+PROBED = (1.0, 0.75, 0.5)
+"""Where on the ladder of latencies the highest accuracy is looked for; a tighter latency can have a better plan."""
+MOST_PARTS = 4096
+"""How many parts of the hardware are looked at, one after the other."""
+CERTIFICATES = 3
+"""How many plans may be held against part B; with a confidence each gets its part of the level."""
+
+
+class AccuracyObjective:
+    """Plans for the accuracy objective of a search's request, with its confidence where one is asked for."""
+
+    def __init__(self, search: PlanSearch) -> None:
+        self._search, self._request = search, search.request
+        self._refused: Infeasible | None = None
+        self._on_part_a: dict[Hardware, float] = {}
+
+    def fastest(self) -> GearPlan:
+        """The lowest latency objective at which the accuracy objective is kept."""
+        ladder = self._search.ladder()
+        target, n = self._request.objective.accuracy or 0.0, len(self._request.profile.predictions.indices(PART_B))
+        known: dict[int, float] = {}
+
+        def reached(step: int) -> float:
+            if step not in known:
+                known[step] = self._certain(self._search.accuracy_within(ladder[step]), n)
+            return known[step]
+
+        top = len(ladder) - 1
+        most = max((round(top * share) for share in PROBED), key=reached)
+        needed = target
+        for certificate in range(1, CERTIFICATES + 1):
+            low, high = -1, most
+            if certificate == CERTIFICATES or reached(most) < needed:
+                low = most - 1
+            while high > low + 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if reached(middle) >= needed else (middle, high)
+            request = self._search.within(ladder[high])
+            made = self._better(self._search.most_accurate(request, on_fewer=False), request)
+            kept = self._kept_accuracy(made)
+            if kept >= target and reached(high) >= target:
+                return self._as_asked(made)
+            if high == most:
+                break
+            needed = max(needed, reached(high)) + target - kept
+        raise self._out_of_reach(max(0.0, min(kept, reached(most))))
+
+    def fewest(self) -> GearPlan:
+        """The cheapest hardware, of the request's devices, on which latency and accuracy are both kept."""
+        return self._fewest_kept() if self._request.objective.confidence is None else self._fewest_certified()
+
+    def _fewest_kept(self) -> GearPlan:
+        """Part after part of the hardware is held against part B."""
+        target, best = self._request.objective.accuracy or 0.0, 0.0
+
+        def kept_on(hardware: Hardware) -> GearPlan | None:
+            nonlocal best
+            made = self._made_on(hardware, target)
+            if made is None:
+                return None
+            kept = self._kept_accuracy(made)
+            if kept > best:
+                best, self._search.kept = kept, self._as_asked(made)
+            return self._as_asked(made) if kept >= target else None
+
+        made = _first(list(_by_price(self._request.hardware)), kept_on)
+        if made is not None:
+            better = self._better(made, self._within_latency(made.hardware))
+            return better if self._kept_accuracy(better) >= target else made
+        if best == 0.0:  # the bound left no hope: what there is at most
+            best = self._kept_accuracy(self._most_accurate())
+        raise self._out_of_reach(best)
+
+    def _fewest_certified(self) -> GearPlan:
+        """Part A says on which part of the hardware the bound can hold; only the plan for that is held against part B.
+
+        What falls short there is asked for as much more on part A; the last look goes to the least hardware on which
+        the accuracy is that of all of it.
+        """
+        target, parts = self._request.objective.accuracy or 0.0, list(_by_price(self._request.hardware))
+        needed, best, looked_at = target, 0.0, list[Hardware]()
+        while True:
+            made = None if len(looked_at) == CERTIFICATES - 1 else self._first_claiming(needed, parts)
+            if last := made is None:
+                needed = self._claimed(self._most_accurate()) - SAME_ACCURACY
+                made = self._first_claiming(needed, parts) or self._most_accurate()
+                if made.hardware in looked_at:
+                    raise self._out_of_reach(best, looked_at)
+            looked_at.append(made.hardware)
+            made = self._better(made, self._within_latency(made.hardware))
+            kept = self._kept_accuracy(made)
+            if kept > best:
+                best, self._search.kept = kept, self._as_asked(made)
+            if kept >= target:
+                return self._as_asked(made)
+            if last:
+                raise self._out_of_reach(best, looked_at)
+            needed = max(needed, self._claimed(made)) + target - kept
+
+    def _first_claiming(self, needed: float, parts: Sequence[Hardware]) -> GearPlan | None:
+        """The plan on the first part of the hardware on which part A claims as much."""
+
+        def claiming(hardware: Hardware) -> GearPlan | None:
+            made = self._made_on(hardware, needed)
+            return made if made is not None and self._claimed(made) >= needed else None
+
+        return _first(parts, claiming)
+
+    def _made_on(self, hardware: Hardware, needed: float) -> GearPlan | None:
+        """The most accurate plan on a part of the hardware, where the bound leaves hope for an accuracy."""
+        self._search.on_time()
+        request = self._within_latency(hardware)
+        try:
+            if self._certain(self._search.reachable(request), self._samples) < needed:
+                return None
+            made = self._search.most_accurate(request)
+        except Infeasible as error:
+            self._refused = error
+            return None
+        except InvalidInput:  # no model runs on so little of the hardware
+            if hardware == self._request.hardware:
+                raise
+            return None
+        self._search.kept = self._search.kept or self._as_asked(made)
+        return made
+
+    def _better(self, made: GearPlan, request: PlanRequest) -> GearPlan:
+        """The plan as it is handed out: before, and not after, it is held against part B to certify its accuracy."""
+        return self._search.better_where_unvisited(made, request)
+
+    def _within_latency(self, hardware: Hardware) -> PlanRequest:
+        return dataclasses.replace(self._search.within(self._request.latency_s), hardware=hardware)
+
+    def _most_accurate(self) -> GearPlan:
+        """The most accurate plan within the latency; where there is none, why none is on the most hardware tried."""
+        if self._refused is not None and self._search.kept is None:
+            raise self._refused
+        return self._search.most_accurate(self._search.within(self._request.latency_s))
+
+    def _claimed(self, made: GearPlan) -> float:
+        """The accuracy that could be claimed if it were on part B what it is on part A."""
+        if made.hardware not in self._on_part_a:
+            self._on_part_a[made.hardware] = accuracy_on_part_a(made, self._request)
+        return self._certain(self._on_part_a[made.hardware], self._samples)
+
+    @property
+    def _samples(self) -> int:
+        """How many samples may certify an accuracy."""
+        return min(len(self._request.trace), len(self._request.profile.predictions.indices(PART_B)))
+
+    def _certain(self, accuracy: float, n: int) -> float:
+        """The accuracy that can be claimed: the estimate, or its lower bound where a confidence is asked for."""
+        confidence = self._request.objective.confidence
+        if confidence is None or accuracy < 0:
+            return accuracy
+        return lower_confidence_bound(accuracy, n, 1 - (1 - confidence) / CERTIFICATES)
+
+    def _kept_accuracy(self, made: GearPlan) -> float:
+        result = made.predictions[self._request.profile.operator]
+        return self._certain(result.accuracy, min(result.requests, self._samples))
+
+    def _as_asked(self, made: GearPlan) -> GearPlan:
+        """The plan with the whole objective that was asked for, at the latency that it keeps."""
+        name = self._request.profile.operator
+        latency_s = made.operators[name].objective.latency_s
+        asked = msgspec.structs.replace(self._request.objective, latency_s=latency_s)
+        operator = msgspec.structs.replace(made.operators[name], objective=asked)
+        return msgspec.structs.replace(made, operators={name: operator})
+
+    def _out_of_reach(self, best: float, looked_at: Sequence[Hardware] = ()) -> Infeasible:
+        """No plan has the accuracy; of those `looked_at` on this hardware, none was shown to have it."""
+        objective = self._request.objective
+        devices = len(self._request.hardware.devices)
+        within = "" if objective.latency_s is None else f" within {objective.latency_s * 1e3:.4g} ms"
+        certain = "" if objective.confidence is None else f" with confidence {objective.confidence:g}"
+        has = "was shown to have" if looked_at else "has"
+        reason = (
+            f"no plan on {devices} device{'s' * (devices > 1)} {has} an accuracy of {objective.accuracy:g}{certain}"
+            f"{within}; the best that was found has {best:.4f}"
+        )
+        if len(looked_at) == CERTIFICATES:
+            counts = ", ".join(str(len(hardware.devices)) for hardware in looked_at)
+            reason += (
+                f"; a confidence allows {CERTIFICATES} plans to be held against the samples that judge, and those on "
+                f"{counts} devices were"
+            )
+        request, n = self._request, self._samples
+        highest = max(c.accuracy for c in self._search.candidates(request, request.profile.models))
+        if few := too_few_samples(n, objective.accuracy or 0.0, highest, self._certain(highest, n)):
+            return Infeasible(reason + few, nearest_accuracy=math.floor(best * 1e4) / 1e4 or None, by_load=False)
+        return refusal(request, reason, nearest_accuracy=best)
+
+
+def too_few_samples(n: int, target: float, highest: float, certain: float) -> str:
+    """What `n` samples can certify, where some candidate has the accuracy and none can have it certified.
+
+    More devices, or more latency, would not help then.  `certain` is what can be claimed of the `highest` accuracy.
+    """
+    if not certain < target <= highest:
+        return ""
+    return (
+        f", since {n} samples certify no more than {certain:.4f} of the most accurate cascade's {highest:.4f}: "
+        "record more, or ask for less --confidence"
+    )
+
+
+def _by_price(hardware: Hardware) -> list[Hardware]:
+    """Parts of the hardware by rising price, alike devices in their order; of equal prices the fewest devices first.
+
+    Where there are more than `MOST_PARTS`, only doublings of each kind are looked at.
+    """
+    alike: dict[tuple[object, ...], list[Device]] = {}
+    for d in hardware.devices:
+        alike.setdefault((d.kind, d.cores, d.memory_bytes, d.price_per_hour), []).append(d)
+    groups = list(alike.values())
+    counts = [list(range(len(group) + 1)) for group in groups]
+    if math.prod(map(len, counts)) > MOST_PARTS:
+        counts = [sorted({0, *(2**i for i in range(len(g).bit_length())), len(g)}) for g in groups]
+    options = []
+    for chosen in product(*counts):
+        if sum(chosen) > 0:
+            price = sum(n * group[0].price_per_hour for n, group in zip(chosen, groups, strict=True))
+            options.append((price, sum(chosen), chosen))
+    return [
+        Hardware(devices=tuple(d for n, group in zip(chosen, groups, strict=True) for d in group[:n]))
+        for _, _, chosen in sorted(options)
+    ]
+
+
+def _first(parts: Sequence[Hardware], kept_on: Callable[[Hardware], GearPlan | None]) -> GearPlan | None:
+    """The plan on the first of these parts that has one.
+
+    Where each is the one before and a device more, accuracy rises along them: found by doubling, then by bisection.
+    """
+    nested = all(set(a.devices) < set(b.devices) for a, b in pairwise(parts))
+    if not nested or len(parts) <= MOST_LESS:
+        return next((made for part in parts if (made := kept_on(part)) is not None), None)
+    low, high = -1, 0
+    while (found := kept_on(parts[high])) is None:
+        if high == len(parts) - 1:
+            return None
+        low, high = high, min(2 * high + 1, len(parts) - 1)
+    while high > low + 1:
+        middle = (low + high) // 2
+        made = kept_on(parts[middle])
+        low, high, found = (middle, high, found) if made is None else (low, middle, made)
+    return found

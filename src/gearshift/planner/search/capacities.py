@@ -1,0 +1,142 @@
+"""How much steady load each candidate holds on a placement, and which of them that allows in which range.
+
+A capacity is the highest load at which a cascade holds the objective; ranges get the best monotone assignment of
+cascades that hold at their upper end.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.planner.evaluate.steady_state import GRID_STEP, SteadyState
+from gearshift.planner.search.assignment import best_monotone_assignment
+from gearshift.planner.search.ranges import SURELY_OVERLOADED, Ranges, last_within
+from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest, Progress, least_margin
+
+SURELY_REACHED = 1.2
+"""How many times as many requests as may be late reach a stage that the percentile must surely go through."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Capacities:
+    """The highest loads `qps` (candidates,) at which candidates hold; 0 for those that no assignment needs.
+
+    `highest` is the last range in which each holds with the least margin; -1 for none.
+    """
+
+    ranges: Ranges
+    qps: NDArray[np.float64]
+    highest: tuple[int, ...]
+
+    def holds_in(self, load_range: int, c: int) -> bool:
+        """Whether a candidate holds in steady state at a range's upper end, with the least margin."""
+        return load_range <= self.highest[c]
+
+    def assigned(self, margin: float) -> tuple[int, ...]:
+        """Candidates for `margin` times the load; the last range, which has no upper end, gets the cheapest."""
+        ranges, highest = self.ranges, self.highest
+        if margin != least_margin(ranges.request):
+            needed_qps = ranges.needed_qps(margin)
+            highest = tuple(last_within(needed_qps, qps) for qps in self.qps)
+        highest = (len(ranges.upper_ends) - 1, *highest[1:])
+        assignment = best_monotone_assignment(ranges.candidates, highest, ranges.weights)
+        return (*assignment[:-1], 0)
+
+    def steady_accuracy(self) -> float:
+        """The accuracy of the assignment for the least margin, as steady state sees it."""
+        assignment = self.assigned(least_margin(self.ranges.request))
+        return float(self.ranges.weights @ self._accuracy[list(assignment)])
+
+    def most_accuracy(self) -> float:
+        """No assignment whose cascades hold in steady state is more accurate."""
+        ranges, accuracy = self.ranges, self._accuracy
+        top_qps = ranges.request.upper_ends()[-1]
+        needed_qps = np.minimum(ranges.planned_qps, top_qps) * least_margin(ranges.request)
+        held = np.where(self.qps[:, None] >= needed_qps / GRID_STEP, accuracy[:, None], accuracy[0]).max(axis=0)
+        return float(ranges.weights @ held / ranges.weights.sum())
+
+    @property
+    def _accuracy(self) -> NDArray[np.float64]:
+        return np.array([c.accuracy for c in self.ranges.candidates])
+
+
+def capacities_of(
+    ranges: Ranges, steady: SteadyState, *, quick: bool, progress: Progress, on_time: Callable[[], None]
+) -> Capacities:
+    """What the candidates of `ranges` hold; a `quick` look is up to a step of the grid less sure."""
+    qps = _capacities(ranges, steady, progress, on_time)
+    return Capacities(ranges, qps, _highest_ranges(ranges, steady, qps, quick=quick))
+
+
+def bounds_of(ranges: Ranges, steady: SteadyState) -> Capacities:
+    """The most that the candidates may hold, without simulation; in no range for sure."""
+    qps = np.array([_highest_qps(ranges, steady, candidate) for candidate in ranges.candidates])
+    return Capacities(ranges, qps, (-1,) * len(qps))
+
+
+def _capacities(
+    ranges: Ranges, steady: SteadyState, progress: Progress, on_time: Callable[[], None]
+) -> NDArray[np.float64]:
+    """The highest loads (candidates,) at which they hold; 0 for those that no assignment needs.
+
+    The most accurate come first: of the others only those are needed that hold at a higher load than every more
+    accurate one of the front of accuracy against work.
+    """
+    least = float(ranges.planned_qps[0])
+    accuracy = np.array([c.accuracy for c in ranges.candidates])
+    on_front = accuracy > np.concatenate([[-1.0], np.maximum.accumulate(accuracy)[:-1]])
+    capacities, reached_qps = np.zeros(len(accuracy)), 0.0
+    for done, c in enumerate(np.argsort(-accuracy, kind="stable").tolist()):
+        on_time()
+        progress("simulating steady load", 0.9 * done / len(accuracy))
+        cascade = ranges.candidates[c].cascade
+        highest_qps = _highest_qps(ranges, steady, ranges.candidates[c])
+        if highest_qps <= reached_qps:
+            continue
+        if reached_qps > 0 and not steady.holds(cascade, min(highest_qps, reached_qps * GRID_STEP)):
+            continue
+        lowest_qps = max(least, reached_qps)
+        capacities[c] = steady.capacity_qps(cascade, least_qps=lowest_qps, most_qps=highest_qps)
+        if on_front[c]:
+            reached_qps = max(reached_qps, float(capacities[c]))
+    return capacities
+
+
+def _highest_qps(ranges: Ranges, steady: SteadyState, candidate: CandidateCascade) -> float:
+    """Up to which load a capacity is looked for, by how busy devices would be; 0 where run times alone are too long."""
+    if _slower_alone(ranges.request, steady, candidate):
+        return 0.0
+    least, most = float(ranges.planned_qps[0]), float(ranges.planned_qps[-1]) * LARGEST_MARGIN
+    return max(least, min(most, SURELY_OVERLOADED / steady.balance(candidate.cascade).utilisation_per_qps))
+
+
+def _highest_ranges(
+    ranges: Ranges, steady: SteadyState, capacities: NDArray[np.float64], *, quick: bool
+) -> tuple[int, ...]:
+    """The highest range in which each candidate holds with the least margin; -1 for none.
+
+    A capacity is a load of the grid; whether a range that ends up to a step above it is held is asked of steady
+    state itself, unless in a hurry.
+    """
+    needed_qps = ranges.needed_qps(least_margin(ranges.request))
+    highest = []
+    for candidate, capacity in zip(ranges.candidates, capacities, strict=True):
+        next_qps = float(needed_qps[min(last_within(needed_qps, capacity) + 1, len(needed_qps) - 1)])
+        at_the_edge = not quick and capacity < next_qps <= capacity * GRID_STEP
+        held_qps = next_qps if at_the_edge and steady.holds(candidate.cascade, next_qps) else capacity
+        highest.append(last_within(needed_qps, held_qps))
+    return tuple(highest)
+
+
+def _slower_alone(request: PlanRequest, steady: SteadyState, candidate: CandidateCascade) -> bool:
+    """Whether a cascade misses the objective even where nothing ever waits."""
+    seldom = SURELY_REACHED * (1 - request.objective.percentile)
+    run_s = [
+        steady.least_run_s(model)
+        for model, reach in zip(candidate.cascade.models, candidate.reach, strict=True)
+        if reach > seldom
+    ]
+    return sum(run_s) + request.profile.front_end_s > request.latency_s

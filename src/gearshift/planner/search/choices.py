@@ -1,0 +1,109 @@
+"""Candidates chosen for load ranges, and the plans that they make on one placement."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
+from gearshift.planner.evaluate.assemble import assemble
+from gearshift.planner.evaluate.steady_state import Batching, SteadyState
+from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.request import PlanRequest, load_ranges, safe_margin
+
+
+class Constant(NamedTuple):
+    """One gear for all loads up to `to_qps`, but for those of ranges that have dearer candidates."""
+
+    candidate: int
+    to_qps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A candidate per range with which the trace holds, planned for `margin` times the load; its accuracy on part A."""
+
+    assignment: tuple[int, ...]
+    margin: float
+    alpha: float
+    accuracy: float
+    gains: dict[int, float] = field(default_factory=dict, hash=False)
+    """What the replay gained where a range was given a dearer cascade than steady state allowed, by range."""
+    constant: Constant | None = None
+    """In place of the ranges below its end that have its candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A gear to be: a load range, the load that it is planned for, its cascade, and the batching that serves best."""
+
+    load_range: LoadRange
+    load_qps: float
+    candidate: CandidateCascade
+    batching: Batching
+    gain: float | None = None
+
+
+class PlanMaker:
+    """Makes the plans of choices among `candidates`, which come by rising work, on the placement of `steady`.
+
+    Ranges with these `upper_ends` (ranges,) are planned for loads `planned_qps` (ranges,).
+    """
+
+    def __init__(
+        self,
+        request: PlanRequest,
+        steady: SteadyState,
+        candidates: Sequence[CandidateCascade],
+        upper_ends: NDArray[np.float64],
+        planned_qps: NDArray[np.float64],
+    ) -> None:
+        self._request, self._steady, self._candidates = request, steady, candidates
+        self._upper_ends, self._planned_qps = upper_ends, planned_qps
+
+    def plan_of(self, choice: Choice, *, predicted: bool = True) -> GearPlan:
+        """The plan of a choice; its gears say what steady load is predicted to give, if `predicted`."""
+        gears = [
+            Gear(
+                load_range=row.load_range,
+                cascade=row.candidate.cascade,
+                replicas=self._steady.settings(row.candidate.cascade, row.batching),
+                predicted=self._prediction(row) if predicted else None,
+            )
+            for row in self._rows(choice)
+        ]
+        return assemble(self._request, self._steady.placement, gears, planner="optimal", alpha=choice.alpha)
+
+    def key(self, choice: Choice) -> Hashable:
+        """What decides how the choice's plan serves; equal for choices whose plans do so alike."""
+        rows = self._rows(choice)
+        gears = tuple((row.load_range.to, row.candidate.cascade, row.batching) for row in rows)
+        return self._request.trace, self._request.hardware, self._steady.placement, gears, choice.alpha
+
+    def _rows(self, choice: Choice) -> list[_Row]:
+        ranges, loads_qps = load_ranges(self._upper_ends), self._planned_qps.tolist()
+        if choice.constant is None:
+            loads = zip(ranges, loads_qps, choice.assignment, strict=True)
+            return [self._row(range_, qps, c, choice.gains.get(k)) for k, (range_, qps, c) in enumerate(loads)]
+        constant, to_qps = choice.constant
+        top_qps, first = float(self._request.upper_ends()[-1]), choice.assignment.index(constant)
+        rows = [self._row(*row) for row in zip(ranges[:first], loads_qps, choice.assignment, strict=False)]
+        one_gear = LoadRange(from_=ranges[first].from_, to=to_qps)
+        rows.append(self._row(one_gear, min(top_qps, to_qps), constant))
+        for range_, qps, c in zip(ranges, loads_qps, choice.assignment, strict=True):
+            if range_.to is None or range_.to > to_qps:
+                beyond = LoadRange(from_=max(range_.from_, to_qps), to=range_.to)
+                own_qps = qps if beyond.from_ < qps else top_qps  # the one gear may reach past all that was planned
+                rows.append(self._row(beyond, own_qps, 0 if range_.to is None else c))
+        return rows
+
+    def _row(self, load_range: LoadRange, load_qps: float, c: int, gain: float | None = None) -> _Row:
+        candidate = self._candidates[c]
+        tuned_qps = load_qps * max(1.0, safe_margin(self._request))
+        return _Row(load_range, load_qps, candidate, self._steady.batching(candidate.cascade, tuned_qps), gain)
+
+    def _prediction(self, row: _Row) -> GearPrediction:
+        cell = self._steady.cell(row.candidate.cascade, row.load_qps, row.batching)
+        return cell.prediction(row.load_qps, row.candidate.accuracy, replayed_gain=row.gain)

@@ -1,0 +1,101 @@
+"""Why no plan holds on a placement: the range, the model, and the nearest objective that can be met."""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import Infeasible
+from gearshift.gear import LoadRange
+from gearshift.hardware import identical_devices
+from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, replay, rounded_up_s
+from gearshift.planner.evaluate.replays import seeds_for
+from gearshift.planner.evaluate.so_far import OutOfTime
+from gearshift.planner.evaluate.steady_state import SteadyState
+from gearshift.planner.search.choices import Choice, PlanMaker
+from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.request import PlanRequest
+from gearshift.planner.space.ways import narrowest_ways
+from gearshift.profiles.profile import PART_A, PART_B, Profile
+
+DEVICES_TRIED = (1.0, 1.1, 1.25, 1.5, 2.0)
+MOST_OFFERED = 1024
+"""Devices; no offer is looked for beyond."""
+
+
+def nothing_holds(
+    request: PlanRequest,
+    steady: SteadyState,
+    candidates: Sequence[CandidateCascade],
+    upper_ends: NDArray[np.float64],
+    *,
+    nearest: Callable[[], None] | None = None,
+) -> Infeasible:
+    """The error that says why, and with `nearest` also what latency or how many devices the cheapest cascade needs.
+
+    `candidates` come by rising work.  A latency takes replays; `nearest` may raise before each of them, and then the
+    error goes without.
+    """
+    cheapest, top = candidates[0], float(upper_ends[-1])
+    _, cell = steady.best(cheapest.cascade, top)
+    last = LoadRange(from_=float(upper_ends[-2]) if len(upper_ends) > 1 else 0.0)
+    bottleneck = max(cheapest.cascade.models, key=lambda m: work_share(cheapest, request.profile, m))
+    device = steady.busiest_device(cheapest.cascade, bottleneck)
+    devices = len(request.hardware.devices)
+    if not cell.stable:
+        needed = max(math.ceil(cheapest.work_s * top / 0.9), devices + 1)
+        return Infeasible(
+            f"{devices} device{'s' * (devices > 1)} cannot carry {top:.4g} requests/s with the cheapest cascade, "
+            f"about {needed} could",
+            load_range=str(last),
+            bottleneck=bottleneck,
+            device=device,
+            nearest_devices=None if nearest is None else enough_devices(request, cheapest, top, needed),
+        )
+    nearest_s = None
+    if nearest is not None:
+        choice = Choice((0,) * len(upper_ends), margin=math.inf, alpha=DEFAULT_ALPHA, accuracy=cheapest.accuracy)
+        made = PlanMaker(request, steady, candidates, upper_ends, upper_ends).plan_of(choice)
+        with suppress(OutOfTime):
+            replays = [
+                replay(made, request, part=part, seeds=seeds_for(request.trace), on_time=nearest)
+                for part in (PART_A, PART_B)
+            ]
+            spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
+            nearest_s = rounded_up_s(1.05 * max(cell.latency_s, request.latency_s, spread_s))
+    return Infeasible(
+        f"no cascade keeps {request.objective.percentile:.4g} of requests within "
+        f"{request.latency_s * 1e3:.4g} ms on {devices} device{'s' * (devices > 1)}",
+        load_range=str(last),
+        bottleneck=bottleneck,
+        device=device,
+        nearest_latency_s=nearest_s,
+    )
+
+
+def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> float:
+    """Seconds per request that a cascade spends in one of its models, at batch 1."""
+    curve = next(c for c in profile.whole_curves if c.model == model)
+    return candidate.reach[candidate.cascade.models.index(model)] * curve.seconds(curve.batch_sizes[0])
+
+
+def enough_devices(request: PlanRequest, candidate: CandidateCascade, load_qps: float, needed: int) -> int | None:
+    """How many devices, like the first that suits its models, hold the cascade at a load; None where more do not."""
+    models = set(candidate.cascade.models)
+    first = next((d for d in request.hardware.devices if models <= narrowest_ways(request.profile, d).keys()), None)
+    if first is None:
+        return None
+    for factor in DEVICES_TRIED:
+        count = math.ceil(factor * needed)
+        if count > MOST_OFFERED:
+            break
+        hardware = identical_devices(count, kind=first.kind, cores=first.cores, memory_bytes=first.memory_bytes)
+        placement = place_everywhere(request.profile, hardware, models=candidate.cascade.models)
+        if set(placement.models) == models and SteadyState(
+            request.profile, hardware, placement, request.objective, seed=request.seed
+        ).holds(candidate.cascade, load_qps):
+            return count
+    return None

@@ -1,0 +1,114 @@
+"""Our planner, the default: exact assignment on simulated tables, placements by a bound, everything confirmed.
+
+- a latency objective: the most accurate plan that keeps it (`slo_search`), on the best few placements;
+- an accuracy objective: the plan with the lowest latency that keeps it, by bisection over latency objectives;
+- both: the fewest devices (the least price per hour) on which both are kept;
+- `frontier`: all of it, for latency objectives from the fastest model's run time up.
+
+One cascade at all loads, single models, and the plan for one device less are candidates of every plan, so that none
+of them is more accurate.  Simulated cells are shared between objectives.  `docs/planners/optimal.md` gives the reasons.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import msgspec
+
+from gearshift.cascade import Cascade
+from gearshift.errors import require
+from gearshift.gear import GearPlan
+from gearshift.placement import Placement
+from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, with_predictions
+from gearshift.planner.evaluate.so_far import CUT_SHORT, all_so_far, out_of_time
+from gearshift.planner.search.accuracy_objective import AccuracyObjective
+from gearshift.planner.search.choices import Choice, PlanMaker
+from gearshift.planner.search.front import frontier_plans, with_better_where_unvisited
+from gearshift.planner.search.plan_search import PlanSearch, evaluated
+from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.pareto import undominated
+from gearshift.planner.space.request import PlanRequest, Progress, silent
+
+NAME = "optimal"
+
+
+def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
+    """A confirmed plan; raises `Infeasible` when none meets the objective."""
+    return plan_with(request, progress=progress)
+
+
+def plan_with(
+    request: PlanRequest,
+    *,
+    candidates: Sequence[CandidateCascade] | None = None,
+    placement: Placement | None = None,
+    planner: str = NAME,
+    progress: Progress = silent,
+) -> GearPlan:
+    """The confirmed plan of restricted planners: of these `candidates` (by rising work) on this `placement` only.
+
+    None leaves the choice to this planner.  When the budget is spent, or at Ctrl-C, the best plan so far is answered,
+    marked unfinished.  Raises `Infeasible` when no plan meets the objective.
+    """
+    objective = request.objective
+    require(
+        objective.latency_s is not None or objective.accuracy is not None,
+        "there is no objective",
+        remedy="give a latency, an accuracy, or both",
+    )
+    require(
+        objective.confidence is None or objective.accuracy is not None,
+        "a confidence is given without an accuracy",
+        remedy="give an accuracy, too",
+    )
+    search = PlanSearch(request, progress, candidates=candidates, placement=placement)
+    try:
+        if objective.latency_s is None:
+            made = AccuracyObjective(search).fastest()
+        elif objective.accuracy is None:
+            made = search.better_where_unvisited(search.most_accurate(request), request)
+        else:
+            made = AccuracyObjective(search).fewest()
+    except CUT_SHORT as error:
+        unfinished = search.unfinished()
+        if unfinished is None:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raise out_of_time(request.budget_s) from None
+        made = unfinished
+    progress("planned", 1.0)
+    return msgspec.structs.replace(made, planner=planner)
+
+
+def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
+    """Confirmed plans by rising latency, none dominated, each for its own latency objective."""
+    return frontier_with(request, progress=progress)
+
+
+def frontier_with(
+    request: PlanRequest,
+    *,
+    candidates: Sequence[CandidateCascade] | None = None,
+    placement: Placement | None = None,
+    planner: str = NAME,
+    progress: Progress = silent,
+) -> list[GearPlan]:
+    """`frontier` for restricted planners."""
+    search = PlanSearch(request, progress, candidates=candidates, placement=placement)
+    found = [msgspec.structs.replace(made, planner=planner) for made in all_so_far(frontier_plans(search))]
+    name = request.profile.operator
+    results = [made.predictions[name] for made in found]
+    points = [
+        (made.operators[name].objective.latency_s or 0.0, r.accuracy) for made, r in zip(found, results, strict=True)
+    ]
+    front = [found[i] for i in undominated(points)]
+    return with_better_where_unvisited(search, front, confirmed=len(found))
+
+
+def single_model_plan(request: PlanRequest, model: str) -> GearPlan:
+    """The baseline of one model at all loads, whether or not it meets the objective; its largest batch is chosen."""
+    candidate = evaluated(request, Cascade(models=(model,)))
+    search = PlanSearch(dataclasses.replace(request, ranges=1), silent, candidates=[candidate])
+    choice = Choice((0,), margin=1.0, alpha=DEFAULT_ALPHA, accuracy=candidate.accuracy)
+    steady, ends = search.searches(search.request)[0].steady, search.request.upper_ends()
+    made = PlanMaker(search.request, steady, [candidate], ends, ends).plan_of(choice)
+    return with_predictions(msgspec.structs.replace(made, planner="single"), request)

@@ -1,0 +1,124 @@
+"""The load ranges of one search, the loads that they are planned for, and the candidates that may serve them."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.planner.evaluate.steady_state import SteadyState
+from gearshift.planner.search.infeasible import nothing_holds
+from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.metered import seldom_exceeded_qps, shares_of_ranges
+from gearshift.planner.space.request import PlanRequest, equal_ranges, safe_margin
+
+UNVISITED_WEIGHT = 1e-6
+"""So that ranges the trace does not visit get the best cascade, too."""
+SURELY_OVERLOADED = 1.05
+"""How busy the busiest device would have to be: no batch size keeps up with that."""
+HIGHEST_QPS = 1e9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranges:
+    """Ranges with these `upper_ends` (ranges,), planned for loads `planned_qps` (ranges,), before any margin.
+
+    `candidates` come by rising work; the cheapest serves the last range.  `shares` (ranges,) of the trace's requests
+    meet each range.
+    """
+
+    request: PlanRequest
+    candidates: Sequence[CandidateCascade]
+    upper_ends: NDArray[np.float64]
+    planned_qps: NDArray[np.float64]
+    shares: NDArray[np.float64]
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """What accuracy counts in each range (ranges,)."""
+        return self.shares + UNVISITED_WEIGHT
+
+    @property
+    def highest_visited(self) -> int:
+        """The highest range that the trace visits."""
+        return int(np.flatnonzero(self.shares)[-1])
+
+    def needed_qps(self, margin: float) -> NDArray[np.float64]:
+        """The loads (ranges,) that cascades are to hold for a margin.
+
+        Above all that the trace visits no replay tells of a plan, so that the margin is at least that of every range.
+        """
+        unseen = np.arange(len(self.upper_ends)) > self.highest_visited
+        return self.planned_qps * np.where(unseen, max(margin, safe_margin(self.request)), margin)
+
+
+def ranges_of(
+    request: PlanRequest,
+    steady: SteadyState,
+    candidates: Sequence[CandidateCascade],
+    *,
+    beyond: bool,
+    on_time: Callable[[], None],
+) -> Ranges:
+    """The ranges of a search; with `beyond` more of them follow the top (`_reached`).
+
+    Raises `Infeasible` where no candidate holds at the top and scope `every-range` asks for it.
+    """
+    upper_ends = request.upper_ends()
+    top_qps = float(upper_ends[-1])
+    if request.objective.scope == "every-range":
+        able = (i for i, c in enumerate(candidates) if _may_hold(steady, c, top_qps, on_time))
+        if (first := next(able, None)) is None:
+            raise nothing_holds(request, steady, candidates, upper_ends)
+        candidates = candidates[first:]
+    if beyond or request.max_qps is None:
+        upper_ends = _reached(request, steady, candidates[0], beyond=beyond)
+    return Ranges(
+        request=request,
+        candidates=candidates,
+        upper_ends=upper_ends,
+        planned_qps=np.minimum(upper_ends, top_qps) if beyond else upper_ends,
+        shares=shares_of_ranges(request.trace, upper_ends),
+    )
+
+
+def may_keep_up(steady: SteadyState, candidate: CandidateCascade, load_qps: float) -> bool:
+    """Whether the devices are not sure to be overloaded."""
+    return steady.balance(candidate.cascade).utilisation_per_qps * load_qps <= SURELY_OVERLOADED
+
+
+def may_hold(steady: SteadyState, candidate: CandidateCascade, load_qps: float) -> bool:
+    """Whether the cascade holds in steady state; not simulated where it is sure not to."""
+    return may_keep_up(steady, candidate, load_qps) and steady.holds(candidate.cascade, load_qps)
+
+
+def last_within(needed_qps: NDArray[np.float64], capacity_qps: float) -> int:
+    """The last range that needs no more than a capacity; -1 for none."""
+    return int(np.searchsorted(needed_qps, capacity_qps, side="right")) - 1
+
+
+def _may_hold(steady: SteadyState, candidate: CandidateCascade, load_qps: float, on_time: Callable[[], None]) -> bool:
+    on_time()
+    return may_hold(steady, candidate, load_qps)
+
+
+def _reached(
+    request: PlanRequest, steady: SteadyState, cheapest: CandidateCascade, *, beyond: bool
+) -> NDArray[np.float64]:
+    """The upper ends of ranges of which noise of the meter seldom reaches the last, which is the cheapest.
+
+    At 300 requests/s a window of 100 ms holds 30 arrivals, give or take 5: a top of 1.2 times the peak second
+    would hand a sixth of the peak's requests to the cheapest cascade.  Either as many ranges reach further, or
+    (`beyond`) more of them follow, up to as many again, those above the top planned for the top.
+    """
+    asked = request.upper_ends()
+    top_qps, metered_qps = float(asked[-1]), seldom_exceeded_qps(request.trace)
+    if beyond:
+        more = min(len(asked), max(0, math.ceil((metered_qps - top_qps) / float(asked[0]))))
+        ends = top_qps + float(asked[0]) * np.arange(1, more + 1)
+        ends[-1:] = np.maximum(ends[-1:], metered_qps)
+        return np.concatenate([asked, ends, [HIGHEST_QPS]])
+    wanted = metered_qps * len(asked) / max(1, len(asked) - 1)
+    capacity = steady.capacity_qps(cheapest.cascade, least_qps=top_qps, most_qps=max(top_qps, wanted))
+    return equal_ranges(max(top_qps, min(wanted, capacity)), len(asked))

@@ -1,0 +1,312 @@
+"""The best accuracy within a latency percentile on one placement, confirmed by replaying the trace.
+
+Ranges get the best assignment that steady state allows (`capacities`), and the plan is confirmed by replaying the
+whole trace.  What steady state flattered is repaired by planning every range for a margin times its load; what it hid
+is found by local search on the replay.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from math import inf
+
+from gearshift.errors import Infeasible
+from gearshift.gear import GearPlan
+from gearshift.planner.evaluate.recovery import confirmed_to_recover
+from gearshift.planner.evaluate.replays import Replayed, Replays
+from gearshift.planner.evaluate.steady_state import SteadyState
+from gearshift.planner.search.capacities import Capacities, bounds_of, capacities_of
+from gearshift.planner.search.choices import Choice, Constant, PlanMaker
+from gearshift.planner.search.infeasible import nothing_holds
+from gearshift.planner.search.local_search import improved
+from gearshift.planner.search.ranges import HIGHEST_QPS, Ranges, last_within, may_hold, may_keep_up, ranges_of
+from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest, Progress, least_margin, safe_margin, silent
+from gearshift.planner.space.threads import replays_at_once
+
+CHEAPEST_EVERYWHERE = inf
+"""The margin at which no other cascade holds anywhere."""
+MARGIN_PRECISION = 0.02
+ALPHAS = (8.0, 4.0, 2.0, 1.0)
+"""Those tried: with a larger one a backlog downshifts sooner, with a smaller one accuracy is kept longer."""
+RUNS_TO_DRAIN = 4
+"""Where models are slow, alphas are halved on until a backlog has so many of the longest runs to drain."""
+HIGHEST_S = 1e9
+
+
+class SloSearch:
+    """One search: ranges and capacities, each made when first asked for, and the plans made from them.
+
+    The candidates `offered` come by rising work; `replays` are shared with other searches; `on_time` is called often
+    and may raise to end the search.  A `quick` search, one of many, tries fewer alphas.  With `beyond` more ranges
+    follow the top.  Its `Infeasible` is `infeasible` without a nearest objective, which takes replays to find.
+    """
+
+    def __init__(
+        self,
+        request: PlanRequest,
+        steady: SteadyState,
+        offered: Sequence[CandidateCascade],
+        *,
+        replays: Replays | None = None,
+        progress: Progress = silent,
+        on_time: Callable[[], None] = lambda: None,
+        quick: bool = False,
+        beyond: bool = False,
+    ) -> None:
+        self.request, self.steady, self.offered = request, steady, offered
+        self.progress, self.on_time, self.quick, self.beyond = progress, on_time, quick, beyond
+        self.seen: dict[Choice, Replayed] = {}
+        """Every choice that was replayed."""
+        self.best: Choice | None = None
+        """The best choice so far; the cheapest cascade everywhere before there is another."""
+        self._replays = replays or Replays(on_time)
+        self._refused: set[int] = set()
+        self._ranges: Ranges | None = None
+        self._capacities: Capacities | None = None
+        self._choices: list[Choice] | None = None
+
+    @property
+    def ranges(self) -> Ranges:
+        """The load ranges, and the candidates for them; raises `Infeasible`."""
+        if self._ranges is None:
+            self._ranges = ranges_of(self.request, self.steady, self.offered, beyond=self.beyond, on_time=self.on_time)
+            self.best = _cheapest(len(self._ranges.upper_ends))
+        return self._ranges
+
+    @property
+    def capacities(self) -> Capacities:
+        """What the candidates hold in steady state; raises `Infeasible`."""
+        if self._capacities is None:
+            self._capacities = capacities_of(
+                self.ranges, self.steady, quick=self.quick, progress=self.progress, on_time=self.on_time
+            )
+        return self._capacities
+
+    def choices(self) -> list[Choice]:
+        """What holds on the trace as it is, the most accurate first; raises `Infeasible` when nothing does."""
+        if self._choices is None:
+            capacities = self.capacities
+            self.progress("replaying the trace", 0.8)
+            with ThreadPoolExecutor(replays_at_once(len(self.request.trace))) as pool:
+                alphas = self.alphas[:: 2 if self.quick else 1]
+                tried = list(pool.map(lambda alpha: self._least_repair(alpha, capacities), alphas))
+            repairs = [repair for repair in tried if repair is not None]
+            choices = self._with_constant(_by_accuracy(repairs))
+            if not choices:
+                raise self.infeasible(nearest=False)
+            self._choices = self._with_raised(choices)
+            self.best = self._choices[0]
+        return self._choices
+
+    def most_accuracy(self) -> float:
+        """No assignment whose cascades hold in steady state is more accurate; raises `Infeasible`."""
+        if self.request.objective.scope == "trace":
+            return max(c.accuracy for c in self.offered)
+        return self.capacities.most_accuracy()
+
+    def hoped_accuracy(self) -> float:
+        """At least `most_accuracy`, with next to no simulation; raises `Infeasible`."""
+        if self.request.objective.scope == "trace":
+            return self.most_accuracy()
+        return bounds_of(self.ranges, self.steady).most_accuracy()
+
+    def confirmed(self) -> GearPlan:
+        """The most accurate choice that holds on all arrival seeds, on part A and on part B; raises `Infeasible`."""
+        pending = self.choices()
+        self.progress("improving", 0.85)
+        stepwise = next((c for c in pending if c.constant is None), None)
+        if stepwise is not None:
+            path = improved(stepwise, self.capacities, self.replayed, self._holds)
+            pending = _by_accuracy([*path, *pending])
+        self.progress(f"confirming an accuracy of {pending[0].accuracy:.4f}", 0.95)
+        if (made := self._first_confirmed(pending)) is None:
+            raise self.infeasible(nearest=False)
+        self.progress("confirmed", 1.0)
+        return made
+
+    def constant(self, above: float) -> GearPlan | None:
+        """The most accurate confirmed plan of one cascade at all loads, of those with more accuracy than `above`."""
+        try:
+            return self._first_confirmed(self._with_constant([], above), above)
+        except Infeasible:
+            return None
+
+    def cheapest(self) -> GearPlan | None:
+        """The plan of the cheapest cascade at all loads, if it is confirmed; none is easier to keep."""
+        try:
+            return self._confirmed(_cheapest(len(self.ranges.upper_ends)))
+        except Infeasible:
+            return None
+
+    def _first_confirmed(self, pending: list[Choice], above: float = -1.0) -> GearPlan | None:
+        """The first that is confirmed; of one that is not, a more careful one takes its place among the pending."""
+        while pending:
+            choice, *pending = pending
+            made = self._confirmed(choice)
+            if made is not None:
+                return made
+            if choice.constant is not None:
+                self._refused.add(choice.constant.candidate)
+            elif (careful := self._more_careful(choice)) is not None:
+                pending = _by_accuracy([*pending, careful])
+            pending = self._with_constant(pending, above)
+        return None
+
+    def plan_of(self, choice: Choice) -> GearPlan:
+        """The plan of a choice."""
+        return self._maker.plan_of(choice)
+
+    @property
+    def alphas(self) -> list[float]:
+        """The meter's alphas to choose from, falling."""
+        profile, placed = self.request.profile, set(self.steady.placement.models)
+        slowest_s = max(c.seconds(c.batch_sizes[0]) for c in profile.whole_curves if c.model in placed)
+        alphas = list(ALPHAS)
+        while alphas[-1] * RUNS_TO_DRAIN * slowest_s > 1:
+            alphas.append(alphas[-1] / 2)
+        return alphas
+
+    @property
+    def _maker(self) -> PlanMaker:
+        return PlanMaker(
+            self.request, self.steady, self.ranges.candidates, self.ranges.upper_ends, self.ranges.planned_qps
+        )
+
+    def key(self, choice: Choice) -> Hashable:
+        """What decides how the choice's plan serves."""
+        return self._maker.key(choice)
+
+    def replayed(self, choice: Choice) -> Choice:
+        """The choice with the accuracy that its replay gives."""
+        maker = self._maker
+        found = self._replays.of(maker.key(choice), lambda: maker.plan_of(choice, predicted=False), self.request)
+        choice = replace(choice, accuracy=found.accuracy)
+        self.seen[choice] = found
+        return choice
+
+    def _least_repair(self, alpha: float, capacities: Capacities) -> Choice | None:
+        """The smallest margin whose plan holds on the trace as it is, by bisection; None when none does."""
+
+        def replayed(margin: float) -> Choice | None:
+            choice = self.replayed(Choice(capacities.assigned(margin), margin, alpha, 0.0))
+            if not self._holds(choice):
+                return None
+            if self.best is None or choice.accuracy > self.best.accuracy:
+                self.best = choice
+            return choice
+
+        low, high = least_margin(self.request), LARGEST_MARGIN
+        if (least := replayed(low)) is not None:
+            return least
+        if (found := replayed(high)) is None:
+            return replayed(CHEAPEST_EVERYWHERE)
+        while high > low * (1 + MARGIN_PRECISION):
+            middle = (low + high) / 2
+            if (tried := replayed(middle)) is None:
+                low = middle
+            else:
+                high, found = middle, tried
+        return found
+
+    def _with_constant(self, choices: list[Choice], above: float = -1.0) -> list[Choice]:
+        """The choices and, if it is more accurate than they and than `above`, the best cascade that holds at all loads.
+
+        Tried from the most accurate down, so that no plan of one gear under the same scope and margin is better.
+        """
+        above = max([above, *(c.accuracy for c in choices)])
+        every_range, trace = self.request.objective.scope == "every-range", self.request.trace
+        load_qps = least_margin(self.request) * float(self.request.upper_ends()[-1])
+        if not every_range:
+            load_qps = len(trace) / (trace.duration_s + min(self.request.latency_s, HIGHEST_S))
+        for c in sorted(range(len(self.ranges.candidates)), key=lambda c: -self._accuracy(c)):
+            if self._accuracy(c) <= above:
+                break
+            self.on_time()
+            able = may_hold if every_range else may_keep_up
+            if c in self._refused or not able(self.steady, self.ranges.candidates[c], load_qps):
+                continue
+            if self._holds(found := self._constant(c)):
+                return _by_accuracy([*choices, found])
+        return choices
+
+    def _constant(self, c: int) -> Choice:
+        """One cascade, and cheaper ones above, so that backlogs drain.
+
+        In scope `every-range` up to a load that the trace does not meter then, and the cheapest above.  In scope
+        `trace` up to the end of what the trace visits, and what holds above: no replay tells of loads beyond.
+        """
+        upper_ends = self.ranges.upper_ends
+        if self.request.objective.scope == "trace":
+            return self._constant_to(
+                c,
+                float(upper_ends[self.ranges.highest_visited]),
+                [min(c, safe) for safe in self.capacities.assigned(safe_margin(self.request))],
+            )
+        to_qps = 2 * float(self.request.upper_ends()[-1])
+        while True:
+            choice = self._constant_to(c, to_qps, [0] * len(upper_ends))
+            if sum(self.seen[choice].arrived_in_gear[1:]) == 0 or to_qps >= HIGHEST_QPS:
+                return choice
+            to_qps *= 2
+
+    def _constant_to(self, c: int, to_qps: float, above: Sequence[int]) -> Choice:
+        """One cascade up to a load, and in the ranges that end above it others."""
+        ends = self.ranges.upper_ends
+        assignment = tuple(other if end > to_qps else c for other, end in zip(above, ends, strict=True))
+        one = Constant(c, to_qps)
+        return self.replayed(Choice(assignment, least_margin(self.request), ALPHAS[0], 0.0, constant=one))
+
+    def _with_raised(self, choices: list[Choice]) -> list[Choice]:
+        """The choices and, of a constant one, what serves low loads better that the trace hardly has.
+
+        It comes first where it is as accurate.
+        """
+        for place, choice in enumerate(choices):
+            if choice.constant is None:
+                continue
+            c, to_qps = choice.constant
+            assignment, safely = list(choice.assignment), self.capacities.assigned(safe_margin(self.request))
+            for k, safe in enumerate(safely[: last_within(self.ranges.upper_ends, to_qps)]):
+                assignment[k] = max(c, safe) if self._accuracy(safe) > self._accuracy(c) else c
+            tried = self.replayed(replace(choice, assignment=tuple(assignment)))
+            if self._holds(tried) and tried.accuracy >= choice.accuracy:
+                return _by_accuracy([*choices[:place], tried, *choices[place:]])
+        return choices
+
+    def _accuracy(self, c: int) -> float:
+        return self.ranges.candidates[c].accuracy
+
+    def _confirmed(self, choice: Choice) -> GearPlan | None:
+        """The chosen plan when it holds on all seeds, on part A and then on part B, and recovers."""
+        return confirmed_to_recover(self.plan_of(choice), self.request, on_time=self.on_time)
+
+    def _more_careful(self, choice: Choice) -> Choice | None:
+        """The choice for the next margin with another assignment; None for what local search has found."""
+        margin, assignment = choice.margin, choice.assignment
+        if choice.gains or margin == CHEAPEST_EVERYWHERE:
+            return None
+        while assignment == choice.assignment and margin < CHEAPEST_EVERYWHERE:
+            margin *= 1 + 2 * MARGIN_PRECISION
+            margin = CHEAPEST_EVERYWHERE if margin > LARGEST_MARGIN else margin
+            assignment = self.capacities.assigned(margin)
+        return self.replayed(Choice(assignment, margin, choice.alpha, 0.0))
+
+    def _holds(self, choice: Choice) -> bool:
+        return self.seen[choice].latency_s <= self.request.latency_s
+
+    def infeasible(self, *, nearest: bool = True) -> Infeasible:
+        """Why nothing holds; by replays also what the cheapest cascade would need, unless not asked for the nearest."""
+        ranges = self._ranges
+        candidates = self.offered if ranges is None else ranges.candidates
+        ends = self.request.upper_ends() if ranges is None or self.beyond else ranges.upper_ends
+        on_time = self.on_time if nearest else None
+        return nothing_holds(self.request, self.steady, candidates, ends, nearest=on_time)
+
+
+def _cheapest(ranges: int) -> Choice:
+    return Choice((0,) * ranges, CHEAPEST_EVERYWHERE, ALPHAS[0], -1.0)
+
+
+def _by_accuracy(choices: Sequence[Choice]) -> list[Choice]:
+    return sorted(choices, key=lambda c: -c.accuracy)
