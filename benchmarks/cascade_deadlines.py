@@ -47,9 +47,9 @@ from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.cores.demand import Scaling, SharedCores
 from gearshift.profiles.performance_model import fit_performance_model, planned_ns
-from gearshift.simulator.scalers import ExactScaler, StaticScaler
+from gearshift.simulator.compared.scalers import ExactScaler, StaticScaler
+from gearshift.simulator.compared.vertical import Scaler, Setting, simulate_vertical
 from gearshift.simulator.simulate import simulate_tables
-from gearshift.simulator.vertical import Scaler, Setting, simulate_vertical
 from gearshift.traces.network import NetworkTrace, Uplink, read_network
 from gearshift.workload import Workload
 

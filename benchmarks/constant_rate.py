@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from gearshift.clock import NS_PER_S
-from gearshift.simulator.scalers import ExactScaler, ReplicasScaler, StaticScaler
-from gearshift.simulator.vertical import Scaler, Setting, VerticalRun, simulate_vertical
+from gearshift.simulator.compared.scalers import ExactScaler, ReplicasScaler, StaticScaler
+from gearshift.simulator.compared.vertical import Scaler, Setting, VerticalRun, simulate_vertical
 from gearshift.traces.generate import arrivals_of_rates
 from gearshift.workload import Workload
 

@@ -31,7 +31,7 @@ from gearshift.planner.space.candidates import cascade_front, single_models
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, Profile
-from gearshift.simulator.cocktail import capacity_within, fewest_devices_cocktail
+from gearshift.simulator.compared.cocktail import capacity_within, fewest_devices_cocktail
 from gearshift.workload import Trace
 from worlds import data_folder, twitter
 

@@ -27,7 +27,7 @@ from gearshift.planner.evaluate.assemble import replay
 from gearshift.planner.search.every_range import holds_every_range
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B
-from gearshift.simulator.cocktail import capacity_within
+from gearshift.simulator.compared.cocktail import capacity_within
 from gearshift.workload import Trace
 from worlds import data_folder, twitter
 

@@ -21,8 +21,8 @@ from sponge_figure import Line, figure
 
 from gearshift.clock import NS_PER_S
 from gearshift.profiles.performance_model import fit_performance_model
-from gearshift.simulator.scalers import ExactScaler, Fa2Scaler, PaperScaler, StaticScaler, VpaScaler
-from gearshift.simulator.vertical import Scaler, Setting, VerticalRun, simulate_vertical
+from gearshift.simulator.compared.scalers import ExactScaler, Fa2Scaler, PaperScaler, StaticScaler, VpaScaler
+from gearshift.simulator.compared.vertical import Scaler, Setting, VerticalRun, simulate_vertical
 from gearshift.traces.network import over_network, read_network
 from gearshift.workload import Workload
 

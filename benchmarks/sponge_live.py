@@ -35,8 +35,8 @@ from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import core_table_ns
 from gearshift.served import replay
-from gearshift.simulator.scalers import ExactScaler
-from gearshift.simulator.vertical import Setting, simulate_vertical
+from gearshift.simulator.compared.scalers import ExactScaler
+from gearshift.simulator.compared.vertical import Setting, simulate_vertical
 from gearshift.traces.network import Uplink, read_network
 from gearshift.workload import Trace, Workload
 from worlds import data_folder

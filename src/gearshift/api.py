@@ -338,7 +338,7 @@ def simulate(
     was made from.  `seed` is of all that is drawn, of samples and of arrivals, by default as for the plan.  Raises
     `InvalidInput` for another profile than the one that the plan was made from.
     """
-    from gearshift.simulator.compared import COMPARED
+    from gearshift.simulator.compared.compared import COMPARED
     from gearshift.simulator.simulate import simulate as run
 
     made, measured = plan_and_profile(plan, profile)

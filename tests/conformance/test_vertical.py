@@ -1,13 +1,13 @@
-"""Conformance of `simulator/vertical.py`: with cores that stay, requests end there as in the compiled simulator."""
+"""Conformance of `simulator/compared/vertical.py`: with cores that stay, requests end there as in the compiled simulator."""
 
 import numpy as np
 import pytest
 
 from gearshift.decisions import Ending
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.simulator.scalers import StaticScaler
+from gearshift.simulator.compared.scalers import StaticScaler
+from gearshift.simulator.compared.vertical import REFUSED, Setting, simulate_vertical
 from gearshift.simulator.simulate import simulate_tables
-from gearshift.simulator.vertical import REFUSED, Setting, simulate_vertical
 from gearshift.workload import Workload
 from tests.conformance.plans import MS
 from tests.conformance.small import small_gear, small_plan

@@ -17,8 +17,8 @@ from gearshift.planner.space.hypervolume import hypervolume
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.result import ServingResult
-from gearshift.simulator.cocktail import fewest_devices_cocktail
-from gearshift.simulator.ensembles import MOST_MODELS
+from gearshift.simulator.compared.cocktail import fewest_devices_cocktail
+from gearshift.simulator.compared.ensembles import MOST_MODELS
 
 COCKTAIL = "cocktail+"
 BASELINES = ("single", "model-switching", "static-cascade", "placement-heuristic", COCKTAIL)

@@ -16,9 +16,9 @@ from gearshift.policies.cores.gear_cores import cores_in_gear
 from gearshift.policies.cores.worker_demand import MachineDemand
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import scaled_times_ns
-from gearshift.simulator.gear_cores import Cores
-from gearshift.simulator.queues import NONE, Queues
-from gearshift.simulator.state import DECIDED_NS, DONE, GEAR, HALTED_NS, LOGGED, Outcome, Plan, State
+from gearshift.simulator.kernel.gear_cores import Cores
+from gearshift.simulator.kernel.queues import NONE, Queues
+from gearshift.simulator.kernel.state import DECIDED_NS, DONE, GEAR, HALTED_NS, LOGGED, Outcome, Plan, State
 
 
 def serve_scaled(

@@ -27,14 +27,13 @@ from gearshift.profiles.run_times import (
 )
 from gearshift.request import Late
 from gearshift.result import ServingResult, summarise
-from gearshift.simulator import kernel
-from gearshift.simulator.compared import COMPARED, simulate_compared
+from gearshift.simulator.compared.compared import COMPARED, simulate_compared
 from gearshift.simulator.constant_cores import cores_of, times_on_cores
-from gearshift.simulator.gear_cores import make_cores, side_by_side
-from gearshift.simulator.load_scaling import make_scaling
-from gearshift.simulator.queues import NONE, make_queues
-from gearshift.simulator.scaled_cores import serve_scaled, shared_cores
-from gearshift.simulator.state import (
+from gearshift.simulator.kernel import loop as kernel
+from gearshift.simulator.kernel.gear_cores import make_cores, side_by_side
+from gearshift.simulator.kernel.load_scaling import make_scaling
+from gearshift.simulator.kernel.queues import NONE, make_queues
+from gearshift.simulator.kernel.state import (
     BLOCK,
     HALTED_NS,
     LOGGED,
@@ -48,6 +47,7 @@ from gearshift.simulator.state import (
     Settings,
     State,
 )
+from gearshift.simulator.scaled_cores import serve_scaled, shared_cores
 from gearshift.workload import Workload
 
 UNBOUNDED = 1 << 62

@@ -32,7 +32,7 @@ from gearshift.traces.generate import steady
 from gearshift.traces.read import read_trace, write_trace
 from tests.unit.cli.little import planned_in, run
 from tests.unit.planner import fake
-from tests.unit.simulator.test_cocktail import independent_profile
+from tests.unit.simulator.compared.test_cocktail import independent_profile
 from tests.worlds import synthetic_profile
 
 

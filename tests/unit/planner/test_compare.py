@@ -27,10 +27,10 @@ from gearshift.planner.compare import (
 from gearshift.planner.side_by_side import interrupts_held, run_side_by_side
 from gearshift.planner.space.request import PlanRequest
 from gearshift.reporting.comparison import comparison_page
-from gearshift.simulator.cocktail import fewest_devices_cocktail
+from gearshift.simulator.compared.cocktail import fewest_devices_cocktail
 from tests.unit.planner.fake import result
 from tests.unit.planner.little import PROFILE, little_request
-from tests.unit.simulator.test_cocktail import independent_profile
+from tests.unit.simulator.compared.test_cocktail import independent_profile
 
 IMPOSSIBLE = Objective(latency_s=1e-6)
 

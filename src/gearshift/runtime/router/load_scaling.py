@@ -1,4 +1,4 @@
-"""The factor on measured load, from the loads of the latest minutes; `simulator/kernel.py` keeps the same books."""
+"""The factor on measured load, from the loads of the latest minutes; `simulator/kernel/loop.py` keeps the same books."""
 
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.load_scaling import BINS, FACTORS, LOAD_EDGES, TICKS_PER_ESTIMATE, load_bin, load_factor

@@ -2,7 +2,7 @@
 
 An event at a time: samples finish, a batch finishes, the meter ticks, samples arrive, a longest wait ends.  Each
 calls the policies and then starts what may start on the devices it touched.  The simulator's kernel does the same
-in the same order (`simulator/kernel.py`), and the conformance test compares their logs.
+in the same order (`simulator/kernel/loop.py`), and the conformance test compares their logs.
 """
 
 from collections.abc import Callable, Sequence

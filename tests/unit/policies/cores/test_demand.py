@@ -7,8 +7,8 @@ from gearshift.clock import NS_PER_S as S
 from gearshift.errors import InvalidInput
 from gearshift.policies.cores.demand import MOST_REMEMBERED, Demand, Scaling, SharedCores, share
 from gearshift.profiles.performance_model import planned_ns
-from gearshift.simulator.scalers import ExactScaler
-from gearshift.simulator.vertical import Seen, Setting, simulate_vertical
+from gearshift.simulator.compared.scalers import ExactScaler
+from gearshift.simulator.compared.vertical import Seen, Setting, simulate_vertical
 from gearshift.workload import Workload
 
 MOST, LARGEST = 4, 2

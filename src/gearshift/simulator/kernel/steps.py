@@ -6,11 +6,11 @@ Each function stands for the one of the same name in `runtime/router/router.py`.
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
 from gearshift.policies import batching, order, routing
-from gearshift.simulator import queues as queues_module
-from gearshift.simulator.deadlines import endangered, fill, shed, spans_busy_device, start_by_ns, watch
-from gearshift.simulator.exits import until_next_exit_ns
-from gearshift.simulator.queues import NONE, Queues
-from gearshift.simulator.state import (
+from gearshift.simulator.kernel import queues as queues_module
+from gearshift.simulator.kernel.deadlines import endangered, fill, shed, spans_busy_device, start_by_ns, watch
+from gearshift.simulator.kernel.exits import until_next_exit_ns
+from gearshift.simulator.kernel.queues import NONE, Queues
+from gearshift.simulator.kernel.state import (
     GEAR,
     NEXT_WAKE_NS,
     TOUCHED,

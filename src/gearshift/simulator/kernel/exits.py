@@ -9,8 +9,8 @@ Of a batch, the samples that are left are the chain of `state.batch`:
 """
 
 from gearshift.clock import NEVER_NS
-from gearshift.simulator.queues import NONE, Queues
-from gearshift.simulator.state import Plan, State
+from gearshift.simulator.kernel.queues import NONE, Queues
+from gearshift.simulator.kernel.state import Plan, State
 from gearshift.support.compiled import apart
 
 

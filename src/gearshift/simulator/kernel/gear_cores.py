@@ -11,9 +11,9 @@ from gearshift.clock import NEVER_NS
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.cores import gear_cores
 from gearshift.policies.cores.demand import SharedCores
-from gearshift.simulator.deadlines import watch
-from gearshift.simulator.queues import Queues
-from gearshift.simulator.state import GEAR, NEXT_WAKE_NS, Outcome, Plan, Settings, State, write
+from gearshift.simulator.kernel.deadlines import watch
+from gearshift.simulator.kernel.queues import Queues
+from gearshift.simulator.kernel.state import GEAR, NEXT_WAKE_NS, Outcome, Plan, Settings, State, write
 from gearshift.support.compiled import apart, inlined
 
 CORES = int(decisions.Decision.CORES)

@@ -1,8 +1,15 @@
 import numpy as np
 import pytest
 
-from gearshift.simulator.scalers import ExactScaler, Fa2Scaler, PaperScaler, ReplicasScaler, StaticScaler, VpaScaler
-from gearshift.simulator.vertical import REFUSED, Scaler, Seen, Setting, VerticalRun, simulate_vertical
+from gearshift.simulator.compared.scalers import (
+    ExactScaler,
+    Fa2Scaler,
+    PaperScaler,
+    ReplicasScaler,
+    StaticScaler,
+    VpaScaler,
+)
+from gearshift.simulator.compared.vertical import REFUSED, Scaler, Seen, Setting, VerticalRun, simulate_vertical
 from gearshift.workload import Workload
 
 S = 1_000_000_000

@@ -9,7 +9,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, Sight, cores_ahead, workers_ahead
 from gearshift.policies.cores.scaling import NO_CHOICE, printed_algorithm_1
 from gearshift.profiles.performance_model import planned_ns
-from gearshift.simulator.vertical import Seen, Setting
+from gearshift.simulator.compared.vertical import Seen, Setting
 
 COLD_START_S = 10.0
 VPA_TARGET = 0.7

@@ -6,9 +6,9 @@ from gearshift import decisions
 from gearshift.clock import NEVER_NS
 from gearshift.policies import batching
 from gearshift.policies import deadlines as policies
-from gearshift.simulator import queues as queues_module
-from gearshift.simulator.queues import NONE, Queues
-from gearshift.simulator.state import (
+from gearshift.simulator.kernel import queues as queues_module
+from gearshift.simulator.kernel.queues import NONE, Queues
+from gearshift.simulator.kernel.state import (
     DONE,
     GEAR,
     NEXT_WAKE_NS,

@@ -10,12 +10,12 @@ from gearshift.clock import NEVER_NS
 from gearshift.policies import admission, forwarding, gear_shift, routing
 from gearshift.policies import load as load_module
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
-from gearshift.simulator.deadlines import degrade, in_time, misses_anyway, shed, watch
-from gearshift.simulator.exits import take_leaving
-from gearshift.simulator.gear_cores import Cores, ask, take_effect, want_of_gear
-from gearshift.simulator.load_scaling import Scaling, ticked
-from gearshift.simulator.queues import Queues
-from gearshift.simulator.state import (
+from gearshift.simulator.kernel.deadlines import degrade, in_time, misses_anyway, shed, watch
+from gearshift.simulator.kernel.exits import take_leaving
+from gearshift.simulator.kernel.gear_cores import Cores, ask, take_effect, want_of_gear
+from gearshift.simulator.kernel.load_scaling import Scaling, ticked
+from gearshift.simulator.kernel.queues import Queues
+from gearshift.simulator.kernel.state import (
     ARRIVED,
     ARRIVED_AT_TICK,
     DECIDED_NS,
@@ -43,7 +43,7 @@ from gearshift.simulator.state import (
     next_lead,
     write,
 )
-from gearshift.simulator.steps import route, run_to_next_exit, start_on_touched, touch, touch_device
+from gearshift.simulator.kernel.steps import route, run_to_next_exit, start_on_touched, touch, touch_device
 from gearshift.support.compiled import compiled, inlined
 
 ANSWER = forwarding.ANSWER

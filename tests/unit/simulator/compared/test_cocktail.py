@@ -16,14 +16,14 @@ from gearshift.hardware import Device, identical_devices
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
 from gearshift.profiles.profile import PART_A, PredictionRecords, Profile
-from gearshift.simulator.cocktail import (
+from gearshift.simulator.compared.cocktail import (
     CocktailRun,
     capacity_within,
     fewest_devices_cocktail,
     serve_cocktail,
     serve_in_turn,
 )
-from gearshift.simulator.ensembles import majority_vote, useful_ensembles, voted_quality
+from gearshift.simulator.compared.ensembles import majority_vote, useful_ensembles, voted_quality
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace, Workload
 from tests.worlds import synthetic_profile

@@ -24,7 +24,7 @@ from gearshift.hardware import Device
 from gearshift.objective import Objective
 from gearshift.profiles.profile import PART_B, Profile, RunTimeCurve
 from gearshift.result import ServingResult, percentile, summarise
-from gearshift.simulator.ensembles import Ensemble, useful_ensembles, voted_quality
+from gearshift.simulator.compared.ensembles import Ensemble, useful_ensembles, voted_quality
 from gearshift.support.compiled import compiled
 from gearshift.workload import Trace, Workload, draw_workload
 

@@ -7,8 +7,8 @@ from gearshift.plans.workers import scaled_workers, shared_pool
 from gearshift.policies.cores.demand import Scaling
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import exits_of, scaled_times_ns
-from gearshift.simulator.scalers import Fa2Scaler, ReplicasScaler, VpaScaler
-from gearshift.simulator.vertical import Scaler, Setting, VerticalRun, simulate_vertical
+from gearshift.simulator.compared.scalers import Fa2Scaler, ReplicasScaler, VpaScaler
+from gearshift.simulator.compared.vertical import Scaler, Setting, VerticalRun, simulate_vertical
 from gearshift.workload import Workload
 
 COMPARED = "replicas", "fa2", "vpa"

@@ -1,0 +1,1 @@
+"""Systems that are no gear plans, simulated for comparison."""
