@@ -40,17 +40,17 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from gearshift import caches
-from gearshift.caches import compose
-from gearshift.caches.building import Exploration
-from gearshift.caches.chain import Chain
-from gearshift.caches.choosing import BY_PRICE, by_price, choices_by_price, choose, problem_of
-from gearshift.caches.explore import Explored
-from gearshift.caches.lookup_process import start_beside
-from gearshift.caches.manifest import LIKELY, Variant
-from gearshift.caches.networks import SELECTOR_WIDTH, LearnedCache
-from gearshift.caches.problem import Problem, exits_of, joint_outcome, latencies_of, wrong_of
-from gearshift.caches.timing import measure_beside, measure_in_line
-from gearshift.caches.train import Trained, fit_selector, thresholds_of
+from gearshift.caches.building import compose
+from gearshift.caches.building.building import Exploration
+from gearshift.caches.building.choosing import BY_PRICE, by_price, choices_by_price, choose, problem_of
+from gearshift.caches.building.explore import Explored
+from gearshift.caches.building.problem import Problem, exits_of, joint_outcome, latencies_of, wrong_of
+from gearshift.caches.building.timing import measure_beside, measure_in_line
+from gearshift.caches.network.chain import Chain
+from gearshift.caches.network.networks import SELECTOR_WIDTH, LearnedCache
+from gearshift.caches.network.train import Trained, fit_selector, thresholds_of
+from gearshift.caches.running.lookup_process import start_beside
+from gearshift.caches.store.manifest import LIKELY, Variant
 from gearshift.result import wilson_interval
 
 SHARES_OF_MEMORY = (1, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64)

@@ -29,7 +29,7 @@ from machine import describe
 import gearshift
 from gearshift import caches
 from gearshift.api import workload_of
-from gearshift.caches.streams import class_local_stream
+from gearshift.caches.adapting.streams import class_local_stream
 from gearshift.load_generator.replay import run_replay
 from gearshift.load_generator.replay_result import Replay
 from gearshift.load_generator.targets import Sending

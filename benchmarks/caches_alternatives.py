@@ -45,8 +45,8 @@ from machine import describe
 from torch import nn
 
 from gearshift import caches
-from gearshift.caches.beside import divided
-from gearshift.caches.chain import chain_of
+from gearshift.caches.network.chain import chain_of
+from gearshift.caches.running.beside import divided
 
 BASE, EVERY = "base model", "base model, all cores"
 INT8, BF16, DISTILLED = FIXED = "dynamic int8", "bf16", "distilled, smaller"

@@ -22,8 +22,8 @@ from cifar_networks import DEPTHS, ResNet
 from machine import describe
 from torch import nn
 
-from gearshift.caches.cached_model import CachedModel
-from gearshift.caches.chain import chain_of
+from gearshift.caches.network.chain import chain_of
+from gearshift.caches.running.cached_model import CachedModel
 
 MOST_MORE_S = 2e-5
 COLD_BYTES = 32 << 20

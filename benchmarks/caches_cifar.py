@@ -27,7 +27,7 @@ from judging import spread
 from machine import describe
 
 from gearshift import caches
-from gearshift.caches.cached_model import CachedModel
+from gearshift.caches.running.cached_model import CachedModel
 from worlds import data_folder
 
 TARGETS = (0.97, 0.99)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from machine import describe, pin_to_last_core, seconds_of
 
-from gearshift.caches import compose
+from gearshift.caches.building import compose
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.unit.caches.instances import instance  # the same in tests and benchmarks

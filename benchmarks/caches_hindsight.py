@@ -22,15 +22,15 @@ from caches_ablations import logits_of, some_of
 from caches_streams import EXPONENTS
 from machine import describe
 
-from gearshift.caches import compose
-from gearshift.caches.choosing import choices_by_price, judged_on, problem_of
-from gearshift.caches.class_mix import mix_of
-from gearshift.caches.explore import Explored
-from gearshift.caches.problem import Problem, joint_outcome, wrong_of
-from gearshift.caches.retrain import LEVELS
-from gearshift.caches.streams import class_local_stream, halves
-from gearshift.caches.timing import measure_in_line
-from gearshift.caches.train import Training, threshold_by_level
+from gearshift.caches.adapting.class_mix import mix_of
+from gearshift.caches.adapting.retrain import LEVELS
+from gearshift.caches.adapting.streams import class_local_stream, halves
+from gearshift.caches.building import compose
+from gearshift.caches.building.choosing import choices_by_price, judged_on, problem_of
+from gearshift.caches.building.explore import Explored
+from gearshift.caches.building.problem import Problem, joint_outcome, wrong_of
+from gearshift.caches.building.timing import measure_in_line
+from gearshift.caches.network.train import Training, threshold_by_level
 
 TARGETS = (0.97, 0.99)
 SAMPLES, WINDOW = 5400, 900

@@ -21,12 +21,12 @@ from bars import Bars
 from machine import describe
 
 from gearshift import caches
-from gearshift.caches.building import explore_module
-from gearshift.caches.choosing import choose, problem_of
-from gearshift.caches.collect import as_tensor
-from gearshift.caches.compose import exact, joint
-from gearshift.caches.problem import Problem, joint_outcome
-from gearshift.caches.timing import measure_in_line
+from gearshift.caches.building.building import explore_module
+from gearshift.caches.building.choosing import choose, problem_of
+from gearshift.caches.building.compose import exact, joint
+from gearshift.caches.building.problem import Problem, joint_outcome
+from gearshift.caches.building.timing import measure_in_line
+from gearshift.caches.network.collect import as_tensor
 
 sys.path.append(str(Path(__file__).parent.parent / "examples" / "learned_caches"))
 import networks as digit_networks

@@ -17,10 +17,10 @@ from caches_ablations import candidates_of
 from judging import spread
 from machine import describe
 
-from gearshift.caches.choosing import by_price, judged_on
-from gearshift.caches.manifest import LIKELY
-from gearshift.caches.problem import joint_outcome
-from gearshift.caches.timing import measure_in_line
+from gearshift.caches.building.choosing import by_price, judged_on
+from gearshift.caches.building.problem import joint_outcome
+from gearshift.caches.building.timing import measure_in_line
+from gearshift.caches.store.manifest import LIKELY
 
 TARGETS = (0.97, 0.99)
 SAME = 1e-9

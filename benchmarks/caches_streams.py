@@ -37,11 +37,11 @@ from cache_tasks import add_exploring, copies_of
 from machine import describe
 
 from gearshift import caches
-from gearshift.caches.adapt import Adapter, open_adapter
-from gearshift.caches.adaptation import Adaptation
-from gearshift.caches.cached_model import CachedModel
-from gearshift.caches.manifest import CLASS_MIX
-from gearshift.caches.streams import class_local_stream, corrupted, halves
+from gearshift.caches.adapting.adapt import Adapter, open_adapter
+from gearshift.caches.adapting.adaptation import Adaptation
+from gearshift.caches.adapting.streams import class_local_stream, corrupted, halves
+from gearshift.caches.running.cached_model import CachedModel
+from gearshift.caches.store.manifest import CLASS_MIX
 from gearshift.support.priority import give_way_to_all
 
 TARGET = 0.97

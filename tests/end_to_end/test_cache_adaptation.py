@@ -18,9 +18,9 @@ from ray_nodes import ON_LOOPBACK, RayNodes
 from safetensors.torch import save_file
 
 import gearshift
-from gearshift.caches.manifest import MANIFEST, read_manifest
-from gearshift.caches.store import networks_of, save_caches, weights_of
-from gearshift.caches.versions import switch_to, version_folder, version_numbers
+from gearshift.caches.store.manifest import MANIFEST, read_manifest
+from gearshift.caches.store.store import networks_of, save_caches, weights_of
+from gearshift.caches.store.versions import switch_to, version_folder, version_numbers
 from gearshift.traces.generate import steady
 from tests.end_to_end.test_server import Server, get
 from tests.unit.caches.adapting import images_of

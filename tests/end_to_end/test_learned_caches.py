@@ -36,8 +36,8 @@ import numpy as np
 import torch
 
 from gearshift.caches import CachedModel
-from gearshift.caches.chain import chain_of
-from gearshift.caches.networks import LearnedCache, make_predictor
+from gearshift.caches.network.chain import chain_of
+from gearshift.caches.network.networks import LearnedCache, make_predictor
 
 
 def rows():

@@ -12,9 +12,9 @@ import pytest
 
 import gearshift
 from gearshift import caches
-from gearshift.caches.adapt import open_adapter
-from gearshift.caches.adaptation import Adaptation
-from gearshift.caches.manifest import Manifest
+from gearshift.caches.adapting.adapt import open_adapter
+from gearshift.caches.adapting.adaptation import Adaptation
+from gearshift.caches.store.manifest import Manifest
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"

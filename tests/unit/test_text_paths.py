@@ -10,7 +10,7 @@ import pytest
 import gearshift
 from gearshift import served
 from gearshift.api import plan_request, trace_for
-from gearshift.caches import versions
+from gearshift.caches.store import versions
 from gearshift.errors import InvalidInput
 from gearshift.serving.serve import serve
 from gearshift.traces.generate import steady

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from gearshift.support.extras import load_extra
 
 if TYPE_CHECKING:
-    from gearshift.caches.building import Built, build
-    from gearshift.caches.cached_model import CachedModel
-    from gearshift.caches.evaluation import Evaluation, evaluate
-    from gearshift.caches.store import load_caches as load
-    from gearshift.caches.train import Training
+    from gearshift.caches.building.building import Built, build
+    from gearshift.caches.building.evaluation import Evaluation, evaluate
+    from gearshift.caches.network.train import Training
+    from gearshift.caches.running.cached_model import CachedModel
+    from gearshift.caches.store.store import load_caches as load
 
 _HOMES = {
     "Built": ("building", "Built"),

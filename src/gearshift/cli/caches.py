@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift import caches
-from gearshift.caches.manifest import CLASS_MIX
+from gearshift.caches.store.manifest import CLASS_MIX
 from gearshift.cli.options import PATH, SEED, listed
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import milliseconds, percent, tell_warnings
@@ -22,10 +22,10 @@ from gearshift.support.files import require_writable, write_atomically
 from gearshift.support.processors import usable_processors
 
 if TYPE_CHECKING:
-    from gearshift.caches.beside import Lookups
-    from gearshift.caches.evaluation import Evaluation
-    from gearshift.caches.manifest import Manifest, Measured
-    from gearshift.caches.versions import State
+    from gearshift.caches.building.evaluation import Evaluation
+    from gearshift.caches.running.beside import Lookups
+    from gearshift.caches.store.manifest import Manifest, Measured
+    from gearshift.caches.store.versions import State
 
 THREADS = click.option(
     "--threads",
@@ -151,7 +151,7 @@ def show(output: Output, folder: Path, everything: bool, chart: Path | None, num
 
     What was explored, and why, is known of those that were built, version 0.
     """
-    from gearshift.caches.versions import read_state, read_version, version_numbers
+    from gearshift.caches.store.versions import read_state, read_version, version_numbers
 
     state = read_state(folder)
     shown = state.current if number is None else number
@@ -197,7 +197,7 @@ def evaluate(
     timed_rows: int,
 ) -> None:
     """Compare the module that MODEL (file.py:function) answers, with and without its learned caches, on new samples."""
-    from gearshift.caches.manifest import read_manifest
+    from gearshift.caches.store.manifest import read_manifest
 
     inputs, labels = read_data(data)
     module = load_module(model, threads, device)
@@ -225,7 +225,7 @@ def rollback(output: Output, folder: Path, to: int | None) -> None:
     All its caches are looked up, also those that audits have switched off.  A server that adapts them takes it up
     within seconds, others when they start.
     """
-    from gearshift.caches.versions import previous_version, switch_to
+    from gearshift.caches.store.versions import previous_version, switch_to
 
     switch_to(folder, previous_version(folder) if to is None else to)
     show_versions(output, folder)
@@ -344,7 +344,7 @@ def _no_gain(measured: "Measured") -> str:
 
 def _few(manifest: "Manifest") -> str:
     """Whether it is for want of samples."""
-    from gearshift.caches.manifest import CHECKED_SHARE, LIKELY, samples_to_judge
+    from gearshift.caches.store.manifest import CHECKED_SHARE, LIKELY, samples_to_judge
     from gearshift.result import share_bound
 
     if manifest.confidence is not None or manifest.adapted is not None:
@@ -367,7 +367,7 @@ def _few(manifest: "Manifest") -> str:
 
 def _margin(manifest: "Manifest") -> str:
     """How much more than the target samples that judge must agree, as they are few, where that is a point or more."""
-    from gearshift.caches.manifest import must_agree
+    from gearshift.caches.store.manifest import must_agree
 
     if not manifest.chosen or manifest.confidence is not None or manifest.adapted is not None:
         return ""
@@ -424,7 +424,7 @@ def show_evaluation(output: Output, found: "Evaluation", target: float) -> None:
 
 def show_versions(output: Output, folder: Path) -> None:
     """Every version with what it came to on recent samples that were held back, and what audits have switched off."""
-    from gearshift.caches.versions import read_state, read_version, version_numbers
+    from gearshift.caches.store.versions import read_state, read_version, version_numbers
 
     state = read_state(folder)
     rows = table("Versions", "version", "in use", "made", "from", "because of", "held back", "agreement", "latency")

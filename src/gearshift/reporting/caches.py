@@ -2,7 +2,7 @@
 
 import html
 
-from gearshift.caches.manifest import Manifest, Variant
+from gearshift.caches.store.manifest import Manifest, Variant
 from gearshift.reporting.figures import SERIES, Chart, Figure, axis, escaped, plain_layout, scaled_axis
 from gearshift.reporting.page import chart_place, html_page, section
 from gearshift.reporting.tables import html_table, milliseconds

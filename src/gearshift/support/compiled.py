@@ -31,7 +31,7 @@ _COMPILED_SOURCES = (
     "decisions.py",
     "clock.py",
     "support/compiled.py",
-    "caches/kernel.py",
+    "caches/running/kernel.py",
 )
 _KEPT_CACHES = 3
 _LARGE: set[Any] = set()

@@ -22,9 +22,9 @@ from caches_ablations import (
     without_selectors,
 )
 
-from gearshift.caches.building import Exploration, explore_module
-from gearshift.caches.manifest import Variant
-from gearshift.caches.train import Training
+from gearshift.caches.building.building import Exploration, explore_module
+from gearshift.caches.network.train import Training
+from gearshift.caches.store.manifest import Variant
 from tests.unit.caches.digit_networks import BLOCKS, digits, network
 from tests.unit.caches.instances import instance
 

@@ -10,8 +10,8 @@ from unittest import mock
 import numpy as np
 import torch
 
-from gearshift.caches.building import Built, build
-from gearshift.caches.train import Training
+from gearshift.caches.building.building import Built, build
+from gearshift.caches.network.train import Training
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "learned_caches" / "networks.py"
 QUICK = Training(epochs=4, levels=(0.8, 0.95))
@@ -61,7 +61,7 @@ def built() -> Built:
     def timed(chain: Any, explored: list[Any], *_: Any) -> Any:
         return "inline", np.array(SEGMENT_S), [LOOKUP_S] * len(explored)
 
-    with mock.patch("gearshift.caches.building.timed", timed):
+    with mock.patch("gearshift.caches.building.building.timed", timed):
         return build(
             network(), images[700:1300], labels[700:1300],
             accuracy=0.8, blocks=BLOCKS, variants=VARIANTS, training=QUICK,

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from gearshift.caches.problem import Problem, joint_outcome, nested_outcome, wrong_of
+from gearshift.caches.building.problem import Problem, joint_outcome, nested_outcome, wrong_of
 
 
 def instance(

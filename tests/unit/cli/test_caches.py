@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from gearshift import caches
-from gearshift.caches.evaluation import Evaluation
-from gearshift.caches.manifest import Measured, read_manifest
+from gearshift.caches.building.evaluation import Evaluation
+from gearshift.caches.store.manifest import Measured, read_manifest
 from gearshift.cli.caches import _margin, _no_gain, load_module
 from gearshift.reporting.caches import exits_chart, hits_chart
 from gearshift.result import LatencySummary

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 class CacheAdaptation:
     """Attends to the learned caches of `models`, of which `adapting` also learn from what they are asked.
 
-    `settings` are those of `gearshift.caches.adaptation.Adaptation` by name; the processes run on `core`, if given.
+    `settings` are those of `gearshift.caches.adapting.adaptation.Adaptation` by name; the processes run on `core`, if given.
     A process is started when the first replica of its model is ready, and again when it ends.
     """
 

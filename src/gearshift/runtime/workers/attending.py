@@ -49,7 +49,7 @@ class CacheModel(Protocol):
 
 
 class CacheAdapter(Protocol):
-    """See `gearshift.caches.adapt.Adapter`."""
+    """See `gearshift.caches.adapting.adapt.Adapter`."""
 
     counts: Any
 

@@ -1,0 +1,1 @@
+"""Keeps learned caches right while the data changes."""

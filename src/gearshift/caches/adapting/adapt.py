@@ -1,0 +1,501 @@
+"""Adaptation and audit of learned caches, driven by samples of a stream and the times that the caller gives.
+
+Gati section 5.3: sampled inputs are kept in a window and run through the whole base model in the background; every now
+and then the networks are trained further on them and on samples from the build, and swapped where that is better.
+Nothing is ever learnt from what a cache has answered, and nothing that was audited is learnt from.
+"""
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from time import perf_counter
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.caches.adapting.adaptation import Adaptation, Counts, Tell
+from gearshift.caches.adapting.auditing import Auditor
+from gearshift.caches.adapting.class_mix import ClassMix
+from gearshift.caches.adapting.layer_audit import LayerAudit
+from gearshift.caches.adapting.lessons import Lessons
+from gearshift.caches.adapting.retrain import Retrained, shown
+from gearshift.caches.adapting.successor import LEAST_HELD, Current, Verdict, successor, trained_further
+from gearshift.caches.adapting.validation import Validation, read_validation
+from gearshift.caches.adapting.window import Recent, role_of
+from gearshift.caches.network.networks import LearnedCache
+from gearshift.caches.network.train import TrainingDiverged
+from gearshift.caches.running.cached_model import EXIT_SEGMENT, SCORES, Answer, CachedModel, Origin
+from gearshift.caches.store.manifest import CLASS_MIX, MANIFEST, Adapted, Manifest, read_manifest
+from gearshift.caches.store.store import add_version, in_use, networks_of, weights_of
+from gearshift.caches.store.versions import (
+    Off,
+    drop,
+    prune,
+    read_state,
+    require_built,
+    switch_off,
+    switch_to,
+    version_folder,
+)
+from gearshift.errors import GearshiftError, InvalidInput
+from gearshift.policies.watch.audit import AUDITED, LEARNT, drawn
+
+MOST_TO_LEARN = 1000
+WATCHED = 200
+"""Latest samples whose hit rate is watched."""
+SOONEST = 0.25
+"""Of the interval must have passed before a retraining that is brought forward."""
+SAVED_EVERY = 0.25
+"""Of the interval, the window is saved for a restart."""
+
+NAMED_AT_ONCE = 64
+log = logging.getLogger(__name__)
+Outcome = Literal["swapped", "set", "worse", "diverged", "out_of_memory", "failed"]
+
+
+def _nobody(event: str, **facts: object) -> None:
+    pass
+
+
+class Adapter:
+    """Audits the learned caches of `model` and adapts them; the model uses what comes of it at once.
+
+    `tell` gets every event, `changed` is called when another version is in use or a cache was switched off.  Counts and
+    samples are kept in the folder while `keeps` says so, as only one process may.  Made by `open_adapter`.
+    """
+
+    def __init__(
+        self,
+        model: CachedModel,
+        origin: Origin,
+        settings: Adaptation,
+        validation: Validation | None,
+        *,
+        now_s: float,
+        seed: int = 0,
+        tell: Tell = _nobody,
+        changed: Callable[[], None] = lambda: None,
+        keeps: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.model, self.origin, self.settings = model, origin, settings
+        self._validation, self._seed, self._tell, self._changed = validation, seed, tell, changed
+        self._keeps = keeps
+        self.counts = Counts()
+        self._generator = np.random.default_rng([seed, 53])
+        self._lessons = Lessons(model.chain, settings, validation, self.counts, self._generator, logits=model.logits)
+        self.window = self._lessons.window
+        self._auditor = Auditor(model, self._lessons, self.counts)
+        self._left_early: deque[bool] = deque(maxlen=WATCHED)
+        self._usual_hit_rate: float | None = None
+        self.window.retrained_s = self._saved_s = now_s
+        self._fresh, self._unsaved, self._answers = 0, False, 0
+        self._sooner = ""
+        self._due_since_s: float | None = None
+        self._networks: dict[int, LearnedCache] = {}
+        self.folder, self._built, self._unusable, self._weights = origin.folder, origin.built, "", b""
+        self._known: tuple[int, tuple[int, ...]]
+        self._manifest: Manifest
+        self._classes: ClassMix | None = None
+
+    # Samples ---------------------------------------------------------------------------------------------------------
+
+    def answered(self, rows: NDArray[Any], answer: Answer, now_s: float) -> None:
+        """Rows (n, ...) and what the model answered them; draws those to audit and to learn from."""
+        last = len(self.model.chain) - 1
+        for row, scores, exit_segment in zip(rows, answer[SCORES], answer[EXIT_SEGMENT].tolist(), strict=True):
+            self._answers += 1
+            kind = drawn(self._answers, 0, self._seed, self.settings.audit_share, self.settings.learn_share)
+            if kind == AUDITED:
+                self.audit(row, exit_segment, int(scores.argmax()))
+            elif kind == LEARNT and self.settings.adapt:
+                self.learn(row, exit_segment, now_s, scores if exit_segment == last else None)
+
+    def learn(
+        self, row: NDArray[Any], exit_segment: int, now_s: float, probabilities: NDArray[Any] | None = None
+    ) -> None:
+        """A sample to learn from; `probabilities` (classes,) are the base model's where it ran to the end."""
+        self._watch(exit_segment)
+        if not self._networks:
+            return
+        if self._validation is not None and row.shape != self._validation.inputs.shape[1:]:
+            self.counts.unusable += 1  # it cannot be learnt from beside samples of the build
+            return
+        if self.window.waiting >= MOST_TO_LEARN:
+            self.counts.dropped += 1
+            return
+        self.counts.learnt += 1
+        self._fresh += 1
+        self._unsaved = True
+        role = role_of(row, self._seed)
+        known = None if probabilities is None else np.array(probabilities, dtype=np.float32)
+        usable = known is not None and known.shape == (self._manifest.classes,) and bool(np.isfinite(known).all())
+        self.window.add(Recent(np.array(row), now_s, role, known if usable else None), now_s)
+
+    def audit(self, row: NDArray[Any], exit_segment: int, label: int) -> None:
+        """An answer to audit: the input, the segment after which it left, and the class that was answered."""
+        self._watch(exit_segment)
+        self._auditor.add(row, exit_segment, label)
+
+    def _watch(self, exit_segment: int) -> None:
+        self._left_early.append(exit_segment < len(self.model.chain) - 1)
+        if len(self._left_early) < WATCHED:
+            return
+        rate = sum(self._left_early) / WATCHED
+        if self._usual_hit_rate is None:
+            self._usual_hit_rate = rate
+        elif rate < (1 - self.settings.hit_rate_fall) * self._usual_hit_rate:
+            self._sooner = "hit rate"
+
+    # Work ------------------------------------------------------------------------------------------------------------
+
+    def step(self, now_s: float) -> bool:
+        """Do a slice of what is to be done, such as a batch to audit and one to learn from; False where there is none.
+
+        However many samples come, retraining waits for those alone that were there when it became due.
+        """
+        if self._unsaved and now_s - self._saved_s >= SAVED_EVERY * self.settings.interval_s:
+            self._saved_s = now_s
+            self.save()
+        audited = self._auditor.waits
+        self._unsaved |= audited
+        for layer in self._auditor.breaches():
+            self._switch_off(layer, now_s)
+        self.window.trim(now_s)
+        named = self._name_some()
+        reason = self.due(now_s)
+        self._due_since_s = (now_s if self._due_since_s is None else self._due_since_s) if reason else None
+        if self.settings.adapt and self._lessons.look(until_s=self._due_since_s):
+            return True
+        if reason:
+            self.retrain(reason, now_s)
+        return audited or named or bool(reason)
+
+    def _name_some(self) -> bool:
+        """Count of what classes the next samples are, where they are followed; whether there are more."""
+        named = list(islice(self.window.named(), NAMED_AT_ONCE))
+        for answer, at_s in named if self._follows else ():
+            if self._classes is not None:
+                self._classes.add(answer, at_s)
+        return len(named) == NAMED_AT_ONCE
+
+    @property
+    def _follows(self) -> bool:
+        """Whether caches are set for the classes that come; samples of the build show none of it with a confidence."""
+        return self.settings.follow_classes and self._manifest.confidence is None
+
+    def due(self, now_s: float) -> str:
+        """Why to retrain now; nothing where there is no reason, too little to learn from, or another who does it."""
+        reason = self._wanted(now_s)
+        return reason if reason and self._keeps() else ""
+
+    def _wanted(self, now_s: float) -> str:
+        if not self.settings.adapt or self._classes is None:
+            return ""
+        if self._classes.due:
+            return CLASS_MIX
+        if self._fresh == 0 or len(self.window) < self.settings.least_samples:
+            return ""
+        waited_s, interval_s = now_s - self.window.retrained_s, self.settings.interval_s
+        since_s = self._classes.since_s
+        if since_s > -math.inf and self._lessons.held_since(since_s) < LEAST_HELD and waited_s < 2 * interval_s:
+            return ""  # too few of these classes judge
+        if waited_s >= interval_s:
+            return "interval"
+        return self._sooner if waited_s >= SOONEST * interval_s else ""
+
+    def retrain(self, reason: str, now_s: float) -> Outcome:
+        """Retrain, and swap the result in where it is better on recent samples that were held back.
+
+        For `CLASS_MIX` nothing is trained.  Whatever goes wrong is told, and the version in use stays.
+        """
+        trains = reason != CLASS_MIX
+        self._tell("cache_retraining", reason=reason, samples=len(self.window), version=self.model.version)
+        began = perf_counter()
+        if trains:
+            self.window.retrained_s = self._saved_s = now_s
+            self.save()  # or whoever is killed in it would begin it anew at each restart, and count no audit
+        outcome: Outcome
+        try:
+            outcome, facts = self._replaced(reason, now_s)
+        except TrainingDiverged as error:
+            outcome, facts = "diverged", {"why": str(error)}
+        except (MemoryError, RuntimeError) as error:
+            no_memory = isinstance(error, MemoryError) or "memory" in str(error)
+            outcome = "out_of_memory" if no_memory else "failed"
+            facts = {"why": " ".join(str(error).split())[:300]}
+        except (GearshiftError, OSError) as error:
+            outcome, facts = "failed", {"why": str(error)}
+        except Exception as error:  # whatever else is wrong, the version in use is audited on
+            outcome, facts = "failed", {"why": f"{type(error).__name__}: {error}"}
+            log.exception("a retraining of learned caches failed")
+        if trains:
+            self._fresh, self._sooner = 0, ""
+        if self._classes is not None and (not trains or outcome == "swapped"):
+            self._classes.taken()
+        self._due_since_s = None
+        if trains or outcome == "set":
+            self._left_early.clear()
+            self._usual_hit_rate = None
+        took_s = perf_counter() - began
+        self.counts.retraining_s += took_s
+        self.counts.outcomes[outcome] = self.counts.outcomes.get(outcome, 0) + 1
+        self._tell("cache_retrained", outcome=outcome, took_s=round(took_s, 3), version=self.model.version, **facts)
+        if outcome in ("swapped", "set"):
+            self._changed()
+        if trains:
+            self.save()
+        else:  # may come again and again, and the window may be large
+            self._save_audits()
+        return outcome
+
+    def _switch_off(self, layer: int, now_s: float) -> None:
+        audited = self._auditor.audit.layers[layer]
+        off = Off(
+            layer=layer,
+            block=self.model.chain.names[layer],
+            audited=audited.audited,
+            disagreed=audited.disagreed,
+            low=audited.interval[0],
+            at_s=now_s,
+        )
+        try:
+            state = switch_off(self.folder, self.model.version, off, built=self._built)
+            if state.current == self.model.version:  # what else has changed there is for `refresh` to see
+                self._known = state.current, tuple(sorted({*self._known[1], layer}))
+        except (InvalidInput, OSError) as error:
+            self._tell("cache_state_unwritten", why=str(error))
+        self._pass_by([layer])
+        self._save_audits()
+        self._sooner = "audit"
+        facts = msgspec.structs.asdict(off)
+        self._tell("cache_off", **facts, target=self._manifest.target, version=self.model.version)
+        self._changed()
+
+    def _pass_by(self, layers: Sequence[int]) -> None:
+        """Look some caches of the version in use up no more, nor count what they answered."""
+        for layer in layers:
+            self._auditor.audit.switched_off(layer)
+        self.model.use(
+            in_use(self._manifest, self._networks), {*self.model.layers_off, *layers}, version=self.model.version
+        )
+
+    # Retraining ------------------------------------------------------------------------------------------------------
+
+    def _replaced(self, reason: str, now_s: float) -> tuple[Outcome, dict[str, object]]:
+        """Another version in use where it is better; what became of it, and what is to be told."""
+        if self._classes is None:
+            raise InvalidInput("it audits alone", where="learned caches", remedy="open the adapter with adapt")
+        trains = reason != CLASS_MIX
+        current = Current(
+            manifest=self._manifest,
+            networks=self._networks,
+            caches=self.model.caches,
+            off=self.model.layers_off,
+            follows=self._follows,
+        )
+        lessons, classes, device = self._lessons, self._classes, self.model.chain.device
+        trained = None
+        if trains:
+            trained = trained_further(current, lessons, classes, self.settings, now_s, self._seed, device)
+        made = successor(current, lessons, classes, now_s, self._seed, trained)
+        if made.found is None:
+            return "worse", made.facts
+        self._swap_in(made.found, made, reason, now_s)
+        return "swapped" if trains else "set", made.facts
+
+    def _swap_in(self, found: Retrained, made: Verdict, reason: str, now_s: float) -> None:
+        """Write a version and use it; one that is only set for classes takes the place of the last such."""
+        same, replaced, last = reason == CLASS_MIX, self.model.version, self._manifest.adapted
+        from_same = same and last is not None and last.reason == CLASS_MIX
+        adapted = Adapted(
+            number=0,
+            before=last.before if from_same and last is not None else replaced,
+            at_s=now_s,
+            reason=reason,
+            trained=0 if same else self._lessons.trained,
+            accuracy_before=made.before.agreement,
+            latency_s_before=made.before.latency_s,
+            class_mix=tuple(made.mix.answers.tolist()),
+        )
+        manifest = msgspec.structs.replace(
+            self._manifest,
+            variants=found.variants,
+            choices=(),
+            lower_bound=shown(made.after, made.by.like, self._manifest.confidence),
+            samples=len(made.by.said),
+            accuracy=made.after.agreement,
+            latency_s=made.after.latency_s,
+            exits=made.after.exits,
+            adapted=adapted,
+            measured=None,
+            compiled=None,
+        )
+        written = add_version(self.folder, manifest, found.networks, built=self._built)
+        assert written.adapted is not None
+        number = written.adapted.number
+        try:
+            off = switch_to(self.folder, number, built=self._built, stay_off=same, instead_of=self._known).layers_off
+        except InvalidInput:  # `refresh` tells what is in use by now
+            drop(self.folder, number)
+            raise
+        weights = weights_of(version_folder(self.folder, number), written)
+        self._take(written, found.networks, weights, off, number, self._auditor.audit if same else None)
+        if from_same:
+            drop(self.folder, replaced)
+        prune(self.folder, self.settings.most_versions)
+
+    # Versions --------------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Use the version that was rolled back to, if one was; tells where that cannot be."""
+        try:
+            state = read_state(self.folder)
+            require_built(self.folder, self._built)
+            if state.current == self.model.version and set(state.layers_off) > set(self._known[1]):
+                self._known = state.current, state.layers_off  # another server has switched a cache off
+                self._pass_by([layer for layer in state.layers_off if layer not in self.model.layers_off])
+                self._changed()
+            elif (state.current, state.layers_off) != self._known:
+                self.take_version(state.current, state.layers_off)
+                if self._classes is not None and self._manifest.adapted is not None:
+                    self._classes.due = True  # it was set for classes of then
+                self._unsaved = True
+                self._tell("cache_rolled_back", version=state.current)
+                self._changed()
+            self._unusable = ""
+        except (InvalidInput, OSError) as error:
+            if self._unusable != str(error):
+                self._unusable = str(error)
+                self._tell("cache_version_unusable", why=self._unusable)
+
+    def take_version(self, number: int, off: Sequence[int]) -> None:
+        """Use a version that lies in the folder; raises `InvalidInput` where it is broken, or of another build."""
+        home = version_folder(self.folder, number)
+        manifest = read_manifest(home)
+        weights = weights_of(home, manifest)
+        require_built(self.folder, self._built)
+        networks = networks_of(manifest, weights, self.origin.own, where=str(home / MANIFEST))
+        self._take(manifest, networks, weights, off, number)
+
+    def content(self) -> tuple[bytes, bytes]:
+        """The files of the version in use, manifest and weights, as they were when it was taken."""
+        return msgspec.json.encode(self._manifest), self._weights
+
+    def _take(
+        self,
+        manifest: Manifest,
+        networks: dict[int, LearnedCache],
+        weights: bytes,
+        off: Sequence[int],
+        number: int,
+        audit: LayerAudit | None = None,
+    ) -> None:
+        """Use a version; what audits have counted goes on where its networks are those of the one before."""
+        self._manifest, self._weights, self._known = manifest, weights, (number, tuple(sorted(off)))
+        self._networks = {layer: network.to(self.model.chain.device) for layer, network in networks.items()}
+        self._lessons.use(self._networks, same_weights=audit is not None)
+        self._auditor.use(audit or LayerAudit(manifest.target))
+        self.model.use(in_use(manifest, self._networks), off, version=number)
+
+    def audited(self) -> dict[int, tuple[int, int, float, float]]:
+        """By layer of the version in use: hits audited, how many disagreed, and bounds of the share that does."""
+        return {layer: (one.audited, one.disagreed, *one.interval) for layer, one in self._auditor.audit.layers.items()}
+
+    # State -----------------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write for a restart what audits count, the window, and when it was last learnt from.
+
+        Tells where that cannot be.
+        """
+        self._unsaved = False
+        self._save_audits()
+        if not self.settings.adapt or not self._keeps():
+            return  # the window in the folder is for a server that adapts
+        try:
+            self.window.save(self.folder)
+        except (InvalidInput, OSError, ValueError, MemoryError) as error:
+            self._tell("cache_window_unwritten", why=str(error) or "no memory is left")
+
+    def _save_audits(self) -> None:
+        if self._unusable or not self._keeps():
+            return  # the folder is not of what is in use, or another process keeps its counts there, as was told
+        try:
+            self._auditor.audit.save(self.folder, self._built, self.model.version)
+        except (InvalidInput, OSError) as error:
+            self._tell("cache_audits_unwritten", why=str(error))
+
+    def follow(self, built: Validation) -> None:
+        """Begin with the classes of all samples of the build, and the mix that the version in use is set for."""
+        answers, adapted = built.probabilities.argmax(axis=1), self._manifest.adapted
+        mix = () if adapted is None else adapted.class_mix
+        self._classes = ClassMix(answers, built.labels, self._manifest.classes, mix)
+        of_the_build = not mix or np.allclose(mix, self._classes.built.answers)
+        self._classes.due = not of_the_build and not self._follows  # for the mix of the build, as from now on
+
+    def restore(self, now_s: float) -> None:
+        """Go on with what audits have counted, the window that was saved, and what has passed of the interval."""
+        keeps = self._keeps()
+        if not keeps:
+            self._tell("cache_shared", why="another process keeps its counts and samples there; ours begin anew")
+        elif why := self._auditor.audit.load(self.folder, self._built, self.model.version, self._networks):
+            self._tell("cache_audits_lost", why=why)
+        for layer in self.model.layers_off:
+            self._auditor.audit.switched_off(layer)
+        if self._classes is not None and keeps:
+            self._restore_window(now_s)
+
+    def _restore_window(self, now_s: float) -> None:
+        classes = self._manifest.classes
+        shape = None if self._validation is None else self._validation.inputs.shape[1:]
+
+        def fits(rows: NDArray[Any], scores: NDArray[Any]) -> bool:
+            return rows.shape[1:] == shape and (len(scores) == 0 or scores.shape[1:] == (classes,))
+
+        why = self.window.load(self.folder, now_s, fits)
+        if why:
+            self._tell("cache_window_lost", why=why)
+        self._fresh = sum(sample.at_s > self.window.retrained_s for sample in self.window)
+        for _ in self.window.named():
+            pass  # the version in use says which classes these were of
+
+
+def open_adapter(
+    model: CachedModel,
+    settings: Adaptation | None = None,
+    *,
+    now_s: float = 0.0,
+    seed: int = 0,
+    tell: Tell = _nobody,
+    changed: Callable[[], None] = lambda: None,
+    keeps: Callable[[], bool] = lambda: True,
+) -> Adapter:
+    """An adapter of a model that was loaded from a folder of learned caches, going on where the last one ended.
+
+    While `keeps` says no, which may change, nothing but versions and what is switched off is read or written there.
+
+    Raises `InvalidInput` where it was not, where the folder holds another build by now, or where the samples that the
+    caches were built from are not there.
+    """
+    settings = settings or Adaptation()
+    origin = model.origin
+    if origin is None:
+        raise InvalidInput(
+            "the model was not loaded from a folder", where="learned caches", remedy="use gearshift.caches.load"
+        )
+    validation = whole = None
+    if settings.adapt:
+        whole = read_validation(origin.folder)
+        validation = whole.some(settings.most_validation, seed)
+    adapter = Adapter(
+        model, origin, settings, validation, now_s=now_s, seed=seed, tell=tell, changed=changed, keeps=keeps
+    )
+    adapter.take_version(model.version, model.layers_off)
+    if whole is not None:
+        adapter.follow(whole)
+    adapter.restore(now_s)
+    return adapter

@@ -1,0 +1,227 @@
+"""What adaptation learns from: recent samples and those of the build, run through the base model in the background."""
+
+from collections.abc import Collection, Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gearshift.caches.adapting import validation as built_from
+from gearshift.caches.adapting.adaptation import Adaptation, Counts
+from gearshift.caches.adapting.class_mix import Mix, labels_of, weights_to
+from gearshift.caches.adapting.retrain import Counted, Lesson, Said, said_of
+from gearshift.caches.adapting.validation import Validation
+from gearshift.caches.adapting.window import CHECK, FIT, HOLD, JUDGE, Recent, Window, weights_of
+from gearshift.caches.network.chain import Chain
+from gearshift.caches.network.collect import as_probabilities, as_tensor
+from gearshift.caches.network.networks import LearnedCache, features_of, split_predictor
+from gearshift.caches.network.train import counted_like
+from gearshift.errors import require
+
+BATCH = 16
+PART_OF = {FIT: built_from.FIT, JUDGE: built_from.JUDGE, CHECK: built_from.CHECK, HOLD: built_from.CHECK}
+
+
+class Lessons:
+    """A window of recent samples, and samples of the build, with what the base model says of them.
+
+    `networks` by layer say which hidden outputs are looked at, and what of them.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        settings: Adaptation,
+        validation: Validation | None,
+        counts: Counts,
+        generator: np.random.Generator,
+        *,
+        logits: bool,
+    ) -> None:
+        self._chain, self._settings, self._validation, self._logits = chain, settings, validation, logits
+        self._counts, self._generator = counts, generator
+        self._seen: list[dict[int, NDArray[np.float32]]] = []
+        self._kept: dict[tuple[int, ...], Said] = {}
+        self.networks: Mapping[int, LearnedCache] = {}
+        self.window = Window(
+            window_s=settings.window_s, most_samples=settings.most_samples, most_bytes=settings.most_bytes
+        )
+
+    def use(self, networks: Mapping[int, LearnedCache], *, same_weights: bool) -> None:
+        """`networks` are in use from now on; with the weights of those before they say what these have said."""
+        self.networks = networks
+        if not same_weights:
+            self._kept = {}
+
+    # Looking ---------------------------------------------------------------------------------------------------------
+
+    def look(self, *, until_s: float | None = None) -> bool:
+        """Run one batch of what has not run yet, recent samples until then first; False where all has."""
+        batch = self.window.pending(BATCH, until_s=until_s)
+        if batch:
+            self._run(batch)
+            return True
+        if not self.networks or self._validation is None or len(self._seen) * BATCH >= len(self._validation):
+            return False
+        begin = len(self._seen) * BATCH
+        rows = list(self._validation.inputs[begin : begin + BATCH])
+        self._seen.append(self._through(rows, layers=self.networks, whole=False)[1])
+        return True
+
+    def audit(self, rows: Sequence[NDArray[Any]], caches: Mapping[int, LearnedCache]) -> list[tuple[int, int]]:
+        """Of each row the layer after which one of `caches` hits it first, and the class that the base model chooses.
+
+        Both are -1 where there is none: no cache hits it, or the base model answers NaN.  Rows of different shapes run
+        one by one.
+        """
+        if len({row.shape for row in rows}) > 1:
+            return [self.audit([row], caches)[0] for row in rows]
+        probabilities, features = self._through(rows, layers=caches)
+        assert probabilities is not None
+        first = np.full(len(rows), -1)
+        for layer in sorted(caches, reverse=True):
+            with torch.inference_mode():
+                seen = torch.from_numpy(features[layer]).to(self._chain.device)
+                hits = split_predictor(caches[layer])[1](seen)[1].cpu().numpy()
+            first[hits] = layer
+        best = np.where(np.isfinite(probabilities).all(axis=1), probabilities.argmax(axis=1), -1)
+        return list(zip(first.tolist(), best.tolist(), strict=True))
+
+    def _run(self, batch: Sequence[Recent]) -> None:
+        """Find what the base model says of samples, where that is not known, and what their hidden outputs are."""
+        known = batch[0].probabilities is not None
+        probabilities, features = self._through([s.row for s in batch], layers=self.networks, whole=not known)
+        self._counts.reused += known * len(batch)
+        for i, sample in enumerate(batch):
+            base = sample.probabilities if probabilities is None else probabilities[i]
+            of_row = {layer: array[i].copy() for layer, array in features.items()}
+            assert base is not None
+            if all(np.isfinite(array).all() for array in (base, *of_row.values())):
+                self.window.learnt(sample, base, of_row)
+            else:
+                self.window.drop(sample)
+                self._counts.unusable += 1
+
+    def _through(
+        self, rows: Sequence[NDArray[Any]], *, layers: Collection[int], whole: bool = True
+    ) -> tuple[NDArray[np.float32] | None, dict[int, NDArray[np.float32]]]:
+        """Base probabilities (n, classes), if `whole`, and features by layer; else it ends at the last of `layers`."""
+        features: dict[int, NDArray[np.float32]] = {}
+        probabilities: NDArray[np.float32] | None = None
+        began = perf_counter()
+        with torch.inference_mode():
+            given = as_tensor(np.stack(rows)).to(self._chain.device)
+            for layer, hidden in enumerate(self._chain.hidden(given)):
+                if layer in layers:
+                    features[layer] = features_of(self.networks[layer], hidden)
+                if not whole and layer == max(layers):
+                    break
+            else:
+                probabilities = as_probabilities(hidden, logits=self._logits).cpu().numpy()
+        if whole:
+            self._counts.base_runs += len(rows)
+        else:
+            self._counts.partial_runs += len(rows)
+        self._counts.base_run_s += perf_counter() - began
+        return probabilities, features
+
+    # Lessons ---------------------------------------------------------------------------------------------------------
+
+    def fit(self, now_s: float) -> Lesson:
+        """Samples for predictors: recent ones, the latest more often, as it takes, mixed with samples of the build.
+
+        Raises `InvalidInput` where samples of the build have not run yet.
+        """
+        recent, built = self.window.ready(FIT), self._built(FIT)
+        if not recent:
+            return built
+        weights = weights_of(recent, now_s, self._settings.half_life_s)
+        per_recent = (1 - self._settings.recent_share) / self._settings.recent_share
+        many = max(1, round(len(built) / per_recent))
+        picks = self._generator.choice(len(recent), many, p=weights / weights.sum())
+        return _joined(_lesson_of([recent[i] for i in picks]), built)
+
+    def selectors(self, now_s: float) -> Lesson:
+        """Samples for selectors, recent ones of the whole window and those of the build."""
+        recent, built = self.window.ready(JUDGE), self._built(JUDGE)
+        return _joined(_lesson_of(recent), built) if recent else built
+
+    def counted(
+        self, networks: Mapping[int, LearnedCache], roles: tuple[int, ...], now_s: float, mix: Mix, built: Mix
+    ) -> Counted:
+        """What `networks` say of samples for selectors, for the choice of caches or its judgement, counted for a mix.
+
+        Those of the build count by their class, all together like as many as tell as much.  Beside them count recent
+        ones since that mix began: alone these would be too few to show agreement, and no cache would be chosen.  Of a
+        class without samples there are so many unknown ones as it is more frequent than in the mix that was `built`.
+        """
+        assert self._validation is not None
+        recent = [one for role in roles for one in self.window.ready(role) if one.at_s >= mix.since_s]
+        rows, answers = self._rows(*roles), self._validation.probabilities.argmax(axis=1)
+        labels = labels_of(self._validation.labels, answers, len(mix.labels))[rows]
+        weights = weights_to(mix.labels, labels, np.ones(len(labels)))
+        like, each = counted_like(weights), weights_of(recent, now_s, self._settings.half_life_s)
+        missing = like * np.maximum(mix.labels - built.labels, 0.0)
+        missing[np.unique(labels)] = 0.0
+        said = self._said(networks, roles)
+        if recent:
+            now = said_of(networks, _lesson_of(recent))
+            missing -= np.bincount(now.best, weights=each, minlength=len(missing))
+            said = now.joined(said)
+        return Counted(said, np.append(each, like * weights), float(np.maximum(missing, 0.0).sum()))
+
+    def held_since(self, since_s: float) -> int:
+        """How many samples since then nothing was learnt from."""
+        return sum(one.at_s >= since_s for one in self.window.ready(HOLD))
+
+    def held_back(self, networks: Mapping[int, LearnedCache], now_s: float, since_s: float) -> Counted | None:
+        """What `networks` say of samples since then that nothing was learnt from; None where there are none."""
+        held = [one for one in self.window.ready(HOLD) if one.at_s >= since_s]
+        if not held:
+            return None
+        return Counted(said_of(networks, _lesson_of(held)), weights_of(held, now_s, self._settings.half_life_s))
+
+    def judging_classes(self, networks: Mapping[int, LearnedCache]) -> Said:
+        """What `networks` say of samples of the build to which neither predictors nor selectors were fitted."""
+        return self._said(networks, (CHECK,))
+
+    @property
+    def trained(self) -> int:
+        """How many recent samples predictors learn from."""
+        return len(self.window.ready(FIT))
+
+    def _said(self, networks: Mapping[int, LearnedCache], roles: tuple[int, ...]) -> Said:
+        """What `networks` say of samples of the build; kept for those that are in use."""
+        if networks is not self.networks:
+            return said_of(networks, self._built(*roles))
+        if roles not in self._kept:
+            self._kept[roles] = said_of(networks, self._built(*roles))
+        return self._kept[roles]
+
+    def _rows(self, *roles: int) -> NDArray[np.int64]:
+        assert self._validation is not None
+        return np.flatnonzero(np.isin(self._validation.part, [PART_OF[role] for role in roles]))
+
+    def _built(self, *roles: int) -> Lesson:
+        assert self._validation is not None
+        ran = BATCH * len(self._seen) >= len(self._validation)
+        require(ran, "samples of the build have not run yet", where="adaptation", remedy="wait longer")
+        rows = self._rows(*roles)
+        features = {layer: np.concatenate([part[layer] for part in self._seen])[rows] for layer in self._seen[0]}
+        return Lesson(features, self._validation.probabilities[rows], self._validation.labels[rows])
+
+
+def _lesson_of(samples: Sequence[Recent]) -> Lesson:
+    probabilities = np.stack([sample.probabilities for sample in samples if sample.probabilities is not None])
+    features = {layer: np.stack([sample.features[layer] for sample in samples]) for layer in samples[0].features}
+    return Lesson(features, probabilities, probabilities.argmax(axis=1))
+
+
+def _joined(one: Lesson, other: Lesson) -> Lesson:
+    return Lesson(
+        {layer: np.concatenate([one.features[layer], other.features[layer]]) for layer in one.features},
+        np.concatenate([one.probabilities, other.probabilities]),
+        np.concatenate([one.labels, other.labels]),
+    )

@@ -1,0 +1,373 @@
+"""Retraining: predictors and selectors trained further on recent samples, chosen anew, and compared with those in use.
+
+Gati section 5.3.  Predictors learn from features: what their layers without weights make of a hidden output.  Whatever
+they were trained on, caches are set and chosen for the mix of classes that comes now (`class_mix`).
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gearshift.caches.building.choosing import at_ends, choices_by_price
+from gearshift.caches.building.problem import ROUNDING, Problem, answered_wrongly
+from gearshift.caches.network.networks import LearnedCache, split_predictor
+from gearshift.caches.network.train import Material, Trained, Training, counted_like, fit_cache, threshold_by_level
+from gearshift.caches.store.manifest import Manifest, Variant
+from gearshift.result import lower_confidence_bound
+
+LEVELS = (0.85, 0.9, 0.95, 0.98, 0.99, 0.995)
+LEAST_FASTER = 0.01
+PARTS = 10
+AT_ONCE = 512
+NINE_TO_ONE = 1.282
+"""Deviations of a normal distribution."""
+LEAST_OF_CLASS = 10
+"""Samples of a class from which on it is looked at by itself."""
+STRICTER = (1.0, 0.5, 0.25, 0.0)
+"""Of the disagreement allowed, for choices one after the other until one is found good; the last is no cache."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lesson:
+    """Samples of one purpose: features by layer (n, ...), base probabilities (n, classes), labels (n,)."""
+
+    features: Mapping[int, NDArray[np.float32]]
+    probabilities: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def classes(self) -> NDArray[np.int64]:
+        """What the base model chooses (n,)."""
+        return np.asarray(self.probabilities.argmax(axis=1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Said:
+    """What predictors say of samples, logits by layer (n, classes) without a prior, and what the base model chooses."""
+
+    logits: Mapping[int, NDArray[np.float32]]
+    best: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.best)
+
+    def joined(self, other: "Said") -> "Said":
+        """These samples, and others behind them."""
+        logits = {layer: np.concatenate([said, other.logits[layer]]) for layer, said in self.logits.items()}
+        return Said(logits, np.concatenate([self.best, other.best]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counted:
+    """Samples that do not all count alike: how much each counts (n,), in samples of now.
+
+    `unknown` is how many more there would be of classes of which there is no sample.
+    """
+
+    said: Said
+    weights: NDArray[np.float64]
+    unknown: float = 0.0
+
+    @property
+    def like(self) -> float:
+        """How many samples that count alike tell as much."""
+        return counted_like(self.weights)
+
+    def share_wrong(self, wrong: NDArray[np.bool_]) -> float:
+        """At most so many answers are wrong, nine to one, by which of the samples are (n,), and of those unknown half.
+
+        Half a mistake is counted beside them: few samples prove little.
+        """
+        n = float(self.weights.sum()) + self.unknown + 1
+        share = float(self.weights @ wrong + (self.unknown + 1) / 2) / n
+        return share + NINE_TO_ONE * float(np.sqrt(share * (1 - share) / n))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Retrained:
+    """A version that may be: its networks by layer, spare ones too, and its variants, chosen ones and spare ones."""
+
+    networks: dict[int, LearnedCache]
+    variants: tuple[Variant, ...]
+
+    @property
+    def in_use(self) -> dict[int, LearnedCache]:
+        """The caches that it looks up."""
+        return {entry.layer: self.networks[entry.layer] for entry in self.variants if entry.chosen}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What caches come to on samples, weighted: agreement with the base model, seconds, and where samples leave."""
+
+    agreement: float
+    latency_s: float
+    exits: tuple[float, ...]
+
+
+def with_prior(networks: Mapping[int, LearnedCache], prior: NDArray[np.float64]) -> dict[int, LearnedCache]:
+    """Copies of `networks` for another mix of classes, of which `prior` (classes,) is the logarithm by the build's."""
+    copies = {layer: deepcopy(network) for layer, network in sorted(networks.items())}
+    for copy in copies.values():
+        copy.prior.copy_(torch.from_numpy(prior))
+    return copies
+
+
+def retrain(
+    networks: Mapping[int, LearnedCache], fit: Lesson, judge: Lesson, how: Training, seed: int, device: torch.device
+) -> dict[int, LearnedCache]:
+    """Copies of all `networks`, trained further on `fit`, their selectors on `judge`.
+
+    They have the prior of what they are trained on, so that they learn nothing of how frequent a class was there.
+    Raises `TrainingDiverged`; `networks` stay as they are.
+    """
+    copies = {layer: deepcopy(network).requires_grad_(True) for layer, network in sorted(networks.items())}
+    for layer, copy in copies.items():
+        material = Material(
+            np.concatenate([fit.features[layer], judge.features[layer]]),
+            np.concatenate([fit.probabilities, judge.probabilities]),
+            np.concatenate([fit.labels, judge.labels]),
+            *(np.arange(len(fit)), np.arange(len(fit), len(fit) + len(judge)), np.arange(0)),
+        )
+        fit_cache(split_predictor(copy)[1], material, how, seed + layer, device)
+        copy.requires_grad_(False).eval()
+    return copies
+
+
+def said_of(networks: Mapping[int, LearnedCache], lesson: Lesson) -> Said:
+    """What the predictors of `networks` say of samples."""
+    logits: dict[int, NDArray[np.float32]] = {}
+    for layer, network in networks.items():
+        predictor = split_predictor(network)[1].predictor
+        with torch.inference_mode():
+            parts = torch.split(torch.from_numpy(lesson.features[layer]), AT_ONCE)
+            logits[layer] = torch.cat([predictor(part.to(network.scale.device)) for part in parts]).cpu().numpy()
+    return Said(logits, lesson.classes)
+
+
+def offers_of(
+    networks: dict[int, LearnedCache], samples: Counted, manifest: Manifest, seed: int, off: Collection[int] = ()
+) -> "Offers":
+    """`networks`, but those `off`, at every level of strictness, set by samples to which no predictor was fitted.
+
+    Of each sample it counts what is hit by a threshold that the others set, as of new samples.
+    """
+    said, trained = samples.said, {}
+    parts = np.random.default_rng([seed, 4]).permutation(len(said)) % PARTS
+    for layer, network in networks.items():
+        if layer not in off:
+            best, sure = _answers(network, said.logits[layer])
+            trained[layer] = _set_anew(network, sure, best == said.best, samples.weights, parts)
+    return Offers(networks, trained, samples, manifest)
+
+
+def _answers(network: LearnedCache, logits: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The class that a cache answers (n,), and how sure it is (n,)."""
+    with torch.no_grad():
+        probabilities, sure = network.told(torch.from_numpy(logits).to(network.scale.device) + network.prior)
+    return probabilities.argmax(dim=1).cpu().numpy(), sure.cpu().numpy()
+
+
+def _set_anew(
+    network: LearnedCache,
+    sure: NDArray[np.float32],
+    right: NDArray[np.bool_],
+    weights: NDArray[np.float64],
+    parts: NDArray[np.int64],
+) -> Trained:
+    """A cache at every level, set by all samples, and what the thresholds hit that are set without their part."""
+    found = threshold_by_level(sure, right, LEVELS, weights)
+    hits = {level: np.zeros(len(sure), dtype=np.bool_) for level in found}
+    for part in range(PARTS):
+        others = parts != part
+        without = threshold_by_level(sure[others], right[others], tuple(found), weights[others])
+        for level, threshold in without.items():
+            hits[level] |= ~others & (sure >= threshold)
+    return Trained(network, tuple(found), tuple(found.values()), np.array(list(hits.values()), dtype=np.bool_), right)
+
+
+def judge(networks: Mapping[int, LearnedCache], samples: Counted, manifest: Manifest) -> Judged:
+    """What looking up `networks`, one after the other, comes to on samples; of hits unknown half are wrong."""
+    left, right, latency_s = _looked_up(networks, samples.said, manifest)
+    known = float(samples.weights.sum())
+    share = samples.weights / known
+    exits = np.bincount(left, weights=share, minlength=len(manifest.segment_s))
+    wrong = known * float(share @ ~right) + samples.unknown * float(1 - exits[-1]) / 2
+    return Judged(
+        agreement=1 - wrong / (known + samples.unknown),
+        latency_s=float(share @ latency_s),
+        exits=tuple(np.round(exits, 6).tolist()),
+    )
+
+
+def shown(judged: Judged, counted: float, confidence: float | None) -> float | None:
+    """The agreement that held-back samples, which count like so many, show with this confidence; None without one.
+
+    All of `STRICTER` may be tried on the same samples, so each has its part of the error.
+    """
+    if confidence is None:
+        return None
+    return lower_confidence_bound(judged.agreement, int(counted), 1 - (1 - confidence) / len(STRICTER))
+
+
+def worse(before: Judged, after: Judged, built: Manifest, counted: float) -> str:
+    """Why a version is not to be swapped in, by held-back samples that count like so many; nothing where it is better.
+
+    It must keep the target and be faster.  Where the one in use misses the target by more than luck explains (one
+    deviation), it need only agree more.  Where the caches were `built` with a confidence, it must show the target with
+    it in any case.
+    """
+    target, bound = built.target, shown(after, counted, built.confidence)
+    if bound is not None and bound < target:
+        agrees = f"agrees on {after.agreement:.2%} of recent samples, which shows {bound:.2%}"
+        return f"{agrees} with confidence {built.confidence:g}, needs {target:.2%}"
+    luck = (target * (1 - target) / counted) ** 0.5
+    if before.agreement < target - luck and after.agreement > before.agreement:
+        return ""
+    if after.agreement < target:
+        return f"agrees on {after.agreement:.2%} of recent samples, needs {target:.2%}"
+    if after.latency_s > (1 - LEAST_FASTER) * before.latency_s:
+        return f"takes {1e3 * after.latency_s:.3f} ms on recent samples, now {1e3 * before.latency_s:.3f} ms"
+    return ""
+
+
+def contradicted(before: Judged, after: Judged, target: float, counted: float) -> str:
+    """Why recent samples, which count like so many, speak against a version that others have shown to be better.
+
+    Nothing where it agrees on them as often as it should but for luck (one deviation), or as the one in use does.
+    """
+    luck = (target * (1 - target) / counted) ** 0.5
+    if after.agreement >= min(target - luck, before.agreement):
+        return ""
+    return f"agrees on {after.agreement:.2%} of recent samples, needs {target:.2%}"
+
+
+def weak_class(networks: Mapping[int, LearnedCache], said: Said, manifest: Manifest) -> tuple[int, float] | None:
+    """A class of which samples agree less than the target, by more than two deviations of luck, and how much they do.
+
+    Where caches do not follow classes, and another one dominates tomorrow, the mean of today promises nothing.
+    """
+    _, right, _ = _looked_up(networks, said, manifest)
+    for label, n in zip(*np.unique(said.best, return_counts=True), strict=True):
+        agreement, target = float(right[said.best == label].mean()), manifest.target
+        if n >= LEAST_OF_CLASS and agreement < target - 2 * (target * (1 - target) / n) ** 0.5:
+            return int(label), agreement
+    return None
+
+
+def _looked_up(
+    networks: Mapping[int, LearnedCache], said: Said, manifest: Manifest
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.float64]]:
+    """Of each sample (n,) the segment after which it leaves, whether it agrees, and its seconds."""
+    n, last = len(said), len(manifest.segment_s) - 1
+    left = np.full(n, last)
+    right, going = np.ones(n, dtype=np.bool_), np.ones(n, dtype=np.bool_)
+    lookup_s = {entry.layer: entry.lookup_s for entry in manifest.trained}
+    looked_s = np.zeros(n)
+    for layer, network in sorted(networks.items()):
+        best, sure = _answers(network, said.logits[layer])
+        hit = going & (sure >= float(network.threshold))
+        looked_s[going] += 0.0 if manifest.lookups == "beside" else lookup_s[layer]
+        left[hit] = leaves = leaves_after(layer, lookup_s[layer], manifest)
+        going &= ~hit
+        if leaves < last:  # else the model's own answer is there first
+            right[hit] = (best == said.best)[hit]
+    return left, right, np.cumsum(manifest.segment_s)[left] + looked_s
+
+
+def leaves_after(layer: int, lookup_s: float, manifest: Manifest) -> int:
+    """The segment after which what a cache hits leaves: with lookups beside the model, the one in which it is found."""
+    if manifest.lookups == "inline":
+        return layer
+    ends = np.cumsum(manifest.segment_s)
+    return min(int(np.searchsorted(ends * (1 + ROUNDING), ends[layer] + lookup_s)), len(ends) - 1)
+
+
+class Offers:
+    """`networks` at every level of strictness, and what each comes to on the samples that choose."""
+
+    def __init__(
+        self, networks: dict[int, LearnedCache], trained: Mapping[int, Trained], check: Counted, manifest: Manifest
+    ) -> None:
+        self._networks, self._manifest = networks, manifest
+        self._thresholds = {layer: float(network.threshold) for layer, network in networks.items()}
+        self._told = {entry.layer: entry for entry in manifest.trained}
+        self._offers: list[tuple[Variant, float]] = []
+        hits: list[NDArray[np.bool_]] = []
+        right: list[NDArray[np.bool_]] = []
+        share = check.weights / check.weights.sum()
+        for layer, one in trained.items():
+            for level, threshold, hit in zip(one.levels, one.thresholds, one.hits, strict=True):
+                rate = float(share @ hit)
+                offer = msgspec.structs.replace(
+                    self._told[layer],
+                    level=level,
+                    hit_rate=rate,
+                    accuracy=float(share @ (hit & one.right)) / rate if rate > 0 else 1.0,
+                    chosen=True,
+                    spare=False,
+                    why="",
+                )
+                self._offers.append((offer, threshold))
+                hits.append(hit)
+                right.append(one.right)
+        self._choices = list(self._by_price(np.array(hits), np.array(right), check)) if hits else []
+
+    def chosen(self, target: float) -> Retrained:
+        """The least strict choice for this agreement, at least the manifest's; its networks are of the latest call."""
+        variants = {
+            layer: msgspec.structs.replace(entry, chosen=False, spare=True, why="")
+            for layer, entry in self._told.items()
+        }
+        for layer, threshold in self._thresholds.items():
+            self._networks[layer].threshold.fill_(threshold)
+        kept = [chosen for chosen, _ in takewhile(lambda one: one[1] <= 1 - target + ROUNDING, self._choices)]
+        for v in kept[-1] if kept else ():
+            offer, threshold = self._offers[v]
+            variants[offer.layer] = offer
+            self._networks[offer.layer].threshold.fill_(threshold)
+        return Retrained(self._networks, tuple(variants.values()))
+
+    def _by_price(
+        self, hits: NDArray[np.bool_], right: NDArray[np.bool_], check: Counted
+    ) -> Iterator[tuple[tuple[int, ...], float]]:
+        """Choices from the strictest on, and the share that each may answer wrongly."""
+        offers, manifest = [offer for offer, _ in self._offers], self._manifest
+        tested = Problem(
+            layer_s=np.array(manifest.segment_s),
+            layer=np.array([offer.layer for offer in offers], dtype=np.int64),
+            hit_rate=np.array([offer.hit_rate for offer in offers]),
+            accuracy=np.array([offer.accuracy for offer in offers]),
+            lookup_s=np.array([offer.lookup_s for offer in offers]),
+            memory_bytes=np.array([offer.memory_bytes for offer in offers], dtype=np.float64),
+            target=manifest.target,
+            memory_budget_bytes=np.inf if manifest.memory_budget_bytes is None else manifest.memory_budget_bytes,
+            delay_budget_s=(np.inf if manifest.most_delay is None else manifest.most_delay) * manifest.base_s,
+            hits=hits,
+            right=right,
+            level=np.array([offer.level for offer in offers]),
+        )
+        tested = at_ends(tested) if manifest.lookups == "beside" else tested
+        for _, chosen in choices_by_price(_as_often(tested, check.weights)):
+            wrong = check.share_wrong(answered_wrongly(tested, chosen))
+            if wrong > tested.largest_loss:
+                return
+            yield chosen, wrong
+
+
+def _as_often(problem: Problem, weights: NDArray[np.float64]) -> Problem:
+    """The same with as many samples, each as often among them as its weight (samples,) says."""
+    assert problem.hits is not None
+    assert problem.right is not None
+    ends = np.cumsum(weights)
+    rows = np.searchsorted(ends, (np.arange(len(weights)) + 0.5) / len(weights) * ends[-1])
+    return replace(problem, hits=problem.hits[:, rows], right=problem.right[:, rows])

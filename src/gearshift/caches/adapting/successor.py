@@ -1,0 +1,149 @@
+"""The version of learned caches that might follow the one in use: made from the same lessons, judged, and why not."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from gearshift.caches.adapting.adaptation import Adaptation
+from gearshift.caches.adapting.class_mix import ClassMix, Mix, mix_of
+from gearshift.caches.adapting.lessons import Lessons
+from gearshift.caches.adapting.retrain import (
+    STRICTER,
+    Counted,
+    Judged,
+    Retrained,
+    contradicted,
+    judge,
+    offers_of,
+    retrain,
+    weak_class,
+    with_prior,
+    worse,
+)
+from gearshift.caches.adapting.window import CHECK, HOLD, JUDGE
+from gearshift.caches.network.networks import LearnedCache
+from gearshift.caches.network.train import Training
+from gearshift.caches.store.manifest import Manifest
+from gearshift.errors import InvalidInput
+
+LEAST_HELD = 10
+"""Samples held back since the classes changed that judge what was trained; where there are fewer, all recent ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Current:
+    """The version in use: its networks by layer, spare ones too, the caches looked up, and what audits switched off.
+
+    `follows` says whether caches are set for the classes that come, or for those of the build.
+    """
+
+    manifest: Manifest
+    networks: dict[int, LearnedCache]
+    caches: Mapping[int, LearnedCache]
+    off: tuple[int, ...]
+    follows: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Verdict:
+    """What was `found`, None where nothing is better, by which samples, and what is to be told of it."""
+
+    found: Retrained | None
+    before: Judged
+    after: Judged
+    by: Counted
+    mix: Mix
+    facts: dict[str, object]
+
+
+def trained_further(
+    current: Current,
+    lessons: Lessons,
+    classes: ClassMix,
+    settings: Adaptation,
+    now_s: float,
+    seed: int,
+    device: torch.device,
+) -> dict[int, LearnedCache]:
+    """The networks trained on, such that they learn nothing of how frequent a class is among their samples.
+
+    Raises `TrainingDiverged`, and `InvalidInput` where samples of the build have not run yet.
+    """
+    fit, how = lessons.fit(now_s), Training(epochs=settings.epochs, learning_rate=settings.learning_rate)
+    start = with_prior(current.networks, classes.prior(mix_of(fit.classes, current.manifest.classes)))
+    return retrain(start, fit, lessons.selectors(now_s), how, seed, device)
+
+
+def successor(
+    current: Current,
+    lessons: Lessons,
+    classes: ClassMix,
+    now_s: float,
+    seed: int,
+    trained: dict[int, LearnedCache] | None = None,
+) -> Verdict:
+    """The best choice among networks that were `trained`, or else among those in use, set for the classes that come.
+
+    Choices for ever less of the disagreement allowed are judged one after the other, until one is good.  Raises
+    `InvalidInput` where samples to judge by have not run yet.
+    """
+    manifest, networks = current.manifest, current.networks if trained is None else trained
+    mix = classes.now() if current.follows else classes.built
+    now, then, held = _judges(current, lessons, classes, mix, now_s, trained)
+    samples = lessons.counted(networks, (JUDGE, CHECK), now_s, mix, classes.built)
+    off = current.off if trained is None else ()
+    offers = offers_of(with_prior(networks, classes.prior(mix.answers)), samples, manifest, seed, off)
+    before, refused = judge(current.caches, now, manifest), list[Verdict]()
+    for allowed in STRICTER:
+        found = offers.chosen(1 - allowed * (1 - manifest.target))
+        after = judge(found.in_use, then, manifest)
+        facts: dict[str, object] = {
+            "agreement": round(after.agreement, 4),
+            "agreement_before": round(before.agreement, 4),
+            "latency_s": after.latency_s,
+            "latency_s_before": before.latency_s,
+            "judged_by": len(then.said),
+            "allowed": allowed,
+            "most_frequent": int(mix.answers.argmax()),
+            "most_frequent_share": round(float(mix.answers.max()), 3),
+        }
+        why = worse(before, after, manifest, then.like) or _spoken_against(current, found, held)
+        if not why and not current.follows:
+            weak = weak_class(found.in_use, lessons.judging_classes(networks), manifest)
+            why = "" if weak is None else f"agrees on {weak[1]:.2%} of class {weak[0]} among the samples of the build"
+        if not why:
+            return Verdict(found=found, before=before, after=after, by=then, mix=mix, facts=facts)
+        refused.append(Verdict(found=None, before=before, after=after, by=then, mix=mix, facts={"why": why, **facts}))
+    return refused[0]
+
+
+def _judges(
+    current: Current,
+    lessons: Lessons,
+    classes: ClassMix,
+    mix: Mix,
+    now_s: float,
+    trained: dict[int, LearnedCache] | None,
+) -> tuple[Counted, Counted, Counted | None]:
+    """What judges the version in use, the same for its successor, and what may speak against that alone.
+
+    Of what was trained that are samples held back.  What was set alone is judged by samples of the build, too, as those
+    held back of a mix that has just begun show nothing; they may speak against it.
+    """
+    if trained is None:
+        both = lessons.counted(current.networks, (HOLD,), now_s, mix, classes.built)
+        return both, both, lessons.held_back(current.networks, now_s, mix.since_s)
+    since_s = mix.since_s if lessons.held_since(mix.since_s) >= LEAST_HELD else -math.inf
+    now, then = (lessons.held_back(one, now_s, since_s) for one in (current.networks, trained))
+    if now is None or then is None:
+        raise InvalidInput("no sample is held back yet", where="adaptation", remedy="sample more, or wait longer")
+    return now, then, None
+
+
+def _spoken_against(current: Current, found: Retrained, held: Counted | None) -> str:
+    if held is None:
+        return ""
+    now, then = (judge(one, held, current.manifest) for one in (current.caches, found.in_use))
+    return contradicted(now, then, current.manifest.target, held.like)

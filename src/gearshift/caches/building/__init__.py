@@ -1,0 +1,1 @@
+"""Explores, chooses and trains learned caches."""

@@ -1,0 +1,292 @@
+"""Which learned caches a model gets: composition fed with what exploration found, and why each was chosen."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.caches.building.compose import Composition, compose_all, composed, joint
+from gearshift.caches.building.explore import Explored
+from gearshift.caches.building.problem import ROUNDING, Problem, joint_outcome, wrong_of
+from gearshift.caches.network.chain import Chain
+from gearshift.caches.network.train import Training
+from gearshift.caches.store.manifest import LIKELY, Choice, Variant
+from gearshift.errors import InvalidInput
+from gearshift.result import share_bound
+
+WHERE = "learned caches"
+BY_PRICE = "by price"
+PRICES = (
+    *(0.0025, 0.005, 0.0075, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05, 0.06, 0.07, 0.08),
+    *(0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0),
+)
+"""How many hits may be wrong, as a share, where all of the model's time is saved: the less saved, the fewer."""
+FEW_NODES = 200
+MOST_SPARES = 8
+"""Blocks with a cache that only adaptation may come to use: each is trained again and again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chosen:
+    """Every method's choice, the last to be used, which is the fastest at a `price` (`set_for`).
+
+    `accuracy` is of the samples `judged`, whose answers did not make the choice, and so is `lower_bound`, if asked for.
+    """
+
+    choices: tuple[Composition, ...]
+    price: float
+    judged: Problem
+    accuracy: float
+    lower_bound: float | None = None
+
+    @property
+    def variants(self) -> tuple[int, ...]:
+        """What is used."""
+        return self.choices[-1].chosen
+
+
+def choose(problem: Problem, confidence: float | None, seed: int) -> Chosen:
+    """Which variants to use, such that new samples keep the target too.
+
+    The best of many choices looks better than it is, where it is chosen by what it answers rightly.  So it is not:
+    each selector was set for some accuracy of its hits on samples of its own, and a choice takes the fastest of those
+    set well enough (`set_for`).  How well that is falls, step by step, until the mistakes on all validation samples are
+    too many to be `LIKELY` of the target; the step before counts.  A fixed sequence needs no correction.  There are no
+    caches where the first step fails.  With a confidence, see `_shown`.
+    """
+    if confidence is not None:
+        return _shown(problem, confidence, seed)
+    found = by_price(problem, problem, LIKELY)
+    return _chosen(found, problem, problem)
+
+
+def set_for(problem: Problem, price: float) -> NDArray[np.int64]:
+    """The variants of whose hits no more than `price` are wrong by their selectors' own samples, times what hits save.
+
+    A hit that saves half of the model's time may so cost half as many mistakes as one that saves all of it.
+    """
+    assert problem.level is not None
+    return np.flatnonzero(1 - problem.level <= price * problem.saved + ROUNDING)
+
+
+class Priced(NamedTuple):
+    """A choice at the highest price that holds, its mistakes, and those of the next one, which does not hold."""
+
+    price: float
+    chosen: tuple[int, ...]
+    wrong: int
+    failed: int | None
+
+
+def choices_by_price(problem: Problem) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """The fastest choice at each price that allows more than the one before, by what variants hit alone."""
+    tried = 0
+    for price in PRICES:
+        allowed = set_for(problem, price)
+        if len(allowed) > tried:
+            tried = len(allowed)
+            found = joint(_some(problem, allowed), most_nodes=FEW_NODES).chosen
+            yield price, tuple(allowed[list(found)].tolist())
+
+
+def by_price(choosing: Problem, testing: Problem, likely: float) -> Priced:
+    """The fastest choice, by the samples `choosing`, at the highest price that keeps the target on those `testing`."""
+    found = Priced(0.0, (), 0, None)
+    for price, chosen in choices_by_price(choosing):
+        wrong = wrong_of(testing, chosen)
+        if share_bound(wrong, testing.samples, likely) < testing.target:
+            return found._replace(failed=wrong)
+        found = Priced(price, chosen, wrong, None)
+    return found
+
+
+def _chosen(found: Priced, choosing: Problem, judged: Problem, lower_bound: float | None = None) -> Chosen:
+    return Chosen(
+        choices=(*compose_all(choosing, most_nodes=FEW_NODES), composed(BY_PRICE, choosing, found.chosen)),
+        price=found.price,
+        judged=judged,
+        accuracy=1 - found.wrong / judged.samples,
+        lower_bound=lower_bound,
+    )
+
+
+def _some(problem: Problem, variants: NDArray[np.int64]) -> Problem:
+    """Some variants alone, any of whose answers will do."""
+    assert problem.hits is not None
+    return replace(
+        problem,
+        **{
+            name: getattr(problem, name)[variants] for name in ("layer", "hit_rate", "lookup_s", "memory_bytes", "hits")
+        },
+        accuracy=np.ones(len(variants)),
+        right=np.ones_like(problem.hits[variants]),
+        level=None,
+    )
+
+
+def _shown(problem: Problem, confidence: float, seed: int) -> Chosen:
+    """Choices made by one half of the validation samples, and tested on the other, price by price.
+
+    They are tested in that order until one fails, so that each test may use the whole level (fixed sequence).  Raises
+    `InvalidInput` where the first one fails.
+    """
+    order = np.random.default_rng([seed, 2]).permutation(problem.samples)
+    choosing, testing = (_of_samples(problem, half) for half in np.array_split(order, 2))
+    found = by_price(choosing, testing, confidence)
+    if found.chosen or found.failed is None:
+        return _chosen(found, choosing, testing, share_bound(found.wrong, testing.samples, confidence))
+    raise InvalidInput(
+        f"accuracy {problem.target:g} cannot be shown with confidence {confidence:g}: the most careful choice "
+        f"agrees on {1 - found.failed / testing.samples:.2%} of {testing.samples} samples",
+        where=WHERE,
+        remedy="give more samples, or ask for less",
+    )
+
+
+def problem_of(
+    chain: Chain,
+    explored: Sequence[Explored],
+    segment_s: NDArray[np.float64],
+    lookup_s: Sequence[float],
+    *,
+    how: Training,
+    target: float,
+    memory: float = math.inf,
+    most_delay: float = math.inf,
+    beside: bool = False,
+) -> tuple[list[Variant], Problem, list[int]]:
+    """Every variant at every level of strictness, what composition needs of them, and which was explored for each.
+
+    With lookups `beside` the model a hit is taken at the end of the segment in which it is found.
+    """
+    entries: list[Variant] = []
+    origins, hits, right = [], [], []
+    for i, one in enumerate(explored):
+        nowhere = (min(how.levels), np.zeros_like(one.trained.right))
+        for level, hit in list(zip(one.trained.levels, one.trained.hits, strict=True)) or [nowhere]:
+            entries.append(
+                Variant(
+                    layer=one.layer,
+                    block=chain.names[one.layer],
+                    variant=one.variant,
+                    level=level,
+                    shape=one.shape,
+                    hit_rate=float(hit.mean()),
+                    accuracy=float(one.trained.right[hit].mean()) if hit.any() else 1.0,
+                    lookup_s=lookup_s[i],
+                    memory_bytes=one.trained.cache.memory_bytes,
+                )
+            )
+            origins.append(i)
+            hits.append(hit)
+            right.append(one.trained.right)
+    samples = len(explored[0].trained.right)
+    problem = Problem(
+        layer_s=segment_s,
+        layer=np.array([entry.layer for entry in entries], dtype=np.int64),
+        hit_rate=np.array([entry.hit_rate for entry in entries]),
+        accuracy=np.array([entry.accuracy for entry in entries]),
+        lookup_s=np.array([entry.lookup_s for entry in entries]),
+        memory_bytes=np.array([entry.memory_bytes for entry in entries], dtype=np.float64),
+        target=target,
+        memory_budget_bytes=memory,
+        delay_budget_s=most_delay * float(segment_s.sum()),
+        hits=np.array(hits, dtype=np.bool_).reshape(-1, samples),
+        right=np.array(right, dtype=np.bool_).reshape(-1, samples),
+        level=np.array([entry.level for entry in entries]),
+    )
+    return entries, at_ends(problem) if beside else problem, origins
+
+
+def leaves_after(problem: Problem) -> NDArray[np.int64]:
+    """The layer after which what each variant hits leaves (variants,)."""
+    return problem.layer if not problem.beside else _found_in(problem)
+
+
+def at_ends(problem: Problem) -> Problem:
+    """The same with lookups beside the model, each lasting until the end of the layer in which it ends."""
+    ends = np.cumsum(problem.layer_s)[_found_in(problem)]
+    return replace(problem, beside=True, lookup_s=np.maximum(problem.lookup_s, ends - problem.reached_s))
+
+
+def _found_in(problem: Problem) -> NDArray[np.int64]:
+    ends = np.cumsum(problem.layer_s)
+    at = np.searchsorted(ends * (1 + ROUNDING), problem.reached_s + problem.lookup_s)
+    return np.minimum(at, len(ends) - 1)
+
+
+def with_spares(entries: Sequence[Variant], right_rate: Sequence[float], segment_s: Sequence[float]) -> list[Variant]:
+    """The variants with the spare ones marked: one after blocks without a chosen one, at most `MOST_SPARES` blocks.
+
+    It is the one that would save most if it hit all that it gets right, as it may after adaptation.
+    """
+    left_s = sum(segment_s) - np.cumsum(segment_s)
+    hopes: dict[int, tuple[float, int]] = {}
+    for v, entry in enumerate(entries):
+        hope = right_rate[v] * float(left_s[entry.layer]) - entry.lookup_s
+        if hope > 0:
+            hopes[entry.layer] = max(hopes.get(entry.layer, (0.0, -1)), (hope, -v))
+    taken = {entry.layer for entry in entries if entry.chosen}
+    layers = sorted(set(hopes) - taken)
+    spare = {-hopes[layer][1] for layer in layers[:: math.ceil(len(layers) / MOST_SPARES) or 1]}
+    return [msgspec.structs.replace(entry, spare=v in spare) for v, entry in enumerate(entries)]
+
+
+def _of_samples(problem: Problem, rows: NDArray[np.int64]) -> Problem:
+    """The same variants, judged on some of the validation samples."""
+    assert problem.hits is not None
+    assert problem.right is not None
+    return judged_on(problem, problem.hits[:, rows], problem.right[:, rows])
+
+
+def judged_on(problem: Problem, hits: NDArray[np.bool_], right: NDArray[np.bool_]) -> Problem:
+    """The same variants, by what they do on some samples (variants, samples)."""
+    counts = hits.sum(axis=1)
+    accuracy = np.where(counts > 0, (hits & right).sum(axis=1) / np.maximum(1, counts), 1.0)
+    return replace(problem, hits=hits, right=right, hit_rate=hits.mean(axis=1), accuracy=accuracy)
+
+
+def explained(
+    entries: Sequence[Variant], problem: Problem, chosen: tuple[int, ...], price: float
+) -> tuple[Variant, ...]:
+    """The variants with why each was chosen or not: what adding it, or leaving it out, would come to."""
+    now, allowed = joint_outcome(problem, chosen), 1 - price * problem.saved
+    told = []
+    for v, entry in enumerate(entries):
+        others = tuple(u for u in chosen if problem.layer[u] != problem.layer[v])
+        if v in chosen:
+            without = joint_outcome(problem, tuple(u for u in chosen if u != v))
+            why = f"without it {1e3 * (without.latency_s - now.latency_s):+.3f} ms"
+        else:
+            changed = tuple(sorted((*others, v)))
+            then = joint_outcome(problem, changed)
+            if entry.hit_rate == 0:
+                why = "it never hits"
+            elif not problem.fits(changed):
+                why = "does not fit beside the chosen ones"
+            elif wrong_of(problem, changed) > problem.most_wrong:
+                why = f"with it accuracy {then.accuracy:.2%}, below {problem.target:.2%}"
+            elif entry.level < allowed[v] - ROUNDING:
+                why = f"set for {entry.level:.1%} of its hits, and {allowed[v]:.1%} are wanted there"
+            else:
+                why = f"with it {1e3 * (then.latency_s - now.latency_s):+.3f} ms"
+        told.append(msgspec.structs.replace(entry, chosen=v in chosen, why=why))
+    return tuple(told)
+
+
+def as_choice(one: Composition) -> Choice:
+    """A composition as the manifest has it."""
+    assert one.measured is not None
+    return Choice(
+        method=one.method,
+        chosen=one.chosen,
+        expected_latency_s=one.expected.latency_s,
+        latency_s=one.measured.latency_s,
+        accuracy=one.measured.accuracy,
+        memory_bytes=one.memory_bytes,
+        gap_s=one.gap_s,
+    )

@@ -1,0 +1,1 @@
+"""Networks, chains of segments, and their training."""

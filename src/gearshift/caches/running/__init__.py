@@ -1,0 +1,1 @@
+"""A model with learned caches as it runs."""

@@ -1,0 +1,314 @@
+"""A model with learned caches, run as any other model: rows that hit leave, the rest goes on compacted."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gearshift.caches.network.chain import Chain
+from gearshift.caches.network.collect import as_probabilities, as_tensor
+from gearshift.caches.network.networks import Factory, LearnedCache
+from gearshift.caches.network.steps import ForSome, Steps
+from gearshift.caches.running.beside import (
+    Beside,
+    LookupBatch,
+    Lookups,
+    LookupThread,
+    divided,
+    exits_beside,
+    overwritten,
+)
+from gearshift.caches.running.lookup_process import fits, start_beside
+from gearshift.caches.running.single import Lookup, lookup_of
+from gearshift.errors import ModelFailed
+from gearshift.support.processors import pin, usable_processors
+
+SCORES, EXIT_SEGMENT = "scores", "exit_segment"
+Answer = dict[str, NDArray[Any]]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The folder that learned caches come from, the weights they belong to, and the user's own predictors by name.
+
+    `built` is the hash of the build that they are of; the folder may hold another one by now.  `device` is the kind
+    that segments and lookups were timed on, if that was written down.
+    """
+
+    folder: Path
+    weights_sha256: str
+    built: str
+    own: Mapping[str, Factory]
+    device: str | None
+
+
+class CachedModel:
+    """A chain of segments with learned caches after some of them (`gearshift.model.Model`).
+
+    It answers probabilities `scores` (n, classes) and `exit_segment` (n,), the number of the segment after which each
+    row left.  Lookups run in line, between two segments, or `beside` the module on `lookup_cores` of this process's
+    processors, on CUDA in a stream of their own; in line too where that would leave the module none.  What lies between
+    two caches may be `compiled`, for a row alone.  Attributes
+    `classes_`, `decode` and `encode` of the module keep their meaning.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        caches: Mapping[int, LearnedCache],
+        *,
+        logits: bool,
+        lookups: Lookups = "inline",
+        lookup_cores: int = 1,
+        origin: Origin | None = None,
+        compiled: Mapping[tuple[int, int], ForSome] | None = None,
+        off: Iterable[int] = (),
+        version: int = 0,
+    ) -> None:
+        self.chain, self.logits, self.origin = chain, logits, origin
+        self.lookups, self.lookup_cores = lookups, lookup_cores
+        self._beside: Beside | None = None
+        self.compiled, self._device = dict(compiled or {}), chain.device
+        self._steps = Steps(chain, compiled=self.compiled)
+        self.use(caches, off, version=version)
+        for attribute in ("classes_", "decode", "encode"):
+            if hasattr(chain.module, attribute):
+                setattr(self, attribute, getattr(chain.module, attribute))
+
+    def use(self, caches: Mapping[int, LearnedCache], off: Iterable[int] = (), *, version: int = 0) -> None:
+        """Look these caches up from the next batch on, but those after layers `off`."""
+        skipped = frozenset(off)
+        self.caches = {layer: cache.to(self._device) for layer, cache in caches.items() if layer not in skipped}
+        self.version, self.layers_off = version, tuple(sorted(skipped))
+        self._steps = self._steps.with_caches(self.caches)
+        if self._beside is not None and fits(self._beside, self.caches.values()):
+            self._beside.use(self.caches)
+        elif self._beside is not None:
+            self._beside.close()
+            self._beside = None
+        self._looks = self._made_looks()
+
+    def adopt(self, manifest: bytes, weights: bytes, off: Iterable[int]) -> int:
+        """Use another version, given as the content of its files; its number.
+
+        Raises `InvalidInput` where they do not belong to this model, which stays as it is.
+        """
+        from gearshift.caches.adapting.adopting import adopted
+
+        version, caches = adopted(self, manifest, weights)
+        self.use(caches, off, version=version)
+        return version
+
+    def adapter(self, settings: Mapping[str, Any], **told: Any) -> Any:
+        """What audits these caches and adapts them (`gearshift.caches.adapting.adapt.Adapter`), with `settings` by name.
+
+        Of several processes that do so for one folder, the first keeps its counts and samples there until it ends.
+        Raises `InvalidInput` where the model was not loaded from a folder of learned caches.
+        """
+        from gearshift.caches.adapting.adapt import open_adapter
+        from gearshift.caches.adapting.adaptation import adaptation_of
+        from gearshift.caches.store.versions import Claim
+
+        keeps = (lambda: True) if self.origin is None else Claim(self.origin.folder).held
+        return open_adapter(self, adaptation_of(settings), keeps=keeps, **told)
+
+    @property
+    def not_finite(self) -> int:
+        """Rows that were looked up and held NaN or infinity; they are misses."""
+        return sum(getattr(cache, "not_finite", 0) for cache in self.caches.values())
+
+    @property
+    def segments(self) -> int:
+        """How many segments the chain has."""
+        return len(self.chain)
+
+    def setup(self) -> None:
+        """Move to the CUDA device that this process may use, if any, and use all cores that it may.
+
+        With lookups beside the module on a processor, the calling thread keeps to the other cores from now on.
+        """
+        device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+        if device.type == "cpu":
+            import gearshift.caches.running.kernel  # noqa: F401  # compiled now, also for caches that a later version brings
+        elif self.origin is not None and self.origin.device == "cpu":
+            log.warning(
+                "learned caches in %s were chosen by times of a processor, and run on CUDA: build them with "
+                "--device cuda", self.origin.folder,
+            )  # fmt: skip
+        self.move(device)
+        if self._beside is not None:
+            self._beside.close()
+            self._beside = None
+        if self.beside() is not None and device.type == "cpu" and (cores := divided(self.lookup_cores)):
+            pin(cores.base)
+        torch.set_num_threads(usable_processors())
+
+    def move(self, device: torch.device) -> None:
+        """Have module and caches compute there from the next batch on."""
+        self.chain.move(device)
+        self._device = device
+        for cache in self.caches.values():
+            cache.to(device)
+        self._steps = Steps.of(self.chain, self.caches, self.compiled)  # with buffers of its own
+        self._looks = self._made_looks()
+
+    def beside(self) -> Beside | None:
+        """Who looks up beside the module, started when first asked for; None where lookups run in line."""
+        if self.lookups == "inline":
+            return None
+        if self._beside is None:
+            self._beside = start_beside(self._device, self.lookup_cores, self.caches.values())
+            if self._beside is not None:
+                self._beside.use(self.caches)
+            else:
+                log.warning("these caches were chosen for lookups beside the model: build them with lookups in line")
+        if self._beside is None or self._beside.why_ended:
+            if self._beside is not None:
+                log.warning(
+                    "learned caches are looked up in line from now on, as their process %s", self._beside.why_ended
+                )
+            self.lookups, self._beside = "inline", None
+        return self._beside
+
+    def _begun(self, hidden: torch.Tensor) -> LookupBatch | None:
+        beside = self.beside()
+        if isinstance(beside, LookupThread) and beside.copied is None:
+            beside.copied = overwritten(self.chain, hidden[:1].clone())
+        return None if beside is None else beside.begin()
+
+    def predict(self, batch: Any) -> Answer:
+        """Probabilities `scores` (n, classes), and `exit_segment` (n,), for a batch of n rows.
+
+        Raises `ModelFailed` for several inputs.
+        """
+        hidden = self._given(batch)
+        if (
+            len(hidden) == 1 and self.lookups == "inline"
+        ):  # most of what a small model's call costs is what is around it
+            return self._exit_of_row(hidden, -1)
+        rows, answers = zip(*self.exits(hidden), strict=True)
+        if len(answers) == 1:  # all rows left together, in their order
+            only: Answer = answers[0]
+            return only
+        back = np.argsort(np.concatenate(rows))
+        return {name: np.concatenate([answer[name] for answer in answers])[back] for name in (SCORES, EXIT_SEGMENT)}
+
+    def exits(self, batch: Any) -> Iterator[tuple[NDArray[np.int64], Answer]]:
+        """The numbers of rows that leave and what `predict` answers for them, exit by exit.
+
+        Raises `ModelFailed` for several inputs.
+        """
+        hidden = self._given(batch)
+        if (lookups := self._begun(hidden)) is not None:
+            leaving = exits_beside(self._steps, lookups, hidden, logits=self.logits)
+            yield from ((rows, _answer(scores, segment)) for rows, scores, segment in leaving)
+            return
+        rows, segment, last = np.arange(len(hidden)), -1, len(self.chain) - 1
+        while len(rows) > 1:
+            segment, run = self._steps.after(segment)
+            with torch.inference_mode():
+                hidden = run(hidden)
+                if segment == last:
+                    probabilities = self._probabilities(hidden)
+                    hit = np.ones(len(rows), dtype=np.bool_)
+                else:
+                    probabilities, hit = self._look(segment).rows(hidden)
+                    if not len(probabilities):
+                        continue
+                    hidden = _only(hidden, ~hit)
+            yield rows[hit], _answer(probabilities, segment)
+            rows = rows[~hit]
+        if len(rows):
+            yield rows, self._exit_of_row(hidden, segment)
+
+    def _exit_of_row(self, hidden: torch.Tensor, segment: int) -> Answer:
+        """As `exits` behind a segment: a batch of one has nothing to compact, and no row that waits for another."""
+        last, found = len(self.chain) - 1, None
+        with torch.inference_mode():
+            while found is None:
+                segment, run = self._steps.after(segment)
+                hidden = run(hidden)
+                found = self._probabilities(hidden) if segment == last else self._look(segment).row(hidden)
+        return _answer(found, segment)
+
+    def _look(self, segment: int) -> Lookup:
+        if segment not in self._looks:
+            self._looks[segment] = lookup_of(self.caches[segment])
+        return self._looks[segment]
+
+    def _made_looks(self) -> dict[int, Lookup]:
+        """Lookups in line are made before the first is needed: what they compile takes seconds, once on a machine."""
+        if self.lookups == "beside":
+            return {}
+        return {segment: lookup_of(cache) for segment, cache in self.caches.items()}
+
+    def through(self, batch: Any) -> tuple[Answer, list[float]]:
+        """What the model answers when every row goes through, and the seconds of each segment with its lookup.
+
+        A lookup beside the model counts only for what it slows down.  Of several rows the copy that compacts a batch
+        is charged as if nearly all of them stayed.  Segments that run as one share its time evenly.
+        """
+        hidden, seconds = self._given(batch), list[float]()
+        lookups, last = self._begun(hidden), len(self.chain) - 1
+        try:
+            with torch.inference_mode():
+                while len(seconds) <= last:
+                    began, first = perf_counter(), len(seconds)
+                    while lookups is not None and lookups.found() is not None:
+                        pass  # whatever hits, nobody leaves
+                    segment, run = self._steps.after(first - 1, pending=lookups is not None and lookups.pending)
+                    hidden = run(hidden)
+                    if segment == last:
+                        answer = _answer(self._probabilities(hidden), segment)
+                    elif segment in self.caches:
+                        every = np.ones(len(hidden), dtype=np.bool_)
+                        if lookups is not None:
+                            lookups.ask(segment, hidden, np.flatnonzero(every))
+                        elif len(hidden) == 1:
+                            self._look(segment).row(hidden)
+                        else:
+                            self._look(segment).rows(hidden)
+                        hidden = _only(hidden, every) if len(hidden) > 1 else hidden
+                    if hidden.is_cuda:
+                        torch.cuda.current_stream(hidden.device).synchronize()
+                    together = segment + 1 - first
+                    seconds += [(perf_counter() - began) / together] * together
+            while lookups is not None and lookups.found(wait=True) is not None:
+                pass  # so that the next batch finds nothing running
+        finally:
+            if lookups is not None:
+                lookups.end()
+        return answer, seconds
+
+    def _probabilities(self, scores: torch.Tensor) -> NDArray[np.float32]:
+        probabilities = as_probabilities(scores, logits=self.logits)
+        found: NDArray[np.float32] = (probabilities.cpu() if self._device.type != "cpu" else probabilities).numpy()
+        return found
+
+    def _given(self, batch: Any) -> torch.Tensor:
+        if isinstance(batch, torch.Tensor):
+            return batch.to(self._device)
+        if isinstance(batch, Mapping):
+            raise ModelFailed("a model with learned caches takes one input; give the module a method `decode`")
+        given = as_tensor(np.asarray(batch))
+        return given if self._device.type == "cpu" else given.to(self._device)
+
+
+def _only(hidden: torch.Tensor, stay: NDArray[np.bool_]) -> torch.Tensor:
+    """The rows (n, ...) that stay, one after another."""
+    rows = np.flatnonzero(stay)
+    if len(rows) == 1:
+        return hidden[rows[0] : rows[0] + 1]
+    return hidden.index_select(0, torch.from_numpy(rows).to(hidden.device))
+
+
+def _answer(scores: NDArray[np.float32], segment: int) -> Answer:
+    return {SCORES: scores, EXIT_SEGMENT: np.full(len(scores), segment, dtype=np.int64)}

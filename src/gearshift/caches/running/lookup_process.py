@@ -1,0 +1,310 @@
+"""Lookups beside the base model in a process of their own, which is given hidden outputs in shared memory."""
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import weakref
+from array import array
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from mmap import mmap
+from select import POLLIN, poll
+from threading import Lock
+from time import monotonic
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gearshift.caches.network.networks import LearnedCache, state_of
+from gearshift.caches.running import looking
+from gearshift.caches.running.beside import Beside, Looked, LookupThread, divided
+from gearshift.caches.running.looking import FIRST_BYTE, MOST_BYTES, MOST_MESSAGE_BYTES
+from gearshift.errors import ModelFailed
+from gearshift.support.extras import load_extra
+from gearshift.support.files import memory_file
+
+LONGEST_START_S = 60.0
+LONGEST_END_S = 5.0
+LONGEST_LOOKUP_S = 30.0
+ALIGNED = 64
+
+log = logging.getLogger(__name__)
+
+
+def start_beside(device: torch.device, cores: int, caches: Collection[LearnedCache]) -> Beside | None:
+    """Who is to look into `caches` beside their model, on the last `cores` of this process's processors.
+
+    On CUDA, and for predictors of the user's own, whose code is here alone, that is a thread; else a process.  None
+    where the model would be left without a core, or no process begins, which is said.
+    """
+    own = divided(cores)
+    if device.type == "cuda":
+        return LookupThread(frozenset(), device)
+    if own is None:
+        log.warning("learned caches are looked up in line, as the model would be left without a core")
+        return None
+    if any(cache.made_as is None for cache in caches):
+        return LookupThread(own.lookups, device)
+    try:
+        process = LookupProcess(own.lookups)
+    except OSError as error:
+        why = f"cannot be started ({error.strerror})"
+    else:
+        if not process.why_ended:
+            return process
+        why = process.why_ended
+    log.warning("learned caches are looked up in line, as their process %s", why)
+    return None
+
+
+def fits(beside: Beside, caches: Collection[LearnedCache]) -> bool:
+    """Whether it can look into `caches`."""
+    return isinstance(beside, LookupThread) or all(cache.made_as is not None for cache in caches)
+
+
+class LookupProcess:
+    """A process on `cores` that looks into learned caches, in the order in which it is asked, for a batch at a time.
+
+    Raises `OSError` where it cannot be started.
+
+    It ends with this object, and with this process.  When it ends before, `why_ended` says how, no batch begins any
+    more, and one that has begun finds nothing.  It is ended where it does nothing for `longest_s` while it is waited
+    for, or while its socket is full, and where that is so when other caches are to be used.
+    """
+
+    def __init__(self, cores: frozenset[int], *, longest_s: float = LONGEST_LOOKUP_S) -> None:
+        self.why_ended = ""
+        self._longest_s = longest_s
+        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs, _memory("hidden") as to_look, _memory("answers") as looked:
+                hidden, self.answers = mmap(to_look, MOST_BYTES), mmap(looked, MOST_BYTES)
+                self.process = _spawn(theirs.fileno(), (to_look, looked), cores)
+        except BaseException:
+            self._sock.close()
+            raise
+        self._end = weakref.finalize(self, _ended, self._sock, self.process)
+        self.floats = torch.frombuffer(hidden, dtype=torch.float32)
+        self._first_wanted = np.frombuffer(hidden, np.int64, 1)
+        self.last_answered = np.frombuffer(self.answers, np.int64, 1)
+        self._decoder = msgspec.msgpack.Decoder(looking.Told)
+        self._busy = Lock()
+        self._asked = 0
+        self._done_when_full = -1
+        self._full_since_s = 0.0
+        self.classes = 0
+        self.caches: Mapping[int, LearnedCache] = {}
+        if not self._hears(LONGEST_START_S):
+            self._lost(f"did not begin within {LONGEST_START_S:g} s")
+        self.heard()
+
+    def close(self) -> None:
+        """End it."""
+        self._end()
+
+    def use(self, caches: Mapping[int, LearnedCache]) -> None:
+        """Look into these caches from the next batch on, all of which another process can make (`made_as`)."""
+        made = [(layer, cache.made_as) for layer, cache in caches.items() if cache.made_as is not None]
+        assert len(made) == len(caches)
+        self.caches = caches
+        self.classes = next((cache.classes for cache in caches.values()), 0)
+        data = load_extra("safetensors.torch", extra="torch", where="learned caches").save(state_of(caches))
+        entries = tuple(looking.ToLook(layer=layer, variant=as_[0], shape=as_[1]) for layer, as_ in made)
+        try:
+            with open(memory_file("weights"), "wb") as file:
+                file.write(data)
+                file.flush()
+                self.tell(looking.Use(caches=entries, classes=self.classes), file.fileno())
+        except OSError as error:
+            self._lost(f"cannot be given other caches ({error.strerror})")
+
+    def begin(self) -> "ProcessBatch | None":
+        """A batch whose hidden outputs are looked up; None while there is another one, or the process is gone."""
+        if self.why_ended or not self._busy.acquire(blocking=False):
+            return None
+        while self.heard() is not None:
+            pass  # what was given up
+        if self.why_ended:
+            self._busy.release()
+            return None
+        return ProcessBatch(self)
+
+    def end(self) -> None:
+        """The batch has left: what has not begun is dropped."""
+        self._first_wanted[0] = self._asked
+        self._busy.release()
+
+    def number(self) -> int:
+        """The number of the next lookup."""
+        self._asked += 1
+        return self._asked - 1
+
+    def tell(self, message: looking.Asked, *files: int) -> bool:
+        """Send it, without waiting; False where the process is gone, or far behind."""
+        data = msgspec.msgpack.encode(message)
+        descriptors = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", files))] if files else []
+        try:
+            self._sock.sendmsg([data], descriptors, socket.MSG_DONTWAIT)  # a flag that `socket.send_fds` drops
+        except BlockingIOError:
+            if isinstance(message, looking.Use) or self._stands_still():
+                self._lost("is far behind")
+            return False
+        except OSError:
+            self.heard()
+            return False
+        return True
+
+    def heard(self, *, wait: bool = False) -> looking.Ready | looking.Found | looking.Failed | None:
+        """What it has said, if anything; `wait` for that, but not for ever."""
+        if self.why_ended:
+            return None
+        if wait and not self._hears(self._longest_s):
+            self._lost(f"has said nothing for {self._longest_s:g} s")
+            return None
+        try:
+            data = self._sock.recv(MOST_MESSAGE_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        told: looking.Told = self._decoder.decode(data) if data else looking.Ended(why="has ended")
+        if isinstance(told, looking.Ended):
+            self._lost(told.why)
+            return None
+        return told
+
+    def _hears(self, longest_s: float) -> bool:
+        waiting = poll()
+        waiting.register(self._sock, POLLIN)
+        return bool(waiting.poll(1000 * longest_s))
+
+    def _stands_still(self) -> bool:
+        """Whether nothing has been done since the socket was found full, too long ago."""
+        now_s, done = monotonic(), int(self.last_answered[0])
+        if done != self._done_when_full:
+            self._done_when_full, self._full_since_s = done, now_s
+        return now_s - self._full_since_s > self._longest_s
+
+    def _lost(self, why: str) -> None:
+        self.why_ended = self.why_ended or why
+        self._end()
+
+
+class _Asked(NamedTuple):
+    number: int
+    layer: int
+    rows: NDArray[np.int64]
+    answer_begins: int
+
+
+class ProcessBatch:
+    """The lookups of one batch.
+
+    Once one cannot be asked for, as the memory is full or the process far behind, none that follows is: a row must not
+    leave by a later cache than the first that hits it.
+    """
+
+    def __init__(self, process: LookupProcess) -> None:
+        self._process = process
+        self._asked = deque[_Asked]()
+        self._hidden_end = self._answers_end = FIRST_BYTE
+        self._full = False
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything asked for was not taken yet, and may be found."""
+        return bool(self._asked) and not self._process.why_ended
+
+    def ask(self, layer: int, hidden: Tensor, rows: NDArray[np.int64]) -> None:
+        """Have `hidden` (n, ...) looked up, of which a copy is made."""
+        process, begins, answer_begins = self._process, self._hidden_end, self._answers_end
+        self._hidden_end += _aligned(4 * hidden.numel())
+        self._answers_end += _aligned(looking.answer_bytes(len(hidden), process.classes))
+        self._full = self._full or max(self._hidden_end, self._answers_end) > MOST_BYTES
+        if self._full:
+            return
+        process.floats[begins // 4 : begins // 4 + hidden.numel()].view(hidden.shape).copy_(hidden)
+        one = _Asked(process.number(), layer, rows, answer_begins)
+        self._full = not process.tell(
+            looking.Ask(
+                number=one.number, layer=layer, shape=tuple(hidden.shape), begins=begins, answer_begins=answer_begins
+            )
+        )
+        if not self._full:
+            self._asked.append(one)
+
+    def found(self, *, wait: bool = False) -> Looked | None:
+        """The oldest lookup that was not taken yet, if it is done; raises `ModelFailed` where it failed."""
+        if not self._asked or not (wait or self._process.last_answered[0] >= self._asked[0].number):
+            return None  # known without a call of the system
+        while self._asked and (told := self._process.heard(wait=wait)) is not None:
+            one = self._asked[0]
+            if isinstance(told, looking.Ready) or told.number != one.number:
+                continue  # of a batch that has left
+            self._asked.popleft()
+            if isinstance(told, looking.Failed):
+                raise ModelFailed(f"a lookup of learned caches failed: {told.why}")
+            self._process.caches[one.layer].not_finite += told.not_finite
+            memory, classes = self._process.answers, self._process.classes
+            probabilities, hits = looking.answer_in(memory, one.answer_begins, len(one.rows), classes)
+            return Looked(one.rows, probabilities.copy(), hits.copy())
+        return None
+
+    def end(self) -> None:
+        """Give up what is not found yet."""
+        self._process.end()
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNED) * ALIGNED
+
+
+@contextmanager
+def _memory(name: str) -> Iterator[int]:
+    """The descriptor of a memory that no file names; it is gone with its last user."""
+    file = memory_file(name)
+    try:
+        os.ftruncate(file, MOST_BYTES)
+        yield file
+    finally:
+        os.close(file)
+
+
+def _spawn(fd: int, files: Sequence[int], cores: frozenset[int]) -> subprocess.Popen[bytes]:
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "gearshift.caches.running.looking",
+        "--fd",
+        str(fd),
+        "--hidden",
+        str(files[0]),
+    ]
+    command += ["--answers", str(files[1]), "--cores", ",".join(str(core) for core in sorted(cores))]
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited: Ctrl-C is for this process
+    try:
+        return subprocess.Popen(
+            command,
+            env={**os.environ, "OMP_NUM_THREADS": str(len(cores))},
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            pass_fds=(fd, *files),
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+
+
+def _ended(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    """It has nothing to lose, so it need not be asked."""
+    sock.close()
+    process.kill()
+    process.wait(LONGEST_END_S)

@@ -1,0 +1,1 @@
+"""Learned caches as folders on disk."""

@@ -1,0 +1,199 @@
+"""Versions of learned caches: those that were built are 0, adaptation adds others; one of them is in use.
+
+`state.json` says which, and which caches an audit has switched off; `versions/` holds the others, each a folder of its
+own with manifest and weights.  PyTorch is not needed here.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from gearshift.caches.store.manifest import MANIFEST, Manifest, read_manifest
+from gearshift.errors import InvalidInput, require
+from gearshift.support.files import PathLike, read_bytes, write_atomically
+
+STATE, VERSIONS, LOCK, CLAIM = "state.json", "versions", ".lock", ".claim"
+MOST_NUMBER = 10**6
+
+
+class Off(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A learned cache that is not looked up, because audits have shown that it answers unlike the base model.
+
+    Of `audited` hits `disagreed` did; at least a share `low` of all its hits do.
+    """
+
+    layer: int
+    block: str
+    audited: int
+    disagreed: int
+    low: float
+    at_s: float
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of `state.json`; `built` is the hash of the weights that were built, to whose versions it belongs."""
+
+    built: str
+    current: int = 0
+    off: tuple[Off, ...] = ()
+
+    @property
+    def layers_off(self) -> tuple[int, ...]:
+        """The layers that are not looked up."""
+        return tuple(sorted({off.layer for off in self.off}))
+
+
+def read_state(folder: PathLike) -> State:
+    """What is in use in `folder`; the caches that were built, where nothing else is said of them.
+
+    Raises `InvalidInput` for a folder without learned caches and for a broken file.
+    """
+    built = read_manifest(folder).file_sha256
+    path = Path(folder) / STATE
+    if not path.exists():
+        return State(built=built)
+    try:
+        state = msgspec.json.decode(read_bytes(path), type=State)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InvalidInput(str(error), where=str(path), remedy="delete it to use the caches that were built") from error
+    return state if state.built == built else State(built=built)
+
+
+def version_folder(folder: Path, number: int) -> Path:
+    """Where manifest and weights of a version are."""
+    return folder if number == 0 else folder / VERSIONS / f"{number:06d}"
+
+
+def read_version(folder: Path, number: int) -> Manifest:
+    """The manifest of a version; raises `InvalidInput` where it is missing or of other caches than were built."""
+    require(0 <= number < MOST_NUMBER, f"there is no version {number}", where=str(folder))
+    manifest = read_manifest(version_folder(folder, number))
+    weights = read_manifest(folder).weights_sha256
+    require(manifest.weights_sha256 == weights, f"version {number} belongs to other weights", where=str(folder))
+    return manifest
+
+
+def version_numbers(folder: PathLike) -> list[int]:
+    """The versions that there are, rising."""
+    found = [int(path.parent.name) for path in (Path(folder) / VERSIONS).glob(f"[0-9]*/{MANIFEST}")]
+    return [0, *sorted(number for number in found if number > 0)]
+
+
+def previous_version(folder: Path) -> int:
+    """The version that the one in use was made from; raises `InvalidInput` where it is the built one."""
+    current = read_state(folder).current
+    adapted = read_version(folder, current).adapted
+    if adapted is None:
+        raise InvalidInput("the caches in use are those that were built", where=str(folder), remedy="name a version")
+    there = [number for number in version_numbers(folder) if number <= adapted.before]
+    return there[-1]
+
+
+def require_built(folder: Path, built: str | None) -> None:
+    """Raise `InvalidInput` where the folder's caches are of another build than `built`, if that is given."""
+    told = "the folder holds another build now"
+    require(
+        built is None or read_manifest(folder).file_sha256 == built, told, where=str(folder), remedy="serve it anew"
+    )
+
+
+def switch_to(
+    folder: PathLike,
+    number: int,
+    *,
+    built: str | None = None,
+    stay_off: bool = False,
+    instead_of: tuple[int, tuple[int, ...]] | None = None,
+) -> State:
+    """Use a version, with all its caches on; raises `InvalidInput` where it is missing, broken, or of another build.
+
+    What is switched off of the one in use may `stay_off`, as where they are the same caches.  `built` is the build that
+    the caller knows of, here as in what follows; `instead_of` the version that it takes to be in use and what is
+    switched off of it, raising too where that is not so any more.
+    """
+    folder = Path(folder)
+    known = version_numbers(folder)
+    told = f"there is no version {number}"
+    require(number in known, told, where=str(folder), remedy=f"use one of {', '.join(map(str, known))}")
+    read_version(folder, number)
+    with locked(folder):
+        require_built(folder, built)
+        before = read_state(folder)
+        told = f"version {before.current} was chosen meanwhile, or a cache of it switched"
+        require(instead_of in (None, (before.current, before.layers_off)), told, where=str(folder))
+        return _write(folder, State(built=before.built, current=number, off=before.off if stay_off else ()))
+
+
+def switch_off(folder: Path, number: int, off: Off, *, built: str | None = None) -> State:
+    """Look a cache of version `number` up no more; nothing changes where another version is in use by now.
+
+    Raises `InvalidInput` where the folder holds another build.
+    """
+    with locked(folder):
+        require_built(folder, built)
+        state = read_state(folder)
+        if state.current != number or off.layer in state.layers_off:
+            return state
+        return _write(folder, msgspec.structs.replace(state, off=(*state.off, off)))
+
+
+def prune(folder: Path, most: int) -> None:
+    """Delete the oldest versions beyond `most`, but never the one in use nor those that were built."""
+    current = read_state(folder).current
+    numbers = version_numbers(folder)[1:]
+    for number in numbers[: max(0, len(numbers) - most)]:
+        if number != current:
+            shutil.rmtree(version_folder(folder, number), ignore_errors=True)
+
+
+def drop(folder: Path, number: int) -> None:
+    """Delete a version that is not in use any more; never those that were built."""
+    if number and number != read_state(folder).current:
+        shutil.rmtree(version_folder(folder, number), ignore_errors=True)
+
+
+def _write(folder: Path, state: State) -> State:
+    write_atomically(folder / STATE, msgspec.json.format(msgspec.json.encode(state)) + b"\n")
+    return state
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One writer at a time, whichever process it is in."""
+    with (folder / LOCK).open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class Claim:
+    """The right to keep in a folder what audits count and what was sampled: of one process at a time, until it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._file = folder / CLAIM, -1
+
+    def held(self) -> bool:
+        """Whether the right is this process's, which takes it where nobody has it."""
+        if self._file >= 0:
+            return True
+        try:
+            file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        except OSError:
+            return True  # nobody can write there, as is told when it is tried
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return False
+        self._file = file
+        return True
+
+    def give_up(self) -> None:
+        """Let another process have the right."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
