@@ -28,7 +28,6 @@ from machine import describe
 
 import gearshift
 from gearshift import caches
-from gearshift.api import workload_of
 from gearshift.caches.adapting.streams import class_local_stream
 from gearshift.load_generator.replay import run_replay
 from gearshift.load_generator.replay_result import Replay
@@ -36,10 +35,11 @@ from gearshift.load_generator.targets import Sending
 from gearshift.profiles.profile import PART_B
 from gearshift.profiles.store import read_profile
 from gearshift.runtime.backends.local import router_cores
-from gearshift.served import source_of
 from gearshift.serving.operate.child_server import ChildServer
 from gearshift.serving.serve import pinned
 from gearshift.traces.generate import steady
+from gearshift.verbs.api import workload_of
+from gearshift.verbs.served import source_of
 from gearshift.workload import Trace
 
 EXAMPLE = Path(digit_networks.__file__).parent

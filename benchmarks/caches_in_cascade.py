@@ -40,7 +40,7 @@ from cache_tasks import (
 from judging import spread
 from machine import describe
 
-from gearshift import api, caches
+from gearshift import caches
 from gearshift.caches.running.beside import Lookups, divided
 from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible
@@ -52,6 +52,7 @@ from gearshift.planner.evaluate.confirm import workload_of
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.simulator.simulate import simulate
 from gearshift.traces.generate import steady
+from gearshift.verbs import api
 
 SIZES = ("small", "large")
 BATCHES = (1, 2, 8, 32)

@@ -13,7 +13,6 @@ from judging import spread
 from numpy.typing import NDArray
 from sponge_live import core_seconds
 
-from gearshift.api import profile as measured_profile
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
 from gearshift.hardware import identical_devices
@@ -21,10 +20,11 @@ from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
-from gearshift.served import replay
 from gearshift.serving.operate.child_server import ChildServer
 from gearshift.serving.serve import pinned
 from gearshift.traces.network import Uplink
+from gearshift.verbs.api import profile as measured_profile
+from gearshift.verbs.served import replay
 from gearshift.workload import Trace, Workload
 
 CORES, SHARE, SIZES, SAMPLES = (1, 2, 3, 4), 0.25, (1, 2, 4, 8), 200

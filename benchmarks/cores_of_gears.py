@@ -23,7 +23,6 @@ from imported import bert_curves, frugalml, sponge_latency
 from judging import print_bar, print_table
 from machine import describe
 
-from gearshift.api import host_of
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
@@ -34,6 +33,7 @@ from gearshift.profiles.measure import performance_models
 from gearshift.profiles.performance_model import fit_performance_model
 from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, Profile, RunTimeCurve
 from gearshift.simulator.simulate import simulate
+from gearshift.verbs.api import host_of
 from gearshift.workload import draw_workload
 from worlds import data_folder, twitter
 

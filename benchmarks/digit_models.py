@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from compared import Cores, Served
 
-from gearshift import api
 from gearshift.demo import task
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
+from gearshift.verbs import api
 
 OPERATOR = "digits"
 COPIES = {"tiny": 1, "small": 1, "medium": 1, "large": 4}

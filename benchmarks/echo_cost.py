@@ -22,9 +22,9 @@ from compared import (
 from judging import print_bar, print_table, spread
 from open_loop import Answers, request_bytes, send
 
-from gearshift import api
 from gearshift.load_generator.replay_result import limit_s
 from gearshift.traces.generate import steady
+from gearshift.verbs import api
 
 CONNECTIONS = (1, 64)
 FEW, MANY = 16, 256

@@ -32,7 +32,6 @@ from machine import describe
 from msgspec import structs
 from numpy.typing import NDArray
 
-from gearshift.api import profile as measured_profile
 from gearshift.cascade import Cascade
 from gearshift.clock import WallClock
 from gearshift.errors import InvalidInput
@@ -53,6 +52,7 @@ from gearshift.runtime.wire.messages import Release
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.operate.task import make_service, read_task
 from gearshift.serving.serve import pinned
+from gearshift.verbs.api import profile as measured_profile
 
 SIZES = (1, 2, 4, 8)
 OUTSTANDING = 3 * SIZES[-1]

@@ -20,11 +20,11 @@ from judging import print_bar, print_table, spread
 from numpy.typing import NDArray
 from open_loop import request_bytes, send
 
-from gearshift import api
 from gearshift.demo import task
 from gearshift.load_generator.replay_result import limit_s
 from gearshift.serving.serve import pinned
 from gearshift.traces.generate import steady
+from gearshift.verbs import api
 
 TIMES_LARGEST, TIMES_PEER = 3.0, 2.0
 CONNECTIONS = 1024

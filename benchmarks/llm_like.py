@@ -28,7 +28,6 @@ from judging import PUBLISHED, judged, print_bar, print_table, registered, volum
 from machine import describe
 from planner_constrained import at_batch_one
 
-from gearshift.api import profiled_devices
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
 from gearshift.errors import GearshiftError, Infeasible
@@ -48,6 +47,7 @@ from gearshift.planner.space.request import HEADROOM, PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.store import read_profile
 from gearshift.traces.generate import diurnal, steady, trace_of_rate
+from gearshift.verbs.api import profiled_devices
 from gearshift.workload import Trace
 from worlds import arrivals, data_folder
 

@@ -21,11 +21,11 @@ from judging import print_bar, print_table
 from machine import describe
 from open_loop import parsed
 
-from gearshift import api
 from gearshift.serving.operate.child_server import ChildServer
 from gearshift.serving.operate.control_client import Operator
 from gearshift.support.open_files import allow_many_connections
 from gearshift.traces.generate import steady
+from gearshift.verbs import api
 
 LARGE, SMALL = 25_000, 16
 """Numbers of 4 bytes in a sample."""

@@ -18,9 +18,9 @@ from compared import HERE, OURS, Cores, Served, Server, Setting, environment, in
 from digit_models import OPERATOR, Digits, capacities, profiled, trained
 from judging import print_bar, print_table, spread
 
-from gearshift import api
 from gearshift.serving.serve import pinned
 from gearshift.traces.generate import steady
+from gearshift.verbs import api
 
 CONNECTIONS = 64
 PART = 0.95

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from judging import spread
 
-from gearshift import api
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
 from gearshift.hardware import identical_devices
@@ -20,9 +19,10 @@ from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.store import read_profile
-from gearshift.served import replay
 from gearshift.serving.operate.child_server import ChildServer
 from gearshift.traces.generate import steady
+from gearshift.verbs import api
+from gearshift.verbs.served import replay
 
 LOAD, SECONDS, OBJECTIVE_S, LARGEST = 2.75, 8.0, 0.6, 8
 

@@ -15,12 +15,12 @@ from imported import DEVICE_KIND, frugalml
 from judging import print_bar
 from machine import describe
 
-from gearshift import api
 from gearshift.hardware import identical_devices
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.store import read_profile, write_profile
-from gearshift.served import Validation, validate
 from gearshift.traces.generate import poisson_arrivals, steady
+from gearshift.verbs import api
+from gearshift.verbs.served import Validation, validate
 from gearshift.workload import Trace
 from worlds import data_folder
 

@@ -32,7 +32,6 @@ from machine import cores_apart, describe
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from gearshift.api import plan_request
 from gearshift.errors import Infeasible
 from gearshift.hardware import identical_devices
 from gearshift.load_generator.targets import MOST_CONNECTIONS
@@ -43,8 +42,9 @@ from gearshift.planner.search import optimal
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
-from gearshift.served import Validation, validate
 from gearshift.traces.generate import poisson_arrivals
+from gearshift.verbs.api import plan_request
+from gearshift.verbs.served import Validation, validate
 from gearshift.workload import Trace
 from worlds import data_folder
 

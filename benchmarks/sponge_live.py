@@ -24,7 +24,6 @@ import numpy as np
 from machine import describe
 from numpy.typing import NDArray
 
-from gearshift.api import profile as measured_profile
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
 from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
@@ -34,10 +33,11 @@ from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import core_table_ns
-from gearshift.served import replay
 from gearshift.simulator.compared.scalers import ExactScaler
 from gearshift.simulator.compared.vertical import Setting, simulate_vertical
 from gearshift.traces.network import Uplink, read_network
+from gearshift.verbs.api import profile as measured_profile
+from gearshift.verbs.served import replay
 from gearshift.workload import Trace, Workload
 from worlds import data_folder
 

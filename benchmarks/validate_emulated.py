@@ -20,14 +20,14 @@ from imported import DEVICE_KIND, azure_conversations, frugalml, mt_bench
 from judging import print_bar
 from machine import cores_apart, describe
 
-from gearshift import api
 from gearshift.errors import Infeasible
 from gearshift.hardware import Hardware, identical_devices
 from gearshift.objective import Scope
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
-from gearshift.served import Validation, validate
 from gearshift.traces.generate import bursty, steady
+from gearshift.verbs import api
+from gearshift.verbs.served import Validation, validate
 from gearshift.workload import Trace
 from worlds import data_folder, twitter
 

@@ -9,7 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gearshift.api import (
+    from gearshift.cascade import Cascade
+    from gearshift.client.client import AsyncClient, Client
+    from gearshift.errors import GearshiftError, Infeasible, InvalidInput
+    from gearshift.gear import Gear, GearPlan
+    from gearshift.hardware import Device, Hardware, identical_devices
+    from gearshift.model import Predicted
+    from gearshift.models.loading import Samples
+    from gearshift.models.torch_module import load_weights
+    from gearshift.objective import Objective
+    from gearshift.plans.hardware_file import read_hardware
+    from gearshift.plans.plan_file import read_plan, write_plan
+    from gearshift.profiles.profile import Profile
+    from gearshift.profiles.store import read_profile, write_profile
+    from gearshift.traces.read import read_trace, write_trace
+    from gearshift.verbs.api import (
         compare,
         diff,
         doctor,
@@ -24,28 +38,14 @@ if TYPE_CHECKING:
         serve,
         simulate,
     )
-    from gearshift.cascade import Cascade
-    from gearshift.client.client import AsyncClient, Client
-    from gearshift.errors import GearshiftError, Infeasible, InvalidInput
-    from gearshift.gear import Gear, GearPlan
-    from gearshift.hardware import Device, Hardware, identical_devices
-    from gearshift.init import init
-    from gearshift.model import Predicted
-    from gearshift.models.loading import Samples
-    from gearshift.models.torch_module import load_weights
-    from gearshift.objective import Objective
-    from gearshift.plans.hardware_file import read_hardware
-    from gearshift.plans.plan_file import read_plan, write_plan
-    from gearshift.profiles.profile import Profile
-    from gearshift.profiles.store import read_profile, write_profile
-    from gearshift.served import replay, validate
-    from gearshift.traces.read import read_trace, write_trace
+    from gearshift.verbs.init import init
+    from gearshift.verbs.served import replay, validate
     from gearshift.workload import Trace
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "gearshift.api": (
+    "gearshift.verbs.api": (
         "compare",
         "diff",
         "doctor",
@@ -66,14 +66,14 @@ _HOMES = {
     "gearshift.gear": ("Gear", "GearPlan"),
     "gearshift.hardware": ("Device", "Hardware", "identical_devices"),
     "gearshift.plans.hardware_file": ("read_hardware",),
-    "gearshift.init": ("init",),
+    "gearshift.verbs.init": ("init",),
     "gearshift.models.loading": ("Samples",),
     "gearshift.model": ("Predicted",),
     "gearshift.objective": ("Objective",),
     "gearshift.plans.plan_file": ("read_plan", "write_plan"),
     "gearshift.profiles.profile": ("Profile",),
     "gearshift.profiles.store": ("read_profile", "write_profile"),
-    "gearshift.served": ("replay", "validate"),
+    "gearshift.verbs.served": ("replay", "validate"),
     "gearshift.models.torch_module": ("load_weights",),
     "gearshift.traces.read": ("read_trace", "write_trace"),
     "gearshift.workload": ("Trace",),

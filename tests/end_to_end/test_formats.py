@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import uvloop
 
-from gearshift import api
 from gearshift.errors import GearshiftError
 from gearshift.hardware import identical_devices
 from gearshift.plans.plan_tables import plan_tables
@@ -16,6 +15,7 @@ from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.traces.generate import steady
+from gearshift.verbs import api
 from tests.conformance.test_backend_contract import Events
 from tests.onnx_files import write_labelled, write_linear
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gearshift import api
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
@@ -13,6 +12,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.profiles.store import read_profile
 from gearshift.traces.generate import steady
+from gearshift.verbs import api
 from tests.little_task import little_plan
 
 RUN_TIMES = """\

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gearshift import api
 from gearshift.errors import ModelFailed
 from gearshift.hardware import Device, Hardware
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
+from gearshift.verbs import api
 from tests.certificates import write_certificate
 from tests.end_to_end.test_server import Server, body, outputs, serving, speak
 from tests.unit.runtime.remote.endpoints import OPENED, as_json, endpoint, opened

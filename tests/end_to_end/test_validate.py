@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from gearshift.api import plan_and_profile
 from gearshift.clock import WallClock
 from gearshift.errors import InvalidInput
 from gearshift.objective import Objective
@@ -18,10 +17,11 @@ from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
 from gearshift.reporting.compose import compose
-from gearshift.served import Errors, Validation, _began_ns, source_of, validate
 from gearshift.serving.operate.control_client import Operator
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
+from gearshift.verbs.api import plan_and_profile
+from gearshift.verbs.served import Errors, Validation, _began_ns, source_of, validate
 from tests.little_task import PROJECT, little_plan, little_profile, write_little_task
 from tests.unit.cli.little import run
 

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import click
 
-from gearshift import api
 from gearshift.cli.options import (
     PATH,
     listed,
@@ -29,6 +28,7 @@ from gearshift.planner.compare import COCKTAIL, Comparison, Run, comparable
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.comparison import cell_text, comparison_page
 from gearshift.support.files import require_writable, write_atomically
+from gearshift.verbs import api
 
 COLUMNS = (
     *("planner", "devices", "latency_objective_s", "percentile", "accuracy", "accuracy_low", "accuracy_high"),

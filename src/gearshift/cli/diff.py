@@ -7,11 +7,11 @@ from typing import Any
 import click
 import msgspec
 
-from gearshift import api
 from gearshift.cli.options import PATH
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import milliseconds, percent, results_table
 from gearshift.plans.plan_diff import Change, GearSide, PlanDiff
+from gearshift.verbs import api
 
 
 @click.command("diff", short_help="Say what differs between two plans.")

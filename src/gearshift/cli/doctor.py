@@ -3,10 +3,10 @@
 import click
 import msgspec
 
-from gearshift import api
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import milliseconds
 from gearshift.hardware import GIB
+from gearshift.verbs import api
 
 
 @click.command("doctor", short_help="Say what this machine offers, and what is missing.")

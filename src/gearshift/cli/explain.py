@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from gearshift import api
 from gearshift.cli.options import PATH, plan_trace_options, take_trace
 from gearshift.cli.output import Output, table, verb
 from gearshift.cli.tables import NO_LABELS, beyond_the_top, milliseconds, percent, predicted_latency, results_table
@@ -16,6 +15,7 @@ from gearshift.planner.explain import Explanation, Neighbour, NextCascade, Range
 from gearshift.plans.plan_tables import only_operator
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import percentile_name
+from gearshift.verbs import api
 
 
 @click.command("explain", short_help="Say why a plan is as it is, and what would break.")

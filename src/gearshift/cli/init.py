@@ -6,7 +6,7 @@ import click
 
 from gearshift.cli.options import PATH
 from gearshift.cli.output import Output, verb
-from gearshift.init import init
+from gearshift.verbs.init import init
 
 
 @click.command("init", short_help="Write gearshift.toml and a small Python file to start from.")

@@ -5,13 +5,13 @@ from pathlib import Path
 import click
 import msgspec
 
-from gearshift import api
 from gearshift.cli.options import PATH
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import profile_table, results_table, show_gears, tell_overheads, tell_warnings
 from gearshift.gear import GearPlan
 from gearshift.profiles.overheads import overheads_of
 from gearshift.reporting.headline import headline
+from gearshift.verbs import api
 
 
 @click.command("inspect", short_help="Print and check a plan or a profile.")

@@ -11,12 +11,12 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from gearshift.api import trace_for
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.traces.doubts import doubts_about_trace
 from gearshift.traces.network import Uplink, read_network
 from gearshift.traces.read import read_trace
+from gearshift.verbs.api import trace_for
 from gearshift.workload import Reading, Trace
 
 PATH = click.Path(path_type=Path)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from gearshift import api
 from gearshift.cli.options import (
     PATH,
     TRACE_OPTIONS,
@@ -46,6 +45,7 @@ from gearshift.result import ServingResult
 from gearshift.support.files import require_writable
 from gearshift.traces.doubts import doubts_about_trace
 from gearshift.traces.read import read_trace
+from gearshift.verbs import api
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:

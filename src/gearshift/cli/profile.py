@@ -4,13 +4,13 @@ from pathlib import Path
 
 import click
 
-from gearshift import api
 from gearshift.cli.options import PATH, SEED, numbers
 from gearshift.cli.output import Output, verb
 from gearshift.cli.tables import NO_LABELS, profile_table, tell_overheads, tell_warnings
 from gearshift.errors import require
 from gearshift.models.config import PROJECT_FILE
 from gearshift.profiles.overheads import overheads_of
+from gearshift.verbs import api
 
 
 @click.command("profile", short_help="Measure models, or import records of them.")

@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-from gearshift import served
 from gearshift.cli.options import (
     PATH,
     generator_options,
@@ -23,6 +22,7 @@ from gearshift.errors import require
 from gearshift.load_generator.request_log import require_log_path, write_request_log
 from gearshift.plans.plan_file import read_plan
 from gearshift.serving.door.keys import first_key
+from gearshift.verbs import served
 
 LONGEST_DEADLINE_MS = 1000 * LONGEST_CALL_S
 

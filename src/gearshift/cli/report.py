@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from gearshift import api
 from gearshift.cli.options import PATH, plan_trace_options, take_trace
 from gearshift.cli.output import Output, verb
 from gearshift.plans.plan_file import read_plan
+from gearshift.verbs import api
 
 
 @click.command("report", short_help="Write a self-contained HTML page about a plan.")

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from gearshift import api
 from gearshift.cli.options import PATH, flag_of, require_positive, served_options, settings_options
 from gearshift.cli.output import Output, verb
 from gearshift.serving.door.settings import ServerSettings, require_settings
+from gearshift.verbs import api
 
 
 @click.command("serve", short_help="Serve a plan over HTTP.")

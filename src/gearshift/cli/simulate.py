@@ -6,7 +6,6 @@ from typing import Any, Literal
 import click
 import msgspec
 
-from gearshift import api
 from gearshift.cli.options import (
     PATH,
     network_options,
@@ -24,6 +23,7 @@ from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, require_per
 from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.overheads import overheads_of
 from gearshift.result import latency_summary
+from gearshift.verbs import api
 
 DEFAULT_PERIOD_S = 1.0
 READ_BY = {

@@ -4,7 +4,6 @@ from typing import Any
 
 import click
 
-from gearshift import served
 from gearshift.cli.options import (
     PATH,
     generator_options,
@@ -17,6 +16,7 @@ from gearshift.cli.output import EXIT_NOT_WITHIN, Output, verb
 from gearshift.cli.tables import ratios_told, runs_table, split_table, tell_generator, tell_overheads, validation_table
 from gearshift.errors import require
 from gearshift.plans.plan_file import read_plan
+from gearshift.verbs import served
 
 
 @click.command("validate", short_help="Serve and simulate the same trace, and compare.")

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from gearshift import api
 from gearshift.errors import InvalidInput
 from gearshift.objective import Objective
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
-from gearshift.served import Validation, validate
 from gearshift.support.files import write_atomically
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
+from gearshift.verbs import api
+from gearshift.verbs.served import Validation, validate
 
 BASE_LOAD = 0.6
 PEAK_LOAD = 3.2

@@ -17,8 +17,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from gearshift import api, served
-from gearshift.api import plan_frontier
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.models.config import read_project
@@ -30,6 +28,8 @@ from gearshift.plans.plan_folder import read_plans
 from gearshift.profiles.store import read_profile, write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import read_trace, write_trace
+from gearshift.verbs import api, served
+from gearshift.verbs.api import plan_frontier
 from tests.unit.cli.little import planned_in, run
 from tests.unit.planner import fake
 from tests.unit.simulator.compared.test_cocktail import independent_profile

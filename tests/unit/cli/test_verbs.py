@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from gearshift import api
 from gearshift.cli.main import VERBS, main_group
 from gearshift.cli.tables import results_table
 from gearshift.errors import InvalidInput
@@ -20,6 +19,7 @@ from gearshift.profiles.store import write_profile
 from gearshift.result import LatencySummary
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
+from gearshift.verbs import api
 from tests.unit.cli.little import planned_in, run
 from tests.worlds import synthetic_profile
 

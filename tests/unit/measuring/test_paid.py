@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from gearshift import api
 from gearshift.errors import InvalidInput, ModelFailed
 from gearshift.measuring.measure import profile_project
 from gearshift.measuring.paid import KeptAnswers, KeptRun, PaidWork, answers_key, forget, runs_key, sample_names
@@ -21,6 +20,7 @@ from gearshift.models.config import Project, read_project
 from gearshift.models.loading import Samples
 from gearshift.profiles.profile import Profile
 from gearshift.runtime.wire.messages import Done
+from gearshift.verbs import api
 from tests.unit.runtime.remote.endpoints import Answer, Endpoint, as_json, endpoint
 
 TASK = """

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from gearshift import api
 from gearshift.gear import GearPlan
 from gearshift.planner.evaluate.confirm import workload_of
 from gearshift.plans.plan_tables import only_operator, plan_tables
@@ -11,6 +10,7 @@ from gearshift.profiles.backlog import Backlog, backlog_of
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.simulator.simulate import prepare
 from gearshift.traces.generate import bursty, steady
+from gearshift.verbs import api
 from gearshift.workload import Trace
 from tests.worlds import synthetic_profile
 

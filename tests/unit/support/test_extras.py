@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from gearshift.doctor import WORTH_HAVING, examine
 from gearshift.errors import InvalidInput
 from gearshift.support.extras import EXTRAS, load_extra
+from gearshift.verbs.doctor import WORTH_HAVING, examine
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 NOT_FOR_USERS = {"demo", "test", "test-long"}

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gearshift import api
 from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
@@ -21,6 +20,7 @@ from gearshift.planner.space.request import PlanRequest, silent
 from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PART_A
 from gearshift.simulator.simulate import simulate
+from gearshift.verbs import api
 from tests.unit.planner.little import PROFILE, little_trace
 from tests.worlds import on_core_counts, synthetic_profile
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gearshift.api import simulate
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput
 from gearshift.gear import Gear, LoadRange, SourceFile
@@ -27,6 +26,7 @@ from gearshift.planner.evaluate.confirm import SEEDS
 from gearshift.planner.space.placement_everywhere import place_everywhere
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B
+from gearshift.verbs.api import simulate
 from tests.unit.planner.little import PROFILE, little_request
 from tests.unit.planner.spanning import mixed, spanning_profile
 from tests.worlds import BATCH_SIZES, synthetic_profile

@@ -1,7 +1,6 @@
 import msgspec
 import pytest
 
-from gearshift.api import profiled_devices
 from gearshift.errors import InvalidInput
 from gearshift.hardware import GIB, Device, Hardware, identical_devices
 from gearshift.planner.space.ways import (
@@ -13,6 +12,7 @@ from gearshift.planner.space.ways import (
     replica_on,
     ways,
 )
+from gearshift.verbs.api import profiled_devices
 from tests.unit.planner.spanning import CURVES, curve, nodes, spanning_profile
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gearshift.doctor import Machine, examine
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import HOST, MOST_POOL_CORES, Device, Hardware, identical_devices
@@ -29,6 +28,7 @@ from gearshift.profiles.store import NAME_IT, read_profile, require_replaceable,
 from gearshift.support.files import PathLike
 from gearshift.support.processors import usable_processors
 from gearshift.traces.read import read_as_for, read_trace
+from gearshift.verbs.doctor import Machine, examine
 from gearshift.workload import Trace, Workload, draw_workload
 
 if TYPE_CHECKING:

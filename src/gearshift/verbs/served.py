@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.api import plan_and_profile, trace_for, workload_of
 from gearshift.clock import NS_PER_S, to_ns
 from gearshift.errors import InvalidInput, require
 from gearshift.models.config import project_file, read_project
@@ -25,6 +24,7 @@ from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult
 from gearshift.support.files import PathLike
+from gearshift.verbs.api import plan_and_profile, trace_for, workload_of
 from gearshift.workload import Trace, Workload
 
 if TYPE_CHECKING:
