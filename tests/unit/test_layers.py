@@ -173,8 +173,8 @@ def later():
         "gearshift.runtime.workers.worker",
         "gearshift.serving.http.application",
         "gearshift.serving.serve",
-        "gearshift.cli.serve",
-        "gearshift.cli.plan",
+        "gearshift.cli.online.serve",
+        "gearshift.cli.offline.plan",
         "gearshift.cli.main",
     ],
 )

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 import gearshift
+from gearshift.cli.common.streams import make_usable
 from gearshift.cli.first_process import become_first_process
-from gearshift.cli.streams import make_usable
 
 VERBS = (
     *("demo", "init", "profile", "plan", "simulate", "inspect", "explain", "diff", "compare", "report"),
@@ -42,7 +42,7 @@ class _Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            from gearshift.cli.output import Output, write_error
+            from gearshift.cli.common.output import Output, write_error
 
             said = error.format_message()
             write_error(Output(ctx.obj), {"kind": "usage", "message": said}, said=said)

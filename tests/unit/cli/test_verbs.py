@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from gearshift.cli.common.tables import results_table
 from gearshift.cli.main import VERBS, main_group
-from gearshift.cli.tables import results_table
 from gearshift.errors import InvalidInput
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.store import write_profile

@@ -15,7 +15,7 @@ import torch
 from gearshift import caches
 from gearshift.caches.building.evaluation import Evaluation
 from gearshift.caches.store.manifest import Measured, read_manifest
-from gearshift.cli.caches import _margin, _no_gain, load_module
+from gearshift.cli.offline.caches import _margin, _no_gain, load_module
 from gearshift.reporting.caches import exits_chart, hits_chart
 from gearshift.result import LatencySummary
 from tests.unit.cli.little import run

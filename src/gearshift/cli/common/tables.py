@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from gearshift.cli.output import EXIT_NOT_VALID, Output, table
+from gearshift.cli.common.output import EXIT_NOT_VALID, Output, table
 from gearshift.gear import GearPlan
 from gearshift.profiles.overheads import Overheads
 from gearshift.profiles.profile import PART_A, PART_B, Profile, RunTimeCurve

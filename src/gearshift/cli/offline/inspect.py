@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from gearshift.cli.options import PATH
-from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import profile_table, results_table, show_gears, tell_overheads, tell_warnings
+from gearshift.cli.common.options import PATH
+from gearshift.cli.common.output import Output, verb
+from gearshift.cli.common.tables import profile_table, results_table, show_gears, tell_overheads, tell_warnings
 from gearshift.gear import GearPlan
 from gearshift.profiles.overheads import overheads_of
 from gearshift.reporting.headline import headline

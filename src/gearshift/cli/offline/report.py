@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from gearshift.cli.options import PATH, plan_trace_options, take_trace
-from gearshift.cli.output import Output, verb
+from gearshift.cli.common.options import PATH, plan_trace_options, take_trace
+from gearshift.cli.common.output import Output, verb
 from gearshift.plans.plan_file import read_plan
 from gearshift.verbs import api
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from gearshift.cli.options import PATH, SEED, numbers
-from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import NO_LABELS, profile_table, tell_overheads, tell_warnings
+from gearshift.cli.common.options import PATH, SEED, numbers
+from gearshift.cli.common.output import Output, verb
+from gearshift.cli.common.tables import NO_LABELS, profile_table, tell_overheads, tell_warnings
 from gearshift.errors import require
 from gearshift.models.config import PROJECT_FILE
 from gearshift.profiles.overheads import overheads_of

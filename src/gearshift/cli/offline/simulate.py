@@ -6,7 +6,7 @@ from typing import Any, Literal
 import click
 import msgspec
 
-from gearshift.cli.options import (
+from gearshift.cli.common.options import (
     PATH,
     network_options,
     plan_trace_options,
@@ -15,8 +15,8 @@ from gearshift.cli.options import (
     take_trace,
     the_uplink,
 )
-from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import milliseconds, percent, results_table, tell_overheads
+from gearshift.cli.common.output import Output, verb
+from gearshift.cli.common.tables import milliseconds, percent, results_table, tell_overheads
 from gearshift.errors import require
 from gearshift.plans.plan_tables import only_operator
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, require_period

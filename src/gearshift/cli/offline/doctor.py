@@ -3,8 +3,8 @@
 import click
 import msgspec
 
-from gearshift.cli.output import Output, table, verb
-from gearshift.cli.tables import milliseconds
+from gearshift.cli.common.output import Output, table, verb
+from gearshift.cli.common.tables import milliseconds
 from gearshift.hardware import GIB
 from gearshift.verbs import api
 

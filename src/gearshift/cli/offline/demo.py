@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from gearshift.cli.options import PATH, require_positive
-from gearshift.cli.output import Output, table, verb
-from gearshift.cli.tables import milliseconds, percent, ratios_told, split_table
+from gearshift.cli.common.options import PATH, require_positive
+from gearshift.cli.common.output import Output, table, verb
+from gearshift.cli.common.tables import milliseconds, percent, ratios_told, split_table
 from gearshift.demo.run import DemoResult, run_demo
 from gearshift.result import ServingResult
 

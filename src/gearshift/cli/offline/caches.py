@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from gearshift import caches
 from gearshift.caches.store.manifest import CLASS_MIX
-from gearshift.cli.options import PATH, SEED, listed
-from gearshift.cli.output import Output, table, verb
-from gearshift.cli.tables import milliseconds, percent, tell_warnings
+from gearshift.cli.common.options import PATH, SEED, listed
+from gearshift.cli.common.output import Output, table, verb
+from gearshift.cli.common.tables import milliseconds, percent, tell_warnings
 from gearshift.errors import InvalidInput, require
 from gearshift.models.loading import call_reference
 from gearshift.support.extras import load_extra

@@ -7,9 +7,16 @@ from typing import Any
 
 import click
 
-from gearshift.cli.options import PATH, plan_trace_options, take_trace
-from gearshift.cli.output import Output, table, verb
-from gearshift.cli.tables import NO_LABELS, beyond_the_top, milliseconds, percent, predicted_latency, results_table
+from gearshift.cli.common.options import PATH, plan_trace_options, take_trace
+from gearshift.cli.common.output import Output, table, verb
+from gearshift.cli.common.tables import (
+    NO_LABELS,
+    beyond_the_top,
+    milliseconds,
+    percent,
+    predicted_latency,
+    results_table,
+)
 from gearshift.objective import Objective
 from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation, Unplaced
 from gearshift.plans.plan_tables import only_operator

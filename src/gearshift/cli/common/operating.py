@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from gearshift.cli.options import PATH
-from gearshift.cli.output import Output, table
+from gearshift.cli.common.options import PATH
+from gearshift.cli.common.output import Output, table
 from gearshift.runtime.router.status import Status
 
 URL = "http://127.0.0.1:8000"

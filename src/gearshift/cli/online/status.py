@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from gearshift.cli.operating import server_options, show_status
-from gearshift.cli.output import Output, verb
+from gearshift.cli.common.operating import server_options, show_status
+from gearshift.cli.common.output import Output, verb
 from gearshift.serving.operate.control_client import Operator
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from gearshift.cli.options import PATH, flag_of, require_positive, served_options, settings_options
-from gearshift.cli.output import Output, verb
+from gearshift.cli.common.options import PATH, flag_of, require_positive, served_options, settings_options
+from gearshift.cli.common.output import Output, verb
 from gearshift.serving.door.settings import ServerSettings, require_settings
 from gearshift.verbs import api
 

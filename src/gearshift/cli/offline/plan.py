@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from gearshift.cli.options import (
+from gearshift.cli.common.options import (
     PATH,
     TRACE_OPTIONS,
     command_line,
@@ -19,9 +19,9 @@ from gearshift.cli.options import (
     the_trace,
     trace_options,
 )
-from gearshift.cli.options import devices as devices_of
-from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import (
+from gearshift.cli.common.options import devices as devices_of
+from gearshift.cli.common.output import Output, verb
+from gearshift.cli.common.tables import (
     NO_LABELS,
     THIS_TRACE_ALONE,
     results_table,

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from gearshift.cli.options import (
+from gearshift.cli.common.options import (
     PATH,
     generator_options,
     plan_trace_options,
@@ -12,8 +12,15 @@ from gearshift.cli.options import (
     served_options,
     take_trace,
 )
-from gearshift.cli.output import EXIT_NOT_WITHIN, Output, verb
-from gearshift.cli.tables import ratios_told, runs_table, split_table, tell_generator, tell_overheads, validation_table
+from gearshift.cli.common.output import EXIT_NOT_WITHIN, Output, verb
+from gearshift.cli.common.tables import (
+    ratios_told,
+    runs_table,
+    split_table,
+    tell_generator,
+    tell_overheads,
+    validation_table,
+)
 from gearshift.errors import require
 from gearshift.plans.plan_file import read_plan
 from gearshift.verbs import served

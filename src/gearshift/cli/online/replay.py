@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from gearshift.cli.options import (
+from gearshift.cli.common.options import (
     PATH,
     generator_options,
     network_options,
@@ -15,8 +15,8 @@ from gearshift.cli.options import (
     take_trace,
     the_uplink,
 )
-from gearshift.cli.output import Output, verb
-from gearshift.cli.tables import results_table, tell_generator
+from gearshift.cli.common.output import Output, verb
+from gearshift.cli.common.tables import results_table, tell_generator
 from gearshift.client.v2_client import LONGEST_CALL_S
 from gearshift.errors import require
 from gearshift.load_generator.request_log import require_log_path, write_request_log

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from gearshift.cli.streams import forget_the_rest, json_alone, told_if_full, write_result
+from gearshift.cli.common.streams import forget_the_rest, json_alone, told_if_full, write_result
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.support.files import own_descriptor, write_atomically
 from gearshift.support.plain_text import plain

@@ -7,9 +7,9 @@ from typing import Any
 import click
 import msgspec
 
-from gearshift.cli.options import PATH
-from gearshift.cli.output import Output, table, verb
-from gearshift.cli.tables import milliseconds, percent, results_table
+from gearshift.cli.common.options import PATH
+from gearshift.cli.common.output import Output, table, verb
+from gearshift.cli.common.tables import milliseconds, percent, results_table
 from gearshift.plans.plan_diff import Change, GearSide, PlanDiff
 from gearshift.verbs import api
 

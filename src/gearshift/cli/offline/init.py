@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from gearshift.cli.options import PATH
-from gearshift.cli.output import Output, verb
+from gearshift.cli.common.options import PATH
+from gearshift.cli.common.output import Output, verb
 from gearshift.verbs.init import init
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
-from gearshift.cli.operating import server_options
-from gearshift.cli.output import Output, table, verb
-from gearshift.cli.tables import milliseconds
+from gearshift.cli.common.operating import server_options
+from gearshift.cli.common.output import Output, table, verb
+from gearshift.cli.common.tables import milliseconds
 from gearshift.serving.operate.control_client import Operator
 from gearshift.serving.operate.shadow import Comparison
 from gearshift.serving.operate.swap import SwapBody

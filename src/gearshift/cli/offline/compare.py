@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gearshift.cli.options import (
+from gearshift.cli.common.options import (
     PATH,
     listed,
     require_one_latency,
@@ -17,9 +17,9 @@ from gearshift.cli.options import (
     the_trace,
     trace_options,
 )
-from gearshift.cli.options import devices as devices_of
-from gearshift.cli.output import Output, table, verb
-from gearshift.cli.tables import NO_LABELS, THIS_TRACE_ALONE, milliseconds, percent
+from gearshift.cli.common.options import devices as devices_of
+from gearshift.cli.common.output import Output, table, verb
+from gearshift.cli.common.tables import NO_LABELS, THIS_TRACE_ALONE, milliseconds, percent
 from gearshift.errors import require
 from gearshift.hardware import GIB
 from gearshift.objective import Scope

@@ -1,7 +1,7 @@
 import click
 from click.testing import CliRunner
 
-from gearshift.cli.output import Output, verb
+from gearshift.cli.common.output import Output, verb
 from gearshift.errors import InvalidInput
 
 HOSTILE, SHOWN = "a\x1b[2J\u202eb", "a\\u001b[2J\\u202eb"

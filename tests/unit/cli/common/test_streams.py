@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from gearshift.cli.streams import write_result
+from gearshift.cli.common.streams import write_result
 
 VERB = """
 import os, sys
 import click
-from gearshift.cli.output import Output, verb
-from gearshift.cli.streams import make_usable
+from gearshift.cli.common.output import Output, verb
+from gearshift.cli.common.streams import make_usable
 
 @click.command()
 @click.argument("how")

@@ -1,0 +1,1 @@
+"""Options, output and tables that verbs share."""

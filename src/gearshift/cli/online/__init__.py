@@ -1,0 +1,1 @@
+"""Verbs that start or ask a server: one file per verb."""
