@@ -1,4 +1,4 @@
-"""What gears are predicted that lie beyond the top of the load ranges that a plan was asked for."""
+"""Predictions for gears beyond the top of the load ranges that a plan was asked for."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,10 @@ from gearshift.planner.space.request import PlanRequest
 
 
 def predicted_at_their_ends(plans: Sequence[GearPlan], request: PlanRequest) -> list[GearPlan]:
-    """The same plans, whose gears beyond the top are predicted at their own upper ends.
+    """Predict gears beyond the top at their own upper ends.
 
-    They were chosen for the load at the top, which is less than any that they serve.  A last gear has no upper end.
+    They were chosen for the load at the top, which is lower than any load that they serve. A last
+    gear has no upper end.
     """
     name, made = request.profile.operator, []
     for plan in plans:
@@ -27,7 +28,6 @@ def predicted_at_their_ends(plans: Sequence[GearPlan], request: PlanRequest) -> 
 
 
 def _is_beyond(gear: Gear) -> bool:
-    """Whether a gear with an upper end begins where it was predicted or later."""
     known, load_range = gear.predicted, gear.load_range
     return known is not None and load_range.to is not None and load_range.from_ >= known.load_qps
 

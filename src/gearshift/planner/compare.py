@@ -1,6 +1,7 @@
-"""Planners side by side: their plans for device counts and latency objectives, on one profile and trace.
+"""Compare planners by their plans for device counts and latency objectives.
 
-Beside them stands Cocktail+, which makes no plan: it is simulated with the fewest devices for each cell of the grid.
+All use one profile and trace. Cocktail+, which makes no plan, is simulated with the fewest devices
+for each cell of the grid.
 """
 
 import dataclasses
@@ -22,21 +23,20 @@ from gearshift.simulator.compared.ensembles import MOST_MODELS
 
 COCKTAIL = "cocktail+"
 BASELINES = ("single", "model-switching", "static-cascade", "placement-heuristic", COCKTAIL)
-"""What savings are counted against, where nothing else is named."""
+"""The default baselines that savings are relative to."""
 REFERENCE_FACTOR = 10
 ACCURACIES = 5
 ROUNDING = 1e-9
 
 Job = tuple[str, PlanRequest]
-"""A planner, or Cocktail+, and what it is asked."""
+"""The name of a planner, or Cocktail+, and its request."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One planner on some devices for one latency objective: what its plan predicts, or the `error` that ended it.
+    """One planner on some devices for one latency objective: its plan's prediction, or its `error`.
 
-    The objective is kept by `percentile` of the requests.  `unfinished` is a plan that the budget cut short.
-
-    `devices` of Cocktail+ are their average over the trace; 0 where it failed.
+    The objective is kept by `percentile` of the requests. `unfinished` is a plan that the budget
+    cut short. For Cocktail+ `devices` is the average over the trace; 0 where it failed.
     """
 
     planner: str
@@ -52,8 +52,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     def point(self) -> tuple[float, float] | None:
         """The latency in seconds that the plan promises, and its accuracy.
 
-        That is the objective which it was made for, so that using all of it costs nothing; of a plan that does not
-        keep it on the trace, the latency predicted there.
+        The latency is the objective that the plan was made for, so that a plan may use all of it;
+        for a plan that does not keep it on the trace, it is the predicted latency.
         """
         if self.predicted is None:
             return None
@@ -63,12 +63,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GridCell(msgspec.Struct, frozen=True, kw_only=True):
-    """The fewest devices with which a planner reaches `accuracy` within `latency_s`; None where none do.
+    """The fewest devices with which a planner reaches `accuracy` within `latency_s`; None for none.
 
-    Those of Cocktail+ are an average over the trace.
-
-    `saving` is how many times as many the best baseline needs; `saving_at_least` where no baseline reaches the cell,
-    so that the largest number of devices compared stands in for it.
+    For Cocktail+ it is an average over the trace. `saving` is the best baseline's devices divided
+    by these. With `saving_at_least` no baseline reaches the cell, and the largest number of
+    devices compared stands in for it.
     """
 
     planner: str
@@ -80,7 +79,7 @@ class GridCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True):
-    """The hypervolume of a planner's plans on so many devices."""
+    """The hypervolume of a planner's plans on `devices` devices."""
 
     planner: str
     devices: int
@@ -88,10 +87,10 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """All runs, those of Cocktail+ among them, and what follows from them.
+    """All runs, with those of Cocktail+, and the grid and hypervolumes computed from them.
 
-    `columns` are those of the grid: the planners, and Cocktail+ where it was simulated.  `reference` (seconds,
-    accuracy) bounds the hypervolumes.
+    `columns` are those of the grid: the planners, and Cocktail+ where it was simulated.
+    `reference` (seconds, accuracy) bounds the hypervolumes.
     """
 
     planners: tuple[str, ...]
@@ -108,13 +107,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def comparable(profile: Profile) -> tuple[str, ...]:
-    """Who can be compared on a profile: all planners, and Cocktail+ where it has the predictions to vote with."""
     votes = profile.predictions.prediction is not None and len(profile.models) <= MOST_MODELS
     return (*planners.MODULES, *([COCKTAIL] if votes else []))
 
 
 def require_comparable(names: Sequence[str], profile: Profile) -> None:
-    """Raise `InvalidInput` unless all are planners, or Cocktail+ on a profile that has predictions."""
     for name in names:
         if name != COCKTAIL:
             planners.require_planner(name)
@@ -126,7 +123,7 @@ def require_comparable(names: Sequence[str], profile: Profile) -> None:
 
 
 def run_planner(planner: str, request: PlanRequest) -> Run:
-    """One run; whatever goes wrong in it is its `error`."""
+    """Run a planner; every exception becomes the run's `error`."""
     began = time.perf_counter()
     devices, unfinished, predicted, error = _devices_asked(planner, request), False, None, None
     try:
@@ -153,7 +150,6 @@ def run_planner(planner: str, request: PlanRequest) -> Run:
 
 
 def died(planner: str, request: PlanRequest, how: str) -> Run:
-    """The run of a process that ended without an answer."""
     return Run(
         planner=planner,
         devices=_devices_asked(planner, request),
@@ -169,12 +165,11 @@ def _devices_asked(planner: str, request: PlanRequest) -> int | float:
 
 
 def rows_of_grid(runs: Sequence[Run], profile: Profile, accuracies: Sequence[float] | None = None) -> tuple[float, ...]:
-    """The accuracies asked for, or steps from the worst single model's up to the best of any run."""
+    """The accuracies given, or steps from the worst single model's to the best of any run."""
     return tuple(sorted(accuracies)) if accuracies else accuracy_steps(runs, worst_accuracy(profile))
 
 
 def cocktail_jobs(request: PlanRequest, accuracies: Sequence[float], latencies_s: Sequence[float]) -> list[Job]:
-    """Cocktail+ for each cell of the grid, on devices like the request's."""
     objectives = (
         msgspec.structs.replace(request.objective, accuracy=accuracy, latency_s=latency_s)
         for latency_s in latencies_s
@@ -190,7 +185,7 @@ def compared(
     baselines: Sequence[str] = BASELINES,
     accuracies: Sequence[float] | None = None,
 ) -> Comparison:
-    """What follows from the runs: the grid of fewest devices, and hypervolumes.
+    """Compute the grid of fewest devices, and hypervolumes.
 
     `accuracies` are the rows of the grid, by default those of `rows_of_grid`.
     """
@@ -227,13 +222,11 @@ def compared(
 
 
 def points(runs: Sequence[Run], planner: str, devices: int) -> list[tuple[float, float]]:
-    """The latency in seconds that a planner's plans on so many devices promise, and their accuracy."""
     chosen = (run.point for run in runs if (run.planner, run.devices) == (planner, devices))
     return [point for point in chosen if point is not None]
 
 
 def worst_accuracy(profile: Profile) -> float:
-    """The accuracy on part B of the worst single model."""
     return float(profile.predictions.quality[:, profile.predictions.indices(PART_B)].mean(axis=1).min())
 
 
@@ -245,7 +238,6 @@ def accuracy_steps(runs: Sequence[Run], worst: float) -> tuple[float, ...]:
 
 
 def fewest(runs: Sequence[Run], planner: str, accuracy: float, latency_s: float) -> int | float | None:
-    """The fewest devices of any of the planner's runs that promises `accuracy` within `latency_s`."""
     enough = (
         run.devices
         for run in runs
@@ -266,7 +258,6 @@ def _cells(
     *,
     most: int,
 ) -> list[GridCell]:
-    """One cell of the grid for every column."""
     needed = {name: fewest(runs, name, accuracy, latency_s) for name in columns}
     reached = [count for name in baselines if (count := needed[name]) is not None]
     cells = []

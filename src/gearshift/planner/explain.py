@@ -1,4 +1,4 @@
-"""Why a plan is as it is: per load range, what the next more accurate cascade would break, and where."""
+"""Explain a plan: for each load range, what the next more accurate cascade would break."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -43,7 +43,8 @@ from gearshift.workload import Trace, draw_workload
 
 STEADY_REQUESTS = 20_000
 MOST_SPLITS = 32
-"""Ways to split cores that are tried for a cascade in a range, the fewest cores first, and as many of the most."""
+"""Ways to split cores that are tried for a cascade in a range: this many with the fewest cores,
+and with the most."""
 
 MARGIN_STEP = 1.05
 
@@ -51,13 +52,14 @@ Breaks = Literal["load", "latency", "trace", "open_end", "margin", "cores", "not
 
 
 class NextCascade(msgspec.Struct, frozen=True, kw_only=True):
-    """The next more accurate cascade of the front at a range's upper end, and what it `breaks` first.
+    """The next more accurate cascade at a range's upper end, and what it `breaks` first.
 
-    `load`: queues grow without end.  `latency`: the percentile is past the limit.  `trace`: it holds in steady load,
-    but with it in this range too many requests of the trace are late (`share_late_on_trace`).  `open_end`: it holds,
-    but the last range has no upper end.  `margin`: it holds up to `capacity_qps`, less than `LARGEST_MARGIN` times the
-    upper end.  `cores`: where they change with the gear, it would hold, on so many `cores` in all.  `model` and
-    `device` are what is busiest then.
+    `load`: queues grow without end. `latency`: the percentile exceeds the limit. `trace`: it holds
+    in steady load, but with it in this range too many requests of the trace are late
+    (`share_late_on_trace`). `open_end`: it holds, but the last range has no upper end. `margin`:
+    it holds up to `capacity_qps`, less than `LARGEST_MARGIN` times the upper end. `cores`: where
+    cores change with the gear, it would hold on `cores` in all. `model` and `device` are the
+    busiest then.
     """
 
     cascade: str
@@ -73,8 +75,7 @@ class NextCascade(msgspec.Struct, frozen=True, kw_only=True):
 class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
     """A cascade that needs models which are on no device, with its accuracy on part A.
 
-    `room` names for each of these models the devices whose memory has room for it beside all that is there; none where
-    it fits on no device.
+    `room` names for each of these models the devices with enough free memory.
     """
 
     cascade: str
@@ -83,11 +84,11 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RangeExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The range of gear `gear`: its cascade, with what is predicted at the upper end.
+    """The range of gear `gear`: its cascade, with the prediction at the upper end.
 
-    `next` is the next more accurate cascade of those whose models are placed; `unplaced` the next more accurate of all
-    where it needs other models.  Where both are None no cascade is more accurate.  `cores` are those of the cascade's
-    models, where they change with the gear.
+    `next` is the next more accurate cascade of placed models; `unplaced` the next more accurate of
+    all where it needs other models. Where both are None no cascade is more accurate. `cores` are
+    those of the cascade's models, where they change with the gear.
     """
 
     gear: int
@@ -100,7 +101,7 @@ class RangeExplanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """What the same planner gives on another number of devices, or why it gives nothing."""
+    """The same planner's prediction on another number of devices, or why it has no plan."""
 
     devices: int
     predicted: ServingResult | None = None
@@ -110,9 +111,10 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """A plan explained.
 
-    `asked` is the objective that was asked for, `objective` what the plan keeps: also a latency that was found.
-    `limit_s` is the latency objective, or without one the p95 that the plan predicts.  `replayed` is the trace under
-    the plan, with the utilisation of every device.  `same_trace` tells whether it is the trace the plan was made from.
+    `asked` is the objective that was asked for, `objective` the one that the plan keeps, which may
+    have a latency that was found. `limit_s` is the latency objective, or without one the p95 that
+    the plan predicts. `replayed` is the trace under the plan, with the utilisation of every
+    device. `same_trace` tells whether it is the trace that the plan was made from.
     """
 
     planner: str
@@ -128,7 +130,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 def explain(
     plan: GearPlan, profile: Profile, trace: Trace, *, devices_too: bool = False, progress: Progress = silent
 ) -> Explanation:
-    """Explain a plan on a trace; with `devices_too` also plan for one device fewer and one more, which takes longer."""
+    """Explain a plan on a trace.
+
+    With `devices_too` also plan for one device fewer and one more, which takes longer.
+    """
     operator = plan.operators[only_operator(plan)]
     require(
         plan.hardware.pool_cores is None or not devices_too,
@@ -159,9 +164,10 @@ def explain(
 
 
 def neighbours(plan: GearPlan, profile: Profile, trace: Trace, *, progress: Progress = silent) -> tuple[Neighbour, ...]:
-    """What the plan's planner gives for the same request on one device fewer (the last) and one more (like the last).
+    """Plan the same request on one device fewer (without the last) and one more (like the last).
 
-    Of a plan on the fewest devices for a latency and an accuracy, one device more is planned for the latency alone.
+    For a latency and an accuracy (fewest devices), one device more is planned for the latency
+    alone.
     """
     operator = plan.operators[only_operator(plan)]
     asked = operator.asked or _as_made(operator)
@@ -185,7 +191,6 @@ def neighbours(plan: GearPlan, profile: Profile, trace: Trace, *, progress: Prog
 
 
 def _as_made(operator: OperatorPlan) -> Asked:
-    """What a plan was probably asked for that does not say so."""
     ranges, max_qps = _asked_for(operator.gears)
     return Asked(objective=operator.objective, ranges=ranges, most_candidates=MOST_CANDIDATES, max_qps=max_qps)
 
@@ -210,9 +215,10 @@ def _one_more(hardware: Hardware) -> Hardware:
 
 
 def _asked_for(gears: Sequence[Gear]) -> tuple[int, float | None]:
-    """How many load ranges were asked for, and up to which load; None for a single one.
+    """How many load ranges were asked for, and up to which load; None for a single range.
 
-    What begins there or later is planned for that load.  In a plan of one cascade at all loads no range ends before.
+    Ranges from that load on are planned for that load. In a plan of one cascade at all loads no
+    range ends before it.
     """
     ends = [gear.load_range.to for gear in gears[:-1]]
     last = gears[-1].predicted
@@ -222,8 +228,6 @@ def _asked_for(gears: Sequence[Gear]) -> tuple[int, float | None]:
 
 
 class _Search:
-    """The front of a plan's cascades, and steady loads on its placement."""
-
     def __init__(self, plan: GearPlan, profile: Profile, trace: Trace, limit_s: float) -> None:
         self.plan, self.profile, self.limit_s = plan, profile, limit_s
         self.operator = plan.operators[only_operator(plan)]
@@ -237,7 +241,6 @@ class _Search:
         self.workload = workload_of(trace, profile, part=PART_A, seed=plan.seed)
 
     def range(self, k: int) -> RangeExplanation:
-        """The range of gear k."""
         gear = self.operator.gears[k]
         used = evaluate_cascade(gear.cascade, self.profile.predictions, self.work_s, part=PART_A)
         predicted = gear.predicted or self.predicted(used, self.load_qps(k))
@@ -254,7 +257,6 @@ class _Search:
         )
 
     def unplaced(self, candidate: CandidateCascade) -> Unplaced:
-        """A cascade of which not all models are placed, and where there would be room for those."""
         missing = [model for model in candidate.cascade.models if model not in self.placed]
         return Unplaced(
             cascade=str(candidate.cascade),
@@ -263,17 +265,14 @@ class _Search:
         )
 
     def load_qps(self, k: int) -> float:
-        """The upper end of a range, where it says none itself."""
         gears = self.operator.gears
         _, top_qps = _asked_for(gears)
         return gears[k].load_range.to or top_qps or len(self.workload) / self.workload.duration_s
 
     def predicted(self, candidate: CandidateCascade, load_qps: float) -> GearPrediction:
-        """A cascade in steady load, with the batching that serves it best."""
         return self.steady.best(candidate.cascade, load_qps)[1].prediction(load_qps, candidate.accuracy)
 
     def next(self, k: int, candidate: CandidateCascade, load_qps: float) -> NextCascade:
-        """What `candidate` breaks in range k."""
         batching, cell = self.steady.best(candidate.cascade, load_qps)
         prediction = cell.prediction(load_qps, candidate.accuracy)
         settings = self.steady.settings(candidate.cascade, batching)
@@ -303,13 +302,11 @@ class _Search:
         )
 
     def share_late_on_trace(self, k: int, gear: Gear) -> float:
-        """The share of the trace's requests past the limit when `gear` takes the place of gear k."""
         gears = (*self.operator.gears[:k], gear, *self.operator.gears[k + 1 :])
         run = simulate(self.with_gears(gears), self.profile, self.workload)
         return float(np.mean(run.latency_s > self.limit_s))
 
     def busiest(self, gear: Gear, load_qps: float) -> tuple[str, str]:
-        """The device that is busiest at a steady load under one gear, and the model that keeps it so."""
         made = self.with_gears((msgspec.structs.replace(gear, load_range=LoadRange(from_=0.0)),))
         gaps_s = np.random.default_rng([self.plan.seed, 1]).exponential(1 / load_qps, STEADY_REQUESTS)
         arrivals_ns = np.cumsum(np.rint(gaps_s * NS_PER_S).astype(np.int64))
@@ -320,13 +317,12 @@ class _Search:
         return busiest_model(made, self.profile, run)
 
     def with_gears(self, gears: tuple[Gear, ...]) -> GearPlan:
-        """The plan with other gears."""
         operator = msgspec.structs.replace(self.operator, gears=gears, planned_load=None)
         return msgspec.structs.replace(self.plan, operators={only_operator(self.plan): operator})
 
 
 class _CoreSearch(_Search):
-    """As `_Search`, where cores change with the gear: a cascade gets the fewest on which it holds."""
+    """Like `_Search`, where cores change with the gear: cascades get the fewest that hold."""
 
     def __init__(self, plan: GearPlan, profile: Profile, trace: Trace, limit_s: float) -> None:
         super().__init__(plan, profile, trace, limit_s)
@@ -336,29 +332,26 @@ class _CoreSearch(_Search):
         self.margin = (asked and asked.least_margin) or LEAST_MARGIN[objective.scope]
 
     def split(self, candidate: CandidateCascade, load_qps: float) -> Split | None:
-        """The fewest cores on which a cascade holds a load; None where it holds on none that are tried."""
         offered = [tuple(split.tolist()) for split in self.splits.promising(candidate, load_qps)]
         tried = [*offered[:MOST_SPLITS], *offered[-MOST_SPLITS:]]
         return next((split for split in tried if self.splits.holds(candidate, split, load_qps)), None)
 
     def predicted(self, candidate: CandidateCascade, load_qps: float) -> GearPrediction:
-        """A cascade in steady load on the fewest cores that hold it, or on all."""
         return self._on_fewest(candidate, load_qps)[0].prediction(load_qps, candidate.accuracy)
 
     def _on_fewest(self, candidate: CandidateCascade, load_qps: float) -> tuple[Cell, int]:
-        """The cell, and the cores; 0 for all."""
+        """The cell, and its number of cores; 0 for all."""
         held = self.split(candidate, self.margin * load_qps)
         cell, _ = self.splits.chosen(candidate, held or self.splits.even(candidate), load_qps)
         return cell, sum(held or ())
 
     def next(self, k: int, candidate: CandidateCascade, load_qps: float) -> NextCascade:
-        """What `candidate` would need in range k, or break."""
         cell, cores = self._on_fewest(candidate, load_qps)
         prediction = cell.prediction(load_qps, candidate.accuracy)
         breaks: Breaks = "load" if not cell.stable else "latency" if cell.latency_s > self.limit_s else "margin"
         held = sum(settings.cores for settings in self.operator.gears[k].replicas if settings.load_share > 0)
         margin = self.margin if cores else 1.0
-        while 0 < cores <= held and margin < LARGEST_MARGIN:  # on no more than now: how far?
+        while 0 < cores <= held and margin < LARGEST_MARGIN:  # highest margin on its cores
             if sum(self.split(candidate, margin * MARGIN_STEP * load_qps) or (held + 1,)) > held:
                 break
             margin *= MARGIN_STEP
@@ -375,7 +368,6 @@ class _CoreSearch(_Search):
 
 
 def busiest_model(plan: GearPlan, profile: Profile, run: Simulation) -> tuple[str, str]:
-    """The model that takes the most time of a run's busiest device, and that device."""
     tables = run.tables
     device = tables.device_ids[int(np.argmax(run.busy_s))]
     run_ns = expected_ns(plan, tables, profile)

@@ -1,4 +1,7 @@
-"""The fewest identical devices with which a planner meets a latency and an accuracy (CascadeServe 6.3, Figure 7)."""
+"""The fewest identical devices with which a planner meets a latency and an accuracy.
+
+CascadeServe 6.3, Figure 7.
+"""
 
 import dataclasses
 import math
@@ -30,20 +33,19 @@ def fewest_devices(
     most: int = MOST_DEVICES,
     progress: Progress = silent,
 ) -> GearPlan:
-    """The plan of planner `name` on the fewest devices like the request's first; raises `Infeasible` beyond `most`.
+    """The plan on the fewest devices like the request's first; raises `Infeasible` beyond `most`.
 
-    A planner meets both objectives with n devices when its plan for the latency has the accuracy on part A.  n is
-    doubled, from the fewest that any model spans, until it does, then bisected: with one device fewer the planner was
-    tried, and failed.
+    A planner meets both objectives with n devices when its plan for the latency has the accuracy
+    on part A. n starts at the fewest that any model spans and is doubled until it does, then
+    bisected: with one device fewer the planner was tried, and failed.
     """
     require(most >= 1, f"at most {most} devices asked for", remedy="allow at least one")
-    msgspec.structs.replace(request.objective, accuracy=accuracy, latency_s=latency_s)  # refuses bad ones at once
+    msgspec.structs.replace(request.objective, accuracy=accuracy, latency_s=latency_s)  # may raise
     so_far = SoFar(request, progress)
     return so_far.run(lambda: _fewest(name, so_far, accuracy=accuracy, latency_s=latency_s, most=most))
 
 
 def _fewest(name: str, so_far: SoFar, *, accuracy: float, latency_s: float, most: int) -> GearPlan:
-    """As `fewest_devices`; kept is the most accurate plan, then of those that meet both the last."""
     request, best, refused = so_far.request, 0.0, None
 
     def met(count: int) -> GearPlan | None:

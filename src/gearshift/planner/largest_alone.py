@@ -1,4 +1,4 @@
-"""What the largest model would need to serve all alone what a plan serves: the devices that a cascade saves."""
+"""The devices that the largest model alone would need for a plan's load: what a cascade saves."""
 
 import dataclasses
 import math
@@ -23,13 +23,14 @@ from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.workload import Trace
 
 STEP = 1.3
-"""From one number of devices to the next that is tried, until one is enough."""
+"""Factor from one number of devices to the next, until one is enough."""
 
 
 class LargestAlone(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest model, its accuracy on part B, and how many devices `like` the first that suits it would do.
+    """The largest model, its accuracy on part B, and the number of devices that it would need.
 
-    Where `devices` is None, `why` is a sentence that says so.
+    They are `like` the first device that suits it. Where `devices` is None, `why` is a sentence
+    with the reason.
     """
 
     model: str
@@ -43,10 +44,9 @@ class LargestAlone(msgspec.Struct, frozen=True, kw_only=True):
 def largest_alone(plan: GearPlan, profile: Profile, trace: Trace) -> LargestAlone:
     """The devices that the largest model alone would need for the plan's objective.
 
-    It takes a few simulations of some thousand requests each.
-
-    Of scope `every-range` it is to hold the top of the load ranges in steady state, with the margin that every range
-    has; of scope `trace` it is to hold the trace.
+    It takes a few simulations of some thousand requests each. With scope `every-range` the model
+    must hold the top of the load ranges in steady state, with the margin of every range; with
+    scope `trace` it must hold the trace.
     """
     work_s = work_per_request_s(profile, plan.hardware.devices[0])
     model = max(profile.models, key=lambda m: work_s[m])
@@ -81,7 +81,6 @@ def largest_alone(plan: GearPlan, profile: Profile, trace: Trace) -> LargestAlon
 
 
 def _request(plan: GearPlan, profile: Profile, trace: Trace, hardware: Hardware) -> PlanRequest:
-    """What the plan was asked for, of its latency alone."""
     operator = plan.operators[only_operator(plan)]
     asked = operator.asked
     return PlanRequest(
@@ -97,11 +96,10 @@ def _request(plan: GearPlan, profile: Profile, trace: Trace, hardware: Hardware)
 
 
 def _holds(request: PlanRequest, model: str, count: int) -> bool:
-    """Whether the model alone keeps the objective on so many devices."""
     request = dataclasses.replace(request, hardware=devices_like(request.hardware, count))
     try:
         placement = place_everywhere(request.profile, request.hardware, models=(model,))
-    except InvalidInput:  # it spans more of them
+    except InvalidInput:  # the model spans more devices
         return False
     cascade, top_qps = Cascade(models=(model,)), float(request.upper_ends()[-1])
     steady = SteadyState(request.profile, request.hardware, placement, request.objective, seed=request.seed)

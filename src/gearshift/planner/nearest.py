@@ -1,4 +1,4 @@
-"""What is feasible near a request that is not: each offer has been planned for by the same planner."""
+"""Offer feasible objectives near an infeasible request, each planned by the same planner."""
 
 import dataclasses
 import math
@@ -25,25 +25,25 @@ from gearshift.planner.space.request import PlanRequest, Progress, silent
 from gearshift.simulator.warm_up import warm_up
 
 LATENCY_STEPS = (1.0, 1.1, 1.3, 1.6, 2.0)
-"""Times the latency that should do; the first that does is offered."""
+"""Multiples of the estimated latency; the first that is feasible is offered."""
 ACCURACY_STEPS = (0.0, 0.003, 0.01, 0.03)
-"""Less than the accuracy that should do."""
+"""Subtracted from the estimated accuracy; the first that is feasible is offered."""
 DEVICE_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0)
 HIGHEST_UTILISATION = 0.9
 ANY_LATENCY_S = 1e4
 OFFERS_S = 60.0
-"""For looking around a request that is infeasible, where no budget is given."""
+"""Time to look for offers where the request has no budget."""
 FAR = 10.0
-"""A latency so many times the one asked for is no offer where more devices do."""
+"""A latency this many times the one asked for is not offered where more devices are enough."""
 
 T = TypeVar("T", GearPlan, list[GearPlan])
 Find = Callable[..., T]
 
 
 def feasible_or_nearest(find: Find[T], planner: str, request: PlanRequest, *, progress: Progress = silent) -> T:
-    """What `find`, a function of `planners`, makes; raises `Infeasible` with what is feasible nearby.
+    """Plan with `find`, a function of `planners`; raises `Infeasible` with nearby offers.
 
-    It is looked for until the request's budget is spent, or for `OFFERS_S` where it has none.
+    Offers are searched until the request's budget is spent, or for `OFFERS_S` where it has none.
     """
     began_s = time.monotonic()
     try:
@@ -52,19 +52,17 @@ def feasible_or_nearest(find: Find[T], planner: str, request: PlanRequest, *, pr
             raise refusal(request, f"planner {planner!r} found no plan")
     except Infeasible as error:
         if request.budget_s is None:
-            warm_up()  # which is not counted
+            warm_up()  # does not count against the time
         ends_s = time.monotonic() + OFFERS_S if request.budget_s is None else began_s + request.budget_s
         raise _Nearest(find, planner, request, error, ends_s, progress).offered() from None
     return made
 
 
 class _OutOfTime(Exception):
-    """Nothing more can be looked for."""
+    """The search for offers ended."""
 
 
 class _Nearest:
-    """The search around one request, which ended in `error`."""
-
     def __init__(
         self, find: Find[Any], planner: str, request: PlanRequest, error: Infeasible, ends_s: float, progress: Progress
     ) -> None:
@@ -74,7 +72,6 @@ class _Nearest:
         self.offers: dict[str, Any] = {}
 
     def offered(self) -> Infeasible:
-        """The error with all that it lacked, and offers that are sure; fewer when time is over, or at Ctrl-C."""
         known = self.error
         if self.error.by_load:
             known = refusal(self.request, self.error.reason, model=self.error.bottleneck or None)
@@ -84,7 +81,7 @@ class _Nearest:
         try:
             for name, look in (("accuracy", self.accuracy), ("devices", self.devices), ("latency_s", self.latency_s)):
                 self.progress(f"looking for the nearest feasible {name.removesuffix('_s')}", 0.99)
-                with suppress(Infeasible, InvalidInput):  # which says nothing of what was asked
+                with suppress(Infeasible, InvalidInput):  # about the offer only
                     offers[f"nearest_{name}"] = look()
             if not any(offers.values()):
                 offers |= self.both()
@@ -105,7 +102,6 @@ class _Nearest:
         )
 
     def accuracy(self) -> float | None:
-        """The highest accuracy found that is feasible with the rest of what is asked."""
         if self.objective.accuracy is None:
             return None
         if (near := self._accuracy_near([self.error.nearest_accuracy])) is not None:
@@ -115,7 +111,6 @@ class _Nearest:
         return None if made is None else self._accuracy_near(self._accuracies(made))
 
     def latency_s(self) -> float | None:
-        """The lowest latency found that is feasible with the rest of what is asked."""
         if self.objective.latency_s is None:
             return None
         near = self._latency_near(self.error.nearest_latency_s or self._least_latency_s())
@@ -125,13 +120,11 @@ class _Nearest:
         return None if made is None else self._latency_near(_latency_s(made, self.objective))
 
     def _least_latency_s(self) -> float | None:
-        """A latency that the cheapest cascade keeps, as far as one look at the trace tells; None where none helps."""
         objective = self._objective(accuracy=None, confidence=None)
         least_s: float | None = self._found(dataclasses.replace(self.request, objective=objective), _least_latency_s)
         return least_s
 
     def both(self) -> dict[str, Any]:
-        """A latency and an accuracy that are feasible together, where neither is alone."""
         if self.objective.latency_s is None or self.objective.accuracy is None:
             return {}
         hinted_s, hinted = self.error.nearest_latency_s, self.error.nearest_accuracy
@@ -147,14 +140,13 @@ class _Nearest:
         return {}
 
     def devices(self) -> int | None:
-        """The fewest devices found, all like the first, that are enough."""
         fastest = self._cheapest_fast_enough() if self.error.by_load else None
         if fastest is None:
             return None
         now, top_qps = len(self.request.hardware.devices), float(self.request.upper_ends()[-1])
         needed = math.ceil(fastest.work_s * top_qps / HIGHEST_UTILISATION)
         if self.find is planners.fewest and needed <= MOST_DEVICES:
-            return None  # so many were tried
+            return None  # `fewest` has already tried this many
         needed = max(now + 1, needed)
         counted = enough_devices(self.request, fastest, top_qps, needed) or needed
         low, count = now, None
@@ -167,18 +159,17 @@ class _Nearest:
                 break
             low = tried
         while count is not None and count - low > 1:
-            self.offers["nearest_devices"] = count  # should time end before a smaller one is found
+            self.offers["nearest_devices"] = count  # if time ends earlier
             middle = (low + count) // 2
             low, count = (low, middle) if self._holds_on(middle) else (middle, count)
         return count
 
     def _holds_on(self, count: int) -> bool:
-        """Whether there is a plan on so many devices like the first."""
         request = dataclasses.replace(self.request, hardware=devices_like(self.request.hardware, count))
         return self._feasible(request, planners.plan if self.find is planners.fewest else self.find)
 
     def _cheapest_fast_enough(self) -> CandidateCascade | None:
-        """Of the planner's candidates the one of least work that nothing but load keeps from the objectives."""
+        """The cheapest of the planner's candidates that fails only because of load."""
         request, wanted = self.request, self.objective.accuracy or 0.0
         singles = single_models(request)
         offered = singles if self.planner in ("single", "model-switching") else [*singles, *cascade_front(request)]
@@ -189,7 +180,6 @@ class _Nearest:
         )
 
     def _alone_s(self, candidate: CandidateCascade) -> float:
-        """The least seconds that the first model of a cascade takes anywhere for one request that nothing delays."""
         profile, first = self.request.profile, candidate.cascade.models[0]
         return profile.front_end_s + min(c.seconds(c.batch_sizes[0]) for c in profile.whole_curves if c.model == first)
 
@@ -210,12 +200,10 @@ class _Nearest:
         return None
 
     def _accuracies(self, made: GearPlan) -> list[float]:
-        """What a plan's accuracy may be judged by, the highest first."""
         predicted = made.predictions[self.request.profile.operator].accuracy
         return sorted({accuracy_on_part_a(made, self.request), predicted}, reverse=True)
 
     def _on_most(self, objective: Objective) -> GearPlan | None:
-        """The plan for another objective, on as many devices as there may be."""
         hardware = self.request.hardware
         if self.find is planners.fewest:
             hardware = devices_like(hardware, MOST_DEVICES)
@@ -232,14 +220,15 @@ class _Nearest:
     def _feasible(self, request: PlanRequest, find: Find[Any]) -> bool:
         """Whether there is a plan.
 
-        Our planner comes down to the cheapest cascade before it gives up, so for a latency alone that is all it takes.
+        For a latency alone our planner tries the cheapest cascade last, so that one is enough to
+        know.
         """
         if self.planner == planners.DEFAULT and find is planners.plan and request.objective.accuracy is None:
             find = _cheapest
         return self._found(request, find) is not None
 
     def _found(self, request: PlanRequest, find: Find[Any]) -> Any:
-        """What is found for the request within the time that is left; None where it is infeasible."""
+        """Plan within the time that is left; None where the request is infeasible."""
         left_s = self.ends_s - time.monotonic()
         if left_s <= 0:
             raise _OutOfTime
@@ -255,7 +244,6 @@ class _Nearest:
 
 
 def _cheapest(planner: str, request: PlanRequest) -> GearPlan | None:
-    """The confirmed plan of the cheapest cascade at all loads."""
     planners.require_possible(request)
     return PlanSearch(request, silent).cheapest()
 
@@ -265,7 +253,6 @@ def _least_latency_s(planner: str, request: PlanRequest) -> float | None:
 
 
 def _latency_s(made: GearPlan, objective: Objective) -> float:
-    """The latency objective that a plan for an accuracy was made for, else the most that is predicted of it."""
     name, operator = next(iter(made.operators.items()))
     in_ranges_s = [gear.predicted.latency_p95_s for gear in operator.gears if gear.predicted is not None]
     on_trace_s = made.predictions[name].latency_s.at(objective.percentile)
@@ -273,7 +260,7 @@ def _latency_s(made: GearPlan, objective: Objective) -> float:
 
 
 def _rounded_up(seconds: float) -> float:
-    """To four digits of milliseconds and no finer than a microsecond, as a command line says it."""
+    """Round up to four digits of milliseconds, at most whole microseconds, for a command line."""
     ms = seconds * 1e3
     digits = min(3, 3 - math.floor(math.log10(ms)))
     return float(f"{math.ceil(ms * 10.0**digits * (1 - 1e-9)) / 10.0**digits:.10g}") / 1e3

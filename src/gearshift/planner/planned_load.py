@@ -13,11 +13,10 @@ from gearshift.planner.space.request import PlanRequest
 
 DIGITS = 6
 BY_ZIPF = frozenset({"coordinate"})
-"""The planners that take Zipf's law where nobody says how often load ranges are visited."""
+"""Planners that use Zipf's law unless the request says how often load ranges are visited."""
 
 
 def with_planned_load(plans: Sequence[GearPlan], request: PlanRequest, planner: str) -> list[GearPlan]:
-    """The same plans, which say how much time they were planned to spend in each of their gears' ranges."""
     loads, weights = _loads(request, planner)
     name = request.profile.operator
     made = []
@@ -35,7 +34,7 @@ def with_planned_load(plans: Sequence[GearPlan], request: PlanRequest, planner: 
 
 
 def _loads(request: PlanRequest, planner: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Loads, and how much time is spent at each: the trace's at each tick, or the middles of ranges by Zipf's law."""
+    """Loads and the time at each: the trace's ticks, or the middles of ranges by Zipf's law."""
     if request.load == "zipf" or (request.load is None and planner in BY_ZIPF):
         upper_ends = request.upper_ends()
         return upper_ends - upper_ends[0] / 2, range_weights(request)

@@ -2,10 +2,10 @@
 
 Each is a module with two functions:
 
-    plan(request, *, progress) -> GearPlan              for the request's objective; raises `Infeasible`
-    frontier(request, *, progress) -> list[GearPlan]    by rising latency, none dominated, of the objective's percentile
+    plan(request, *, progress) -> GearPlan              raises `Infeasible`
+    frontier(request, *, progress) -> list[GearPlan]    undominated, by rising latency
 
-A planner is loaded when it is first asked, so that who only names one, or serves a plan, loads no simulator.
+A planner is imported when it is first used: naming one or serving a plan loads no simulator.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ MODULES = {
 
 
 def plan(name: str, request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
-    """A plan by the planner `name`; raises `InvalidInput` for an unknown one and `Infeasible` when there is no plan."""
+    """Plan with planner `name`; raises `InvalidInput` for an unknown one, and `Infeasible`."""
     require_possible(request)
     made: GearPlan = _module(name).plan(request, progress=progress)
     return _asked(name, [made], request)[0]
@@ -47,13 +47,13 @@ def frontier(name: str, request: PlanRequest, *, progress: Progress = silent) ->
 
 
 def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
-    """The plan on the fewest devices like the request's first that meets both its latency and its accuracy."""
+    """The plan on the fewest devices like the first that meets both latency and accuracy."""
     objective = request.objective
     if objective.latency_s is None or objective.accuracy is None:
         raise InvalidInput("the fewest devices need two objectives", remedy="give a latency and an accuracy")
     require_possible(request)
     search = import_module("gearshift.planner.fewest")
-    if name == DEFAULT or objective.confidence is not None:  # held against part B
+    if name == DEFAULT or objective.confidence is not None:  # these test plans on part B
         hardware = search.devices_like(request.hardware, search.MOST_DEVICES)
         return plan(name, dataclasses.replace(request, hardware=hardware), progress=progress)
     made: GearPlan = search.fewest_devices(
@@ -63,23 +63,23 @@ def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> G
 
 
 def on_cores(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
-    """The plan on the fewest core-seconds, of hardware whose `pool_cores` models share."""
+    """The plan on the fewest core-seconds, for hardware whose `pool_cores` models share."""
     require_possible(request)
     search = import_module("gearshift.planner.cores.cores")
     return _asked(search.PLANNER, [search.plan(request, progress=progress)], request)[0]
 
 
 def require_possible(request: PlanRequest) -> None:
-    """Raise `Infeasible` where no search is needed to say so."""
+    """Raise `Infeasible` where that is known without a search."""
     bottleneck = import_module("gearshift.planner.evaluate.bottleneck")
     bottleneck.require_router(request)
     bottleneck.require_latency(request)
-    if request.hardware.pool_cores is None:  # else the search itself names an accuracy, which it has confirmed
+    if request.hardware.pool_cores is None:  # else the search confirms an accuracy itself
         import_module("gearshift.planner.space.reach").require_accuracy(request)
 
 
 def require_planner(name: str) -> None:
-    """Raise `InvalidInput` unless there is such a planner."""
+    """Raise `InvalidInput` for an unknown planner."""
     if name not in MODULES:
         raise InvalidInput(f"there is no planner {name!r}", remedy=f"name one of {', '.join(sorted(MODULES))}")
 
@@ -87,9 +87,9 @@ def require_planner(name: str) -> None:
 def _asked(
     planner: str, made: list[GearPlan], request: PlanRequest, objectives: Sequence[Objective] = ()
 ) -> list[GearPlan]:
-    """Plans without idle models, with what was asked for and the load they were made for.
+    """Remove idle models, and record the request and the planned load.
 
-    Of a frontier each was asked for by one of `objectives`.
+    `objectives` are those of a frontier's plans.
     """
     from gearshift.planner.beyond import predicted_at_their_ends
     from gearshift.planner.evaluate.assemble import without_idle_models

@@ -1,4 +1,4 @@
-"""Runs of planners in processes side by side, none of which outlives the caller."""
+"""Run planners in parallel processes, none of which outlives the caller."""
 
 import multiprocessing
 import os
@@ -19,9 +19,9 @@ from gearshift.simulator.warm_up import warm_up
 
 
 def run_side_by_side(jobs: Sequence[Job], *, processes: int, progress: Progress = silent) -> list[Run]:
-    """One run per job, in their order, at most so many at a time, each in a process of its own.
+    """Run each job in a process, at most `processes` at once; results in the order of `jobs`.
 
-    A process that dies is a run with an error.  However this ends, no process is left.
+    A process that dies gives a run with an error. However this ends, no process is left.
     """
     context = multiprocessing.get_context("spawn")
     waiting, running, done = deque(enumerate(jobs)), dict[Connection, tuple[int, SpawnProcess]](), dict[int, Run]()
@@ -50,12 +50,12 @@ def run_side_by_side(jobs: Sequence[Job], *, processes: int, progress: Progress 
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits until a process that is being started is known; the process itself never hears of it.
+    """Delay Ctrl-C until a process that is being started is known; the process ignores it.
 
-    The process inherits the mask.  Here a thread of native code may take the signal all the same, and Python would
-    interrupt the main thread: so a handler keeps it until the end.
+    The process inherits the mask. In this process a thread of native code may still take the
+    signal, and Python would interrupt the main thread, so a handler keeps it until the end.
     """
-    resource_tracker.ensure_running()  # which the first process would start, and that lifts the mask
+    resource_tracker.ensure_running()  # the first process would start it, which lifts the mask
     held: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number)) if is_main else None
@@ -90,7 +90,7 @@ def _answer(receiver: Connection, process: SpawnProcess, job: Job) -> Run:
 
 
 def _work(sender: Connection, planner: str, request: PlanRequest) -> None:
-    """In the process: run, answer, end.  What native code prints goes to standard error."""
+    """The process's main function. Output of native code goes to standard error."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.dup2(2, 1)
     sender.send_bytes(msgspec.json.encode(run_planner(planner, request)))

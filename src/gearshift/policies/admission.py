@@ -6,14 +6,14 @@ LONGEST_RETRY_S = 3600
 def admits(
     waiting: int, waiting_bytes: int, rows: int, request_bytes: int, most_waiting: int, most_waiting_bytes: int
 ) -> bool:
-    """A request is admitted whole while queued samples and bytes, its own included, stay within their bounds."""
+    """Admit a request as a whole while queued samples and bytes, with its own, are in bounds."""
     return waiting + rows <= most_waiting and waiting_bytes + request_bytes <= most_waiting_bytes
 
 
 def fair_share(most_waiting: int) -> int:
-    """How many rows of one client connection count against others: half of those that may wait.
+    """Rows of one client connection that count against others: half of those that may wait.
 
-    One client may fill the queues, and others still find the other half.
+    One client may fill the queues, and others can still use the other half.
     """
     return max(1, most_waiting // 2)
 
@@ -27,9 +27,9 @@ def retry_after_s(
     most_waiting_bytes: int,
     capacity_qps: float,
 ) -> int:
-    """Whole seconds, 1 at least, in which there is room for a refused request, if `capacity_qps` leave the queues.
+    """Whole seconds, at least 1, until there is room for a refused request.
 
-    Bytes are taken to leave evenly with what waits.
+    Samples are taken to leave the queues at `capacity_qps`, and bytes evenly with them.
     """
     too_many = float(max(0, waiting + rows - most_waiting))
     too_many_bytes = waiting_bytes + request_bytes - most_waiting_bytes

@@ -1,14 +1,15 @@
-"""When a batch starts, and how much it takes."""
+"""Decides when a batch starts, and its size."""
 
 NOT_YET = 0
 FULL = 1
 LONGEST_WAIT = 2
 RETRY = 3
-"""A batch of samples that have lost their worker; `start_reason` never says it."""
+"""A batch of samples that have lost their worker; never a result of `start_reason`."""
 AUDIT = 4
-"""A sample that asks the strongest model for a second answer; `start_reason` never says it."""
+"""A sample that asks the strongest model for a second answer; never a result of `start_reason`."""
 DEADLINE = 5
-"""A batch that is not full, and else would end after its head's deadline; `start_reason` never says it."""
+"""A batch that starts early, as it would end after its head's deadline otherwise; never a result
+of `start_reason`."""
 
 
 def start_reason(
@@ -25,5 +26,5 @@ def start_reason(
 
 
 def batch_size(queue_length: int, largest_batch_size: int) -> int:
-    """How many samples a batch takes of those that are queued."""
+    """A batch takes all queued samples up to the largest size."""
     return queue_length if queue_length < largest_batch_size else largest_batch_size

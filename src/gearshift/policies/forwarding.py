@@ -1,4 +1,4 @@
-"""Whether a sample is answered, or by which model next."""
+"""Decides whether a sample is answered, or which model is next."""
 
 from collections.abc import Sequence
 
@@ -17,9 +17,10 @@ def next_model(
 ) -> int:
     """The model a sample goes to after a stage of the gear in force, or `ANSWER`.
 
-    `stage` is where the model that just ran stands in that gear's cascade, `NOT_IN_CASCADE` where it does not: then
-    the sample answers with what it has.  It never returns to a model it has visited (bits of `visited`): later
-    stages that it has visited are passed over.  The gear's row begins at `base` in `stage_models` and `thresholds`.
+    `stage` is the place of the model that just ran in that gear's cascade, or `NOT_IN_CASCADE`:
+    then the sample answers with its present answer. It never returns to a model it has visited
+    (bits of `visited`): later stages that it has visited are skipped. The gear's row begins at
+    `base` in `stage_models` and `thresholds`.
     """
     if stage == NOT_IN_CASCADE or stage == stage_count - 1 or certainty >= thresholds[base + stage]:
         return ANSWER

@@ -1,19 +1,19 @@
-"""Which gear is in force."""
+"""Decides which gear is in force."""
 
 from collections.abc import Sequence
 
 from gearshift.gear import METER_ALPHA, METER_BACKLOG
 
 UPSHIFT_TICKS = 10
-"""An upshift waits for at most so many ticks: a second."""
+"""An upshift waits for at most this many ticks: a second."""
 
 
 def metered_load(meter: int, rate_qps: float, factor: float, waiting: int, alpha: float) -> float:
-    """The load by which the gear is looked up; `factor` is that of `policies/load_scaling.py`, else 1.
+    """The load by which the gear is chosen; `factor` is that of `policies/load_scaling.py`, else 1.
 
-    Meter `backlog`: `max(factor x rate, alpha x waiting)`, so that what waits is drained within 1 / alpha seconds;
-    what waits is never scaled, so that no factor lets a queue grow.
-    Meter `alpha` (CascadeServe section 5): the rate, scaled.
+    Meter `backlog`: `max(factor x rate, alpha x waiting)`, so that waiting samples are drained
+    within 1 / alpha seconds; these are never scaled, so that no factor lets a queue grow. Meter
+    `alpha` (CascadeServe section 5): the rate, scaled.
     """
     scaled_qps = factor * rate_qps
     if meter == METER_BACKLOG and alpha * waiting > scaled_qps:
@@ -49,11 +49,12 @@ def gear_asked_for(
 def gear_in_force(
     gear: int, asked: int, eased_ticks: int, load: float, range_starts: Sequence[float], upshift_margin: float
 ) -> tuple[int, int]:
-    """The gear after a tick, and for how many ticks in a row an upshift has been asked for and held back.
+    """The gear after a tick, and the number of ticks in a row that an upshift has been held back.
 
-    A downshift is made at once, for it keeps the latency objective.  An upshift, to a lower range, is made once the
-    load lies below the range of the gear by the share `upshift_margin`, or on the last of `UPSHIFT_TICKS` in a row
-    that ask for one: noise at an edge does not flap, and no gear stays for good that is not needed.
+    A downshift is made at once, as it keeps the latency objective. An upshift, to a lower range,
+    is made once the load lies below the range of the gear by the share `upshift_margin`, or on the
+    last of `UPSHIFT_TICKS` in a row that ask for one: noise at an edge does not cause flapping,
+    and no gear stays in force without need.
     """
     if asked >= gear:
         return asked, 0

@@ -1,7 +1,7 @@
-"""By what the measured load is multiplied, so that its distribution becomes the plan's (CascadeServe appendix C.2).
+"""The factor for measured load that makes its distribution the plan's (CascadeServe appendix C.2).
 
-Loads are counted in bins that are `1 / STEPS_PER_OCTAVE` of an octave wide, so that multiplying every load by a
-factor moves each count by the same number of bins.
+Loads are counted in bins that are `1 / STEPS_PER_OCTAVE` of an octave wide, so that multiplying
+every load by a factor moves each count by the same number of bins.
 """
 
 from collections.abc import MutableSequence, Sequence
@@ -11,14 +11,14 @@ BINS = 24 * STEPS_PER_OCTAVE
 LARGEST_STEP = 5 * STEPS_PER_OCTAVE
 """Factors are from 1/32 to 32."""
 LOAD_EDGES = tuple(2.0 ** (edge / STEPS_PER_OCTAVE - 3) for edge in range(BINS))
-"""Where the bins of load begin, in requests per second; the first also holds what is below it."""
+"""Where the bins of load begin, in requests per second; the first also holds lower loads."""
 FACTORS = tuple(2.0 ** (step / STEPS_PER_OCTAVE) for step in range(-LARGEST_STEP, LARGEST_STEP + 1))
 TICKS_PER_ESTIMATE = 600
-"""Of the meter: a minute."""
+"""In ticks of the meter: a minute."""
 
 
 def load_bin(load: float, edges: Sequence[float]) -> int:
-    """The bin that holds `load`, of those that begin at `edges`."""
+    """The bin that holds `load`; bins begin at `edges`."""
     low, high = 0, len(edges) - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -36,11 +36,12 @@ def load_factor(
     planned_shares: Sequence[float],
     factors: Sequence[float],
 ) -> float:
-    """The one of `factors` that brings measured loads, by bin in `counts` (bins,), closest to the planned ones.
+    """The one of `factors` that brings measured loads, counted by bin (bins,), closest to the plan.
 
-    Closest is where the shares of time below the beginning of each load range, whose bins are `range_bins` (gears,),
-    differ least in sum from the planned ones; of factors that do equally well it is the one nearest to 1.
-    `planned_shares` (gears,) are the shares of time planned for each range; `below` (bins + 1,) is room to work in.
+    Closest means the smallest sum of differences from the planned shares of time below the
+    beginning of each load range, whose bins are `range_bins` (gears,); of equal factors the one
+    nearest to 1. `planned_shares` (gears,) are the shares of time planned for each range; `below`
+    (bins + 1,) is working memory.
     """
     total = 0
     for place in range(len(counts)):

@@ -1,10 +1,13 @@
-"""Which replica of a model takes a sample: stride scheduling (Waldspurger and Weihl 1995), on a ring.
+"""Which replica of a model takes a sample: stride scheduling on a ring.
 
-A model's replicas with a share stand in a ring, in the order in which they are due for their next sample:
+Waldspurger and Weihl 1995. A model's replicas with a share form a ring, in the order in which they
+are due for their next sample:
 
-    last[model] -> first due -> ... -> last due, the same replica        next: following[replica]; none: last is -1
+    last[model] -> first due -> ... -> last due, the same replica
+    next: following[replica]; none: last is -1
 
-Who takes a sample is due again one stride later.  Strides are inverse to shares, so equal shares take turns.
+A replica that takes a sample is due again one stride later. Strides are inverse to shares, so equal
+shares take turns.
 """
 
 from collections.abc import MutableSequence, Sequence
@@ -12,11 +15,10 @@ from collections.abc import MutableSequence, Sequence
 from gearshift.gear import SHARE_UNIT
 
 _ONE_SAMPLE = 1 << 20
-"""Time in a ring: a sample takes this much of it, so that the stride of a share s of `SHARE_UNIT` is 2^40 / s.
-
-Strides are rounded by less than one, which moves no replica by a sample within 2^20 samples.  Products stay within
-2^60; times would reach 2^62 after 4 * 10^12 samples without a shift.
-"""
+"""Time in a ring: a sample takes this much, so that the stride of a share s of `SHARE_UNIT` is
+2^40 / s. Strides are rounded by less than one, which moves no replica by a sample within 2^20
+samples. Products stay within 2^60; times would reach 2^62 after 4 * 10^12 samples without a
+shift."""
 
 
 def choose_replica(
@@ -26,9 +28,9 @@ def choose_replica(
     due: MutableSequence[int],
     stride: Sequence[int],
 ) -> int:
-    """The replica of `model` that is due first, which then steps back in the ring; -1 where none has a share.
+    """The replica of `model` that is due first, moved back in the ring; -1 where none has a share.
 
-    Of replicas due at the same time goes first the one that has stood there for longer.
+    Of replicas due at the same time the one that has stood there longer goes first.
     """
     back = last[model]
     if back < 0:
@@ -59,10 +61,11 @@ def carry_turns(
     due: MutableSequence[int],
     stride: MutableSequence[int],
 ) -> None:
-    """Bring the ring of `model`, whose replicas are `begin` to `end`, to the shares `shares[base + replica]`.
+    """Bring the ring of `model`, replicas `begin` to `end`, to `shares[base + replica]`.
 
-    A replica that keeps a share is as far through its new stride as it was through its old one.  Those that had none
-    (stride 0) begin spread evenly over theirs, so that they do not all come at once.
+    A replica that keeps a share is as far through its new stride as it was through its old one.
+    Those that had none (stride 0) begin spread evenly over theirs, so that they do not all come at
+    once.
     """
     tail = last[model]
     now = 0 if tail < 0 else due[following[tail]]

@@ -1,1 +1,1 @@
-"""Baselines: planners that are ours but for one idea, so that a comparison measures the idea."""
+"""Baselines: planners that differ from ours in one idea, so that a comparison measures the idea."""

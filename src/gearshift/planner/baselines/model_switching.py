@@ -1,4 +1,7 @@
-"""One model per load range: Model Switching with our placement, batching and meter (MS+; Ken 5.2, CascadeServe 6.2)."""
+"""One model per load range: Model Switching with our placement, batching and meter.
+
+MS+ in Ken 5.2 and CascadeServe 6.2.
+"""
 
 from collections.abc import Sequence
 
@@ -16,7 +19,6 @@ NAME = "model-switching"
 
 
 def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
-    """A gear plan of single models; raises `Infeasible` when none meets the objective."""
     models = _placed_models(request)
     return plan_by_ladder(
         request,
@@ -27,7 +29,6 @@ def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
 
 
 def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
-    """Undominated gear plans of single models, by rising latency."""
     models = _placed_models(request)
     return frontier_by_ladder(
         request,
@@ -38,10 +39,10 @@ def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearP
 
 
 def _best_within(request: PlanRequest, models: Sequence[CandidateCascade], progress: Progress) -> GearPlan:
-    """The most accurate of plans with all models, without the cheapest, without the two cheapest, and so on.
+    """The best plan with all models, without the cheapest, without the two cheapest, and so on.
 
-    The last gear always gets the cheapest of the models it may have.  Without those cheaper than a model that carries
-    every load, that model need never step down, and one model at all loads is among the plans, too.
+    The last gear always gets the cheapest model of its plan. Without models cheaper than one that
+    carries every load, that model need never step down.
     """
     so_far = SoFar(request, progress)
 
@@ -62,7 +63,7 @@ def _best_within(request: PlanRequest, models: Sequence[CandidateCascade], progr
 
 
 def _placed_models(request: PlanRequest) -> list[CandidateCascade]:
-    """As many models as memory holds side by side (CascadeServe 6.2, MS+ iii)."""
+    """The models that fit in memory together (CascadeServe 6.2, MS+ iii)."""
     placed = set(place_everywhere(request.profile, request.hardware).models)
     return [candidate for candidate in single_models(request) if placed.issuperset(candidate.cascade.models)]
 

@@ -25,12 +25,12 @@ from gearshift.planner.space.request import PlanRequest, Progress
 from gearshift.profiles.profile import PART_A, PART_B
 
 SLACK = 1.05
-"""The nearest feasible objective is so many times what was simulated."""
+"""The nearest feasible objective is the simulated latency times this."""
 
 
 @dataclass(frozen=True, slots=True)
 class _OneGear:
-    """A candidate's plan, without predictions, and its steady state at the margin times the top of the load ranges."""
+    """A candidate's plan without predictions, and its cell at the top load times the margin."""
 
     candidate: CandidateCascade
     plan: GearPlan
@@ -40,9 +40,10 @@ class _OneGear:
 def best_one_gear(
     request: PlanRequest, candidates: Sequence[CandidateCascade], *, planner: str, progress: Progress
 ) -> GearPlan:
-    """Of `candidates` (by rising work) the most accurate within the latency, else the fastest of enough accuracy.
+    """The most accurate candidate within the latency, or the fastest that is accurate enough.
 
-    Chosen on part A.  Raises `Infeasible` when none meets the objective.
+    `candidates` come by rising work and are compared on part A. Raises `Infeasible` when none
+    meets the objective.
     """
     objective = request.objective
     require_objective(objective)
@@ -59,7 +60,6 @@ def best_one_gear(
 def one_gear_frontier(
     request: PlanRequest, candidates: Sequence[CandidateCascade], *, planner: str, progress: Progress
 ) -> list[GearPlan]:
-    """Undominated plans of one gear by rising latency, at most one for each of `candidates` (by rising work)."""
     request = within(request, None)
     made = all_so_far(_undominated_on_part_a(request, candidates, planner, progress))
     progress("planned", 1.0)
@@ -69,7 +69,7 @@ def one_gear_frontier(
 def _most_accurate(
     request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str, so_far: SoFar
 ) -> GearPlan:
-    """The first that holds, from the most accurate down; until one does, the cheapest is kept."""
+    """Try from the most accurate down. Until a plan holds, the cheapest is the best so far."""
     cheapest = next(_gears(request, candidates, planner))
     so_far.keep(cheapest.plan, cheapest.candidate.accuracy)
     gears = _gears(request, sorted(candidates, key=lambda c: -c.accuracy), planner)
@@ -87,7 +87,6 @@ def _most_accurate(
 
 
 def _fastest(request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str, so_far: SoFar) -> GearPlan:
-    """The plan with the least latency on the trace; of equal ones the most accurate."""
     least = math.inf, 0.0
     for tried, gear in enumerate(_carrying(request, candidates, planner)):
         candidate = gear.candidate
@@ -104,7 +103,6 @@ def _fastest(request: PlanRequest, candidates: Sequence[CandidateCascade], plann
 def _undominated_on_part_a(
     request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str, progress: Progress
 ) -> Iterator[GearPlan]:
-    """Plans that none before them beats on part A; the first with what one replay predicts, where time is short."""
     so_far, made = SoFar(request), 0
     points: list[tuple[float, float]] = []
     for tried, gear in enumerate(_carrying(request, candidates, planner)):
@@ -122,7 +120,6 @@ def _undominated_on_part_a(
 
 
 def _gears(request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str) -> Iterator[_OneGear]:
-    """The plans, one after the other, of those candidates whose models can all be placed."""
     nothing = True
     for candidate in candidates:
         if (gear := _one_gear(request, candidate, planner)) is not None:
@@ -152,13 +149,11 @@ def _one_gear(request: PlanRequest, candidate: CandidateCascade, planner: str) -
 
 
 def _carries(request: PlanRequest, gear: _OneGear) -> bool:
-    """Whether steady load at the top of the ranges is carried within the objective, where the scope asks for it."""
     cell = gear.at_top
     return request.objective.scope == "trace" or (cell.stable and cell.latency_s <= request.latency_s)
 
 
 def _carrying(request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str) -> Iterator[_OneGear]:
-    """The plans, one after the other, that carry steady load as asked; raises `Infeasible` where none does."""
     cheapest, nothing = None, True
     for gear in _gears(request, candidates, planner):
         cheapest = cheapest or gear
@@ -178,10 +173,6 @@ def _latency_s(found: Confirmation) -> float:
 
 
 def _infeasible(request: PlanRequest, cheapest: _OneGear, so_far: SoFar) -> Infeasible:
-    """Why even the candidate of the least work fails, and the nearest latency objective at which it does not.
-
-    Where there is no time for replays it goes without the latter.
-    """
     candidate, cell = cheapest.candidate, cheapest.at_top
     top_qps = float(request.upper_ends()[-1])
     models = " > ".join(candidate.cascade.models)

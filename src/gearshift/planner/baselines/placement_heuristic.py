@@ -1,4 +1,4 @@
-"""All cascades, placed by rule (Ken 5.7): all models on every device, or each model on devices of its own."""
+"""Plan on placements by rule (Ken 5.7): all models on every device, or each on its own devices."""
 
 from collections.abc import Sequence
 
@@ -19,11 +19,11 @@ from gearshift.profiles.profile import Profile
 NAME = "placement-heuristic"
 HIGHEST_UTILISATION = 0.9
 MOST_PLANNED = 3
-"""Of exclusive placements that meet the objective, so many are planned and the most accurate plan is taken."""
+"""How many exclusive placements that meet the objective are planned; the most accurate plan is
+taken."""
 
 
 def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
-    """A gear plan on the placement by rule; raises `Infeasible` when none meets the objective."""
     front = cascade_front(request)
     placements = placements_by_rule(request, front)
     return plan_by_ladder(
@@ -35,7 +35,6 @@ def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
 
 
 def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
-    """Undominated gear plans on placements by rule, by rising latency."""
     front = cascade_front(request)
     placements = placements_by_rule(request, front)
     return frontier_by_ladder(
@@ -47,10 +46,10 @@ def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearP
 
 
 def placements_by_rule(request: PlanRequest, front: Sequence[CandidateCascade]) -> list[Placement]:
-    """All models on every device if they fit; else exclusive placements, that of the most accurate cascade first.
+    """All models on every device if they fit; else exclusive placements by falling accuracy.
 
-    Only cascades whose own placement carries the top of the load ranges count; when none does, the one that carries
-    the most.
+    Only cascades whose own placement carries the top of the load ranges count; when none does, the
+    one that carries the highest load.
     """
     profile, hardware = request.profile, request.hardware
     hosts = hosts_of(profile, hardware)
@@ -63,10 +62,10 @@ def placements_by_rule(request: PlanRequest, front: Sequence[CandidateCascade]) 
 
 
 def exclusive_placement(profile: Profile, hardware: Hardware, candidate: CandidateCascade) -> tuple[Placement, float]:
-    """Each model of the cascade on devices of its own, and the requests/s that the placement carries.
+    """Each model of the cascade on its own devices, and the requests/s that this placement carries.
 
-    One host after the other (a device, or as many as the model spans) goes to the model that, with what it has,
-    carries the fewest requests.
+    Hosts (a device, or as many as the model spans) go one by one to the model that carries the
+    fewest requests so far.
     """
     reach = dict(zip(candidate.cascade.models, candidate.reach, strict=True))
     carried_qps = dict.fromkeys(reach, 0.0)

@@ -9,10 +9,8 @@ NAME = "single"
 
 
 def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
-    """The most accurate model within the latency, or the fastest that is accurate enough; raises `Infeasible`."""
     return best_one_gear(request, single_models(request), planner=NAME, progress=progress)
 
 
 def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
-    """One plan for each model that carries the load and that no other beats, by rising latency."""
     return one_gear_frontier(request, single_models(request), planner=NAME, progress=progress)

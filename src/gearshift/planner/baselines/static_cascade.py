@@ -1,4 +1,7 @@
-"""One cascade at all loads, chosen by replaying the very trace: AlpaServe+ (Ken 5.2), "no switching" (Ken 5.7)."""
+"""One cascade at all loads, chosen by replaying the trace itself.
+
+AlpaServe+ (Ken 5.2), "no switching" (Ken 5.7).
+"""
 
 import dataclasses
 
@@ -13,15 +16,13 @@ NAME = "static-cascade"
 
 
 def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
-    """The most accurate cascade within the latency, or the fastest that is accurate enough; raises `Infeasible`."""
     return best_one_gear(_knowing_the_trace(request), cascade_front(request), planner=NAME, progress=progress)
 
 
 def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
-    """One plan for each cascade of the front that no other beats on the trace, by rising latency."""
     return one_gear_frontier(_knowing_the_trace(request), cascade_front(request), planner=NAME, progress=progress)
 
 
 def _knowing_the_trace(request: PlanRequest) -> PlanRequest:
-    """The request with scope `trace`: whoever knows what will come need not carry more."""
+    """Use scope `trace`: a planner that knows the future need not carry more."""
     return dataclasses.replace(request, objective=msgspec.structs.replace(request.objective, scope="trace"))

@@ -1,1 +1,1 @@
-"""The four submodules of CascadeServe's Algorithm 1, and what they share."""
+"""The four submodules of CascadeServe's Algorithm 1, and their shared state."""

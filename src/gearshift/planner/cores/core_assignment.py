@@ -1,4 +1,4 @@
-"""Which cascade for which load range on the fewest core-seconds, as an integer programme."""
+"""Assign cascades to load ranges on the fewest core-seconds, as an integer programme."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 EXACTLY = {"disp": False, "mip_rel_gap": 0.0}
 SAME_COST = 5e-7
-"""Above what the solver takes for a rounding error, and below one core in a range of the least weight."""
+"""Above the solver's rounding errors, and below one core in a range of the least weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A cascade in a load range: its number, its models as numbers, its accuracy, and its cores in all."""
+    """A cascade in a load range: its number, its models' numbers, accuracy, and total cores."""
 
     candidate: int
     models: tuple[int, ...]
@@ -31,17 +31,18 @@ def fewest_core_seconds(
     most_cores: int,
     accuracy: float | None,
 ) -> list[Option] | None:
-    """One of each range's `options`, with the fewest cores by `time` (ranges,) of all that reach the accuracy.
+    """One option for each range, with the fewest core-seconds that reach the accuracy.
 
-    Of equals the most accurate; accuracy is weighted by `requests` (ranges,), and None asks for the highest there is.
-    A model that any range uses is loaded in all, where it holds one core at least; no range has more than
-    `most_cores`.  None where no choice does.
+    `time` (ranges,) weighs cores, `requests` (ranges,) accuracy. Of equal costs the most accurate
+    choice is taken; without `accuracy`, the most accurate of all. A model that any range uses holds
+    at least one core in all ranges; no range has more than `most_cores`. None if no choice does.
 
     One variable per option, then one per model, all 0 or 1:
 
-        minimise   sum over ranges of  time x (models loaded + what its option has beyond one core for each of its own)
+        minimise  sum over ranges of
+                  time x (models loaded + cores of its option beyond one for each of its models)
 
-    and then once more, for the accuracy at that cost.
+    and then once more, for the highest accuracy at that cost.
     """
     models = 1 + max(model for row in options for option in row for model in option.models)
     flat = [(r, option) for r, row in enumerate(options) for option in row]
@@ -69,7 +70,7 @@ def fewest_core_seconds(
             return None
         constraints.append(LinearConstraint(cost[None, :], -np.inf, cheapest.fun + SAME_COST))
     found = milp(-right, constraints=constraints, **whole)
-    if found.x is None and accuracy is not None:  # a cost that the solver rounded
+    if found.x is None and accuracy is not None:  # the solver rounded the cost
         found = cheapest
     if found.x is None:
         return None
@@ -77,7 +78,7 @@ def fewest_core_seconds(
 
 
 def worth_asking(options: Sequence[Option]) -> list[Option]:
-    """Without those beside which another of the same models is as accurate on as few cores."""
+    """Drop options for which another of the same models is as accurate on as few cores."""
     kept: dict[tuple[int, ...], list[Option]] = {}
     for option in sorted(options, key=lambda o: (o.cores, -o.accuracy, o.candidate)):
         rivals = kept.setdefault(option.models, [])

@@ -1,4 +1,4 @@
-"""The fewest cores on which a cascade holds a load: ways to split cores among its models, tried by rising number."""
+"""Splits of cores among a cascade's models, to find the fewest on which it holds a load."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,10 +22,10 @@ Split = tuple[int, ...]
 
 
 def on_every_count(profile: Profile, cores: int) -> Profile:
-    """The profile with run times on 1, 2, ... `cores` cores: measured, or filled by the performance model.
+    """The profile with run times on 1, 2, ... `cores` cores, measured or modelled.
 
-    Up to as many as each model was measured on.  Raises `InvalidInput` for devices other than processors, and for a
-    model whose cores were not varied, from 1 on.
+    Counts end at the highest that was measured for each model. Raises `InvalidInput` for devices
+    other than processors, and for a model that was not profiled on one core.
     """
     kind = profile.curves[0].device_kind
     require(
@@ -66,7 +66,10 @@ def _curves(profile: Profile, model: str, kind: str, cores: int) -> list[RunTime
 
 @dataclass(slots=True)
 class CoreSplits:
-    """Cascades at steady loads on splits of up to `most` cores, by simulation; `profile` is of `on_every_count`."""
+    """Simulate cascades at steady loads on splits of up to `most` cores.
+
+    `profile` is a result of `on_every_count`.
+    """
 
     profile: Profile
     objective: Objective
@@ -84,10 +87,11 @@ class CoreSplits:
         self._run_s = {m: np.array([t.min() for t in rows]) for m, rows in tables_s.items()}
 
     def promising(self, candidate: CandidateCascade, load_qps: float) -> NDArray[np.int16]:
-        """Splits (n, models) by rising cores, of equal ones the least busy first; without those that cannot hold.
+        """Splits (n, models) that may hold, by rising cores, then by how busy they are.
 
-        No model may have more to do than it can at its most efficient batch, and where more than a share
-        `1 - percentile` of the requests reaches a model, its run and those before take no longer than the objective.
+        No model may have more work than at its most efficient batch it can do, and where more than
+        a share `1 - percentile` of requests reaches a model, its run and those before must be in
+        time.
         """
         models, stages = candidate.cascade.models, len(candidate.cascade.models)
         limit_s = np.inf if self.objective.latency_s is None else self.objective.latency_s - self.profile.front_end_s
@@ -105,23 +109,19 @@ class CoreSplits:
         return splits
 
     def even(self, candidate: CandidateCascade) -> Split:
-        """About as many cores for each model of a cascade, and all there are."""
         models = candidate.cascade.models
         return tuple(max(1, min(self.most // len(models), len(self._curves[model]))) for model in models)
 
     def bottleneck(self, candidate: CandidateCascade) -> str:
-        """The model of a cascade that has most to do, each on as many cores as there may be."""
         work_s = {
             m: r * self._request_s[m].min() for m, r in zip(candidate.cascade.models, candidate.reach, strict=True)
         }
         return max(work_s, key=lambda model: work_s[model])
 
     def holds(self, candidate: CandidateCascade, split: Split, load_qps: float) -> bool:
-        """Whether the cascade is stable and within the objective at this load."""
         return self._on(candidate, split).holds(candidate.cascade, load_qps)
 
     def chosen(self, candidate: CandidateCascade, split: Split, load_qps: float) -> tuple[Cell, int]:
-        """What a gear with this split gives at a load, and the largest batch that serves it best."""
         steady = self._on(candidate, split)
         batching = steady.batching(candidate.cascade, load_qps)
         return steady.cell(candidate.cascade, load_qps, batching), batching.largest
@@ -129,7 +129,7 @@ class CoreSplits:
     def settings(
         self, candidate: CandidateCascade, split: Split, largest_batch_size: int, placement: Placement
     ) -> tuple[ReplicaSettings, ...]:
-        """How the replicas of `placement`, one of each model, work in a gear; those without a share have one core."""
+        """Settings of the replicas of `placement`; those without a load share have one core."""
         cores = dict(zip(candidate.cascade.models, split, strict=True))
         return tuple(
             ReplicaSettings(
@@ -142,7 +142,6 @@ class CoreSplits:
         )
 
     def _on(self, candidate: CandidateCascade, split: Split) -> SteadyState:
-        """Each model of a cascade alone on a device of so many cores."""
         cores = dict(zip(candidate.cascade.models, split, strict=True))
         key = tuple(sorted(cores.items()))
         if key not in self._steady:
@@ -154,14 +153,13 @@ class CoreSplits:
 
 
 def least_request_s(table_s: NDArray[np.float64]) -> float:
-    """Seconds per request at the most efficient batch, of seconds (sizes,) from batches of one on."""
+    """Seconds per request at the most efficient batch, from seconds (sizes,) per batch."""
     return float((table_s / np.arange(1, len(table_s) + 1)).min())
 
 
 def one_of_each(
     profile: Profile, cores: Mapping[str, int], *, pool_cores: int | None = None
 ) -> tuple[Hardware, Placement]:
-    """A device of so many cores for each model, and its replica there."""
     devices, replicas = [], []
     for i, (model, count) in enumerate(cores.items()):
         curve = next(c for c in profile.curves if (c.model, c.cores, c.tensor_parallel) == (model, count, 1))

@@ -1,4 +1,7 @@
-"""Cascades and cores for each load range: the fewest core-seconds on one host within an accuracy and a latency."""
+"""Plan cascades and cores per load range on one host.
+
+The planner finds the fewest core-seconds within an accuracy and a latency objective.
+"""
 
 import dataclasses
 import math
@@ -30,18 +33,19 @@ from gearshift.support.processors import usable_processors
 
 PLANNER = "cores"
 MARGIN_STEP = 1.15
-"""From one margin to the next, where the trace does not hold."""
+"""Factor from one margin to the next, while the trace does not hold."""
 MOST_RAISED = 6
-"""How often more accuracy is asked of steady state, for one margin and alpha."""
+"""How many times steady state is asked for more accuracy, for one margin and alpha."""
 SAME_ACCURACY = 1e-6
 NEAREST_STEPS = (0.0, 0.003, 0.01, 0.03)
-"""Less than the accuracy that steady state promises; the first that is confirmed is offered."""
+"""Subtracted from the accuracy that steady state promises; the first confirmed is offered."""
 
 
 def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
-    """The plan for the request's hardware, whose `pool_cores` models share; raises `Infeasible`, and `InvalidInput`.
+    """Plan for a host whose `pool_cores` the models share; raises `Infeasible`.
 
-    The latter where a latency or an accuracy is not asked for, or models were not measured on several core counts.
+    Raises `InvalidInput` where a latency or an accuracy is missing, or models were not measured on
+    several core counts.
     """
     objective = request.objective
     if objective.latency_s is None or objective.accuracy is None:
@@ -52,7 +56,7 @@ def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
 
 @dataclass(slots=True)
 class _Cell:
-    """A cascade at a load: splits (n, models) by rising cores, of which those before `at` do not hold."""
+    """A cascade at a load: splits (n, models) by rising cores; those before `at` do not hold."""
 
     candidate: CandidateCascade
     load_qps: float
@@ -62,11 +66,14 @@ class _Cell:
 
     @property
     def split(self) -> Split | None:
-        """The first split that holds, or where that is not `sure` that may; None where none does."""
+        """The first split that holds or, while not `sure`, may hold; None where none does."""
         return tuple(self.splits[self.at].tolist()) if self.at < len(self.splits) else None
 
     def find_out(self, splits: CoreSplits) -> None:
-        """Simulate splits of as many cores until one holds; where none does, there are more at the next turn."""
+        """Simulate splits with the same total of cores until one holds.
+
+        Where none holds, larger ones follow at the next turn.
+        """
         cores = sum(self.split or ())
         while not self.sure and (split := self.split) is not None and sum(split) == cores:
             self.sure = splits.holds(self.candidate, split, self.load_qps)
@@ -74,10 +81,10 @@ class _Cell:
 
 
 class _Search:
-    """One search; the cores of a cascade at a load are a bound from below until simulation has found those that hold.
+    """Solve the programme on lower bounds of cores, and simulate what it chose.
 
-    The programme is solved on bounds, what it chose is simulated, and it is solved again, until all that it chooses is
-    sure: then no other choice can have fewer core-seconds.
+    This repeats until all that it chooses is simulated: then no other choice can have fewer
+    core-seconds.
     """
 
     def __init__(self, so_far: SoFar) -> None:
@@ -87,16 +94,16 @@ class _Search:
         self.models = {model: i for i, model in enumerate(self.profile.models)}
         work_s = work_per_request_s(self.profile, self.request.hardware.devices[0])
         front = pareto_cascades(self.profile, work_s, most=self.request.most_candidates)
+        # also off the front: a single model needs no cores for other models
         alone = single_models(dataclasses.replace(self.request, profile=self.profile))
         self.candidates = list({c.cascade: c for c in [*front, *alone]}.values())
-        self.candidates.sort(key=lambda c: (c.work_s, c.accuracy))  # a model alone needs no core for another
+        self.candidates.sort(key=lambda c: (c.work_s, c.accuracy))
         self.upper_ends = self.request.upper_ends()
         self.time, self.requests = (weights + UNVISITED_WEIGHT for weights in _weights(self.request))
         self.splits = CoreSplits(self.profile, self.request.objective, self.pool, self.request.seed)
         self.tables: dict[float, list[list[_Cell]]] = {}
 
     def run(self) -> GearPlan:
-        """The plan; where there is none, raises the error with the nearest accuracy that is confirmed."""
         target = self.request.objective.accuracy or 0.0
         margin = least_margin(self.request)
         if (made := self.confirmed(target)) is not None:
@@ -108,10 +115,10 @@ class _Search:
         raise self.out_of_reach(next((near for near in nearest if self.confirmed(near) is not None), None), best)
 
     def confirmed(self, target: float) -> GearPlan | None:
-        """The plan on the fewest core-seconds with this accuracy, for the least margin that replays confirm.
+        """The plan on the fewest core-seconds with accuracy `target`, at the least margin.
 
-        Where a replay has less accuracy than steady state promised, more of it is asked of steady state, up to what
-        there is.  With a confidence only so many plans are looked at as share its level.
+        Where a replay is less accurate than steady state promised, steady state is asked for more.
+        With a confidence, only `CERTIFICATES` plans are tried, which share its level.
         """
         looks = math.inf if self.request.objective.confidence is None else CERTIFICATES
         for margin in self.margins():
@@ -120,7 +127,7 @@ class _Search:
             if most is None:
                 continue
             at_first = 2 * target - self.certain(target)
-            first = self.chosen(margin, min(at_first, most))  # whatever the alpha
+            first = self.chosen(margin, min(at_first, most))  # the same for every alpha
             for alpha in ALPHAS:
                 needed = at_first
                 for raised in range(MOST_RAISED):
@@ -142,28 +149,24 @@ class _Search:
         return None
 
     def tried(self, chosen: Sequence[Option], margin: float, alpha: float) -> GearPlan | None:
-        """The plan of an option per range, where replays confirm it."""
         self.so_far.tell("confirming", 0.7)
         return confirmed_to_recover(self.plan_of(chosen, margin, alpha), self.request, on_time=self.so_far.check)
 
     def most_accuracy(self, margin: float) -> float | None:
-        """The highest accuracy in steady state; None where no cascade holds some range."""
         chosen = self.chosen(margin, None)
         return None if chosen is None else self.accuracy_of(chosen)
 
     def accuracy_of(self, chosen: Sequence[Option]) -> float:
-        """The accuracy on the trace of an option per range, in steady state."""
         return float(sum(w * o.accuracy for w, o in zip(self.requests, chosen, strict=True)) / self.requests.sum())
 
     def margins(self) -> Iterator[float]:
-        """Times the load for which ranges are planned, from the least."""
         margin = least_margin(self.request)
         while margin <= LARGEST_MARGIN:
             yield margin
             margin *= MARGIN_STEP
 
     def chosen(self, margin: float, accuracy: float | None) -> list[Option] | None:
-        """An option per range with the fewest core-seconds; with the highest accuracy, where none is given."""
+        """Options with the fewest core-seconds; without `accuracy`, the most accurate."""
         table = self.table(margin)
         while True:
             self.so_far.check()
@@ -182,12 +185,11 @@ class _Search:
                 list(threads.map(self.find_out, by_candidate.values()))
 
     def find_out(self, cells: Sequence[_Cell]) -> None:
-        """Simulate what is not sure of one cascade, load after load, as one tells about others."""
+        """Simulate a cascade's loads one after the other, as one tells about others."""
         for cell in cells:
             cell.find_out(self.splits)
 
     def table(self, margin: float) -> list[list[_Cell]]:
-        """Cells by range and candidate, at so many times the ranges' loads."""
         if margin not in self.tables:
             loads = (self.upper_ends * margin).tolist()
             self.tables[margin] = [
@@ -196,14 +198,12 @@ class _Search:
         return self.tables[margin]
 
     def options(self, row: Sequence[_Cell]) -> Iterator[Option]:
-        """What a range may have, as far as it is known."""
         for number, cell in enumerate(row):
             if (split := cell.split) is not None:
                 models = tuple(self.models[model] for model in cell.candidate.cascade.models)
                 yield Option(number, models, cell.candidate.accuracy, sum(split))
 
     def plan_of(self, chosen: Sequence[Option], margin: float, alpha: float) -> GearPlan:
-        """The plan of an option per range."""
         used = {model for option in chosen for model in option.models}
         models = [model for model, i in self.models.items() if i in used]
         hardware, placement = one_of_each(self.profile, dict.fromkeys(models, 1), pool_cores=self.pool)
@@ -225,7 +225,7 @@ class _Search:
         return assemble(request, placement, gears, planner=PLANNER, alpha=alpha)
 
     def certain(self, accuracy: float) -> float:
-        """The accuracy that can be claimed: the estimate, or its lower bound where a confidence is asked for."""
+        """The accuracy to claim: its lower bound where a confidence is asked for."""
         confidence = self.request.objective.confidence
         if confidence is None:
             return accuracy
@@ -233,7 +233,6 @@ class _Search:
         return lower_confidence_bound(accuracy, n, 1 - (1 - confidence) / CERTIFICATES)
 
     def overloaded(self, margin: float) -> Infeasible:
-        """The error of a range that no cascade holds."""
         table = self.table(margin)
         failing = next((r for r, row in enumerate(table) if not any(True for _ in self.options(row))), -1)
         return Infeasible(
@@ -244,7 +243,6 @@ class _Search:
         )
 
     def out_of_reach(self, nearest: float | None, best: float) -> Infeasible:
-        """The error of an accuracy that no choice has, or none that was confirmed."""
         objective, n = self.request.objective, len(self.profile.predictions.indices(PART_B))
         certain = "" if objective.confidence is None else f" with confidence {objective.confidence:g}"
         reason = (
@@ -264,7 +262,7 @@ class _Search:
 
 
 def _weights(request: PlanRequest) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The shares (ranges,) of time and of requests that meet each range: of the trace, or by Zipf's law of time."""
+    """Shares (ranges,) of time and of requests in each range, by the trace or Zipf's law."""
     upper_ends = request.upper_ends()
     if request.load != "zipf":
         return time_and_requests_of_ranges(request.trace, upper_ends)

@@ -1,4 +1,4 @@
-"""A gear plan from its parts: what all planners do alike, once they have chosen."""
+"""Assemble a gear plan from its parts, and replay it: steps that all planners share."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ DEFAULT_ALPHA = 8.0
 
 
 def curves_of(profile: Profile, hardware: Hardware, placement: Placement) -> dict[str, RunTimeCurve]:
-    """Run times by replica id, where each replica is; raises `InvalidInput` where they were not measured."""
+    """Run times by replica id on its device; raises `InvalidInput` where they were not measured."""
     kinds = {device.id: device.kind for device in hardware.devices}
     return {
         replica.id: profile.curve(
@@ -45,9 +45,9 @@ def replica_settings(
     minimum_queue_length: Mapping[str, int] | None = None,
     longest_wait_s: Mapping[str, float] | None = None,
 ) -> tuple[ReplicaSettings, ...]:
-    """How every replica works in a gear with `cascade`: shares, minimum queue lengths and longest waits by replica id.
+    """Settings of every replica in a gear with `cascade`; the mappings are by replica id.
 
-    Batches are capped at what was profiled; replicas of models outside the cascade have no share.
+    Batches are limited to profiled sizes; replicas of models outside the cascade have no share.
     """
     minimum, longest_s = minimum_queue_length or {}, longest_wait_s or {}
     curves = curves_of(profile, hardware, placement)
@@ -77,7 +77,6 @@ def assemble(
     alpha: float = DEFAULT_ALPHA,
     meter: Meter = "backlog",
 ) -> GearPlan:
-    """The plan with these gears, without predictions."""
     operator = OperatorPlan(
         objective=request.objective,
         gears=tuple(gears),
@@ -97,7 +96,6 @@ def assemble(
 
 
 def without_idle_models(made: GearPlan) -> GearPlan:
-    """The same plan without replicas of models that are in no gear: nothing would ever run them."""
     name, operator = next(iter(made.operators.items()))
     used = {model for gear in operator.gears for model in gear.cascade.models}
     kept = tuple(replica for replica in made.placement.replicas if replica.model in used)
@@ -113,7 +111,6 @@ def without_idle_models(made: GearPlan) -> GearPlan:
 
 
 def with_objective(made: GearPlan, objective: Objective) -> GearPlan:
-    """The same plan for another objective."""
     name, operator = next(iter(made.operators.items()))
     changed = msgspec.structs.replace(operator, objective=objective, starvation_s=_starvation_s(objective))
     return msgspec.structs.replace(made, operators={name: changed})
@@ -128,7 +125,7 @@ def _starvation_s(objective: Objective) -> float | None:
 def replay(
     made: GearPlan, request: PlanRequest, *, part: int, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
 ) -> Confirmation:
-    """The request's trace served by the plan in simulation, once per arrival seed; `on_time` may raise before each."""
+    """Simulate the request's trace once per arrival seed; `on_time` may raise before each."""
     return confirm(
         made,
         request.profile,
@@ -144,7 +141,6 @@ def replay(
 def slowest_on_part_a(
     made: GearPlan, request: PlanRequest, *, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
 ) -> list[NDArray[np.float64]]:
-    """The slowest latencies of such replays, by which to judge whether the plan holds."""
     return slowest_in_replays(
         made,
         request.profile,
@@ -159,7 +155,7 @@ def slowest_on_part_a(
 def confirmed(
     made: GearPlan, request: PlanRequest, *, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
 ) -> GearPlan | None:
-    """The plan with its predictions, when it holds on `seeds` seeds of part A and then on all of part B."""
+    """The plan with predictions, if it holds on seeds of part A and then on part B."""
     percentile = request.objective.percentile
     slowest_s = slowest_on_part_a(made, request, seeds=seeds, on_time=on_time)
     if not holds(slowest_s, len(request.trace), request.latency_s, percentile):
@@ -171,12 +167,11 @@ def confirmed(
 
 
 def with_predictions(made: GearPlan, request: PlanRequest, *, on_time: Callable[[], None] = lambda: None) -> GearPlan:
-    """The plan with what the trace gives on part B of the samples; `on_time` may raise before each replay."""
     result = replay(made, request, part=PART_B, on_time=on_time).result
     return msgspec.structs.replace(made, predictions={request.profile.operator: result})
 
 
 def rounded_up_s(seconds: float, *, digits: int = 2) -> float:
-    """A latency objective rounded up to so many significant digits; never to less, by the last bit either."""
+    """Round a latency objective up to `digits` significant digits, despite rounding errors."""
     unit = 10.0 ** (math.floor(math.log10(seconds * 1e3)) - digits + 1)
     return math.ceil(seconds * 1e3 / unit * (1 + 1e-9)) * unit / 1e3

@@ -1,10 +1,11 @@
-"""Load shares that spread a cascade's work over the devices as evenly as the placement allows.
+"""Load shares that spread a cascade's work over devices as evenly as the placement allows.
 
-Each model in turn is poured over its replicas like water over an uneven floor: the level of a replica is how busy the
-other models keep its devices, and what is poured raises all replicas under water to one level.  Repeated until
-nothing moves, this minimises the sum of squared levels, which on devices of one kind also minimises the highest: the
-least `u` of the load-balancing program of CascadeServe (section 4.4, Eq. 1-3) and Ken (Eq. 1-2), without leaving any
-device busier than it must be.
+Each model in turn is poured over its replicas like water over an uneven floor: the level of a
+replica is how busy the other models keep its devices, and pouring raises all replicas under water
+to one level. Repeated until nothing moves, this minimises the sum of squared levels, which on
+devices of one kind also minimises the highest: the least `u` of the load-balancing program of
+CascadeServe (section 4.4, Eq. 1-3) and Ken (Eq. 1-2), without leaving any device busier than it
+must be.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,16 +22,16 @@ PRECISION = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Load shares by replica id, and how busy the busiest device is per request per second (device-seconds)."""
+    """Load shares by replica id, and the busiest device's device-seconds per request."""
 
     shares: dict[str, float]
     utilisation_per_qps: float
 
 
 def balanced(placement: Placement, work_s: Mapping[str, float], reach: Mapping[str, float]) -> Balance:
-    """Shares for a cascade whose models are reached by `reach` of the requests.
+    """Balance a cascade whose models are reached by the shares `reach` of the requests.
 
-    `work_s` is each replica's seconds per request, by replica id.
+    `work_s` is seconds per request, by replica id.
     """
     devices = {d: i for i, d in enumerate(sorted({d for r in placement.replicas for d in r.device_ids}))}
     level = np.zeros(len(devices))
@@ -55,7 +56,7 @@ def balanced(placement: Placement, work_s: Mapping[str, float], reach: Mapping[s
 
 
 class _Part:
-    """One model's replicas: their devices, their `cost` per request per second, and the share `poured` on each."""
+    """One model's replicas, their `cost` per request per second, and the share `poured` on each."""
 
     def __init__(self, ids: list[str], spans: Sequence[Sequence[int]], cost: NDArray[np.float64]) -> None:
         self.ids, self.cost = ids, cost
@@ -66,17 +67,15 @@ class _Part:
         self._replica = np.repeat(np.arange(len(spans)), lengths)
 
     def add_to(self, level: NDArray[np.float64], sign: float) -> None:
-        """Add the work poured to the devices' levels; a model is on a device once."""
         level[self._device] += sign * (self.poured * self.cost)[self._replica]
 
     def floor(self, level: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The level of each replica's busiest device."""
         highest: NDArray[np.float64] = np.maximum.reduceat(level[self._device], self._begin)
         return highest
 
 
 def _pour(floor: NDArray[np.float64], cost: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shares (n,) that add up to 1 and raise all replicas that get any to one level: `floor + share x cost`."""
+    """Shares (n,) with sum 1 that bring all replicas with a share to one level."""
     if not (cost > 0).all():
         return np.full(len(cost), 1 / len(cost))
     order = np.argsort(floor, kind="stable")

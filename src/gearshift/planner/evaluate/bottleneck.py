@@ -1,4 +1,4 @@
-"""Where a request fails: the load range, the model and the device that an infeasible objective names."""
+"""The load range, the model and the device that an infeasible objective names."""
 
 import math
 
@@ -23,9 +23,10 @@ def refusal(
     nearest_accuracy: float | None = None,
     nearest_latency_s: float | None = None,
 ) -> Infeasible:
-    """The error that names range `k` (the last) and a model (the most accurate), with the device that is full first.
+    """The error for range `k` (default the last) and a model (default the most accurate).
 
-    `cascade` is what is served on `placement`; an accuracy that is known to be feasible is rounded down.
+    Its device is the busiest when `cascade` is served on `placement`. A feasible accuracy is
+    rounded down.
     """
     model = model or most_accurate_model(request.profile)
     return Infeasible(
@@ -39,7 +40,7 @@ def refusal(
 
 
 def require_router(request: PlanRequest) -> None:
-    """Raise `Infeasible` where the router's own time for requests is not enough for the highest load."""
+    """Raise `Infeasible` where the router's own time per request is too long for the load."""
     router_s = request.profile.router_s
     load_qps = least_margin(request) * float(request.upper_ends()[-1])
     if router_s * load_qps >= 1:
@@ -51,7 +52,7 @@ def require_router(request: PlanRequest) -> None:
 
 
 def require_latency(request: PlanRequest) -> None:
-    """Raise `Infeasible` where no model answers a single request, that nothing delays, within the latency."""
+    """Raise `Infeasible` where no model answers a single request within the latency."""
     devices = {(device.kind, device.cores) for device in request.hardware.devices}
     anywhere = request.hardware.pool_cores is not None
     alone_s = {
@@ -74,9 +75,10 @@ def require_latency(request: PlanRequest) -> None:
 def busiest_device(
     request: PlanRequest, model: str, *, placement: Placement | None = None, cascade: Cascade | None = None
 ) -> str:
-    """Of the devices that hold the model, the busiest when the cascade's load is balanced.
+    """The busiest device that holds the model, when the cascade's load is balanced.
 
-    Without a placement the model is alone, wherever it fits.  Where it fits nowhere: the device with the most memory.
+    Without a placement the model is alone, wherever it fits. Where it fits nowhere: the device
+    with the most memory.
     """
     if placement is None or cascade is None or not {model} <= set(cascade.models) <= set(placement.models):
         cascade = Cascade(models=(model,))

@@ -1,4 +1,4 @@
-"""Confirmation: replaying the full trace on several arrival seeds before a plan is believed."""
+"""Confirm a plan by replaying the full trace on several arrival seeds."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -26,17 +26,16 @@ REDRAW_WINDOW_NS = 100_000_000
 SLOWEST = 4
 OBJECTIVE_PRECISION = 1.001
 MOST_KEPT_REQUESTS = 30_000_000
-"""Workloads of up to so many requests are kept for as long as their trace is: 12 bytes each."""
+"""Workloads are kept as long as their trace, up to this many requests of 12 bytes each."""
 
 _kept: WeakKeyDictionary[Trace, dict[tuple[int, int], tuple[PredictionRecords, Workload]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """Share late and percentile latency per seed (seeds,), and the figures of all runs together.
+    """Share late and percentile latency per seed (seeds,), and the figures of all runs.
 
-    `slowest_s` has the latencies of each seed's slowest requests, in rising order: `SLOWEST` times as many as may be
-    late.
+    `slowest_s` has each seed's slowest latencies, rising: `SLOWEST` times as many as may be late.
     """
 
     share_late: NDArray[np.float64]
@@ -45,7 +44,7 @@ class Confirmation:
     slowest_s: tuple[NDArray[np.float64], ...] = ()
 
     def judged_by(self, latency_objective_s: float) -> "Confirmation":
-        """The same runs under an objective that at most so many requests miss as `slowest_s` has."""
+        """The same runs under another objective, which at most the requests in `slowest_s` miss."""
         late = shares_late(self.slowest_s, self.result.requests, latency_objective_s)
         share, before = float(np.mean(late)), self.result.share_late
         per_share_qps = self.result.goodput_qps / (1 - before) if before < 1 else 0.0
@@ -53,23 +52,21 @@ class Confirmation:
         return replace(self, share_late=late, result=result)
 
     def holds(self, percentile: float) -> bool:
-        """Whether so many requests are in time, surely enough."""
         return self.share_late_bound() <= 1 - percentile
 
     def share_late_bound(self) -> float:
-        """Upper 95 % confidence bound (Student's t) of the mean share late."""
         return share_late_bound(self.share_late)
 
 
 def shares_late(
     slowest_s: Sequence[NDArray[np.float64]], requests: int, latency_objective_s: float
 ) -> NDArray[np.float64]:
-    """The share late of each run (seeds,) of so many requests, of whose latencies the slowest are given."""
+    """The share late of each run (seeds,) from its slowest latencies and its number of requests."""
     return np.array([np.count_nonzero(s > latency_objective_s) / requests for s in slowest_s])
 
 
 def share_late_bound(share_late: NDArray[np.float64]) -> float:
-    """Upper 95 % confidence bound (Student's t) of the mean of shares late (seeds,); of one seed, its share."""
+    """Upper 95 % confidence bound (Student's t) of the mean share late (seeds,)."""
     n = len(share_late)
     if n == 1:
         return float(share_late[0])
@@ -80,7 +77,7 @@ def share_late_bound(share_late: NDArray[np.float64]) -> float:
 def holds(
     slowest_s: Sequence[NDArray[np.float64]], requests: int, latency_objective_s: float, percentile: float
 ) -> bool:
-    """Whether enough are surely in time in runs of so many requests, of whose latencies the slowest are given.
+    """Whether runs keep the percentile with confidence, from their slowest latencies.
 
     Runs with more late than `slowest_s` has do not hold anyway.
     """
@@ -88,7 +85,7 @@ def holds(
 
 
 def least_objective_s(slowest_s: Sequence[NDArray[np.float64]], requests: int, percentile: float) -> float:
-    """About the least latency objective that surely enough holds in runs of so many requests; of one, its percentile.
+    """About the lowest latency objective that `holds` in runs; for a single run its percentile.
 
     `slowest_s` has at least the latencies beyond the percentile of each run, in rising order.
     """
@@ -102,16 +99,16 @@ def least_objective_s(slowest_s: Sequence[NDArray[np.float64]], requests: int, p
 
 
 def slowest_of(latency_s: NDArray[np.float64], percentile: float) -> NDArray[np.float64]:
-    """In rising order, `SLOWEST` times as many of a run's latencies as may be late; reorders `latency_s`."""
+    """The slowest `SLOWEST` times as many as may be late, rising; reorders `latency_s`."""
     first = max(0, len(latency_s) - 1 - math.ceil(SLOWEST * (1 - percentile) * len(latency_s)))
     latency_s.partition(first)
     return np.sort(latency_s[first:])
 
 
 def redrawn(trace: Trace, seed: int) -> Trace:
-    """The trace with every arrival moved at random within its 100 ms; seed 0 leaves it as it is.
+    """Move every arrival at random within its 100 ms; seed 0 leaves the trace as it is.
 
-    Bursts keep their place and size at the scale at which load is metered; only the order within is drawn anew.
+    Bursts keep their place and size at the scale at which load is metered.
     """
     if seed == 0:
         return trace
@@ -123,7 +120,6 @@ def redrawn(trace: Trace, seed: int) -> Trace:
 
 
 def workload_of(trace: Trace, profile: Profile, *, part: int, seed: int) -> Workload:
-    """The trace redrawn with `seed`, carrying samples of a part; drawn once for all plans that it is replayed for."""
     kept, records = _kept.setdefault(trace, {}), profile.predictions
     known = kept.get((part, seed))
     if known is not None and known[0] is records:
@@ -145,7 +141,7 @@ def confirm(
     seeds: int,
     on_time: Callable[[], None] = lambda: None,
 ) -> Confirmation:
-    """Replay `trace` under `plan` with the samples of `part`, once per seed, side by side.
+    """Replay `trace` under `plan` with the samples of `part`, once per seed, in threads.
 
     `on_time` is called before each replay, and may raise to end them.
     """
@@ -176,7 +172,7 @@ def slowest_in_replays(
     seeds: int = SEEDS,
     on_time: Callable[[], None] = lambda: None,
 ) -> list[NDArray[np.float64]]:
-    """`slowest_s` of a confirmation, without its other figures, which take as long as a third of the replay."""
+    """Only `slowest_s` of a confirmation: its other figures take a third of the replay's time."""
 
     def slowest(run: Simulation) -> NDArray[np.float64]:
         return slowest_of(run.latency_s, percentile)
@@ -194,7 +190,6 @@ def _replayed(
     seeds: int,
     on_time: Callable[[], None],
 ) -> list[T]:
-    """The `figures` of each seed's run."""
     prepared = prepare(plan, profile)
 
     def replay(seed: int) -> T:
@@ -206,7 +201,10 @@ def _replayed(
 
 
 def _together(results: list[ServingResult], *, independent: int) -> ServingResult:
-    """Means over the runs; the accuracy interval from the recorded samples, the latency interval from the spread."""
+    """Means over the runs.
+
+    The accuracy interval comes from the samples, the latency interval from the spread.
+    """
 
     def mean(values: list[float]) -> float:
         return float(np.mean(values))

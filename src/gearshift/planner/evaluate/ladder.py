@@ -1,4 +1,4 @@
-"""What a planner that takes a latency objective makes of the others: an accuracy, both, and the whole frontier."""
+"""Extend a planner for a latency objective to an accuracy, to both, and to the whole frontier."""
 
 import dataclasses
 import math
@@ -22,19 +22,19 @@ FRONTIER_STEP = 1.5
 ACCURACY_STEP = 2.0
 LATENCY_PRECISION = 0.05
 LONGEST_IN_BATCHES = 8.0
-"""The ladder's top, in batches of the slowest model: beyond it more latency gains hardly anything."""
+"""The ladder's top, in batches of the slowest model: more latency gains hardly anything."""
 SAME_ACCURACY = 1e-4
 
 BestWithin = Callable[[PlanRequest, Progress], GearPlan]
-"""The best accuracy within the request's latency objective, the only one it has; raises `Infeasible`."""
+"""The best accuracy within the request's only objective, a latency; raises `Infeasible`."""
 
 
 def plan_by_ladder(
     request: PlanRequest, best_within: BestWithin, *, highest_accuracy: float, progress: Progress = silent
 ) -> GearPlan:
-    """For a latency the best accuracy, for an accuracy the lowest latency to 5 %, for both a plan that meets both.
+    """Plan for a latency, for an accuracy (lowest latency to 5 %), or for both.
 
-    `highest_accuracy` is the most that any plan could have.  Accuracy is judged on part A.
+    `highest_accuracy` is an upper bound for every plan. Accuracy is judged on part A.
     """
     require_objective(request.objective)
     accuracy, latency_s = request.objective.accuracy, request.objective.latency_s
@@ -56,7 +56,7 @@ def frontier_by_ladder(
 ) -> list[GearPlan]:
     """Undominated plans by rising latency, one tried for every latency objective of a ladder.
 
-    The ladder ends where nothing is left to gain by the `most_accurate` candidate.
+    The ladder ends where the `most_accurate` candidate leaves nothing to gain.
     """
     made = all_so_far(_rungs(request, best_within, most_accurate, progress))
     progress("planned", 1.0)
@@ -66,7 +66,6 @@ def frontier_by_ladder(
 def _rungs(
     request: PlanRequest, best_within: BestWithin, most_accurate: CandidateCascade, progress: Progress
 ) -> Iterator[GearPlan]:
-    """A plan for each latency objective of the ladder that has one; raises `Infeasible` where none has."""
     so_far, made = SoFar(request), 0
     latency_s, top_s = _ladder(request)
     why: Infeasible | None = None
@@ -103,29 +102,25 @@ def _has_all_of(most_accurate: CandidateCascade, made: GearPlan, request: PlanRe
 
 
 def undominated_plans(made: list[GearPlan], request: PlanRequest) -> list[GearPlan]:
-    """Those of which no other has both less latency and more accuracy, as predicted; by rising latency."""
     return [made[i] for i in undominated([predicted_point(p, request) for p in made])]
 
 
 def predicted_point(made: GearPlan, request: PlanRequest) -> tuple[float, float]:
-    """Latency in seconds at the objective's percentile (at the next higher one recorded), and accuracy."""
+    """Latency in seconds at the percentile (or the next higher recorded), and accuracy."""
     result = made.predictions[request.profile.operator]
     return result.latency_s.at(request.objective.percentile), result.accuracy
 
 
 def accuracy_on_part_a(made: GearPlan, request: PlanRequest) -> float:
-    """What the plan's accuracy is chosen by."""
     return replay(made, request, part=PART_A, seeds=seeds_for(request.trace)).result.accuracy
 
 
 def within(request: PlanRequest, latency_s: float | None) -> PlanRequest:
-    """The request with this latency as its only objective."""
     objective = msgspec.structs.replace(request.objective, latency_s=latency_s, accuracy=None)
     return dataclasses.replace(request, objective=objective)
 
 
 def for_accuracy(made: GearPlan, accuracy: float) -> GearPlan:
-    """The plan with the accuracy that it was made for beside its latency objective."""
     operators = {
         name: msgspec.structs.replace(
             operator, objective=msgspec.structs.replace(operator.objective, accuracy=accuracy)
@@ -136,7 +131,6 @@ def for_accuracy(made: GearPlan, accuracy: float) -> GearPlan:
 
 
 def require_objective(objective: Objective) -> None:
-    """Raise `InvalidInput` for an objective that restricted planners do not take."""
     require(
         objective.latency_s is not None or objective.accuracy is not None,
         "there is neither a latency nor an accuracy objective",
@@ -150,15 +144,13 @@ def require_objective(objective: Objective) -> None:
 
 
 def require_accuracy_within_reach(accuracy: float, highest: float) -> None:
-    """Raise `Infeasible` when no candidate is so accurate, which no device helps."""
+    """Raise `Infeasible` when no candidate is accurate enough, on any number of devices."""
     if highest < accuracy:
         reason = f"no candidate has an accuracy of {accuracy:.4g}, on any devices; the best has {highest:.4f}"
         raise Infeasible(reason, nearest_accuracy=math.floor(highest * 1e4) / 1e4 or None, by_load=False)
 
 
 def _lowest_latency(request: PlanRequest, accuracy: float, best_within: BestWithin, so_far: SoFar) -> GearPlan:
-    """The plan of the least latency objective whose best accuracy is enough, climbing and then by bisection."""
-
     def accurate(latency_s: float) -> GearPlan | None:
         so_far.check()
         so_far.tell(f"planning for {latency_s * 1e3:.3g} ms", 0.5)
@@ -203,7 +195,6 @@ def _ladder(request: PlanRequest) -> tuple[float, float]:
 
 
 def _next_after(error: Infeasible, latency_s: float, step: float) -> float:
-    """The rung after an infeasible one; raises the error again where no latency helps."""
     if error.nearest_latency_s is None:
         raise error
     return max(latency_s * step, error.nearest_latency_s)

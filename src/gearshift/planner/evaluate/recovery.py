@@ -1,8 +1,9 @@
-"""No lock-in: after a spike a plan must come back to the gear it left.
+"""Check that a plan returns to its gear after a spike.
 
-A backlog can feed itself: it asks for a low gear, and where even that gear cannot drain it within what the meter
-sees, the plan stays low for good.  So each plan is given a steady load, then a second of twice the top range, then
-the steady load again, and must be back in the gears it used before within `RECOVERY_S`.
+A backlog can feed itself: it asks for a low gear, and where even that gear cannot drain it within
+the meter's window, the plan stays low for good. So each plan gets a steady load, then a second of
+twice the top range, then the steady load again, and must be back in the gears it used before
+within `RECOVERY_S`.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from gearshift.workload import Trace, Workload, draw_workload
 BEFORE_S = 4.0
 SPIKE_S = 1.0
 RECOVERY_S = 30.0
-"""How long a plan may take from the end of the spike, at most; a plan that takes longer is not confirmed."""
+"""The longest time from the end of the spike; a plan that takes longer is not confirmed."""
 AFTER_S = 10.0
 MOST_REQUESTS = 2_000_000
 
@@ -29,7 +30,6 @@ MOST_REQUESTS = 2_000_000
 def confirmed_to_recover(
     made: GearPlan, request: PlanRequest, *, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
 ) -> GearPlan | None:
-    """`confirmed`, of a plan that comes back from a spike."""
     found = confirmed(made, request, seeds=seeds, on_time=on_time)
     return found if found is not None and recovers(found, request) else None
 
@@ -47,11 +47,10 @@ def recovers(made: GearPlan, request: PlanRequest) -> bool:
 
 
 def spiked(made: GearPlan, request: PlanRequest) -> tuple[Workload, float] | None:
-    """The trace's mean load with a spike of twice the plan's top range, and the second at which the spike ends.
+    """The trace's mean load with a spike of twice the plan's top range, and its end in seconds.
 
-    None where loads are so low that nothing is drawn.
-
-    So that no part has more than `MOST_REQUESTS` requests, a high load has a shorter spike, and a lower mean.
+    None for no arrivals. At most `MOST_REQUESTS` per part: a high load has a shorter spike, and a
+    lower mean.
     """
     spike_qps = 2 * float(made_top_qps(made))
     spike_s = min(SPIKE_S, MOST_REQUESTS / spike_qps)
@@ -72,14 +71,13 @@ def spiked(made: GearPlan, request: PlanRequest) -> tuple[Workload, float] | Non
 
 
 def made_top_qps(made: GearPlan) -> float:
-    """Where the plan's last load range begins; of a single gear, what it was planned for."""
+    """The start of the last load range, or the planned load of a single gear."""
     gears = next(iter(made.operators.values())).gears
     last = gears[-1]
     return last.load_range.from_ or (last.predicted.load_qps if last.predicted else 1.0)
 
 
 def _gears_in_force(shifts: np.ndarray, from_s: float, to_s: float) -> set[int]:
-    """The gears in force between two times; a run begins in gear 0."""
     times_s = shifts[:, 0] / NS_PER_S
     begun = shifts[times_s <= from_s]
     inside = shifts[(times_s > from_s) & (times_s <= to_s)]

@@ -1,6 +1,7 @@
-"""Replays of the trace on part A: once for each plan, however many searches come by it.
+"""Replays of the trace on part A, cached for each plan and shared by all searches.
 
-A short trace is replayed on several arrival seeds, so that what is found does not hang on the luck of a few requests.
+A short trace is replayed on several arrival seeds, so that results do not depend on a few
+requests.
 """
 
 import math
@@ -21,10 +22,11 @@ ENOUGH_REQUESTS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Seconds at the objective's percentile, accuracy on part A, and the share of arrivals in each gear.
+    """Seconds at the objective's percentile, accuracy on part A, and shares of arrivals per gear.
 
-    Of several seeds: the seconds that surely enough hold, as for a confirmation, and the means of the others.
-    `careful_s` are the seconds that would hold if a standard error more of the recorded samples came out late.
+    For several seeds: the lowest latency objective that holds, as for a confirmation, and the
+    means of the others. `careful_s` is the objective that holds if one standard error more of the
+    recorded samples were late.
     """
 
     latency_s: float
@@ -34,19 +36,17 @@ class Replayed:
 
 
 def seeds_for(trace: Trace) -> int:
-    """On how many arrival seeds a trace is replayed."""
     return min(SEEDS, max(1, ENOUGH_REQUESTS // len(trace)))
 
 
 class Replays:
-    """What was replayed, by what decides how a plan serves; `on_time` may raise before each replay to end a search."""
+    """Replays by a key of how a plan serves; `on_time` may raise before each to end a search."""
 
     def __init__(self, on_time: Callable[[], None] = lambda: None) -> None:
         self._on_time = on_time
         self._known: dict[Hashable, Replayed] = {}
 
     def of(self, key: Hashable, make: Callable[[], GearPlan], request: PlanRequest) -> Replayed:
-        """The replay of the plan that `make` makes, unless it is known."""
         if key not in self._known:
             prepared, runs = prepare(make(), request.profile), []
             for seed in range(seeds_for(request.trace)):

@@ -1,4 +1,4 @@
-"""The best plan so far, the time that is left, and what a search that is cut short answers.
+"""The best plan so far, the time that is left, and the result of a search that is cut short.
 
 A search is cut short by Ctrl-C, or by `OutOfTime` once its budget is spent.
 """
@@ -27,11 +27,11 @@ CUT_SHORT = (KeyboardInterrupt, OutOfTime)
 
 
 class SoFar:
-    """What a search for `request` has found, and when it must end; its progress names the best plan."""
+    """The best plan that a search for `request` has found, and its time limit and progress."""
 
     plan: GearPlan | None = None
     share = 1.0
-    """Of the budget: how much of it `check` gives."""
+    """The share of the budget that `check` allows."""
 
     def __init__(self, request: PlanRequest, progress: Progress = silent) -> None:
         self.request = request
@@ -40,32 +40,27 @@ class SoFar:
         self._budget_s = math.inf if request.budget_s is None else request.budget_s
 
     def check(self) -> None:
-        """Raise `OutOfTime` when the budget is spent."""
         if time.monotonic() - self._began_s > self.share * self._budget_s:
             raise OutOfTime
 
     def end(self) -> None:
-        """There is no more time, as after Ctrl-C."""
         self._budget_s = -math.inf
 
     def remaining(self, request: PlanRequest) -> PlanRequest:
-        """Another request with what is left of the time."""
         if self._budget_s == math.inf:
             return request
         return replace(request, budget_s=max(1e-9, self._began_s + self._budget_s - time.monotonic()))
 
     def tell(self, what: str, share: float) -> None:
-        """Progress of this search, or of one within it."""
         self._told = what, share
         self._progress(with_best(what, self._accuracy if self.plan else None), share)
 
     def keep(self, made: GearPlan, accuracy: float) -> None:
-        """Take a plan as the best so far."""
         self.plan, self._accuracy = made, accuracy
         self.tell(*self._told)
 
     def offer(self, made: GearPlan) -> None:
-        """Take a plan if it is more accurate on part A; raises `OutOfTime` where its own search was cut short."""
+        """Take a plan if it is more accurate on part A; raises `OutOfTime` if it is unfinished."""
         if self.plan is None:
             self.keep(made, made.predictions[self.request.profile.operator].accuracy)
         if made.unfinished:
@@ -75,14 +70,13 @@ class SoFar:
             self.keep(made, on_part_a)
 
     def best(self) -> GearPlan:
-        """The best plan, once there is one."""
         assert self.plan is not None
         return self.plan
 
     def run(self, search: Callable[[], GearPlan]) -> GearPlan:
-        """What `search` finds, or where it is cut short the best plan so far, marked unfinished.
+        """Run `search`; if it is cut short, return the best plan so far, marked unfinished.
 
-        Raises `Infeasible` where there is none in time, and Ctrl-C on.
+        Without a plan, raises `Infeasible`, or `KeyboardInterrupt` at Ctrl-C.
         """
         try:
             return search()
@@ -96,13 +90,13 @@ class SoFar:
 
 
 def out_of_time(budget_s: float | None = None) -> Infeasible:
-    """No plan for want of time, which no load range and no model is to blame for."""
+    """The error for no plan in time, which no load range or model causes."""
     within = "in time" if budget_s is None else f"within the budget of {budget_s:g} s"
     return Infeasible(f"no plan was found {within}; give a larger --budget-s", by_load=False)
 
 
 def unfinished(made: GearPlan, request: PlanRequest) -> GearPlan:
-    """The plan marked unfinished; with what one replay predicts for it, unless it has predictions already."""
+    """Mark a plan unfinished; if it has no predictions, add those of one replay."""
     predictions = made.predictions
     if not predictions:
         name = request.profile.operator
@@ -112,14 +106,14 @@ def unfinished(made: GearPlan, request: PlanRequest) -> GearPlan:
 
 
 def all_so_far(plans: Iterator[GearPlan]) -> list[GearPlan]:
-    """All plans, or where their search is cut short those there are, marked unfinished.
+    """Collect all plans; if that is cut short, return those found, marked unfinished.
 
-    Raises `Infeasible` where there is none in time, and Ctrl-C on.
+    Without a plan, raises `Infeasible`, or `KeyboardInterrupt` at Ctrl-C.
     """
     found: list[GearPlan] = []
     try:
         for made in plans:
-            found.append(made)  # noqa: PERF402  what there is when it is cut short stays
+            found.append(made)  # noqa: PERF402  plans found before a cut stay
     except CUT_SHORT as why:
         if found:
             return [msgspec.structs.replace(made, unfinished=True) for made in found]
@@ -130,10 +124,10 @@ def all_so_far(plans: Iterator[GearPlan]) -> list[GearPlan]:
 
 
 def with_best(what: str, accuracy: float | None) -> str:
-    """A line of progress with the best plan's accuracy, in place of what a search within this one says of its own."""
+    """Add the best plan's accuracy to a progress line, in place of an inner search's."""
     return what if accuracy is None else f"{what.partition(BEST)[0]}{BEST}{accuracy:.4f}"
 
 
 def spread(i: int) -> int:
-    """The bits of a number in reverse: in this order, the first few of many are spread over all."""
+    """Sort key with reversed bits: in this order, the first few of many are spread over all."""
     return int(f"{i:032b}"[::-1], 2)

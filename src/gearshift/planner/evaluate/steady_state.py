@@ -1,4 +1,4 @@
-"""Steady state: what one cascade does at one constant load on a placement, by simulation."""
+"""Simulate one cascade at one constant load on a placement (steady state)."""
 
 import math
 from bisect import bisect_left, insort
@@ -29,32 +29,37 @@ from gearshift.workload import Trace, Workload, draw_workload
 SAMPLES = 12_000
 WARM_UP_SHARE = 0.1
 HARDLY_BUSY = 1e-3
-"""A load that keeps the slowest replica less busy is simulated as this much: nothing waits either way."""
+"""Lower loads are simulated as if they kept the slowest replica this busy: nothing waits either
+way."""
 GRID_STEP = 1.02
-"""Capacities are found on loads this factor apart, the same for all objectives, so that simulations are shared."""
+"""Capacities are searched on loads this factor apart, the same for all objectives, so that
+simulations are shared."""
 LOG_STEP = math.log(GRID_STEP)
 LIKELY_BUSY = 0.8
 QUANTILES = np.linspace(0, 1, 513)
 STABLE_GROWTH = 1.5
-"""A queue that grows without end makes the last third of a run 5 / 3 as slow as the middle third."""
+"""With a queue that grows without end, the last third of a run is 5 / 3 as slow as the middle
+third."""
 HARDLY_EVER_IDLE = 0.995
 STABLE_GROWTH_UNDER_FULL_LOAD = 1.15
-"""Large batches may keep a device busy all the time and still keep up; growth is then looked at more closely."""
+"""Large batches may keep a device busy all the time and still keep up, so growth is judged more
+strictly."""
 AS_DRAWN = 0.01
-"""The share of the time that passes by which latency may grow: the load of so few arrivals is no surer than that."""
+"""Latency may grow by this share of elapsed time: the load of a finite sample is no more exact."""
 WORTH_WAITING = 0.6, 1.35
-"""Batches are waited for where latency is between so many times the objective: below no need, above no hope."""
+"""Waiting for batches is tried where latency is between these multiples of the objective: below
+there is no need, above no hope."""
 NOT_BUSY = 0.5
-"""Below this utilisation larger batches are of no use."""
+"""Below this utilisation larger batches do not help."""
 LENGTHS = (1.0, 0.7, 1.4, 2.0)
-"""Minimum queue lengths that are tried, in mean batches of what waits for none."""
+"""Minimum queue lengths to try, as multiples of the mean batch without waiting."""
 WORTH = 0.95
-"""Waiting is to make latency so many times what it is without, where the objective is met either way."""
+"""Where the objective is met without waiting, waiting must reduce latency to at most this share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cascade at one load with one largest batch: seconds at the percentile, share late, mean utilisation."""
+    """One cascade at one load with one batching; latency is at the objective's percentile."""
 
     latency_s: float
     share_late: float
@@ -62,7 +67,6 @@ class Cell:
     utilisation: float
 
     def prediction(self, load_qps: float, accuracy: float, *, replayed_gain: float | None = None) -> GearPrediction:
-        """What a gear's plan says of it."""
         return GearPrediction(
             load_qps=load_qps,
             accuracy=accuracy,
@@ -74,9 +78,9 @@ class Cell:
 
 
 class Batching(NamedTuple):
-    """How replicas batch: up to how many, and for how many those of the first model wait, for so long at most.
+    """The largest batch, and minimum queue length and longest wait of the first model.
 
-    A replica with less of its model's load waits for fewer, in proportion.
+    A replica with a smaller load share has a proportionally smaller minimum queue length.
     """
 
     largest: int
@@ -86,9 +90,10 @@ class Batching(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Measured:
-    """A simulated cell before it is judged: latency quantiles, and the means of the middle and the last third.
+    """A simulated cell before it is judged against a latency limit.
 
-    A third of the run takes `third_s`; `first_batch` is the mean batch of the first model.
+    `middle_s` and `last_s` are mean latencies in the middle and the last third of the run; a third
+    lasts `third_s`. `first_batch` is the mean batch size of the first model.
     """
 
     percentile: float
@@ -106,12 +111,11 @@ class _Measured:
         return self.last_s - self.middle_s <= max(allowed_s, AS_DRAWN * self.third_s)
 
     def meets(self, limit_s: float) -> bool:
-        """What `SteadyState.meets` says of the cell as `judged`."""
         return self.latency_s <= limit_s and self.stable(limit_s)
 
     def judged(self, limit_s: float) -> Cell:
         within = float(np.interp(limit_s, self.quantiles_s, QUANTILES)) if limit_s < math.inf else 1.0
-        exactly = self.percentile  # where it decides
+        exactly = self.percentile  # the percentile decides exactly, interpolation does not
         within = max(within, exactly) if limit_s >= self.latency_s else min(within, exactly - 1e-9)
         return Cell(
             latency_s=self.latency_s,
@@ -126,10 +130,11 @@ _Key = tuple[Cascade, float, Batching]
 
 @dataclass(slots=True)
 class SteadyState:
-    """Cells of a profile on a placement, simulated once each.
+    """Cells of a profile on a placement, each simulated once.
 
-    Every cell sees the same arrivals (scaled to its load) and the same samples of part A.  Loads are balanced over
-    the devices for each cascade.  Batches are waited for where that helps, if at all they may be (`waits`).
+    Every cell sees the same arrivals (scaled to its load) and the same samples of part A. Loads
+    are balanced over the devices for each cascade. With `waits`, batches wait for more samples
+    where that helps.
     """
 
     profile: Profile
@@ -150,7 +155,8 @@ class SteadyState:
     _settings: dict[tuple[Cascade, Batching], tuple[ReplicaSettings, ...]] = field(default_factory=dict, repr=False)
     _held_with: dict[Cascade, int] = field(init=False, default_factory=dict, repr=False)
     _held: dict[Cascade, tuple[float, float]] = field(init=False, default_factory=dict, repr=False)
-    """The highest load at which a cascade is known to hold, and the lowest at which it is known not to."""
+    """The highest load at which a cascade is known to hold, and the lowest at which it is known
+    not to."""
     _chosen: dict[tuple[Cascade, float], Batching] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -161,21 +167,19 @@ class SteadyState:
         self._records = draw_workload(trace, self.profile.predictions.indices(PART_A), seed=self.seed).record
 
     def judged_by(self, objective: Objective) -> "SteadyState":
-        """The same cells, simulated once for all, judged by another objective of the same percentile."""
+        """Share the simulated cells with another objective of the same percentile."""
         return replace(self, objective=objective)
 
     @property
     def simulated(self) -> int:
-        """How many cells were simulated."""
         return len(self._cells)
 
     @property
     def limit_s(self) -> float:
-        """The latency objective; infinite where there is none."""
         return math.inf if self.objective.latency_s is None else self.objective.latency_s
 
     def batch_sizes(self) -> list[int]:
-        """The largest batches to choose from: about a doubling apart, up to the largest profiled."""
+        """Largest batch sizes to choose from, about a factor of 2 apart."""
         sizes = sorted({size for curve in self.profile.whole_curves for size in curve.batch_sizes})
         kept = [sizes[0]]
         for i, size in enumerate(sizes[1:], start=1):
@@ -184,28 +188,24 @@ class SteadyState:
         return kept
 
     def least_run_s(self, model: str) -> float:
-        """The shortest run of a model on any of its replicas."""
         return min(float(self._work_s[r.id].min()) for r in self.placement.replicas if r.model == model)
 
     def balance(self, cascade: Cascade) -> Balance:
-        """Load shares in a gear with this cascade, each replica at its most efficient batch."""
+        """Balance load over the replicas, each at its most efficient batch size."""
         if cascade not in self._balances:
             self._balances[cascade] = balanced(self.placement, self._least_work_s(), self._reach(cascade))
         return self._balances[cascade]
 
     def _least_work_s(self) -> dict[str, float]:
-        """Seconds per request by replica id, at its most efficient batch."""
         return {id_: float((t / np.arange(1, len(t) + 1)).min()) for id_, t in self._work_s.items()}
 
     def _reach(self, cascade: Cascade) -> dict[str, float]:
-        """The share of requests that reaches each of the cascade's models."""
         work_s = self._least_work_s()
         by_model = {r.model: work_s[r.id] for r in self.placement.replicas}
         known = evaluate_cascade(cascade, self.profile.predictions, by_model, part=PART_A)
         return dict(zip(cascade.models, known.reach, strict=True))
 
     def busiest_device(self, cascade: Cascade, model: str) -> str:
-        """Of the devices that hold a model of the cascade, the one that balanced load keeps busiest."""
         shares, reach, work_s = self.balance(cascade).shares, self._reach(cascade), self._least_work_s()
         level_s = dict.fromkeys((d.id for d in self.hardware.devices), 0.0)
         for replica in self.placement.replicas:
@@ -215,7 +215,6 @@ class SteadyState:
         return max((id_ for id_ in level_s if id_ in holding), key=lambda id_: level_s[id_])
 
     def settings(self, cascade: Cascade, batching: Batching) -> tuple[ReplicaSettings, ...]:
-        """How every replica works in a gear with this cascade."""
         key = cascade, batching
         if key not in self._settings:
             first = self._first_shares(cascade) if batching.least > 1 else {}
@@ -232,13 +231,12 @@ class SteadyState:
         return self._settings[key]
 
     def _first_shares(self, cascade: Cascade) -> dict[str, float]:
-        """Load shares of the first model's replicas, as parts of the largest."""
+        """Load shares of the first model's replicas, relative to the largest of them."""
         shares = self.balance(cascade).shares
         first = {r.id: shares.get(r.id, 0.0) for r in self.placement.replicas if r.model == cascade.models[0]}
         return {r: share / max(first.values()) for r, share in first.items()}
 
     def cell(self, cascade: Cascade, load_qps: float, batching: Batching) -> Cell:
-        """The cell, simulated unless it is known."""
         return self._measured(cascade, load_qps, batching).judged(self.limit_s)
 
     def _measured(self, cascade: Cascade, load_qps: float, batching: Batching) -> _Measured:
@@ -254,7 +252,7 @@ class SteadyState:
         return self._cells[key]
 
     def _known(self, cascade: Cascade, load_qps: float, batching: Batching) -> bool | None:
-        """Whether a cell meets the objective, as cells at other loads tell: less load is never slower."""
+        """Infer from other loads whether the objective is met: less load is never slower."""
         simulated = self._by_load.get((cascade, batching), [])
         at = bisect_left(simulated, load_qps, key=itemgetter(0))
         if at < len(simulated) and simulated[at][1].meets(self.limit_s):
@@ -264,7 +262,6 @@ class SteadyState:
         return None
 
     def cells(self, keys: Iterable[_Key]) -> list[Cell]:
-        """Several cells, simulated side by side (the kernel runs without the interpreter's lock)."""
         wanted = list(keys)
         if unknown := [key for key in wanted if key not in self._cells]:
             with ThreadPoolExecutor(usable_processors()) as pool:
@@ -272,9 +269,9 @@ class SteadyState:
         return [self.cell(*key) for key in wanted]
 
     def best(self, cascade: Cascade, load_qps: float) -> tuple[Batching, Cell]:
-        """The batching with the least share late, then the least latency, and its cell.
+        """The batching with the smallest share late, then the lowest latency, and its cell.
 
-        Of those that wait for none all are compared, then the best of them with those that wait.
+        Batchings without waiting are compared first, then the best of them with those that wait.
         """
         sizes = [Batching(size) for size in self.batch_sizes()]
         cells = self.cells((cascade, load_qps, size) for size in sizes)
@@ -283,9 +280,9 @@ class SteadyState:
         return batching, self.cell(cascade, load_qps, batching)
 
     def batching(self, cascade: Cascade, load_qps: float) -> Batching:
-        """What `best` has, looked for on the grid of loads and from the size with which the cascade holds.
+        """Like `best`, searched at the next load of the grid from a size that held before.
 
-        All are compared where that finds none that meets the objective, at the load itself.
+        Where that misses the objective, all batchings are compared at the load itself.
         """
         grid_qps = GRID_STEP ** math.ceil(math.log(load_qps) / LOG_STEP)
         key = cascade, grid_qps
@@ -296,10 +293,7 @@ class SteadyState:
         return chosen if self.meets(self.cell(cascade, grid_qps, chosen)) else self.best(cascade, load_qps)[0]
 
     def holds(self, cascade: Cascade, load_qps: float) -> bool:
-        """Whether some batching keeps the cascade stable and within the objective at this load.
-
-        Looked for from the size with which the cascade was seen to hold last, where other loads do not tell.
-        """
+        """Whether some batching keeps the cascade stable and within the objective at this load."""
         highest_qps, lowest_qps = self._held.get(cascade, (0.0, math.inf))
         if not highest_qps < load_qps < lowest_qps:
             return load_qps <= highest_qps
@@ -328,9 +322,9 @@ class SteadyState:
         return self.meets(self.cell(cascade, load_qps, waiting))
 
     def _climbed(self, cascade: Cascade, load_qps: float, sizes: Sequence[int], *, enough: bool = False) -> int:
-        """Of these sizes the best, looked for by comparing neighbours as long as one is better.
+        """Climb from a start size to the best neighbour until none is better.
 
-        One that meets the objective is `enough` where it is only asked whether any does: better ones do, too.
+        With `enough`, stop at the first size that meets the objective.
         """
         first = self._held_with.get(cascade, sizes[-1])
         place = min(range(len(sizes)), key=lambda i: abs(sizes[i] - first))
@@ -344,9 +338,9 @@ class SteadyState:
             place = better
 
     def _waiting(self, cascade: Cascade, load_qps: float, none: Batching, *, enough: bool = False) -> Batching:
-        """The batching `none`, which waits for none, or one as large that waits and is better.
+        """Return `none`, which does not wait, or a better batching that does.
 
-        The first that meets the objective is `enough` where it is only asked whether any does.
+        With `enough`, the first that meets the objective.
         """
         measured = self._measured(cascade, load_qps, none)
         needed, hopeless = (share * self.limit_s for share in WORTH_WAITING)
@@ -364,9 +358,9 @@ class SteadyState:
         return best
 
     def _lengths(self, cascade: Cascade, load_qps: float, largest: int, first_batch: float) -> list[Batching]:
-        """Batchings that wait for about as many as come together anyway, and no longer than the objective allows.
+        """Batchings that wait for about a mean batch, and no longer than the objective allows.
 
-        That is: where hardly any come, a request that waits in vain and then goes through all stages is in time.
+        At low load a request that waits in vain must still pass all stages in time.
         """
         shares = self.balance(cascade).shares
         most_qps = load_qps * max(shares.get(r, 0.0) for r in self._first_shares(cascade))
@@ -376,9 +370,9 @@ class SteadyState:
         return [Batching(largest, n, wait_s) for n, wait_s in waits_s.items() if wait_s + alone_s <= self.limit_s]
 
     def capacity_qps(self, cascade: Cascade, *, least_qps: float, most_qps: float) -> float:
-        """The highest load of the grid between the two at which the cascade holds; 0 when it does not at the least.
+        """The highest load of the grid at which the cascade holds; 0 if none.
 
-        Looked for from the load that would keep the busiest device busy most of the time, in growing steps.
+        The search starts at `LIKELY_BUSY`, takes growing steps, then bisects.
         """
         low = math.floor(math.log(least_qps) / LOG_STEP)
         high = max(low, math.ceil(math.log(most_qps) / LOG_STEP))
@@ -409,11 +403,9 @@ class SteadyState:
         return float(min(most_qps, GRID_STEP**below))
 
     def meets(self, cell: Cell) -> bool:
-        """Whether a cell is stable and within the objective."""
         return cell.stable and cell.latency_s <= self.limit_s
 
     def simulate(self, cascade: Cascade, load_qps: float, replicas: tuple[ReplicaSettings, ...]) -> Cell:
-        """The cell of a gear with this cascade and these settings, simulated anew."""
         return self._measure(self._prepare(cascade, replicas), load_qps).judged(self.limit_s)
 
     def _prepare(self, cascade: Cascade, replicas: tuple[ReplicaSettings, ...]) -> Prepared:
@@ -442,12 +434,11 @@ class SteadyState:
 
 
 def _least(batching: Batching, share: float) -> int:
-    """For how many a replica waits that has a `share` of the largest load."""
     return max(1, round(batching.least * share))
 
 
 def _batched(prepared: Prepared, batching: Batching, first_shares: Mapping[str, float]) -> Prepared:
-    """The same with another batching, of batches no larger than what it was prepared for."""
+    """Change the batching; the tables must have been prepared for batches at least as large."""
     tables = prepared.tables
     changed = replace(tables, largest_batch_size=np.minimum(tables.largest_batch_size, batching.largest))
     if batching.least > 1:
@@ -458,7 +449,6 @@ def _batched(prepared: Prepared, batching: Batching, first_shares: Mapping[str, 
 
 
 def _rank(cell: Cell) -> tuple[bool, float, float]:
-    """Less is better."""
     return not cell.stable, cell.share_late, cell.latency_s
 
 
@@ -480,7 +470,6 @@ def _measured(run: Simulation, p: float) -> _Measured:
 
 
 def _first_batch(run: Simulation) -> float:
-    """The mean batch of the first stage's model."""
     model, begins = int(run.tables.stage_models[0]), run.tables.model_begin
     counts = run.batches[begins[model] : begins[model + 1]].sum(axis=0)
     return float(counts @ np.arange(len(counts)) / counts.sum())

@@ -1,4 +1,4 @@
-"""Placement by beam search: which replicas of which models, each on one device or on several of a node.
+"""Placement by beam search: replicas of models on one or several devices of a node.
 
 Ken, section 4.3.2.
 """
@@ -19,7 +19,7 @@ WIDTH = 4
 EXPANSIONS = 8
 MOST_ROUNDS = 32
 ATTEMPTS = 32
-"""How often a first placement is sampled before the models are said not to fit together."""
+"""Random first placements to sample before a deterministic last attempt."""
 
 Cost = tuple[float, ...]
 
@@ -28,7 +28,7 @@ Cost = tuple[float, ...]
 class Site:
     """Devices of one kind, cores and node, any `degree` of which can hold a replica of `model`.
 
-    `memory_bytes` is what the replica takes on each of them: its memory, divided among them.
+    `memory_bytes` is the memory of the replica on each of them.
     """
 
     model: str
@@ -40,7 +40,6 @@ class Site:
 
 
 def sites(profile: Profile, hardware: Hardware) -> tuple[Site, ...]:
-    """Every way to load a model: the tensor-parallel degrees of 1, 2, 4 and 8 that were profiled on such devices."""
     found = []
     for (_, kind, cores), alike in groupby(sorted(hardware.devices, key=_likeness), key=_likeness):
         devices = list(alike)
@@ -63,7 +62,7 @@ def sites(profile: Profile, hardware: Hardware) -> tuple[Site, ...]:
 
 @dataclass(slots=True)
 class Placer:
-    """Samples placements of models on `hardware` within memory, no model twice on a device."""
+    """Sample placements of models on `hardware` within memory, no model twice on a device."""
 
     hardware: Hardware
     sites: tuple[Site, ...]
@@ -72,7 +71,7 @@ class Placer:
     def first(self, models: Iterable[str]) -> Placement | None:
         """One replica per model, sampled; None when none was found.
 
-        In case chance does not find room, the last attempt puts the largest model first, on what has most room.
+        The last attempt is not random: the largest model first, where most memory is free.
         """
         names = sorted(models)
         for attempt in range(ATTEMPTS + 1):
@@ -84,14 +83,14 @@ class Placer:
         return None
 
     def completed(self, placement: Placement, models: Iterable[str]) -> Placement | None:
-        """The placement without other models, and with one sampled replica of each that it lacks; None for no room."""
+        """Drop other models and sample one replica of each missing model; None for no room."""
         wanted = sorted(models)
         room = _Room(self, [replica for replica in placement.replicas if replica.model in wanted])
         missing = [model for model in wanted if model not in placement.models]
         return room.placement() if all(room.add([model]) for model in missing) else None
 
     def expanded(self, placement: Placement) -> Placement | None:
-        """The placement with 1, 2, 4, ... more replicas of its models, each sampled uniformly; None when it is full."""
+        """Add a random number (1, 2, 4, ...) of sampled replicas of its models; None when full."""
         room, models = _Room(self, placement.replicas), placement.models
         doublings = len(self.hardware.devices).bit_length()
         for added in range(1 << int(self.generator.integers(doublings))):
@@ -113,8 +112,8 @@ def beam_search(
 ) -> Placement:
     """The placement of least `cost` that was found from `starts` by adding replicas.
 
-    Each of the `width` best placements is expanded `expansions` times, and of old and new the best are kept, until
-    that changes nothing.  Of equally good ones the earlier stays, which has fewer replicas.
+    Each of the `width` best is expanded `expansions` times, and the best of old and new are kept,
+    until nothing changes. Of equally good ones the earlier stays, which has fewer replicas.
     """
     beam = _best(starts, cost, width)
     for _ in range(MOST_ROUNDS):
@@ -135,8 +134,6 @@ def _likeness(device: Device) -> tuple[str, str, int]:
 
 
 class _Room:
-    """What is placed so far, the memory that is free, and the devices on which each site has room."""
-
     def __init__(self, placer: Placer, replicas: Iterable[Replica] = ()) -> None:
         self.placer = placer
         self.replicas: list[Replica] = []
@@ -151,7 +148,6 @@ class _Room:
             self._take(replica, memory_bytes[replica.model, replica.tensor_parallel, first])
 
     def add(self, models: Iterable[str], *, sampled: bool = True) -> bool:
-        """One more replica, uniformly of all that fit, or on the devices with most room; False when none fits."""
         choices = [
             (site, open_ids)
             for site, open_ids in zip(self.placer.sites, self.open_ids, strict=True)
@@ -181,7 +177,7 @@ class _Room:
         return True
 
     def placement(self) -> Placement:
-        """The same for the same replicas, in whatever order they came."""
+        """Independent of the order in which replicas were added."""
         return Placement(replicas=tuple(sorted(self.replicas, key=lambda replica: replica.id)))
 
     def _fits(self, site: Site, device_id: str) -> bool:

@@ -1,6 +1,6 @@
-"""Candidate plans of a search: an assignment of cascades on a placement, scheduled and simulated once each.
+"""Candidate plans of a search: an assignment of cascades on a placement.
 
-Ken, sections 4.3.3 (`invocation_schedule`) and 4.3.4.
+Each is scheduled and simulated once. Ken, sections 4.3.3 (`invocation_schedule`) and 4.3.4.
 """
 
 import math
@@ -32,17 +32,16 @@ from gearshift.simulator.simulate import simulate_tables
 from gearshift.workload import Workload, draw_workload
 
 RUNS_TO_DRAIN = 4
-"""A backlog counts as load that is to be gone after so many runs of the slowest model, or after 125 ms if longer."""
+"""A backlog counts as load that is to be gone after this many runs of the slowest model, or after
+125 ms if that is longer."""
 LONGEST_WAIT_S = 3600.0
 
 Assignment = tuple[int, ...]
-"""A cascade per load range by number, from the cheapest (0) to the most accurate."""
+"""A cascade's number for each load range, from the cheapest (0) to the most accurate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An assignment on a placement, with the largest batch that any replica takes."""
-
     assignment: Assignment
     placement: Placement
     largest_batch_size: int
@@ -50,10 +49,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What simulating a candidate on part A gives; `entered` are the gears that were in force at some time.
+    """The result of simulating a candidate on part A; `entered` are the gears that were in force.
 
-    Where devices are overloaded, nothing is simulated: `overload_s` is by how many seconds per second the busiest
-    device is, added up over the ranges, and `overloaded` the lowest such range.
+    Where devices are overloaded, nothing is simulated: `overload_s` is the overload of the busiest
+    device in seconds per second, added up over the ranges, and `overloaded` the lowest such range.
     """
 
     candidate: Candidate
@@ -71,7 +70,7 @@ class Tried:
 
 @dataclass(slots=True)
 class CandidatePlans:
-    """Plans of these `cascades`, from cheapest to most accurate, with all that is known of them by their content."""
+    """Plans of `cascades`, from the cheapest to the most accurate, and their cached results."""
 
     request: PlanRequest
     cascades: list[CandidateCascade]
@@ -101,28 +100,24 @@ class CandidatePlans:
         self.workload = draw_workload(trace, request.profile.predictions.indices(PART_A), seed=0)
 
     def models(self, assignment: Assignment) -> frozenset[str]:
-        """The models of its cascades."""
         return frozenset(model for c in set(assignment) for model in self.cascades[c].cascade.models)
 
     def known(self, candidate: Candidate) -> bool:
-        """Whether trying it is free."""
         return candidate in self._tried
 
     def tried(self, candidate: Candidate) -> Tried:
-        """The candidate on the search's workload."""
         if candidate not in self._tried:
             self._tried[candidate] = self._simulated(candidate)
         return self._tried[candidate]
 
     def on_the_whole_trace(self, tried: Tried) -> Tried:
-        """The candidate on the request's trace."""
         if not self.sampled:
             return tried
         replayed = replay(self.bare(tried.candidate), self.request, part=PART_A, seeds=1)
         return replace(tried, latency_s=float(replayed.latency_s[0]), accuracy=replayed.result.accuracy)
 
     def cell(self, candidate: Candidate, k: int, *, margin: float = 1.0) -> Cell:
-        """The candidate's gear k under steady load of `margin` times the upper end of its range."""
+        """Gear k under steady load of `margin` times the upper end of its range."""
         key = (*_gear_key(candidate, k), margin)
         if key not in self._cells:
             request, placement = self.request, candidate.placement
@@ -137,7 +132,7 @@ class CandidatePlans:
         return self._cells[key]
 
     def bare(self, candidate: Candidate) -> GearPlan:
-        """The plan without predictions.  A backlog is to be gone within the time that `RUNS_TO_DRAIN` says."""
+        """The plan without predictions. Its alpha lets a backlog drain in `RUNS_TO_DRAIN` runs."""
         models, run_s = self.models(candidate.assignment), self._run_times_s(candidate.placement)
         slowest_s = max(float(run_s[r.id][1]) for r in candidate.placement.replicas if r.model in models)
         return assemble(
@@ -149,7 +144,6 @@ class CandidatePlans:
         )
 
     def predicted(self, candidate: Candidate) -> GearPlan:
-        """The plan whose gears say what steady load at the upper ends of their ranges is predicted to give."""
         made, name = self.bare(candidate), self.request.profile.operator
         gears = tuple(
             msgspec.structs.replace(gear, predicted=self._prediction(candidate, k))
@@ -163,7 +157,7 @@ class CandidatePlans:
         return self.cell(candidate, k).prediction(self.upper_ends[k], accuracy)
 
     def _simulated(self, candidate: Candidate) -> Tried:
-        """With scope `trace`, ranges that have the cheapest cascade already may be overloaded."""
+        """With scope `trace`, ranges with the cheapest cascade may be overloaded."""
         every_range = self.request.objective.scope == "every-range"
         overload_s = {
             k: overload_s
@@ -196,7 +190,6 @@ class CandidatePlans:
         )
 
     def _overload_s(self, candidate: Candidate, k: int) -> float:
-        """By how many seconds per second the busiest device is overloaded at the upper end of range k."""
         placement, c = candidate.placement, candidate.assignment[k]
         key = placement, candidate.largest_batch_size, c
         if key not in self._capacity_qps:
@@ -211,7 +204,6 @@ class CandidatePlans:
         return self._gears[key]
 
     def _scheduled(self, placement: Placement, largest_batch_size: int, k: int, c: int) -> Gear:
-        """Range k's gear with cascade c: load shares, and the queue lengths that the range's upper end asks for."""
         request, cascade = self.request, self.cascades[c].cascade
         rate_qps = self._rates(placement, c, self.upper_ends[k])
         settings = replica_settings(
@@ -232,7 +224,7 @@ class CandidatePlans:
         )
 
     def _rates(self, placement: Placement, c: int, load_qps: float) -> dict[str, float]:
-        """Requests per second by replica id, of those that have a share of cascade c's load."""
+        """Requests per second by replica id, for replicas with a share of cascade c's load."""
         cascade = self.cascades[c]
         reach = dict(zip(cascade.cascade.models, cascade.reach, strict=True))
         if (placement, c) not in self._shares:
@@ -260,7 +252,6 @@ def _gear_key(candidate: Candidate, k: int) -> tuple[Placement, int, int, int]:
 
 
 def _waiting(settings: ReplicaSettings, rate_qps: float) -> ReplicaSettings:
-    """A batch starts anyway once its minimum queue length should have come, at the upper end of the range."""
     if settings.minimum_queue_length == 1:
         return settings
     fill_s = min(LONGEST_WAIT_S, settings.minimum_queue_length / rate_qps)

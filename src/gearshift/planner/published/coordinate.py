@@ -1,10 +1,10 @@
-"""CascadeServe's planner (section 4, Algorithm 1): four submodules, each of which mends what the next cannot solve.
+"""CascadeServe's planner (section 4, Algorithm 1): four submodules that correct each other.
 
-    search cascades  ->  assign them to ranges  ->  place models, balance load  ->  raise minimum queue lengths
-          <-  too slow, no room  <-                        <-  too slow  <-
+    search cascades -> assign them to ranges -> place models, balance load -> raise queue lengths
+         <- too slow, no room <-                     <- too slow <-
 
-A submodule that succeeds hands on to the next, one that fails to the one before.  A plan that stays the same for a
-whole cycle is final (appendix A).
+After success the next submodule runs, after a failure the one before. A plan that stays the same
+for a whole cycle is final (appendix A).
 """
 
 import dataclasses
@@ -29,20 +29,21 @@ from gearshift.planner.space.range_weights import time_weighted_accuracy
 from gearshift.planner.space.request import PlanRequest, Progress, load_ranges, silent
 
 SUBMODULES = (search_cascades, assign_cascades, place_models, tune_queues)
-"""In the order of Algorithm 1; each takes the problem, the error that came back, and the plan so far."""
+"""The order of Algorithm 1; each takes the problem, the error of the next one, and the plan so
+far."""
 ALPHA = 8.0
-"""CascadeServe section 5."""
+"""CascadeServe, section 5."""
 MOST_CYCLES = 16
-"""Through all submodules once a plan holds; one or two are usual."""
+"""Cycles after a plan holds; one or two are usual."""
 FRONTIER_STEPS = 8
 ANY_LATENCY_S = 1e4
 
 
 def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
-    """The most accurate plan within a latency objective, or the fastest that reaches an accuracy objective.
+    """The most accurate plan within a latency objective, or the fastest that reaches an accuracy.
 
-    Every range holds in steady state; unlike `optimal`'s, the plan is not confirmed on the trace.  Raises `Infeasible`.
-    `progress` is told the time-weighted accuracy at the end.
+    Every range holds in steady state; unlike `optimal`'s, the plan is not confirmed on the trace.
+    Raises `Infeasible`.
     """
     so_far = SoFar(_checked(request), progress)
     made = so_far.run(lambda: with_predictions(Coordination(request, so_far).run(), request, on_time=so_far.check))
@@ -51,10 +52,9 @@ def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
 
 
 def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
-    """Plans for a ladder of latency objectives from the fastest to the slowest that changes anything, undominated.
+    """Undominated plans for a ladder of latency objectives, by rising latency on the trace.
 
-    By rising latency at the objective's percentile, on the trace.  Of the request's objective, latency and accuracy are
-    not looked at; each plan's objective is the one that it was made for.
+    The request's latency and accuracy are ignored; each plan has its own latency objective.
     """
     found = all_so_far(_rungs(request, progress))
     progress("frontier found", 1.0)
@@ -62,7 +62,6 @@ def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearP
 
 
 def _rungs(request: PlanRequest, progress: Progress) -> Iterator[GearPlan]:
-    """A plan for each latency objective of the ladder; for the first at least the cheapest, however short time is."""
     so_far, made = SoFar(request), 0
     progress("finding the fastest and the slowest plan", 0.0)
     any_latency = so_far.remaining(_for_latency(request, ANY_LATENCY_S))
@@ -95,15 +94,13 @@ def _rungs(request: PlanRequest, progress: Progress) -> Iterator[GearPlan]:
 
 
 class Coordination:
-    """One run of Algorithm 1; its best plan is kept in `so_far`."""
-
     def __init__(self, request: PlanRequest, so_far: SoFar) -> None:
         self.problem, self.so_far = Problem(request, so_far.tell), so_far
 
     def run(self) -> GearPlan:
-        """Cycle through the submodules until nothing changes; the cheapest cascade's plan is what is fallen back to.
+        """Cycle through the submodules until nothing changes.
 
-        Raises `OutOfTime` when the budget is spent and there is a plan.
+        The fallback is the cheapest cascade's plan. Raises `OutOfTime` if there is a plan by then.
         """
         self.problem.progress("searching cascades", 0.0)
         failure, cheapest = self._cheapest_everywhere()
@@ -121,7 +118,7 @@ class Coordination:
                     raise out_of_time(self.problem, draft) from None
                 raise
             if failure is not None and cycles:
-                break  # a plan that holds is only changed for one that holds, too
+                break  # a plan that holds is only replaced by one that holds, too
             at += 1 if failure is None else -1
             if at == len(SUBMODULES):
                 if draft == found:
@@ -132,14 +129,14 @@ class Coordination:
         return self._plan_of(found)
 
     def fastest_s(self) -> float:
-        """The tightest latency objective that the cheapest cascade holds in all ranges; raises `Infeasible`."""
+        """The tightest latency that the cheapest cascade holds; raises `Infeasible`."""
         failure, cheapest = self._cheapest_everywhere()
         if failure is not None:
             raise infeasible(self.problem, failure, cheapest)
         return max(tuned.cell.latency_s for tuned in cheapest.gears)
 
     def _cheapest_everywhere(self) -> Outcome:
-        """The plan of the cheapest cascade alone: where this fails no other holds (section 4.2)."""
+        """The plan of the cheapest cascade alone: if it fails, no other holds (section 4.2)."""
         problem = self.problem
         assigned = (problem.candidates[CHEAPEST],) * len(problem.loads_qps)
         failure, draft = placed(problem, dataclasses.replace(problem.initial, assigned=assigned), {})
@@ -150,7 +147,6 @@ class Coordination:
         return (problem.too_slow(failing, draft) if failing else None), dataclasses.replace(draft, gears=gears)
 
     def _kept(self, draft: Draft) -> Draft:
-        """The draft of a plan, which is the best so far."""
         accuracies = [candidate.accuracy for candidate in draft.assigned]
         self.so_far.keep(self._plan_of(draft), float(self.problem.weights @ np.array(accuracies)))
         return draft
@@ -182,7 +178,6 @@ def _checked(request: PlanRequest) -> PlanRequest:
 
 
 def _for_latency(request: PlanRequest, latency_s: float) -> PlanRequest:
-    """The request with this latency objective alone."""
     objective = Objective(percentile=request.objective.percentile, latency_s=latency_s, scope=request.objective.scope)
     return dataclasses.replace(request, objective=objective)
 

@@ -1,9 +1,10 @@
-"""Ken's planner: gear plans along the frontier from the most accurate to the cheapest (its section 4).
+"""Ken's planner: gear plans along the frontier from the most accurate to the cheapest (section 4).
 
-From the most accurate cascade at every load, each step tries for every load range the next cheaper cascade there, and
-keeps what gives most accuracy per latency on the workload (`walk`).  Replicas are placed by beam search
-(`beam_search`); load is shared and batches are timed for each placement (`invocation_schedule`).  What differs from
-the paper, and why, is in docs/planners/frontier.md.
+From the most accurate cascade at every load, each step tries the next cheaper cascade in each load
+range, and keeps the plan with the most accuracy per latency on the workload (`walk`). Replicas are
+placed by beam search (`beam_search`); load is shared and batches are timed for each placement
+(`invocation_schedule`). docs/planners/frontier.md lists the differences from the paper, and the
+reasons.
 """
 
 import math
@@ -29,21 +30,23 @@ from gearshift.profiles.profile import PART_A
 T = TypeVar("T")
 
 ACCURACY_NOISE, LATENCY_NOISE = 0.01, 1.5
-"""How far the search may be from replays of the whole trace: what misses the objective by more is not replayed."""
+"""Tolerance between the search and replays of the whole trace: plans that miss the objective by
+more are not replayed."""
 LEAST_MARGIN = 1.15
-"""How many times the load of its range `plan` asks a gear to be in time at; of the cheapest cascade, once.  Plans are
-chosen on some samples and serve others, which may ask for a few percent more work."""
+"""Multiple of a range's load at which `plan` requires its gear to be in time; 1 for the cheapest
+cascade. Plans are chosen on some samples and serve others, which may need a few percent more
+work."""
 FAR_BELOW = 0.5
-"""Of the latency objective: cheaper plans than one that is as fast as this are not looked at."""
+"""Share of the latency objective: once a plan is this fast, cheaper plans are not tried."""
 SPARE = 1.05
 MOST_NEAREST = 3
 
 
 def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
-    """The visited plan that answers the objective on the trace; raises `Infeasible` when none does.
+    """The visited plan that meets the objective on the trace; raises `Infeasible` when none does.
 
-    With a latency it is the most accurate one that keeps it (and the accuracy, if one is asked for), else the fastest
-    one with the accuracy.
+    With a latency it is the most accurate plan that keeps it (and the accuracy, if one is asked
+    for), else the fastest plan with the accuracy.
     """
     objective = request.objective
     require(
@@ -62,7 +65,7 @@ def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
 
 
 def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
-    """The plans visited that no other beats on part A, by rising latency; raises `Infeasible` when there are none."""
+    """Visited plans that no other beats on part A, by rising latency; raises `Infeasible`."""
     walk = Walk(request, progress)
     walk.run()
     kept = _undominated(walk.visited)
@@ -76,7 +79,7 @@ def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearP
 
 
 def _as_time_allows(walk: Walk, kept: Sequence[Tried], do: Callable[[Tried], T]) -> list[T]:
-    """What `do` gives for each; in want of time for a few, the first among them, that are spread over all."""
+    """Apply `do` to each, or, when time runs out, to a few that are spread over all."""
     done: dict[int, T] = {}
     try:
         for i in sorted(range(len(kept)), key=spread):
@@ -89,15 +92,12 @@ def _as_time_allows(walk: Walk, kept: Sequence[Tried], do: Callable[[Tried], T])
 
 
 class _Choice:
-    """Which of the plans that a walk visited answers the objective, by replays of the whole trace on part A."""
-
     def __init__(self, walk: Walk) -> None:
         self.walk, self.plans, self.objective = walk, walk.plans, walk.request.objective
         self.chosen: Candidate | None = None
         self.replayed: dict[Candidate, Confirmation] = {}
 
     def run(self) -> GearPlan:
-        """The chosen plan with its predictions; raises `Infeasible` when there is none."""
         self.walk.run(self._enough)
         try:
             if self.objective.latency_s is None:
@@ -115,7 +115,6 @@ class _Choice:
         return self.walk.finished(self.chosen)
 
     def _enough(self, tried: Tried) -> bool:
-        """Whether plans further down the walk, which are cheaper, cannot be the answer."""
         if self.objective.latency_s is not None:
             return tried.latency_s < FAR_BELOW * self.objective.latency_s and self._in_time(tried) is not None
         return tried.accuracy < (self.objective.accuracy or 0.0) - 2 * ACCURACY_NOISE
@@ -127,7 +126,7 @@ class _Choice:
                 break
 
     def _choose_most_accurate(self) -> None:
-        """The cheapest plan first, so that there is one soon; then from the most accurate on."""
+        """Start with the cheapest plan, so that there is one soon; then by falling accuracy."""
         most, (cheapest, *others) = -1.0, self.walk.visited
         for visited in [cheapest, *sorted(others, key=lambda t: -t.accuracy)]:
             tried = self._in_time(visited) if visited.accuracy > most else None
@@ -140,7 +139,6 @@ class _Choice:
                 self.chosen, most = tried.candidate, replayed.result.accuracy
 
     def _accurate(self, tried: Tried) -> bool:
-        """Whether the plan is as accurate as is asked for."""
         wanted = self.objective.accuracy
         if wanted is None:
             return True
@@ -154,9 +152,9 @@ class _Choice:
         return self.replayed[candidate]
 
     def _in_time(self, tried: Tried) -> Tried | None:
-        """The plan with ranges made cheaper, by what is placed, until none is late in steady state; None for no such.
+        """Make ranges cheaper on the same placement until none is late; None where that fails.
 
-        Of scope `trace`, steady state is not asked for.
+        With scope `trace`, steady state is not checked.
         """
         candidate, placed = tried.candidate, set(tried.candidate.placement.models)
         while (k := self._late_range(candidate)) is not None:
@@ -169,7 +167,6 @@ class _Choice:
         return self.walk.tried(candidate)
 
     def _late_range(self, candidate: Candidate) -> int | None:
-        """The lowest range that is late under steady load, where the scope asks for every range."""
         if self.objective.scope == "every-range":
             for k in range(len(self.plans.ranges)):
                 self.walk.check_time()
@@ -183,7 +180,6 @@ class _Choice:
         return self.plans.cell(candidate, k, margin=margin if candidate.assignment[k] > 0 else 1.0)
 
     def _infeasible(self) -> Infeasible:
-        """Why there is no plan, and the nearest latency that one of the fastest accurate plans keeps."""
         objective, plans = self.objective, self.plans
         devices = len(self.walk.request.hardware.devices)
         on_devices = f"on {devices} device{'s' * (devices > 1)}"
@@ -219,7 +215,6 @@ class _Choice:
         )
 
     def _needed_s(self, candidate: Candidate) -> float:
-        """A round latency objective that the plan keeps, and is not tighter than the one asked for."""
         replayed = self._replay(candidate)
         needed_s = max(self.walk.request.latency_s, float(replayed.latency_s.max() + replayed.latency_s.std()))
         if self.objective.scope == "every-range":

@@ -1,4 +1,4 @@
-"""How one gear's load is spread over replicas, and how many waiting requests start a batch.
+"""Spread a gear's load over replicas, and set how many waiting requests start a batch.
 
 Ken, section 4.3.3.
 """
@@ -17,18 +17,18 @@ Ints = NDArray[np.int64]
 
 NEGLIGIBLE_SHARE = 1e-9
 ONE_SECOND = 1 + 1e-9
-"""A second of work per second, give or take what rounding does."""
+"""A second of work per second, with room for rounding."""
 
 
 def balanced_shares(
     placement: Placement, rate_qps: Mapping[str, float], run_s: Mapping[str, float]
 ) -> dict[str, float]:
-    """Load shares by replica id that keep devices closest to the average load: the linear program of Eq. 1 and 2.
+    """Load shares by replica id that keep devices closest to the average load (Eq. 1 and 2).
 
-    `rate_qps` holds the requests per second that reach each model of a cascade, `run_s` each replica's seconds for a
-    batch of 1.  The average is of the devices that hold the cascade's models, if each model's load were spread evenly
-    over its replicas.  The variables are shares, not rates, and loads are in units of the average: so the solution does
-    not depend on the load, and one serves every load range that has the cascade.
+    `rate_qps` holds the requests per second that reach each model of a cascade, `run_s` each
+    replica's seconds for a batch of 1. The average is over the devices that hold the cascade's
+    models, with each model's load spread evenly. Loads are in units of the average, so one
+    solution of the linear program serves every load range that has the cascade.
     """
     used = [replica for replica in placement.replicas if replica.model in rate_qps]
     models = sorted(rate_qps)
@@ -70,9 +70,9 @@ def balanced_shares(
 def least_busy_s(
     placement: Placement, rate_qps: Mapping[str, float], run_s: Mapping[str, NDArray[np.float64]]
 ) -> float:
-    """Seconds of work per second of the busiest device, with batches of the sizes where a request takes least.
+    """Seconds of work per second of the busiest device, at the most efficient batch sizes.
 
-    `rate_qps` and `run_s` as for `minimum_queue_lengths`.  In proportion to the load.
+    `rate_qps` and `run_s` as for `minimum_queue_lengths`. Proportional to the load.
     """
     busy_s: dict[str, float] = {}
     for replica in placement.replicas:
@@ -89,11 +89,11 @@ def minimum_queue_lengths(
     rate_qps: Mapping[str, float],
     run_s: Mapping[str, NDArray[np.float64]],
 ) -> dict[str, int]:
-    """Queue lengths by replica id, raised round-robin from 1 until each device's work fits into one second.
+    """Queue lengths by replica id, raised until each device's work fits in one second.
 
-    `rate_qps` and `run_s` by replica id: its requests per second, and its seconds (largest + 1,) for a batch of each
-    size up to the largest allowed.  No length is raised past the size where a request takes least.  Where even that
-    does not fit on some device, all lengths stay at 1.
+    They rise round-robin from 1. `rate_qps` and `run_s` by replica id: requests per second, and
+    seconds (largest + 1,) for a batch of each size. No length rises past the most efficient size.
+    Where even that does not fit on some device, all lengths stay at 1.
     """
     used = [replica for replica in placement.replicas if rate_qps.get(replica.id, 0.0) > 0]
     work_s = {r.id: _work_per_s(rate_qps[r.id], run_s[r.id]) for r in used}
@@ -120,7 +120,7 @@ def minimum_queue_lengths(
 
 
 def _work_per_s(rate_qps: float, run_s: NDArray[np.float64]) -> list[float]:
-    """Seconds of work per second at batches of 1, 2, ... up to the size where that is least."""
+    """Seconds of work per second at batches of 1, 2, ... up to the most efficient size."""
     work = rate_qps * run_s[1:] / np.arange(1, len(run_s))
     kept: list[float] = work[: int(work.argmin()) + 1].tolist()
     return kept

@@ -1,4 +1,7 @@
-"""The walk from the most accurate assignment of cascades to the cheapest, one plan per step (Ken, section 4.2)."""
+"""The walk from the most accurate assignment of cascades to the cheapest.
+
+Each step visits one plan (Ken, section 4.2).
+"""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -20,18 +23,19 @@ from gearshift.planner.space.request import PlanRequest, Progress
 from gearshift.planner.space.ways import device_seconds, nowhere
 
 WALK_SHARE = 0.7
-"""Of the time there is; the rest is for choosing among the plans that were visited."""
+"""Share of the budget for the walk; the rest is for choosing among the visited plans."""
 
 
 def lowered(assignment: Assignment, load_range: int) -> Assignment:
-    """The next cheaper cascade in this range, and nothing dearer than that in any higher one (Ken, section 4.3.1)."""
+    """Take the next cheaper cascade in this range.
+
+    Higher ranges get no more expensive cascade than that (Ken, section 4.3.1).
+    """
     cheaper = assignment[load_range] - 1
     return (*assignment[:load_range], *(min(c, cheaper) for c in assignment[load_range:]))
 
 
 class Walk:
-    """The walk from the most accurate assignment to the cheapest, and the plans that it visited."""
-
     def __init__(self, request: PlanRequest, progress: Progress) -> None:
         self.request, self.progress = request, progress
         self.clock, self.time_share = WallClock(), WALK_SHARE
@@ -53,7 +57,7 @@ class Walk:
     def run(self, enough: Callable[[Tried], bool] = lambda tried: False) -> None:
         """Visit the cheapest plan, then all from the most accurate down to it (section 4.2).
 
-        It ends early at a plan that is `enough`, or when it is cut short; then the plans are `unfinished`.
+        Ends early at a plan that is `enough`, or when cut short; then the plans are `unfinished`.
         """
         ranges, dearest, largest = len(self.plans.ranges), len(self.plans.cascades) - 1, self.batch_sizes[-1]
         try:
@@ -73,7 +77,6 @@ class Walk:
             self.time_share = 1.0
 
     def finished(self, candidate: Candidate) -> GearPlan:
-        """The plan with all its predictions."""
         made = self.plans.predicted(candidate)
         try:
             made = with_predictions(made, self.request, on_time=self.check_time)
@@ -82,7 +85,6 @@ class Walk:
         return unfinished(made, self.request) if self.unfinished else made
 
     def likely(self) -> Tried | None:
-        """Of the plans visited, the one that answers the objective best, as far as the search sees; None for none."""
         objective = self.request.objective
         met = [
             t
@@ -94,20 +96,19 @@ class Walk:
         return max(met, key=lambda t: t.accuracy, default=None)
 
     def cut_short(self, why: BaseException) -> None:
-        """The time is over, after Ctrl-C for good; raises where there is no plan yet."""
+        """End the walk's time (after Ctrl-C for good); raises where there is no plan yet."""
         self.unfinished = True
         self.ended = self.ended or isinstance(why, KeyboardInterrupt)
         if not self.visited:
             raise why if self.ended else out_of_time(self.request.budget_s)
 
     def tried(self, candidate: Candidate) -> Tried:
-        """The candidate, simulated if there is time."""
         if not self.plans.known(candidate):
             self.check_time()
         return self.plans.tried(candidate)
 
     def check_time(self) -> None:
-        """Raises when the budget, or the walk's part of it, is used up, or after Ctrl-C."""
+        """Raise `OutOfTime` when the budget or the walk's share is used up, or after Ctrl-C."""
         budget_s = self.request.budget_s
         if self.ended or (budget_s is not None and self.clock.now_ns() > self.time_share * budget_s * NS_PER_S):
             raise OutOfTime
@@ -115,7 +116,6 @@ class Walk:
     # Steps (section 4.3.1) --------------------------------------------------------------------------------------------
 
     def _visit(self, tried: Tried, share: float) -> None:
-        """Take a plan among those visited."""
         self.visited.append(tried)
         count, best = len(self.visited), self.likely()
         plans = f"{count} plan{'s' * (count != 1)} so far"
@@ -124,7 +124,7 @@ class Walk:
     def _step(self, current: Tried) -> Tried | None:
         """The best of the next cheaper cascade in each range; None at the end.
 
-        What changes only gears that were never in force would change nothing that simulation sees, and is not tried.
+        Changes only to gears that were never in force are skipped: simulation would not see them.
         """
         candidate, tried = current.candidate, []
         for k, c in enumerate(candidate.assignment):
@@ -137,12 +137,12 @@ class Walk:
     def _revised(
         self, assignment: Assignment, blamed: int, largest_batch_size: int, *, near: Placement | None = None
     ) -> Tried | None:
-        """The assignment on the best placement known; made cheaper where no placement found can carry it.
+        """Put the assignment on the best placement known; make it cheaper where none can carry it.
 
-        `blamed` is the range made cheaper when the models do not fit together.  A range that has the cheapest cascade
-        already lacks replicas, for other ranges' models have taken the place: models are placed afresh for the
-        assignment as it is by then, and if that does not do, the highest range that has a dearer cascade is to blame.
-        None when the cheapest cascade alone is too much.
+        `blamed` is the range made cheaper when the models do not fit together. An overloaded range
+        that has the cheapest cascade lacks replicas: models are placed afresh for the current
+        assignment, and if that does not help, the highest range with a more expensive cascade is
+        blamed. None when the cheapest cascade alone is too much.
         """
         improved, afresh = set(), set()
         while True:
@@ -168,7 +168,6 @@ class Walk:
             assignment = lowered(assignment, blamed)
 
     def _settled(self, tried: Tried) -> Tried:
-        """The candidate that was chosen, on the placement and with the largest batch that are best for it."""
         best = self.tried(replace(tried.candidate, placement=self._improve(tried.candidate)))
         while True:
             i = self.batch_sizes.index(best.candidate.largest_batch_size)
@@ -182,7 +181,6 @@ class Walk:
     # Placement (section 4.3.2) ----------------------------------------------------------------------------------------
 
     def _placed(self, assignment: Assignment, largest_batch_size: int, near: Placement | None) -> Tried | None:
-        """The assignment on the better of what is known for its models and what is near; None where they do not fit."""
         models = self.plans.models(assignment)
         if models not in self._placements:
             starts = self._starts(models)
@@ -197,16 +195,12 @@ class Walk:
         return min((self.tried(Candidate(assignment, p, largest_batch_size)) for p in placements), key=_cost)
 
     def _starts(self, models: frozenset[str]) -> list[Placement]:
-        """Placements of one replica per model, sampled; none where the models do not fit together."""
         return [first for _ in range(WIDTH) if (first := self.placer.first(models)) is not None]
 
     def _improve(self, candidate: Candidate) -> Placement:
-        """As a search from where the candidate is placed, of one placement at a time."""
         return self._search(candidate, [candidate.placement], width=1)
 
     def _search(self, candidate: Candidate, starts: Sequence[Placement], *, width: int = WIDTH) -> Placement:
-        """The best placement found from `starts`, which is from now on the one known for these models."""
-
         def cost(placement: Placement) -> Cost:
             return _cost(self.tried(replace(candidate, placement=placement)))
 
@@ -215,7 +209,6 @@ class Walk:
         return placement
 
     def _overloaded(self) -> Infeasible:
-        """The devices cannot carry the cheapest cascade."""
         cheapest, top_qps = self.plans.cascades[0], self.plans.upper_ends[-1]
         devices = len(self.request.hardware.devices)
         needed = math.ceil(cheapest.work_s * top_qps / 0.9)
@@ -227,7 +220,6 @@ class Walk:
         )
 
     def bottleneck(self, c: int) -> str:
-        """The model on which cascade c spends most."""
         chosen, work_s = self.plans.cascades[c], _work_s(self.sites)
         spent = dict(zip(chosen.cascade.models, chosen.reach, strict=True))
         return max(spent, key=lambda model: spent[model] * work_s[model])
@@ -238,7 +230,7 @@ def _cost(tried: Tried) -> Cost:
 
 
 def _work_s(sites_: Iterable[Site]) -> dict[str, float]:
-    """Device-seconds per request of each model that fits somewhere, at the site and batch size where it takes least."""
+    """Device-seconds per request of each model, at its best site and batch size."""
     least: dict[str, float] = {}
     for site in sites_:
         least[site.model] = min(device_seconds(site.curve), least.get(site.model, math.inf))
@@ -246,7 +238,6 @@ def _work_s(sites_: Iterable[Site]) -> dict[str, float]:
 
 
 def _sites(request: PlanRequest) -> tuple[Site, ...]:
-    """Where models can be; raises `InvalidInput` where none can."""
     found = sites(request.profile, request.hardware)
     if not found:
         raise nowhere(request.profile, request.hardware)

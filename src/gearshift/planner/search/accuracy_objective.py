@@ -1,4 +1,4 @@
-"""An accuracy that must be kept: at the lowest latency, or within a latency on the fewest devices."""
+"""Plans that keep an accuracy: at the lowest latency, or within a latency on the fewest devices."""
 
 import dataclasses
 import math
@@ -18,23 +18,22 @@ from gearshift.profiles.profile import PART_B
 from gearshift.result import lower_confidence_bound
 
 PROBED = (1.0, 0.75, 0.5)
-"""Where on the ladder of latencies the highest accuracy is looked for; a tighter latency can have a better plan."""
+"""Places on the latency ladder to probe for the highest accuracy; a tighter latency can have a
+better plan."""
 MOST_PARTS = 4096
-"""How many parts of the hardware are looked at, one after the other."""
+"""At most this many parts of the hardware are tried, one after the other."""
 CERTIFICATES = 3
-"""How many plans may be held against part B; with a confidence each gets its part of the level."""
+"""How many plans may be tested on part B; with a confidence each gets its part of the level."""
 
 
 class AccuracyObjective:
-    """Plans for the accuracy objective of a search's request, with its confidence where one is asked for."""
-
     def __init__(self, search: PlanSearch) -> None:
         self._search, self._request = search, search.request
         self._refused: Infeasible | None = None
         self._on_part_a: dict[Hardware, float] = {}
 
     def fastest(self) -> GearPlan:
-        """The lowest latency objective at which the accuracy objective is kept."""
+        """The plan at the lowest latency objective that keeps the accuracy."""
         ladder = self._search.ladder()
         target, n = self._request.objective.accuracy or 0.0, len(self._request.profile.predictions.indices(PART_B))
         known: dict[int, float] = {}
@@ -65,11 +64,10 @@ class AccuracyObjective:
         raise self._out_of_reach(max(0.0, min(kept, reached(most))))
 
     def fewest(self) -> GearPlan:
-        """The cheapest hardware, of the request's devices, on which latency and accuracy are both kept."""
+        """The plan on the cheapest of the request's devices that keep latency and accuracy."""
         return self._fewest_kept() if self._request.objective.confidence is None else self._fewest_certified()
 
     def _fewest_kept(self) -> GearPlan:
-        """Part after part of the hardware is held against part B."""
         target, best = self._request.objective.accuracy or 0.0, 0.0
 
         def kept_on(hardware: Hardware) -> GearPlan | None:
@@ -86,15 +84,15 @@ class AccuracyObjective:
         if made is not None:
             better = self._better(made, self._within_latency(made.hardware))
             return better if self._kept_accuracy(better) >= target else made
-        if best == 0.0:  # the bound left no hope: what there is at most
+        if best == 0.0:  # the bound excluded every part: report the highest accuracy
             best = self._kept_accuracy(self._most_accurate())
         raise self._out_of_reach(best)
 
     def _fewest_certified(self) -> GearPlan:
-        """Part A says on which part of the hardware the bound can hold; only the plan for that is held against part B.
+        """Choose the hardware on part A, and test only that plan on part B.
 
-        What falls short there is asked for as much more on part A; the last look goes to the least hardware on which
-        the accuracy is that of all of it.
+        What part B lacks is added to the accuracy needed on part A. The last test goes to the
+        least hardware that is as accurate as all of it.
         """
         target, parts = self._request.objective.accuracy or 0.0, list(_by_price(self._request.hardware))
         needed, best, looked_at = target, 0.0, list[Hardware]()
@@ -117,8 +115,6 @@ class AccuracyObjective:
             needed = max(needed, self._claimed(made)) + target - kept
 
     def _first_claiming(self, needed: float, parts: Sequence[Hardware]) -> GearPlan | None:
-        """The plan on the first part of the hardware on which part A claims as much."""
-
         def claiming(hardware: Hardware) -> GearPlan | None:
             made = self._made_on(hardware, needed)
             return made if made is not None and self._claimed(made) >= needed else None
@@ -126,7 +122,6 @@ class AccuracyObjective:
         return _first(parts, claiming)
 
     def _made_on(self, hardware: Hardware, needed: float) -> GearPlan | None:
-        """The most accurate plan on a part of the hardware, where the bound leaves hope for an accuracy."""
         self._search.on_time()
         request = self._within_latency(hardware)
         try:
@@ -136,7 +131,7 @@ class AccuracyObjective:
         except Infeasible as error:
             self._refused = error
             return None
-        except InvalidInput:  # no model runs on so little of the hardware
+        except InvalidInput:  # no model runs on this part of the hardware
             if hardware == self._request.hardware:
                 raise
             return None
@@ -144,31 +139,28 @@ class AccuracyObjective:
         return made
 
     def _better(self, made: GearPlan, request: PlanRequest) -> GearPlan:
-        """The plan as it is handed out: before, and not after, it is held against part B to certify its accuracy."""
+        """Improve the plan before part B certifies its accuracy, and not after."""
         return self._search.better_where_unvisited(made, request)
 
     def _within_latency(self, hardware: Hardware) -> PlanRequest:
         return dataclasses.replace(self._search.within(self._request.latency_s), hardware=hardware)
 
     def _most_accurate(self) -> GearPlan:
-        """The most accurate plan within the latency; where there is none, why none is on the most hardware tried."""
         if self._refused is not None and self._search.kept is None:
             raise self._refused
         return self._search.most_accurate(self._search.within(self._request.latency_s))
 
     def _claimed(self, made: GearPlan) -> float:
-        """The accuracy that could be claimed if it were on part B what it is on part A."""
         if made.hardware not in self._on_part_a:
             self._on_part_a[made.hardware] = accuracy_on_part_a(made, self._request)
         return self._certain(self._on_part_a[made.hardware], self._samples)
 
     @property
     def _samples(self) -> int:
-        """How many samples may certify an accuracy."""
         return min(len(self._request.trace), len(self._request.profile.predictions.indices(PART_B)))
 
     def _certain(self, accuracy: float, n: int) -> float:
-        """The accuracy that can be claimed: the estimate, or its lower bound where a confidence is asked for."""
+        """The accuracy to claim: its lower bound where a confidence is asked for."""
         confidence = self._request.objective.confidence
         if confidence is None or accuracy < 0:
             return accuracy
@@ -179,7 +171,6 @@ class AccuracyObjective:
         return self._certain(result.accuracy, min(result.requests, self._samples))
 
     def _as_asked(self, made: GearPlan) -> GearPlan:
-        """The plan with the whole objective that was asked for, at the latency that it keeps."""
         name = self._request.profile.operator
         latency_s = made.operators[name].objective.latency_s
         asked = msgspec.structs.replace(self._request.objective, latency_s=latency_s)
@@ -187,7 +178,6 @@ class AccuracyObjective:
         return msgspec.structs.replace(made, operators={name: operator})
 
     def _out_of_reach(self, best: float, looked_at: Sequence[Hardware] = ()) -> Infeasible:
-        """No plan has the accuracy; of those `looked_at` on this hardware, none was shown to have it."""
         objective = self._request.objective
         devices = len(self._request.hardware.devices)
         within = "" if objective.latency_s is None else f" within {objective.latency_s * 1e3:.4g} ms"
@@ -211,9 +201,9 @@ class AccuracyObjective:
 
 
 def too_few_samples(n: int, target: float, highest: float, certain: float) -> str:
-    """What `n` samples can certify, where some candidate has the accuracy and none can have it certified.
+    """Say what `n` samples certify, where a candidate has the accuracy but none is certified.
 
-    More devices, or more latency, would not help then.  `certain` is what can be claimed of the `highest` accuracy.
+    More devices or more latency would not help then. `certain` is the claim for `highest`.
     """
     if not certain < target <= highest:
         return ""
@@ -224,9 +214,9 @@ def too_few_samples(n: int, target: float, highest: float, certain: float) -> st
 
 
 def _by_price(hardware: Hardware) -> list[Hardware]:
-    """Parts of the hardware by rising price, alike devices in their order; of equal prices the fewest devices first.
+    """Parts of the hardware by rising price, then by number of devices.
 
-    Where there are more than `MOST_PARTS`, only doublings of each kind are looked at.
+    Above `MOST_PARTS`, only doublings of each kind are tried.
     """
     alike: dict[tuple[object, ...], list[Device]] = {}
     for d in hardware.devices:
@@ -249,7 +239,7 @@ def _by_price(hardware: Hardware) -> list[Hardware]:
 def _first(parts: Sequence[Hardware], kept_on: Callable[[Hardware], GearPlan | None]) -> GearPlan | None:
     """The plan on the first of these parts that has one.
 
-    Where each is the one before and a device more, accuracy rises along them: found by doubling, then by bisection.
+    Where each part extends the one before: found by doubling, then by bisection.
     """
     nested = all(set(a.devices) < set(b.devices) for a, b in pairwise(parts))
     if not nested or len(parts) <= MOST_LESS:

@@ -1,4 +1,4 @@
-"""Which cascade for which load range: the best monotone assignment."""
+"""The best monotone assignment of cascades to load ranges."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,10 @@ def best_monotone_assignment(
 ) -> list[int]:
     """A candidate per range, work not rising with load, with the greatest weighted accuracy.
 
-    Candidate c holds in ranges 0 to `highest_range[c]` (-1: in none).  Candidates come by rising work.  Exact, by
-    dynamic programming from the highest range down: `best[c]` is the best total of ranges k and up when range k has
-    candidate c, and what range k - 1 may have is c or any dearer one.  Equal totals go to less work.
-    The cheapest candidate must hold everywhere.
+    Candidate c, by rising work, holds in ranges 0 to `highest_range[c]` (-1: in none); the
+    cheapest must hold everywhere. Exact, by dynamic programming from the highest range down:
+    `best[c]` is the best total of ranges k and up when range k has candidate c; range k - 1 may
+    have c or any more expensive one. Of equal totals the one with less work wins.
     """
     n, ranges = len(candidates), len(weights)
     accuracy = np.array([c.accuracy for c in candidates])

@@ -1,7 +1,7 @@
-"""How much steady load each candidate holds on a placement, and which of them that allows in which range.
+"""The steady load that each candidate holds on a placement, and assignments to ranges by it.
 
-A capacity is the highest load at which a cascade holds the objective; ranges get the best monotone assignment of
-cascades that hold at their upper end.
+A capacity is the highest load at which a cascade holds the objective; ranges get the best monotone
+assignment of cascades that hold at their upper end.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,13 @@ from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest, Progress, least_margin
 
 SURELY_REACHED = 1.2
-"""How many times as many requests as may be late reach a stage that the percentile must surely go through."""
+"""A stage counts as always on the percentile's path if this many times the share that may be late
+reaches it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Capacities:
-    """The highest loads `qps` (candidates,) at which candidates hold; 0 for those that no assignment needs.
+    """The highest loads `qps` (candidates,) at which candidates hold; 0 where not needed.
 
     `highest` is the last range in which each holds with the least margin; -1 for none.
     """
@@ -32,11 +33,10 @@ class Capacities:
     highest: tuple[int, ...]
 
     def holds_in(self, load_range: int, c: int) -> bool:
-        """Whether a candidate holds in steady state at a range's upper end, with the least margin."""
         return load_range <= self.highest[c]
 
     def assigned(self, margin: float) -> tuple[int, ...]:
-        """Candidates for `margin` times the load; the last range, which has no upper end, gets the cheapest."""
+        """Assign for `margin` times the load; the last, endless range gets the cheapest."""
         ranges, highest = self.ranges, self.highest
         if margin != least_margin(ranges.request):
             needed_qps = ranges.needed_qps(margin)
@@ -46,12 +46,11 @@ class Capacities:
         return (*assignment[:-1], 0)
 
     def steady_accuracy(self) -> float:
-        """The accuracy of the assignment for the least margin, as steady state sees it."""
         assignment = self.assigned(least_margin(self.ranges.request))
         return float(self.ranges.weights @ self._accuracy[list(assignment)])
 
     def most_accuracy(self) -> float:
-        """No assignment whose cascades hold in steady state is more accurate."""
+        """An upper bound on the accuracy of assignments that hold in steady state."""
         ranges, accuracy = self.ranges, self._accuracy
         top_qps = ranges.request.upper_ends()[-1]
         needed_qps = np.minimum(ranges.planned_qps, top_qps) * least_margin(ranges.request)
@@ -66,13 +65,12 @@ class Capacities:
 def capacities_of(
     ranges: Ranges, steady: SteadyState, *, quick: bool, progress: Progress, on_time: Callable[[], None]
 ) -> Capacities:
-    """What the candidates of `ranges` hold; a `quick` look is up to a step of the grid less sure."""
     qps = _capacities(ranges, steady, progress, on_time)
     return Capacities(ranges, qps, _highest_ranges(ranges, steady, qps, quick=quick))
 
 
 def bounds_of(ranges: Ranges, steady: SteadyState) -> Capacities:
-    """The most that the candidates may hold, without simulation; in no range for sure."""
+    """Upper bounds on the capacities, without simulation; no range is certain."""
     qps = np.array([_highest_qps(ranges, steady, candidate) for candidate in ranges.candidates])
     return Capacities(ranges, qps, (-1,) * len(qps))
 
@@ -82,8 +80,8 @@ def _capacities(
 ) -> NDArray[np.float64]:
     """The highest loads (candidates,) at which they hold; 0 for those that no assignment needs.
 
-    The most accurate come first: of the others only those are needed that hold at a higher load than every more
-    accurate one of the front of accuracy against work.
+    From the most accurate down, a candidate is needed only if it holds at a higher load than every
+    more accurate one on the front of accuracy and work.
     """
     least = float(ranges.planned_qps[0])
     accuracy = np.array([c.accuracy for c in ranges.candidates])
@@ -106,7 +104,7 @@ def _capacities(
 
 
 def _highest_qps(ranges: Ranges, steady: SteadyState, candidate: CandidateCascade) -> float:
-    """Up to which load a capacity is looked for, by how busy devices would be; 0 where run times alone are too long."""
+    """An upper limit for the capacity search; 0 where run times alone miss the latency."""
     if _slower_alone(ranges.request, steady, candidate):
         return 0.0
     least, most = float(ranges.planned_qps[0]), float(ranges.planned_qps[-1]) * LARGEST_MARGIN
@@ -118,8 +116,7 @@ def _highest_ranges(
 ) -> tuple[int, ...]:
     """The highest range in which each candidate holds with the least margin; -1 for none.
 
-    A capacity is a load of the grid; whether a range that ends up to a step above it is held is asked of steady
-    state itself, unless in a hurry.
+    A range up to a step of the grid above a capacity is checked in steady state, unless `quick`.
     """
     needed_qps = ranges.needed_qps(least_margin(ranges.request))
     highest = []
@@ -132,7 +129,6 @@ def _highest_ranges(
 
 
 def _slower_alone(request: PlanRequest, steady: SteadyState, candidate: CandidateCascade) -> bool:
-    """Whether a cascade misses the objective even where nothing ever waits."""
     seldom = SURELY_REACHED * (1 - request.objective.percentile)
     run_s = [
         steady.least_run_s(model)

@@ -1,4 +1,4 @@
-"""Candidates chosen for load ranges, and the plans that they make on one placement."""
+"""Choices of candidates for load ranges, and the plans made from them on one placement."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from gearshift.planner.space.request import PlanRequest, load_ranges, safe_margi
 
 
 class Constant(NamedTuple):
-    """One gear for all loads up to `to_qps`, but for those of ranges that have dearer candidates."""
+    """One gear for all loads up to `to_qps`, except in ranges with more expensive candidates."""
 
     candidate: int
     to_qps: float
@@ -23,22 +23,20 @@ class Constant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A candidate per range with which the trace holds, planned for `margin` times the load; its accuracy on part A."""
+    """A candidate per range, planned for `margin` times the load, and its accuracy on part A."""
 
     assignment: tuple[int, ...]
     margin: float
     alpha: float
     accuracy: float
     gains: dict[int, float] = field(default_factory=dict, hash=False)
-    """What the replay gained where a range was given a dearer cascade than steady state allowed, by range."""
+    """Replayed gain by range, where a more expensive cascade was used than steady state allowed."""
     constant: Constant | None = None
-    """In place of the ranges below its end that have its candidate."""
+    """Replaces the ranges below its end that have its candidate."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A gear to be: a load range, the load that it is planned for, its cascade, and the batching that serves best."""
-
     load_range: LoadRange
     load_qps: float
     candidate: CandidateCascade
@@ -47,9 +45,9 @@ class _Row:
 
 
 class PlanMaker:
-    """Makes the plans of choices among `candidates`, which come by rising work, on the placement of `steady`.
+    """Makes the plans of choices among `candidates` (by rising work) on the placement of `steady`.
 
-    Ranges with these `upper_ends` (ranges,) are planned for loads `planned_qps` (ranges,).
+    Ranges with `upper_ends` (ranges,) are planned for loads `planned_qps` (ranges,).
     """
 
     def __init__(
@@ -64,7 +62,6 @@ class PlanMaker:
         self._upper_ends, self._planned_qps = upper_ends, planned_qps
 
     def plan_of(self, choice: Choice, *, predicted: bool = True) -> GearPlan:
-        """The plan of a choice; its gears say what steady load is predicted to give, if `predicted`."""
         gears = [
             Gear(
                 load_range=row.load_range,
@@ -77,7 +74,7 @@ class PlanMaker:
         return assemble(self._request, self._steady.placement, gears, planner="optimal", alpha=choice.alpha)
 
     def key(self, choice: Choice) -> Hashable:
-        """What decides how the choice's plan serves; equal for choices whose plans do so alike."""
+        """Equal for choices whose plans serve alike."""
         rows = self._rows(choice)
         gears = tuple((row.load_range.to, row.candidate.cascade, row.batching) for row in rows)
         return self._request.trace, self._request.hardware, self._steady.placement, gears, choice.alpha
@@ -95,7 +92,7 @@ class PlanMaker:
         for range_, qps, c in zip(ranges, loads_qps, choice.assignment, strict=True):
             if range_.to is None or range_.to > to_qps:
                 beyond = LoadRange(from_=max(range_.from_, to_qps), to=range_.to)
-                own_qps = qps if beyond.from_ < qps else top_qps  # the one gear may reach past all that was planned
+                own_qps = qps if beyond.from_ < qps else top_qps  # else above all planned loads
                 rows.append(self._row(beyond, own_qps, 0 if range_.to is None else c))
         return rows
 

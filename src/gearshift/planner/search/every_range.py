@@ -1,4 +1,4 @@
-"""Whether a plan, whoever made it, holds each of its load ranges."""
+"""Check that a plan, of any planner, holds each of its load ranges."""
 
 from gearshift.gear import GearPlan
 from gearshift.planner.evaluate.steady_state import SteadyState
@@ -6,9 +6,10 @@ from gearshift.planner.space.request import PlanRequest, least_margin
 
 
 def holds_every_range(made: GearPlan, request: PlanRequest) -> bool:
-    """Whether each gear meets the objective on part A in steady state, as our own are planned to.
+    """Whether each gear meets the objective on part A in steady state, as our own must.
 
-    That is at the upper end of its range, or of the highest that is planned for, times the request's least margin.
+    The load is the upper end of its range, or the highest planned one, times the request's least
+    margin.
     """
     (operator,) = made.operators.values()
     steady = SteadyState(request.profile, made.hardware, made.placement, request.objective, seed=request.seed)

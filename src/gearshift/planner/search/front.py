@@ -1,9 +1,9 @@
 """The frontier: confirmed plans at many latencies, found around those that no other beats.
 
-1. For latency objectives where most hypervolume is open, the best choices of `slo_search`, not confirmed yet.
-2. Around the choices that nothing seen so far beats: another cascade in a load range or two, replayed.
-3. Of the front, the plans that leave the least hypervolume uncovered are confirmed, each for its own latency objective.
-4. Those that no other beats get better cascades where the trace never is, as far as that is affordable.
+1. For latency objectives where the most hypervolume is open, find the best choices of `slo_search`.
+2. Around the choices that nothing seen so far beats, replay other cascades in one or two ranges.
+3. Confirm the plans of the front that leave the least hypervolume uncovered.
+4. Give those that no other beats better cascades in ranges the trace never visits.
 """
 
 import dataclasses
@@ -37,46 +37,44 @@ from gearshift.profiles.profile import PART_B
 
 COARSE_POINTS = 5
 OBJECTIVES = 16
-"""How many latency objectives are searched; the first few evenly, the rest where most is open."""
+"""Latency objectives to search: the first few evenly spaced, the rest where most hypervolume is
+open."""
 AROUND_REPLAYS, AROUND_REQUESTS = 2_000, 40_000_000
-"""How much may be replayed around the front."""
+"""Bounds on replays around the front."""
 FEW_REPLAYS = 50
-"""Too few to find much."""
+"""Fewer replays find too little to be worth it."""
 CONFIRMED_PLANS, CONFIRMED_REQUESTS = (12, 48), 240_000_000
-"""How many plans are confirmed, at least and at most, and how many requests that may replay."""
+"""Confirmed plans, at least and at most, and the number of requests that may be replayed for it."""
 REPLAYS_TO_CONFIRM = 10
 HOLE, MOST_IN_HOLES = 0.15, 8
-"""A hole of the confirmed front, as a share of its span of accuracy, and how many more plans are tried in holes."""
+"""A gap in the confirmed front's accuracies above this share of their span, and the plans to try
+in such gaps."""
 UNCONFIRMED_PLANS = 8
 AT_ONCE = 4
 TRIED_IN_VAIN = 100
 ANOTHER_ALPHA = 0.125
-"""How often a neighbour has an alpha drawn anew, too."""
+"""The probability that a neighbour also gets a new alpha."""
 OBJECTIVE_DIGITS = 3
 NEXT_OBJECTIVE = 1.001
 SEARCHED_SHARE = 0.8
-"""Of the budget; the rest is for confirming, or for predictions of what is not confirmed."""
+"""Share of the budget for searching; the rest is for confirming or predicting."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """A choice that was replayed, and the latency objective that it could have."""
-
     search: SloSearch
     choice: Choice
     latency_s: float
 
     @property
     def point(self) -> tuple[float, float]:
-        """Latency and accuracy."""
         return self.latency_s, self.choice.accuracy
 
 
 def frontier_plans(search: PlanSearch) -> Iterator[GearPlan]:
     """Confirmed plans, in no order; raises `Infeasible` where even the loosest objective has none.
 
-    At Ctrl-C, or when the budget is spent before any is confirmed, plans of the front so far are given as they are
-    before that is raised on.
+    When cut short before any is confirmed, yields unconfirmed plans before raising again.
     """
     front, any_confirmed = _Front(search), False
     try:
@@ -95,8 +93,6 @@ def frontier_plans(search: PlanSearch) -> Iterator[GearPlan]:
 
 
 class _Front:
-    """What nothing seen so far beats, and how to see more."""
-
     def __init__(self, search: PlanSearch) -> None:
         self._plans, self._request = search, search.request
         self._every_range = self._request.objective.scope == "every-range"
@@ -105,10 +101,10 @@ class _Front:
         self._known: set[Hashable] = set()
 
     def explore(self) -> Iterator[GearPlan]:
-        """See the best choices for objectives over the ladder; slices of very many devices are confirmed at once.
+        """Find the best choices for objectives over the ladder; confirm slices at once.
 
-        After a few even steps, each next objective halves the gap between two neighbours that leaves the most
-        hypervolume open: the ratio of their latencies, on a log scale, times the difference of their accuracies.
+        After a few even steps, each next objective halves the gap that leaves the most hypervolume
+        open: the log ratio of two neighbours' latencies times the difference of their accuracies.
         """
         floor = min(evaluated(self._request, Cascade(models=(m,))).accuracy for m in self._request.profile.models)
         lowest_s, *_, loosest_s = self._plans.ladder()
@@ -138,7 +134,7 @@ class _Front:
                     known[latency_s] = accuracy_on_part_a(made, self._request)
 
     def _loosest(self, latency_s: float) -> tuple[float, GearPlan]:
-        """A plan by all means for an objective that a quick search misses, or else for one well above the nearest.
+        """Search fully where a quick search failed, at this latency or well above the nearest.
 
         Raises `Infeasible` where no latency helps.
         """
@@ -151,7 +147,6 @@ class _Front:
         return latency_s, self._plans.most_accurate(self._plans.within(latency_s), on_fewer=False)
 
     def _look_at(self, latency_s: float) -> Generator[GearPlan, None, float]:
-        """See what keeps an objective; returns the best accuracy on part A."""
         request = self._plans.within(latency_s)
         if self._plans.sliced(request):
             made = self._plans.quickly(request)
@@ -164,10 +159,10 @@ class _Front:
         return max(choices[0].accuracy for choices, _ in found)
 
     def _alone(self) -> Iterator[Seen]:
-        """Single models and cascades, each on all devices at all loads, with no slower one in its way; scope `trace`.
+        """Single models and cascades, each on all devices at all loads; only for scope `trace`.
 
-        They are confirmed whatever else was seen: a dearer plan of which fewer may be late than the percentile allows,
-        by little, looks better on the replayed samples and falls far behind on others.
+        They are confirmed whatever else was seen: a more expensive plan that is just within the
+        percentile may look better on the replayed samples and fall far behind on others.
         """
         if self._every_range or self._plans.sliced(self._request):
             return
@@ -180,16 +175,15 @@ class _Front:
                     yield Seen(search, choice, search.seen[choice].latency_s)
 
     def _see(self, search: SloSearch, choice: Choice) -> None:
-        """Keep a replayed choice if nothing beats it, by its latency or by its careful one.
+        """Keep a replayed choice that nothing beats, by its latency or by its careful latency.
 
-        In scope `every-range` its cascades hold in steady state for its search's objective, and no tighter one.
+        With scope `every-range` its cascades hold in steady state only for its search's objective.
         """
         least_s, found = search.request.latency_s if self._every_range else 0.0, search.seen[choice]
         self._seen = _front([*self._seen, Seen(search, choice, max(least_s, found.latency_s))])
         self._careful = _front([*self._careful, Seen(search, choice, max(least_s, found.careful_s))])
 
     def search_around(self) -> None:
-        """Replay neighbours of the front, drawn at random, until so many replays were made or all are known."""
         left = min(AROUND_REPLAYS, AROUND_REQUESTS // len(self._request.trace))
         if left < FEW_REPLAYS:
             return
@@ -210,7 +204,6 @@ class _Front:
                 self._plans.report(f"searching around {len(self._seen)} plans", 0.7 + 0.1 * (1 - left / most))
 
     def _neighbour(self, generator: np.random.Generator) -> tuple[SloSearch, Choice] | None:
-        """A choice of the front with a cheaper or dearer cascade in one or two of the ranges that are visited."""
         front = [*self._seen, *self._careful]
         if not front:
             return None
@@ -231,10 +224,10 @@ class _Front:
         )
 
     def confirmed(self) -> Iterator[GearPlan]:
-        """Plans of the front, each with the least objective that it holds on all seeds and both parts.
+        """Confirm plans of the front, each for the lowest objective that it keeps.
 
-        Of a short trace also those of the careful front: where records are few, a plan of which just fewer are late
-        than the percentile allows is late with the next.
+        On a short trace also plans of the careful front: where records are few, a plan that is
+        just within the percentile may miss it on the next records.
         """
         at_least, at_most = CONFIRMED_PLANS
         affordable = _affordable(self._request)
@@ -255,7 +248,6 @@ class _Front:
                 yield made
 
     def _in_holes(self, kept: list[float], pending: Sequence[Seen], most: int) -> Iterator[Seen]:
-        """Up to `most` more of the front where accuracies `kept` are far apart, as plans between were not confirmed."""
         offered = [*self._seen, *self._careful]
         tried = {seen.choice for seen in pending}
         for _ in range(most):
@@ -286,7 +278,7 @@ class _Front:
         return msgspec.structs.replace(made, predictions={self._request.profile.operator: result})
 
     def _with_gains(self, seen: Seen) -> GearPlan | None:
-        """The plan; where work rises with load, with what that gained on the replay.  None where it gained nothing."""
+        """The plan with replayed gains of ranges above a cheaper range; None for no gain."""
         search, choice = seen.search, seen.choice
         monotone = tuple(accumulate(choice.assignment, min))
         if monotone != choice.assignment:
@@ -298,10 +290,7 @@ class _Front:
         return search.plan_of(choice)
 
     def unconfirmed(self) -> Iterator[GearPlan]:
-        """A few plans of the front as they are, with what one replay predicts for each: one, and more if time allows.
-
-        Before any was replayed, what the search for the loosest objective has so far.
-        """
+        """A few unconfirmed plans with predictions from one replay: one, more if time allows."""
         if not self._seen and (only := self._plans.unfinished()) is not None:
             yield only
         for done, seen in enumerate(_covering(self._seen, UNCONFIRMED_PLANS)):
@@ -313,9 +302,9 @@ class _Front:
 
 
 def with_better_where_unvisited(search: PlanSearch, plans: Sequence[GearPlan], *, confirmed: int) -> list[GearPlan]:
-    """The plans, spread over all as many as time and requests allow with better cascades where the trace never is.
+    """Improve plans in ranges the trace never visits, as time and requests allow.
 
-    So many were `confirmed` before, of what is affordable.  At Ctrl-C the rest stays as it is.
+    `confirmed` plans have used part of the requests. At Ctrl-C the rest stays as it is.
     """
     better, left = list(plans), max(0, _affordable(search.request) - confirmed) // len(WAYS)
     name = search.request.profile.operator
@@ -331,7 +320,6 @@ def with_better_where_unvisited(search: PlanSearch, plans: Sequence[GearPlan], *
 
 
 def _affordable(request: PlanRequest) -> int:
-    """How many plans may be confirmed."""
     return CONFIRMED_REQUESTS // (REPLAYS_TO_CONFIRM * len(request.trace))
 
 
@@ -340,9 +328,9 @@ def _front(seen: list[Seen]) -> list[Seen]:
 
 
 def in_widest_hole(kept: Sequence[float], offered: Sequence[float]) -> int | None:
-    """Which of the accuracies offered lies nearest to the middle of the widest hole that has any; None for no hole.
+    """The offered accuracy nearest to the middle of the widest gap that has one; None for no gap.
 
-    A hole lies between two neighbours of those kept that are more than `HOLE` of their span apart.
+    A gap: two neighbours in `kept` that are more than `HOLE` of their span apart.
     """
     ordered = sorted(kept)
     holes = [(low, high) for low, high in pairwise(ordered) if high - low > HOLE * (ordered[-1] - ordered[0])]
@@ -354,16 +342,15 @@ def in_widest_hole(kept: Sequence[float], offered: Sequence[float]) -> int | Non
 
 
 def _covering(front: list[Seen], most: int) -> list[Seen]:
-    """At most so many of a front that cover it well, in an order that spreads them."""
     chosen = covering([s.point for s in front], most)
     return [front[chosen[n]] for n in sorted(range(len(chosen)), key=spread)]
 
 
 def covering(points: Sequence[tuple[float, float]], most: int) -> list[int]:
-    """At most so many of a front's points (latency, accuracy), by rising latency, that cover it well.
+    """Indices of at most `most` points (latency, accuracy) that cover a front well.
 
-    The first and the last are always among them; then, one by one, the point that adds the most hypervolume (log
-    latency) between its neighbours.
+    Points come by rising latency. The first and the last are always chosen; then, one by one, the
+    point that adds the most hypervolume (log latency) between its neighbours.
     """
     chosen = [0, len(points) - 1] if len(points) > 1 else list(range(len(points)))
     while len(chosen) < min(most, len(points)):

@@ -1,4 +1,4 @@
-"""Why no plan holds on a placement: the range, the model, and the nearest objective that can be met."""
+"""Explain why no plan holds on a placement: range, model, and nearest feasible objective."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from gearshift.profiles.profile import PART_A, PART_B, Profile
 
 DEVICES_TRIED = (1.0, 1.1, 1.25, 1.5, 2.0)
 MOST_OFFERED = 1024
-"""Devices; no offer is looked for beyond."""
+"""The most devices that an offer may have."""
 
 
 def nothing_holds(
@@ -34,10 +34,10 @@ def nothing_holds(
     *,
     nearest: Callable[[], None] | None = None,
 ) -> Infeasible:
-    """The error that says why, and with `nearest` also what latency or how many devices the cheapest cascade needs.
+    """The error with its reason; with `nearest` also the latency or devices that are needed.
 
-    `candidates` come by rising work.  A latency takes replays; `nearest` may raise before each of them, and then the
-    error goes without.
+    These are for the cheapest of `candidates`, which come by rising work. `nearest` may raise
+    before each replay for a latency; then the error has none.
     """
     cheapest, top = candidates[0], float(upper_ends[-1])
     _, cell = steady.best(cheapest.cascade, top)
@@ -83,7 +83,7 @@ def work_share(candidate: CandidateCascade, profile: Profile, model: str) -> flo
 
 
 def enough_devices(request: PlanRequest, candidate: CandidateCascade, load_qps: float, needed: int) -> int | None:
-    """How many devices, like the first that suits its models, hold the cascade at a load; None where more do not."""
+    """How many devices, like the first that suits, hold the cascade at a load; None if too many."""
     models = set(candidate.cascade.models)
     first = next((d for d in request.hardware.devices if models <= narrowest_ways(request.profile, d).keys()), None)
     if first is None:

@@ -1,4 +1,4 @@
-"""Dearer cascades, range by range, where the replay of the trace holds and gains: what steady state hid."""
+"""Local search: more expensive cascades per range, where a replay of the trace holds and gains."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,12 +9,13 @@ from gearshift.planner.search.capacities import Capacities
 from gearshift.planner.search.choices import Choice
 
 IMPROVING_STEPS = (0.1, 0.03, 0.0)
-"""Of the candidates: how much dearer the next cascade is that local search tries; at least the next."""
+"""Step sizes, as shares of the candidates: how far above the present cascade to try; at least the
+next."""
 SELDOM = 1e-4
-"""The share of requests below which local search leaves a range alone."""
+"""Ranges with a smaller share of requests are left alone."""
 IMPROVING_REPLAYS = (4, 400)
 IMPROVING_REQUESTS = 12_000_000
-"""How many requests local search may replay, within so many replays at least and at most."""
+"""Requests that local search may replay, within the least and most replays above."""
 
 
 def improved(
@@ -23,11 +24,11 @@ def improved(
     replayed: Callable[[Choice], Choice],
     holds: Callable[[Choice], bool],
 ) -> list[Choice]:
-    """The choice with dearer cascades where the replay holds and gains accuracy.
+    """Use more expensive cascades where the replay holds and gains accuracy.
 
-    First the cheapest cascade of the plan is replaced everywhere, then one range at a time, those with the most
-    requests first; large steps before small ones.  In scope `every-range` only cascades that hold in steady state
-    at the range's upper end, with the least margin, are tried.
+    First the cheapest cascade of the plan is replaced everywhere, then one range at a time, those
+    with the most requests first; large steps before small ones. With scope `every-range` only
+    cascades that hold in steady state with the least margin are tried.
     """
     least, most = IMPROVING_REPLAYS
     weights, candidates = capacities.ranges.weights, capacities.ranges.candidates
@@ -52,10 +53,10 @@ def improved(
 
 
 def _dearer(assignment: tuple[int, ...], k: int | None, step: int, capacities: Capacities) -> tuple[int, ...] | None:
-    """The assignment with range `k`, or with None the cheapest of all that the trace visits, `step` candidates dearer.
+    """Raise range `k`, or with None the cheapest of visited ranges, by at least `step` candidates.
 
-    Candidates that are dearer but not more accurate are passed over.  Ranges above all that the trace visits keep
-    what holds there.
+    Candidates that are not more accurate are skipped. Unvisited higher ranges keep a cascade that
+    holds.
     """
     ranges, visited = capacities.ranges, capacities.ranges.highest_visited + 1
     accuracy = [c.accuracy for c in ranges.candidates]

@@ -1,12 +1,12 @@
-"""Our planner, the default: exact assignment on simulated tables, placements by a bound, everything confirmed.
+"""Our planner, the default: exact assignment on simulated tables, and every plan confirmed.
 
-- a latency objective: the most accurate plan that keeps it (`slo_search`), on the best few placements;
-- an accuracy objective: the plan with the lowest latency that keeps it, by bisection over latency objectives;
-- both: the fewest devices (the least price per hour) on which both are kept;
-- `frontier`: all of it, for latency objectives from the fastest model's run time up.
+- a latency objective: the most accurate plan that keeps it (`slo_search`), on the best placements;
+- an accuracy objective: the plan with the lowest latency that keeps it, by bisection;
+- both: the fewest devices (the lowest price per hour) on which both are kept;
+- `frontier`: plans for latency objectives from the fastest model's run time up.
 
-One cascade at all loads, single models, and the plan for one device less are candidates of every plan, so that none
-of them is more accurate.  Simulated cells are shared between objectives.  `docs/planners/optimal.md` gives the reasons.
+One cascade at all loads, single models, and the plan for one device less are candidates for every
+plan, so none of them is more accurate. `docs/planners/optimal.md` gives the reasons.
 """
 
 import dataclasses
@@ -32,7 +32,6 @@ NAME = "optimal"
 
 
 def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
-    """A confirmed plan; raises `Infeasible` when none meets the objective."""
     return plan_with(request, progress=progress)
 
 
@@ -44,10 +43,9 @@ def plan_with(
     planner: str = NAME,
     progress: Progress = silent,
 ) -> GearPlan:
-    """The confirmed plan of restricted planners: of these `candidates` (by rising work) on this `placement` only.
+    """A confirmed plan, restricted to `candidates` (by rising work) and `placement` where given.
 
-    None leaves the choice to this planner.  When the budget is spent, or at Ctrl-C, the best plan so far is answered,
-    marked unfinished.  Raises `Infeasible` when no plan meets the objective.
+    When cut short, returns the best plan so far, marked unfinished. Raises `Infeasible`.
     """
     objective = request.objective
     require(
@@ -80,7 +78,6 @@ def plan_with(
 
 
 def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
-    """Confirmed plans by rising latency, none dominated, each for its own latency objective."""
     return frontier_with(request, progress=progress)
 
 
@@ -92,7 +89,6 @@ def frontier_with(
     planner: str = NAME,
     progress: Progress = silent,
 ) -> list[GearPlan]:
-    """`frontier` for restricted planners."""
     search = PlanSearch(request, progress, candidates=candidates, placement=placement)
     found = [msgspec.structs.replace(made, planner=planner) for made in all_so_far(frontier_plans(search))]
     name = request.profile.operator
@@ -105,7 +101,7 @@ def frontier_with(
 
 
 def single_model_plan(request: PlanRequest, model: str) -> GearPlan:
-    """The baseline of one model at all loads, whether or not it meets the objective; its largest batch is chosen."""
+    """The baseline of one model at all loads with the best batch size, whatever the objective."""
     candidate = evaluated(request, Cascade(models=(model,)))
     search = PlanSearch(dataclasses.replace(request, ranges=1), silent, candidates=[candidate])
     choice = Choice((0,), margin=1.0, alpha=DEFAULT_ALPHA, accuracy=candidate.accuracy)

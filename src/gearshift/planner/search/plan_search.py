@@ -1,4 +1,7 @@
-"""What all objectives of our planner share: candidates, placements, simulated cells, replays and the clock."""
+"""What the planner's searches for all objectives share.
+
+Candidates, placements, simulated cells, replays and the time limit.
+"""
 
 import dataclasses
 import math
@@ -45,15 +48,15 @@ from gearshift.support.processors import usable_processors
 LAYOUTS = 3
 QUICK_SAMPLES = SAMPLES // 2
 MOST_LESS = 8
-"""Up to so many devices the plan for one device less is looked at, too."""
+"""With at most this many devices, also try the plan for one device less."""
 MOST_CELLS, MOST_REQUESTS = 64, 20_000
-"""The published planners' plans are looked at up to so many devices times load ranges.  On a trace of more requests
-that is one plan of the one that replays the trace no more often than once for each seed."""
+"""Published planners' plans are tried up to this many devices times load ranges. On a trace of
+more requests only the planner is tried that replays the trace just once for each seed."""
 SAME_ACCURACY = 1e-3
 NOISE = 1.0
-"""Two standard errors, at most, of the accuracy of one replayed request."""
+"""At most two standard errors of the accuracy of one replayed request."""
 BOUND_SLACK = 0.02
-"""So much more accuracy than the placements' bound says is hoped for: a replay meets other loads than the bound."""
+"""Slack above the placements' accuracy bound: a replay meets other loads than the bound assumes."""
 LADDER_STEP = 1.08
 SLOWEST_FACTOR = 12.0
 
@@ -62,7 +65,7 @@ T = TypeVar("T")
 
 
 class PlanSearch:
-    """The search for one request; of these `candidates`, on this `placement`, where they are given."""
+    """The search for one request, restricted to `candidates` and `placement` where given."""
 
     def __init__(
         self,
@@ -86,9 +89,8 @@ class PlanSearch:
     def most_accurate(self, request: PlanRequest, *, on_fewer: bool = True) -> GearPlan:
         """The most accurate plan on part A within the latency objective.
 
-        Where nothing restricts the planner, single models alone are tried, too.  With `on_fewer` the search starts from
-        the plan that was made for a device less, or looks for one at its end, so that a device more never costs
-        accuracy.
+        With `on_fewer` the search also uses the plan for fewer devices, so that another device
+        never lowers accuracy.
         """
         key = _key(request, on_fewer)
         if key not in self._made:
@@ -99,16 +101,16 @@ class PlanSearch:
         return self._made[key]
 
     def _told(self, request: PlanRequest, refused: Sequence[Infeasible]) -> Infeasible:
-        """Of the reasons why there is no plan one that names what is nearest."""
         told = min(refused, key=lambda e: e.nearest_latency_s or math.inf)
         if told.nearest_latency_s is not None or told.nearest_devices is not None or self.sliced(request):
             return told
         return self.searches(request)[0].infeasible()
 
     def better_where_unvisited(self, made: GearPlan, request: PlanRequest) -> GearPlan:
-        """The plan with better cascades where the trace never is, if it is confirmed in time and no less accurate.
+        """Use better cascades in ranges the trace never visits, if that is confirmed in time.
 
-        It takes up to `WAYS` confirmations: it is for plans that are handed out, and not for each that is looked at.
+        It takes up to `WAYS` confirmations, so it is done only for plans that are returned to the
+        user.
         """
         if self.sliced(request):
             return made
@@ -127,19 +129,16 @@ class PlanSearch:
         return made
 
     def quickly(self, request: PlanRequest) -> GearPlan:
-        """A most accurate plan for one of many objectives: of cascades, on all devices."""
         return self._on_best_placements(request, quick=True)
 
     def single_models(self, request: PlanRequest) -> list[CandidateCascade]:
-        """The models alone by rising work; none where the candidates or the placement are given."""
         return single_models(request) if self._given_candidates is None and self._given_placement is None else []
 
     def sliced(self, request: PlanRequest) -> bool:
-        """Whether the devices are so many that one slice of them is planned for."""
         return self._given_placement is None and slices_of(request) > 1
 
     def on_best_placement(self, request: PlanRequest, use: Callable[[SloSearch], T], *, quick: bool = False) -> list[T]:
-        """What `use` gives for the searches on the most promising placement, of those with one that is feasible."""
+        """Results of `use` on the most promising placement where any is feasible."""
         searches = self.searches(request, quick=quick)
         self._current = searches[0]
         alike = [list(those) for _, those in groupby(searches, key=lambda search: search.steady.placement)]
@@ -161,7 +160,7 @@ class PlanSearch:
     def _best(
         self, request: PlanRequest, *, on_fewer: bool, above: float = -1.0
     ) -> tuple[GearPlan | None, list[Infeasible]]:
-        """The most accurate plan, of those with more accuracy than `above`; and why ways to one led to none."""
+        """The most accurate plan above accuracy `above`, and the errors of failed ways."""
         restricted = self._given_candidates is not None or self._given_placement is not None
         ways: list[Callable[[PlanRequest, float], GearPlan | None]] = [self._where_hoped_for]
         if not restricted:
@@ -183,7 +182,7 @@ class PlanSearch:
         return best, refused
 
     def _where_hoped_for(self, request: PlanRequest, above: float) -> GearPlan | None:
-        """A most accurate plan; None where no search may find one that is more accurate than `above`."""
+        """The most accurate plan; None where no search can be more accurate than `above`."""
         if above >= 0:
             lucky = NOISE / math.sqrt(len(request.trace))
             if all(_hoped(search) + lucky <= above for search in self.searches(request)):
@@ -208,7 +207,6 @@ class PlanSearch:
         return max(zip(found, runs, strict=True), key=lambda pair: pair[1].result.accuracy)[0]
 
     def _by_slices(self, request: PlanRequest, slices: int) -> GearPlan:
-        """The plan made for a slice, unless one cascade at all loads is more accurate on the whole."""
         searches, most = self.searches(request), self._ceiling(request) - SAME_ACCURACY
         for search in searches:
             if (made := search.constant(most)) is not None:
@@ -232,7 +230,6 @@ class PlanSearch:
         return best
 
     def _of_single_models(self, request: PlanRequest, above: float) -> GearPlan | None:
-        """Without cascades, and without the cheapest models, where that may be more accurate than `above`."""
         models = single_models(request)
         best: GearPlan | None = None
         for cheapest in range(len(models) if slices_of(request) == 1 else 0):
@@ -249,7 +246,7 @@ class PlanSearch:
         return best
 
     def _made_for_fewer(self, request: PlanRequest, above: float) -> GearPlan | None:
-        """The plan made before for most of the devices, the others idle: a search for the fewest comes by them."""
+        """Reuse the plan made for the most devices below these, the others idle."""
         devices, (_, *asked) = set(request.hardware.devices), _key(request, True)
         alike = [made for (_, *key), made in self._made.items() if key == asked]
         smaller = [made for made in alike if devices > set(made.hardware.devices)]
@@ -273,13 +270,12 @@ class PlanSearch:
         return self._on(request, made)
 
     def _on(self, request: PlanRequest, made: GearPlan) -> GearPlan:
-        """The plan with all of the request's devices, more than it uses."""
         return with_predictions(msgspec.structs.replace(made, hardware=request.hardware), request, on_time=self.on_time)
 
     def _of_published(self, request: PlanRequest, above: float) -> GearPlan | None:
-        """A published planner's plan, where it is quick to make, confirmed like ours and more accurate than `above`.
+        """A published planner's plan if it is quick to make and, confirmed, more accurate.
 
-        With scope `every-range` theirs must hold every range with our margin, too, and are asked to.
+        With scope `every-range` it must also hold every range with our margin.
         """
         devices, short = len(request.hardware.devices), len(request.trace) <= MOST_REQUESTS
         quick = devices * request.ranges <= MOST_CELLS and (short or request.hardware == self.request.hardware)
@@ -304,14 +300,12 @@ class PlanSearch:
         return max(c.accuracy for c in self.candidates(request, self._fitting(request)))
 
     def unfinished(self) -> GearPlan | None:
-        """The best plan so far, with what one replay predicts for it."""
         made = self.kept
         if made is None and self._current is not None and self._current.best is not None:
             made = self._current.plan_of(self._current.best)
         return made and unfinished(made, self.request)
 
     def progress(self, what: str, share: float) -> None:
-        """Tell what is done, and how accurate the best plan so far is."""
         accuracy = None
         if self.kept is not None:
             accuracy = self.kept.predictions[self.request.profile.operator].accuracy
@@ -322,9 +316,10 @@ class PlanSearch:
     def searches(
         self, request: PlanRequest, among: Sequence[CandidateCascade] | None = None, *, quick: bool = False
     ) -> list[SloSearch]:
-        """A search, `among` these candidates or all, for each placement that is worth one.
+        """One search per promising placement, over the candidates `among` or all.
 
-        Where the meter reaches the last range there are two, whose ranges reach further in different ways.
+        Two where the metered load reaches the last range: they extend the ranges in different
+        ways.
         """
         ends, searches = request.upper_ends(), []
         reached = seldom_exceeded_qps(request.trace) > float(ends[-1] - ends[0])
@@ -350,7 +345,6 @@ class PlanSearch:
         return searches
 
     def _steady_on(self, request: PlanRequest, placement: Placement, samples: int = SAMPLES) -> SteadyState:
-        """Cells on a placement, shared between objectives."""
         key = (request.hardware, placement, samples)
         if key not in self._steady:
             self._steady[key] = SteadyState(
@@ -361,13 +355,11 @@ class PlanSearch:
     def _placed(
         self, request: PlanRequest, placement: Placement, among: Sequence[CandidateCascade] | None
     ) -> list[CandidateCascade]:
-        """The candidates, `among` these or all, whose models are on a placement."""
         models = set(placement.models)
         offered = self.candidates(request, placement.models) if among is None else among
         return [c for c in offered if models.issuperset(c.cascade.models)]
 
     def candidates(self, request: PlanRequest, models: tuple[str, ...]) -> list[CandidateCascade]:
-        """The cascades to choose from where these models are placed."""
         if self._given_candidates is not None:
             return list(self._given_candidates)
         if models not in self._candidates:
@@ -393,7 +385,6 @@ class PlanSearch:
         return [search.placement(layout) for layout in layouts]
 
     def reachable(self, request: PlanRequest) -> float:
-        """The most accuracy for which the bound leaves hope on this hardware."""
         offered = self.candidates(request, self._fitting(request))
         search = PlacementSearch(request.profile, request.hardware)
         loads, weights = _metered_loads(request)
@@ -401,19 +392,16 @@ class PlanSearch:
         return min(1.0, best + BOUND_SLACK)
 
     def cheapest(self) -> GearPlan | None:
-        """The confirmed plan of the cheapest cascade at all loads, on the first placement that has one."""
         made = (search.cheapest() for search in self.searches(self.request))
         return next((plan for plan in made if plan is not None), None)
 
     def least_latency_s(self) -> float | None:
-        """A latency that the cheapest cascade keeps on the most promising placement; None where none helps."""
         found_s = self.searches(self.request)[0].infeasible().nearest_latency_s
         if found_s is None:
             self.on_time()
         return found_s
 
     def ladder(self) -> list[float]:
-        """Latency objectives from the fastest model's run time up, a factor of `LADDER_STEP` apart."""
         curves = self.request.profile.whole_curves
         front_end_s = self.request.profile.front_end_s
         low = 1.1 * min(c.seconds(c.batch_sizes[0]) for c in curves) + front_end_s
@@ -425,12 +413,10 @@ class PlanSearch:
         return [float(s) for s in np.geomspace(low, high, steps + 1)]
 
     def within(self, latency_s: float) -> PlanRequest:
-        """The request for this latency objective alone."""
         objective = msgspec.structs.replace(self.request.objective, latency_s=latency_s, accuracy=None, confidence=None)
         return dataclasses.replace(self.request, objective=objective)
 
     def accuracy_within(self, latency_s: float) -> float:
-        """The accuracy on part A of the best unconfirmed plan; below any where there is none."""
         best, request = -math.inf, self.within(latency_s=latency_s)
         if self.sliced(request):
             request = slice_of(request, slices_of(request), request.least_margin)
@@ -444,7 +430,6 @@ class PlanSearch:
 
 
 def evaluated(request: PlanRequest, cascade: Cascade) -> CandidateCascade:
-    """The cascade with its accuracy and work on part A."""
     work_s = work_per_request_s(request.profile, request.hardware.devices[0])
     return evaluate_cascade(cascade, request.profile.predictions, work_s, part=PART_A)
 
@@ -454,7 +439,6 @@ def _key(request: PlanRequest, on_fewer: bool) -> tuple[object, ...]:
 
 
 def _hoped(search: SloSearch) -> float:
-    """What accuracy it may find at most; -1 where nothing holds."""
     try:
         return search.hoped_accuracy()
     except Infeasible:
@@ -462,7 +446,7 @@ def _hoped(search: SloSearch) -> float:
 
 
 def _promising(searches: Sequence[SloSearch]) -> float:
-    """The best accuracy that steady state sees; one search after the other, since they share its cells."""
+    """The highest steady-state accuracy. Not in parallel: the searches share cells."""
     accuracies = [-1.0]
     for search in searches:
         with suppress(Infeasible):
@@ -471,7 +455,7 @@ def _promising(searches: Sequence[SloSearch]) -> float:
 
 
 def _metered_loads(request: PlanRequest) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The trace's metered loads (32,) in requests/s, and the share of requests that meet each."""
+    """The trace's metered loads (32,) in requests/s, and the share of requests at each."""
     rates, _ = metered_loads(request.trace)
     ends = max(1.0, float(rates.max())) * np.arange(1, 33) / 32
     return ends, shares_of_ranges(request.trace, ends)

@@ -1,4 +1,4 @@
-"""The load ranges of one search, the loads that they are planned for, and the candidates that may serve them."""
+"""The load ranges of one search, their planned loads, and the candidates that may serve them."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,18 +14,17 @@ from gearshift.planner.space.metered import seldom_exceeded_qps, shares_of_range
 from gearshift.planner.space.request import PlanRequest, equal_ranges, safe_margin
 
 UNVISITED_WEIGHT = 1e-6
-"""So that ranges the trace does not visit get the best cascade, too."""
+"""Gives ranges the trace does not visit the best cascade, too."""
 SURELY_OVERLOADED = 1.05
-"""How busy the busiest device would have to be: no batch size keeps up with that."""
+"""Above this utilisation of the busiest device, no batch size keeps up."""
 HIGHEST_QPS = 1e9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranges:
-    """Ranges with these `upper_ends` (ranges,), planned for loads `planned_qps` (ranges,), before any margin.
+    """Ranges with `upper_ends` (ranges,), planned for `planned_qps` (ranges,) before a margin.
 
-    `candidates` come by rising work; the cheapest serves the last range.  `shares` (ranges,) of the trace's requests
-    meet each range.
+    `candidates` come by rising work. `shares` (ranges,) of the trace's requests are in each range.
     """
 
     request: PlanRequest
@@ -36,18 +35,17 @@ class Ranges:
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """What accuracy counts in each range (ranges,)."""
         return self.shares + UNVISITED_WEIGHT
 
     @property
     def highest_visited(self) -> int:
-        """The highest range that the trace visits."""
         return int(np.flatnonzero(self.shares)[-1])
 
     def needed_qps(self, margin: float) -> NDArray[np.float64]:
-        """The loads (ranges,) that cascades are to hold for a margin.
+        """The loads (ranges,) that cascades must hold for a margin.
 
-        Above all that the trace visits no replay tells of a plan, so that the margin is at least that of every range.
+        No replay tests loads above those the trace visits, so the margin there is at least that of
+        scope `every-range`.
         """
         unseen = np.arange(len(self.upper_ends)) > self.highest_visited
         return self.planned_qps * np.where(unseen, max(margin, safe_margin(self.request)), margin)
@@ -63,7 +61,7 @@ def ranges_of(
 ) -> Ranges:
     """The ranges of a search; with `beyond` more of them follow the top (`_reached`).
 
-    Raises `Infeasible` where no candidate holds at the top and scope `every-range` asks for it.
+    Raises `Infeasible` where no candidate holds at the top and scope `every-range` requires it.
     """
     upper_ends = request.upper_ends()
     top_qps = float(upper_ends[-1])
@@ -84,12 +82,11 @@ def ranges_of(
 
 
 def may_keep_up(steady: SteadyState, candidate: CandidateCascade, load_qps: float) -> bool:
-    """Whether the devices are not sure to be overloaded."""
     return steady.balance(candidate.cascade).utilisation_per_qps * load_qps <= SURELY_OVERLOADED
 
 
 def may_hold(steady: SteadyState, candidate: CandidateCascade, load_qps: float) -> bool:
-    """Whether the cascade holds in steady state; not simulated where it is sure not to."""
+    """Whether the cascade holds in steady state; not simulated where it is certain not to."""
     return may_keep_up(steady, candidate, load_qps) and steady.holds(candidate.cascade, load_qps)
 
 
@@ -106,11 +103,11 @@ def _may_hold(steady: SteadyState, candidate: CandidateCascade, load_qps: float,
 def _reached(
     request: PlanRequest, steady: SteadyState, cheapest: CandidateCascade, *, beyond: bool
 ) -> NDArray[np.float64]:
-    """The upper ends of ranges of which noise of the meter seldom reaches the last, which is the cheapest.
+    """Upper ends of ranges whose last, the cheapest, is seldom reached by noise of the meter.
 
-    At 300 requests/s a window of 100 ms holds 30 arrivals, give or take 5: a top of 1.2 times the peak second
-    would hand a sixth of the peak's requests to the cheapest cascade.  Either as many ranges reach further, or
-    (`beyond`) more of them follow, up to as many again, those above the top planned for the top.
+    At 300 requests/s a window of 100 ms holds 30 arrivals, give or take 5: a top of 1.2 times the
+    peak second would give a sixth of the peak's requests to the cheapest cascade. Either the same
+    number of ranges reaches further, or (`beyond`) up to as many more follow, planned for the top.
     """
     asked = request.upper_ends()
     top_qps, metered_qps = float(asked[-1]), seldom_exceeded_qps(request.trace)

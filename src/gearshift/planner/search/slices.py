@@ -1,8 +1,8 @@
-"""Very many identical devices: plan for a slice of them, then make the plan as wide as the hardware.
+"""Plan for a slice of very many identical devices, then widen the plan to all of them.
 
-Under round robin a slice of one in k devices sees every k-th request.  So the slice is planned for the trace thinned
-to every k-th arrival; the whole is k slices side by side, each with its part of every load share, and its ranges
-begin at k times the slice's load.  The whole is confirmed on the whole trace.
+Under round robin a slice of one in k devices sees every k-th request. So the slice is planned for
+the trace thinned to every k-th arrival; the whole is k slices, each with its part of every load
+share, and its ranges begin at k times the slice's load. The whole is confirmed on the whole trace.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ DEFAULT_MARGIN = 1.15
 
 
 def slices_of(request: PlanRequest) -> int:
-    """How many slices to plan for: 1 up to `LARGEST_SLICE` devices, and where devices or replicas are not alike."""
+    """Number of slices: 1 up to `LARGEST_SLICE` devices, or where devices or replicas differ."""
     devices = request.hardware.devices
     alike = {(d.node, d.kind, d.cores, d.memory_bytes, d.price_per_hour) for d in devices}
     wide = any(c.tensor_parallel > 1 for c in request.profile.whole_curves)
@@ -39,10 +39,7 @@ def plan_by_slices(
     *,
     on_time: Callable[[], None] = lambda: None,
 ) -> GearPlan:
-    """The confirmed plan of the whole; raises `Infeasible` when the slice has none, or the whole does not hold.
-
-    `on_time` is called before each replay, and may raise to end the search.
-    """
+    """The confirmed plan for all devices; raises `Infeasible`, and what `on_time` raises."""
     margin = request.least_margin
     while True:
         made = widened(plan_slice(slice_of(request, slices, margin)), request, slices)
@@ -54,7 +51,6 @@ def plan_by_slices(
 
 
 def slice_of(request: PlanRequest, slices: int, margin: float | None) -> PlanRequest:
-    """What one slice is planned for: its devices, and every `slices`-th arrival."""
     trace = request.trace
     devices = request.hardware.devices
     return dataclasses.replace(
@@ -67,7 +63,7 @@ def slice_of(request: PlanRequest, slices: int, margin: float | None) -> PlanReq
 
 
 def widened(made: GearPlan, request: PlanRequest, slices: int) -> GearPlan:
-    """The slice's plan on all devices: device i does what device i modulo the slice does."""
+    """Copy the slice's plan to all devices: device i repeats device i modulo the slice."""
     ids = [d.id for d in request.hardware.devices]
     size = len(made.hardware.devices)
     place = {d.id: i for i, d in enumerate(made.hardware.devices)}

@@ -1,8 +1,8 @@
 """The best accuracy within a latency percentile on one placement, confirmed by replaying the trace.
 
-Ranges get the best assignment that steady state allows (`capacities`), and the plan is confirmed by replaying the
-whole trace.  What steady state flattered is repaired by planning every range for a margin times its load; what it hid
-is found by local search on the replay.
+Ranges get the best assignment that steady state allows (`capacities`); the plan is confirmed by
+replaying the whole trace. Where steady state was too optimistic, every range is planned for a
+margin times its load; where it was too pessimistic, local search on the replay improves the plan.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -25,21 +25,22 @@ from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest, Progres
 from gearshift.planner.space.threads import replays_at_once
 
 CHEAPEST_EVERYWHERE = inf
-"""The margin at which no other cascade holds anywhere."""
+"""The margin at which only the cheapest cascade is used."""
 MARGIN_PRECISION = 0.02
 ALPHAS = (8.0, 4.0, 2.0, 1.0)
-"""Those tried: with a larger one a backlog downshifts sooner, with a smaller one accuracy is kept longer."""
+"""Meter alphas to try: with a larger one a backlog downshifts sooner, with a smaller one accuracy
+is kept longer."""
 RUNS_TO_DRAIN = 4
-"""Where models are slow, alphas are halved on until a backlog has so many of the longest runs to drain."""
+"""Where models are slow, alphas are halved further until a backlog has this many of the longest
+runs to drain."""
 HIGHEST_S = 1e9
 
 
 class SloSearch:
-    """One search: ranges and capacities, each made when first asked for, and the plans made from them.
+    """One search: ranges and capacities, made when first used, and the plans from them.
 
-    The candidates `offered` come by rising work; `replays` are shared with other searches; `on_time` is called often
-    and may raise to end the search.  A `quick` search, one of many, tries fewer alphas.  With `beyond` more ranges
-    follow the top.  Its `Infeasible` is `infeasible` without a nearest objective, which takes replays to find.
+    `offered` candidates come by rising work; `on_time` may raise to end the search. A `quick`
+    search, one of many, tries fewer alphas. With `beyond`, more ranges follow the top.
     """
 
     def __init__(
@@ -57,9 +58,8 @@ class SloSearch:
         self.request, self.steady, self.offered = request, steady, offered
         self.progress, self.on_time, self.quick, self.beyond = progress, on_time, quick, beyond
         self.seen: dict[Choice, Replayed] = {}
-        """Every choice that was replayed."""
         self.best: Choice | None = None
-        """The best choice so far; the cheapest cascade everywhere before there is another."""
+        """The best choice so far; at first the cheapest cascade everywhere."""
         self._replays = replays or Replays(on_time)
         self._refused: set[int] = set()
         self._ranges: Ranges | None = None
@@ -68,7 +68,7 @@ class SloSearch:
 
     @property
     def ranges(self) -> Ranges:
-        """The load ranges, and the candidates for them; raises `Infeasible`."""
+        """Raises `Infeasible`."""
         if self._ranges is None:
             self._ranges = ranges_of(self.request, self.steady, self.offered, beyond=self.beyond, on_time=self.on_time)
             self.best = _cheapest(len(self._ranges.upper_ends))
@@ -76,7 +76,7 @@ class SloSearch:
 
     @property
     def capacities(self) -> Capacities:
-        """What the candidates hold in steady state; raises `Infeasible`."""
+        """Raises `Infeasible`."""
         if self._capacities is None:
             self._capacities = capacities_of(
                 self.ranges, self.steady, quick=self.quick, progress=self.progress, on_time=self.on_time
@@ -84,7 +84,7 @@ class SloSearch:
         return self._capacities
 
     def choices(self) -> list[Choice]:
-        """What holds on the trace as it is, the most accurate first; raises `Infeasible` when nothing does."""
+        """Choices that hold on the trace, by falling accuracy; raises `Infeasible`."""
         if self._choices is None:
             capacities = self.capacities
             self.progress("replaying the trace", 0.8)
@@ -100,19 +100,19 @@ class SloSearch:
         return self._choices
 
     def most_accuracy(self) -> float:
-        """No assignment whose cascades hold in steady state is more accurate; raises `Infeasible`."""
+        """An upper bound on accuracy in steady state; raises `Infeasible`."""
         if self.request.objective.scope == "trace":
             return max(c.accuracy for c in self.offered)
         return self.capacities.most_accuracy()
 
     def hoped_accuracy(self) -> float:
-        """At least `most_accuracy`, with next to no simulation; raises `Infeasible`."""
+        """An upper bound on `most_accuracy`, almost without simulation; raises `Infeasible`."""
         if self.request.objective.scope == "trace":
             return self.most_accuracy()
         return bounds_of(self.ranges, self.steady).most_accuracy()
 
     def confirmed(self) -> GearPlan:
-        """The most accurate choice that holds on all arrival seeds, on part A and on part B; raises `Infeasible`."""
+        """The most accurate choice that is confirmed on parts A and B; raises `Infeasible`."""
         pending = self.choices()
         self.progress("improving", 0.85)
         stepwise = next((c for c in pending if c.constant is None), None)
@@ -126,21 +126,20 @@ class SloSearch:
         return made
 
     def constant(self, above: float) -> GearPlan | None:
-        """The most accurate confirmed plan of one cascade at all loads, of those with more accuracy than `above`."""
         try:
             return self._first_confirmed(self._with_constant([], above), above)
         except Infeasible:
             return None
 
     def cheapest(self) -> GearPlan | None:
-        """The plan of the cheapest cascade at all loads, if it is confirmed; none is easier to keep."""
+        """The confirmed plan of the cheapest cascade at all loads; no other is easier to keep."""
         try:
             return self._confirmed(_cheapest(len(self.ranges.upper_ends)))
         except Infeasible:
             return None
 
     def _first_confirmed(self, pending: list[Choice], above: float = -1.0) -> GearPlan | None:
-        """The first that is confirmed; of one that is not, a more careful one takes its place among the pending."""
+        """The first confirmed plan. A choice that fails is replaced by a more careful one."""
         while pending:
             choice, *pending = pending
             made = self._confirmed(choice)
@@ -154,12 +153,10 @@ class SloSearch:
         return None
 
     def plan_of(self, choice: Choice) -> GearPlan:
-        """The plan of a choice."""
         return self._maker.plan_of(choice)
 
     @property
     def alphas(self) -> list[float]:
-        """The meter's alphas to choose from, falling."""
         profile, placed = self.request.profile, set(self.steady.placement.models)
         slowest_s = max(c.seconds(c.batch_sizes[0]) for c in profile.whole_curves if c.model in placed)
         alphas = list(ALPHAS)
@@ -174,11 +171,9 @@ class SloSearch:
         )
 
     def key(self, choice: Choice) -> Hashable:
-        """What decides how the choice's plan serves."""
         return self._maker.key(choice)
 
     def replayed(self, choice: Choice) -> Choice:
-        """The choice with the accuracy that its replay gives."""
         maker = self._maker
         found = self._replays.of(maker.key(choice), lambda: maker.plan_of(choice, predicted=False), self.request)
         choice = replace(choice, accuracy=found.accuracy)
@@ -186,7 +181,7 @@ class SloSearch:
         return choice
 
     def _least_repair(self, alpha: float, capacities: Capacities) -> Choice | None:
-        """The smallest margin whose plan holds on the trace as it is, by bisection; None when none does."""
+        """The smallest margin whose plan holds on the trace, by bisection; None when none does."""
 
         def replayed(margin: float) -> Choice | None:
             choice = self.replayed(Choice(capacities.assigned(margin), margin, alpha, 0.0))
@@ -210,9 +205,10 @@ class SloSearch:
         return found
 
     def _with_constant(self, choices: list[Choice], above: float = -1.0) -> list[Choice]:
-        """The choices and, if it is more accurate than they and than `above`, the best cascade that holds at all loads.
+        """Add the best cascade that holds at all loads, if more accurate than the others.
 
-        Tried from the most accurate down, so that no plan of one gear under the same scope and margin is better.
+        Tried from the most accurate down, so that no plan of one gear under the same scope and
+        margin is better.
         """
         above = max([above, *(c.accuracy for c in choices)])
         every_range, trace = self.request.objective.scope == "every-range", self.request.trace
@@ -233,8 +229,9 @@ class SloSearch:
     def _constant(self, c: int) -> Choice:
         """One cascade, and cheaper ones above, so that backlogs drain.
 
-        In scope `every-range` up to a load that the trace does not meter then, and the cheapest above.  In scope
-        `trace` up to the end of what the trace visits, and what holds above: no replay tells of loads beyond.
+        Scope `every-range`: up to a load that the trace then never reaches, and the cheapest
+        above. Scope `trace`: up to the highest visited load, and cascades that hold in steady
+        state above, as no replay tests such loads.
         """
         upper_ends = self.ranges.upper_ends
         if self.request.objective.scope == "trace":
@@ -251,17 +248,13 @@ class SloSearch:
             to_qps *= 2
 
     def _constant_to(self, c: int, to_qps: float, above: Sequence[int]) -> Choice:
-        """One cascade up to a load, and in the ranges that end above it others."""
         ends = self.ranges.upper_ends
         assignment = tuple(other if end > to_qps else c for other, end in zip(above, ends, strict=True))
         one = Constant(c, to_qps)
         return self.replayed(Choice(assignment, least_margin(self.request), ALPHAS[0], 0.0, constant=one))
 
     def _with_raised(self, choices: list[Choice]) -> list[Choice]:
-        """The choices and, of a constant one, what serves low loads better that the trace hardly has.
-
-        It comes first where it is as accurate.
-        """
+        """In a constant choice, raise cascades at low loads that the trace seldom has."""
         for place, choice in enumerate(choices):
             if choice.constant is None:
                 continue
@@ -278,11 +271,10 @@ class SloSearch:
         return self.ranges.candidates[c].accuracy
 
     def _confirmed(self, choice: Choice) -> GearPlan | None:
-        """The chosen plan when it holds on all seeds, on part A and then on part B, and recovers."""
         return confirmed_to_recover(self.plan_of(choice), self.request, on_time=self.on_time)
 
     def _more_careful(self, choice: Choice) -> Choice | None:
-        """The choice for the next margin with another assignment; None for what local search has found."""
+        """Raise the margin until the assignment changes; None for a choice from local search."""
         margin, assignment = choice.margin, choice.assignment
         if choice.gains or margin == CHEAPEST_EVERYWHERE:
             return None
@@ -296,7 +288,7 @@ class SloSearch:
         return self.seen[choice].latency_s <= self.request.latency_s
 
     def infeasible(self, *, nearest: bool = True) -> Infeasible:
-        """Why nothing holds; by replays also what the cheapest cascade would need, unless not asked for the nearest."""
+        """Why nothing holds; with `nearest` also replay to find what the cheapest cascade needs."""
         ranges = self._ranges
         candidates = self.offered if ranges is None else ranges.candidates
         ends = self.request.upper_ends() if ranges is None or self.beyond else ranges.upper_ends

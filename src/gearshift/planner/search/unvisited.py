@@ -1,7 +1,7 @@
-"""Ranges that the trace never visits: no replay tells of them, so each gets the best cascade that holds there.
+"""Give load ranges that the trace never visits the best cascade that holds there.
 
-What a search weighs by the trace leaves them what visited ranges had to have: one cascade for all loads, say, or the
-cheapest, where a surge is short of capacity.
+No replay tests such ranges. A search that weighs ranges by the trace leaves them what visited
+ranges needed: one cascade for all loads, for example, or the cheapest.
 """
 
 import math
@@ -18,20 +18,23 @@ from gearshift.planner.space.metered import shares_of_ranges
 from gearshift.planner.space.request import PlanRequest, equal_ranges, safe_margin
 
 SELDOM = 0.01
-"""A share of the requests that counts as next to none: whether it is served as well is seen on the replay."""
+"""A share of requests that counts as almost none; the replay shows whether they are served as
+well."""
 WAYS = (SELDOM, False), (0.0, False), (0.0, True)
-"""The share up to which ranges change, and whether only to what is no dearer than the visited ranges below."""
+"""The share up to which ranges change, and whether only to cascades no more expensive than in
+visited ranges below."""
 WIDE = 1.5
-"""Gears of so many times the width of a range that was asked for are split at the ends of those."""
+"""Gears this many times wider than a requested range are split at the ends of those."""
 
 
 def with_best_where_unvisited(
     made: GearPlan, request: PlanRequest, steady: SteadyState, candidates: Sequence[CandidateCascade]
 ) -> Iterator[GearPlan]:
-    """The plan with better cascades in ranges that the trace never visits; nothing where it has them.
+    """Variants of the plan with better cascades in ranges the trace never visits.
 
-    First those that it hardly visits, too; then only what is no dearer than the visited ranges below, so that a backlog
-    drains.  Ranges are the plan's own, or those asked for where its own are wide; its last one stays as it is.
+    First also ranges that it seldom visits; last only with cascades no more expensive than in the
+    visited ranges below, so that a backlog drains. Wide ranges are split at the requested ones;
+    the last one stays as it is.
     """
     name, operator = next(iter(made.operators.items()))
     tried: list[tuple[Gear, ...]] = [operator.gears]
@@ -77,7 +80,6 @@ def _gears(
 
 
 def _ends(gears: Sequence[Gear], asked: Sequence[float]) -> list[float]:
-    """Upper ends of all ranges but the last."""
     ends: list[float] = []
     for gear in gears[:-1]:
         begin, end = gear.load_range.from_, float(gear.load_range.to or math.inf)
@@ -98,5 +100,4 @@ def _gear(candidate: CandidateCascade, load_range: LoadRange, held_qps: float, s
 
 
 def _alike(gear: Gear, other: Gear) -> bool:
-    """Whether two gears are pieces of the same one."""
     return gear.predicted is other.predicted and gear.replicas is other.replicas

@@ -1,4 +1,4 @@
-"""What restricted planners choose among, by rising work, of models that fit some devices."""
+"""The candidates of restricted planners, by rising work, from models that fit on some device."""
 
 from gearshift.cascade import Cascade
 from gearshift.planner.space.cascade_search import (
@@ -13,7 +13,6 @@ from gearshift.profiles.profile import PART_A
 
 
 def single_models(request: PlanRequest) -> list[CandidateCascade]:
-    """Every model as a cascade of one."""
     work_s = _work_of_fitting_models(request)
     by_work = sorted(work_s, key=lambda m: (work_s[m], m))
     records = request.profile.predictions
@@ -21,7 +20,6 @@ def single_models(request: PlanRequest) -> list[CandidateCascade]:
 
 
 def cascade_front(request: PlanRequest) -> list[CandidateCascade]:
-    """At most `request.most_candidates` cascades of the front of accuracy against work."""
     return pareto_cascades(request.profile, _work_of_fitting_models(request), most=request.most_candidates)
 
 

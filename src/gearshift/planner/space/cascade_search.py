@@ -1,11 +1,13 @@
-"""All cascades of a profile's models at once: their accuracy and work, from histograms over certainty.
+"""All cascades of a profile's models at once: accuracy and work, from histograms over certainty.
 
-A stage's certainties are cut at thresholds t_0 < t_1 < ...; a sample's bin counts the thresholds at or below its
-certainty.  At threshold j it is forwarded when `bin <= j`, so sums over bins give every threshold together:
+A stage's certainties are cut at thresholds t_0 < t_1 < ...; a sample's bin counts the thresholds at
+or below its certainty. At threshold j it is forwarded when `bin <= j`, so sums over bins give every
+threshold together:
 
-    answered by stage k at (j_1 .. j_k)  =  samples with bin_1 <= j_1, .., bin_{k-1} <= j_{k-1}, bin_k > j_k
+    answered by stage k at (j_1 .. j_k)
+        = samples with bin_1 <= j_1, .., bin_{k-1} <= j_{k-1}, bin_k > j_k
 
-One pass over the samples per chain of models, whatever the number of thresholds.
+This takes one pass over the samples per chain of models, for any number of thresholds.
 """
 
 import math
@@ -27,12 +29,13 @@ Chain = tuple[str, ...]
 QUANTILES = 64
 LONGEST_CHAIN = 3
 ACCURACY_DIGITS, WORK_DIGITS = 12, 15
-"""Sums in another order differ behind these; cascades that are equal must not look better than each other."""
+"""Sums in another order differ after these digits; cascades that are equal must not look better
+than each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateCascade:
-    """A cascade with its accuracy, its work (seconds per request) and the share of requests that reach each stage."""
+    """A cascade, its accuracy, work in seconds per request, and share that reaches each stage."""
 
     cascade: Cascade
     accuracy: float
@@ -42,9 +45,9 @@ class CandidateCascade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeSpace:
-    """All candidates (n,): `accuracy`, `work_s`; chain i's candidates are `starts[i]` to `starts[i + 1]`, row-major.
+    """All candidates (n,): `accuracy`, `work_s`.
 
-    `cascade(i)` spells one out.
+    Chain i's candidates are `starts[i]` to `starts[i + 1]`, row-major.
     """
 
     chains: tuple[tuple[str, ...], ...]
@@ -57,7 +60,6 @@ class CascadeSpace:
         return len(self.accuracy)
 
     def cascade(self, candidate: int) -> Cascade:
-        """The cascade of a candidate's number."""
         chain = int(np.searchsorted(self.starts, candidate, side="right")) - 1
         models = self.chains[chain]
         shape = tuple(len(self.thresholds[m]) for m in models[:-1])
@@ -66,7 +68,6 @@ class CascadeSpace:
         return Cascade(models=models, thresholds=cut)
 
     def front(self) -> NDArray[np.int64]:
-        """Candidates that no other equals in work and beats in accuracy, or the reverse; by rising work."""
         order = np.lexsort((-self.accuracy, self.work_s))
         best = np.maximum.accumulate(self.accuracy[order])
         improves = np.concatenate([[True], self.accuracy[order][1:] > best[:-1]])
@@ -75,9 +76,9 @@ class CascadeSpace:
 
 
 def work_per_request_s(profile: Profile, device: Device) -> dict[str, float]:
-    """Device-seconds per request of each model on devices like `device`, at the best batch size and degree profiled.
+    """Device-seconds per request of each model, at the best batch size and degree profiled.
 
-    Of a model that was not measured on such devices: on those where it takes least.
+    Models that were not measured on devices like `device` are taken on their best ones.
     """
     least_s: dict[str, float] = {}
     for curves in (ways(profile, kind=device.kind, cores=device.cores), profile.whole_curves):
@@ -89,13 +90,11 @@ def work_per_request_s(profile: Profile, device: Device) -> dict[str, float]:
 
 
 def most_accurate_model(profile: Profile) -> str:
-    """The model with the highest mean quality on part A."""
     records = profile.predictions
     return records.models[int(records.quality[:, records.indices(PART_A)].mean(axis=1).argmax())]
 
 
 def any_chain(chain: Chain) -> bool:
-    """All chains are allowed."""
     return True
 
 
@@ -108,9 +107,9 @@ def search_cascades(
     longest_chain: int = LONGEST_CHAIN,
     allowed: Callable[[Chain], bool] = any_chain,
 ) -> CascadeSpace:
-    """Every chain of one to `longest_chain` models by rising work, with thresholds on `quantiles` quantiles.
+    """Every chain of up to `longest_chain` models by rising work, with quantiles as thresholds.
 
-    Accuracy is the mean quality on the samples of `part`.  Only chains that are `allowed` are looked at.
+    Accuracy is the mean quality on the samples of `part`. Only `allowed` chains are searched.
     """
     columns = records.indices(part)
     by_work = sorted(work_s, key=lambda m: (work_s[m], m))
@@ -145,7 +144,6 @@ def search_cascades(
 def evaluate_cascade(
     cascade: Cascade, records: PredictionRecords, work_s: dict[str, float], *, part: int
 ) -> CandidateCascade:
-    """One cascade on the samples of `part`."""
     columns = records.indices(part)
     rows = records.rows(cascade.models)
     arrived = np.ones(len(columns), dtype=bool)
@@ -167,7 +165,10 @@ def evaluate_cascade(
 def pareto_cascades(
     profile: Profile, work_s: dict[str, float], *, most: int, allowed: Callable[[Chain], bool] = any_chain
 ) -> list[CandidateCascade]:
-    """At most `most` cascades of the front on part A, by rising work, the cheapest and the most accurate among them."""
+    """At most `most` cascades of the front on part A, by rising work.
+
+    The cheapest and the most accurate are among them.
+    """
     space = search_cascades(profile.predictions, work_s, allowed=allowed)
     front = space.front()
     if len(front) > most:
@@ -183,7 +184,7 @@ def _chains(models: list[str], longest: int) -> Iterator[tuple[str, ...]]:
 
 
 def _cut(certainty: Floats, quantiles: int) -> Floats:
-    """Thresholds on quantiles, the highest certainty among them; the lowest, at which all answer, is left out."""
+    """Quantiles up to the highest certainty, without the lowest, at which all answer."""
     inner = np.quantile(certainty, np.linspace(0, 1, quantiles)[1:], method="lower")
     return np.unique(inner)
 
@@ -191,7 +192,7 @@ def _cut(certainty: Floats, quantiles: int) -> Floats:
 def _evaluate_chain(
     bins: list[NDArray[np.int64]], cuts: list[int], quality: list[Floats], work_s: list[float]
 ) -> tuple[Floats, Floats]:
-    """Accuracy and work (cuts_1, .., cuts_k) of a chain of k + 1 models at every combination of thresholds."""
+    """Accuracy and work (cuts_1, .., cuts_k) of a chain of k + 1 models at all thresholds."""
     samples = len(quality[0])
     accuracy = np.zeros((1,) * len(cuts))
     work = np.full((1,) * len(cuts), work_s[0])
@@ -215,13 +216,12 @@ def _evaluate_chain(
 
 
 def _histogram(cell: NDArray[np.int64], shape: list[int], weights: Floats) -> Floats:
-    """Sums of `weights` per cell of a grid."""
     sums: Floats = np.bincount(cell, weights=weights, minlength=int(np.prod(shape))).astype(np.float64)
     return sums.reshape(shape)
 
 
 def _forwarded(histogram: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """Sums over bins at or below each threshold; the bin above all thresholds is never forwarded."""
+    """Sums over bins at or below each threshold; the bin above all is never forwarded."""
     summed: Floats = np.asarray(np.cumsum(histogram, axis=axis), dtype=np.float64)
     kept: Floats = np.take(summed, range(histogram.shape[axis] - 1), axis=axis)
     return kept

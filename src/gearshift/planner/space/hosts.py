@@ -1,4 +1,4 @@
-"""Hosts of models: devices that hold the same, what fits each, and how fast it runs there."""
+"""Hosts: groups of devices that hold the same models, what fits on each, and how fast it runs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,15 +9,15 @@ from gearshift.planner.space.ways import bytes_per_device, device_seconds, narro
 from gearshift.profiles.profile import Profile, RunTimeCurve
 
 Held = dict[str, list[str]]
-"""Models by host."""
+"""Models by host name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """One device, or several alike of a node, all of which hold the same models.
 
-    By model that fits it alone: `seconds` per request, of all its `replicas` here together, and `needs_bytes` of each
-    device's `memory_bytes`.
+    For each model that fits there alone: `seconds` per request, for all its `replicas` here
+    together, and `needs_bytes` of each device's `memory_bytes`.
     """
 
     device_ids: tuple[str, ...]
@@ -28,7 +28,6 @@ class Host:
 
     @property
     def name(self) -> str:
-        """The ids of its devices."""
         return "+".join(self.device_ids)
 
     def over_bytes(self, models: Iterable[str]) -> int:
@@ -37,12 +36,12 @@ class Host:
 
 
 def hosts_of(profile: Profile, hardware: Hardware, *, models: Sequence[str] | None = None) -> list[Host]:
-    """Hosts of these models (of all unless given), in the order of their first devices; each device is in one.
+    """Hosts of `models` (default all), by their first devices; each device is in one host.
 
-    Models run in the narrowest way that fits.  A host is one device, unless a model needs 2, 4 or 8 of a node: then it
-    is as many alike devices as the widest of them needs, and narrower models have a replica on each device, or on each
-    pair.  Devices that are left over make smaller hosts, without the models that need more.  Seconds per request are at
-    the batch size where they are least.  Raises `InvalidInput` where nothing fits.
+    Models run in the narrowest way that fits. A host has as many devices of a node as the widest
+    of them needs, and narrower models have a replica on each device, or on each pair. Left-over
+    devices make smaller hosts, without the models that need more. Seconds per request are at the
+    most efficient batch size. Raises `InvalidInput` where nothing fits.
     """
     place = {device.id: i for i, device in enumerate(hardware.devices)}
     wanted = set(profile.models if models is None else models)
@@ -57,30 +56,26 @@ def hosts_of(profile: Profile, hardware: Hardware, *, models: Sequence[str] | No
 
 
 def placement_of(hosts: Sequence[Host], placed: Held) -> Placement:
-    """The placement of these models."""
     return Placement(
         replicas=tuple(replica for host in hosts for model in placed[host.name] for replica in host.replicas[model])
     )
 
 
 def replica_shares(hosts: Sequence[Host], shares: Mapping[tuple[str, str], float]) -> dict[str, float]:
-    """Load shares by replica id, from those by (model, host): alike replicas get alike parts."""
+    """Load shares by replica id, from those by (model, host), in equal parts."""
     replicas = {(model, host.name): here for host in hosts for model, here in host.replicas.items()}
     return {replica.id: share / len(replicas[at]) for at, share in shares.items() for replica in replicas[at]}
 
 
 def count_of(placed: Held, model: str) -> int:
-    """How many hosts have a model."""
     return sum(model in models for models in placed.values())
 
 
 def seconds_held(hosts: Sequence[Host], held: Held) -> dict[str, dict[str, float]]:
-    """Seconds per request by host and model placed there."""
     return {host.name: {model: host.seconds[model] for model in held[host.name]} for host in hosts}
 
 
 def _alike(hardware: Hardware) -> list[list[Device]]:
-    """Devices of one node, kind, cores and memory."""
     alike: dict[tuple[str, str, int, int], list[Device]] = {}
     for d in hardware.devices:
         alike.setdefault((d.node, d.kind, d.cores, d.memory_bytes), []).append(d)
@@ -90,7 +85,6 @@ def _alike(hardware: Hardware) -> list[list[Device]]:
 def _cut(
     devices: Sequence[Device], ways: Mapping[str, RunTimeCurve]
 ) -> Iterator[tuple[Sequence[Device], dict[str, RunTimeCurve]]]:
-    """Alike devices in the sizes of hosts, with the ways of the models that fit one of that size."""
     begin = 0
     while begin < len(devices):
         left = len(devices) - begin

@@ -1,4 +1,4 @@
-"""How much of the latency-accuracy plane a set of plans covers."""
+"""The area of the latency-accuracy plane that a set of plans covers."""
 
 import math
 from collections.abc import Iterable
@@ -8,9 +8,10 @@ from gearshift.planner.space.pareto import undominated
 
 
 def hypervolume(points: Iterable[tuple[float, float]], *, reference: tuple[float, float]) -> float:
-    """The area that `points` (seconds, accuracy) dominate up to `reference`, on the natural logarithm of latency.
+    """The area that `points` (seconds, accuracy) dominate up to `reference`, over ln(latency).
 
-    Points that are no better than the reference in both count nothing.  Larger is better; 0 for no points.
+    Points that are not better than the reference in both add nothing. Larger is better; 0 for no
+    points.
     """
     slowest_s, worst = reference
     require(slowest_s > 0, f"the reference latency is {slowest_s}", remedy="give positive seconds")

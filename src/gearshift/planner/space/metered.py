@@ -1,4 +1,4 @@
-"""How much load the meter will see: by the server's own rule, without simulating what is served."""
+"""Meter a trace by the server's own rule, without simulating how it is served."""
 
 from weakref import WeakKeyDictionary
 
@@ -14,9 +14,10 @@ _metered: WeakKeyDictionary[Trace, tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
 def metered_loads(trace: Trace) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The metered rate (windows,) in force during each window of the trace, and the requests (windows,) that meet it.
+    """Metered rates (windows,) of the trace, and the requests (windows,) in each window.
 
-    Nothing is metered yet during the first window.  Found once for each trace.
+    A rate is in force during its window; during the first nothing is metered yet. Cached for each
+    trace.
     """
     if trace not in _metered:
         _metered[trace] = _metered_loads(trace)
@@ -39,14 +40,14 @@ def _metered_loads(trace: Trace) -> tuple[NDArray[np.float64], NDArray[np.int64]
 
 
 def shares_of_ranges(trace: Trace, upper_ends: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The share (ranges,) of the trace's requests that meet the gear of each range; the last has no upper end."""
+    """The share (ranges,) of the trace's requests in each range; the last has no upper end."""
     return time_and_requests_of_ranges(trace, upper_ends)[1]
 
 
 def time_and_requests_of_ranges(
     trace: Trace, upper_ends: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The shares (ranges,) of the trace's time and of its requests that meet the gear of each range."""
+    """The shares (ranges,) of the trace's time and of its requests in each range."""
     rates, arrived = metered_loads(trace)
     ranges = np.searchsorted(upper_ends[:-1], rates, side="right")
     time = np.bincount(ranges, minlength=len(upper_ends)) / len(ranges)
@@ -55,7 +56,7 @@ def time_and_requests_of_ranges(
 
 
 def seldom_exceeded_qps(trace: Trace) -> float:
-    """The metered rate that at most a share of `1 - SELDOM_ABOVE` of the trace's requests meet a higher one than."""
+    """The metered rate that at most a share `1 - SELDOM_ABOVE` of the requests exceed."""
     rates, arrived = metered_loads(trace)
     order = np.argsort(rates)
     below = np.cumsum(arrived[order])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def undominated(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Which points (latency, accuracy) no other equals in one and beats in the other; by rising latency.
+    """Indices of points (latency, accuracy) that no other dominates, by rising latency.
 
     Of equal points the first stays.
     """

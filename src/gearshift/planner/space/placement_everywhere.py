@@ -11,8 +11,8 @@ from gearshift.profiles.profile import Profile
 def place_everywhere(profile: Profile, hardware: Hardware, *, models: Sequence[str] | None = None) -> Placement:
     """Each model on each device (or group of devices that it spans), as far as memory allows.
 
-    Models with fewest replicas go first.  `models` are all of the profile unless given.  Raises `InvalidInput` when no
-    model fits any device.
+    Models with fewest replicas go first. `models` are all of the profile by default. Raises
+    `InvalidInput` when no model fits any device.
     """
     count = dict.fromkeys(profile.models, 0)
     replicas: list[Replica] = []

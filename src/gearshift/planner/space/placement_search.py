@@ -1,18 +1,18 @@
-"""Which models go where: a search over how many devices hold what, by a bound that costs microseconds.
+"""Search which devices hold which models, by a bound that takes microseconds.
 
-Devices that are alike are interchangeable.  Where models were profiled over 2, 4 or 8 devices, the devices of a node
-form teams of that many; all devices of a team hold the same, so a team is to a wide replica what a device is to a
-narrow one.  What a team can hold is a *pattern*; only patterns to which nothing can be added are of use.  A *layout*
-says how many teams of each class have which pattern.
+Devices that are alike are interchangeable. Where models were profiled over 2, 4 or 8 devices, the
+devices of a node form teams of that size; all devices of a team hold the same models. A *pattern*
+is a set of models that a team can hold; only patterns to which nothing can be added are kept. A
+*layout* gives the number of teams of each class that have each pattern.
 
-The bound is the load that a layout could carry if every device could be kept busy.  By the duality of flows, a
-cascade keeps the busiest device as busy as
+The bound is the load that a layout could carry if every device could be kept busy. By the duality
+of flows, a cascade keeps the busiest device as busy as
 
-    max over subsets S of its models:  work per request of S  /  devices that hold any of S
+    max over subsets S of its models: work per request of S / devices that hold any of S
 
-so a table (cascades, subsets) of work and one row of devices per layout give all cascades at once.  On devices of
-several kinds, work is counted at the fastest and devices by their relative speed: then it is a bound.  Work is taken
-at the largest batch that an answer within the latency objective allows.
+so a table (cascades, subsets) of work and one row of devices per layout give all cascades at once.
+On devices of several kinds, work is counted at the fastest and devices by their relative speed.
+Work is taken at the largest batch that the latency objective allows.
 """
 
 import math
@@ -30,9 +30,9 @@ from gearshift.planner.space.ways import DEGREES, bytes_per_device, nowhere, rep
 from gearshift.profiles.profile import Profile, RunTimeCurve
 
 FULLEST = 0.85
-"""How busy the busiest device may be in the bound; queues grow long before it is always busy."""
+"""Highest utilisation of a device in the bound; queues grow long before it reaches 1."""
 BATCH_SHARE = 0.5
-"""The part of the latency objective that one batch may take, in the bound."""
+"""Share of the latency objective that one batch may take, in the bound."""
 MOST_PATTERNS = 2000
 
 Pattern = tuple[tuple[str, int], ...]
@@ -48,12 +48,11 @@ class TeamClass:
 
     @property
     def size(self) -> int:
-        """Devices of one team."""
         return len(self.teams[0])
 
 
 class PlacementSearch:
-    """All layouts of a profile's models on hardware.  Raises `InvalidInput` when no model fits any device."""
+    """All layouts of a profile's models on hardware; raises `InvalidInput` when no model fits."""
 
     def __init__(self, profile: Profile, hardware: Hardware) -> None:
         self.profile, self.hardware = profile, hardware
@@ -63,7 +62,6 @@ class PlacementSearch:
             raise nowhere(profile, hardware)
 
     def _patterns(self, team: Sequence[Device]) -> tuple[Pattern, ...]:
-        """What devices of a team can hold; only patterns to which nothing can be added."""
         device, found = team[0], self.ways(team[0])
         options = [
             [(model, None)] + [(model, c) for c in found if c.model == model and c.tensor_parallel <= len(team)]
@@ -80,11 +78,9 @@ class PlacementSearch:
         return tuple(sorted(maximal, key=lambda p: (-len(p), p))[:MOST_PATTERNS])
 
     def ways(self, device: Device) -> list[RunTimeCurve]:
-        """The ways to run models on devices like this one."""
         return ways(self.profile, kind=device.kind, cores=device.cores)
 
     def placement(self, layout: Counts) -> Placement:
-        """The replicas of a layout."""
         replicas: list[Replica] = []
         for class_, counts in zip(self.classes, layout, strict=True):
             teams = iter(class_.teams)
@@ -110,8 +106,8 @@ class PlacementSearch:
     ) -> list[Counts]:
         """Up to `most` layouts with the greatest weighted accuracy in the bound, best first.
 
-        From an even mix, from every single pattern and from `start`, one team at a time changes its pattern as long
-        as that helps.  `loads_qps` and `weights` are (ranges,).
+        From an even mix, from single patterns and from `start`, one team at a time changes its
+        pattern as long as that helps. `loads_qps` and `weights` are (ranges,).
         """
         found = self._climbed(candidates, loads_qps, weights, latency_s, start)
         return sorted(found, key=lambda c: (found[c], c), reverse=True)[:most]
@@ -124,7 +120,6 @@ class PlacementSearch:
         *,
         latency_s: float = math.inf,
     ) -> float:
-        """The weighted accuracy of the best layout in the bound."""
         return max(score for score, _ in self._climbed(candidates, loads_qps, weights, latency_s, ()).values())
 
     def _climbed(
@@ -173,7 +168,7 @@ class PlacementSearch:
 
 
 class _Bound:
-    """Scores of layouts: weighted accuracy in the bound, then the load that the cheapest cascade could carry."""
+    """Scores of layouts: weighted accuracy in the bound, then the cheapest cascade's capacity."""
 
     def __init__(
         self,
@@ -218,7 +213,6 @@ class _Bound:
         self._loads, self._weights = loads_qps, weights
 
     def score(self, layout: Counts) -> tuple[float, float]:
-        """Weighted accuracy, and the cheapest cascade's capacity."""
         teams = sum((np.asarray(c) @ hosts for c, hosts in zip(layout, self._hosts, strict=True)), np.zeros(1))
         with np.errstate(divide="ignore", invalid="ignore"):
             busy = np.where(self._work > 0, self._work / teams, 0.0).max(axis=1)
@@ -229,7 +223,6 @@ class _Bound:
 
 
 def _team_work_s(search: PlacementSearch, class_: TeamClass, model: str, degree: int, latency_s: float) -> float:
-    """Seconds of a whole team per request, at the largest batch that the latency objective allows."""
     found = search.ways(class_.teams[0][0])
     curve = next(c for c in found if (c.model, c.tensor_parallel) == (model, degree))
     table = curve.table_ns()[1:] / 1e9
@@ -247,7 +240,6 @@ def _spread(total: int, places: int) -> tuple[int, ...]:
 
 
 def _teams(profile: Profile, hardware: Hardware) -> list[tuple[tuple[Device, ...], ...]]:
-    """Devices of each node in teams as large as the widest profiled replica; alike teams together."""
     widest: Mapping[str, int] = {
         d.kind: max([c.tensor_parallel for c in profile.curves if c.device_kind == d.kind], default=1)
         for d in hardware.devices

@@ -1,4 +1,4 @@
-"""How much time is spent in each load range, and what accuracy that makes of a plan (CascadeServe appendix C.2)."""
+"""The share of time in each load range, and accuracy weighted by it (CascadeServe appendix C.2)."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ from gearshift.planner.space.request import PlanRequest
 
 
 def range_weights(request: PlanRequest) -> NDArray[np.float64]:
-    """The share (ranges,) of time spent in each load range: as 1 / k for range k (appendix C.2), or the trace's."""
+    """Shares (ranges,) of time: as 1 / k for range k (appendix C.2), or the trace's."""
     upper_ends = request.upper_ends()
     if request.load == "trace":
         visited = np.searchsorted(upper_ends[:-1], request.trace.counts_per_second(), side="right")
@@ -19,6 +19,6 @@ def range_weights(request: PlanRequest) -> NDArray[np.float64]:
 
 
 def time_weighted_accuracy(made: GearPlan, request: PlanRequest) -> float:
-    """The accuracy that CascadeServe optimises (appendix C.2): of all gears on part A, by time and not by requests."""
+    """CascadeServe's objective (appendix C.2): accuracy of gears on part A, weighted by time."""
     gears = made.operators[request.profile.operator].gears
     return float(np.dot(range_weights(request), [g.predicted.accuracy if g.predicted else 0.0 for g in gears]))

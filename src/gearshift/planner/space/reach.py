@@ -1,4 +1,4 @@
-"""Whether an accuracy is within reach of any cascade at all, whatever the devices and the latency."""
+"""Check that some cascade has the accuracy, on any devices and within any latency."""
 
 import math
 from weakref import WeakKeyDictionary
@@ -10,7 +10,7 @@ from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords
 
 HARDLY_LESS = 0.0002
-"""Than the highest accuracy is what is offered: samples that are drawn have a little less, or more."""
+"""The offer is this much below the highest accuracy: drawn samples have a little less, or more."""
 
 _found: WeakKeyDictionary[PredictionRecords, dict[tuple[tuple[str, float], ...], list[tuple[float, Cascade]]]] = (
     WeakKeyDictionary()
@@ -20,7 +20,7 @@ _found: WeakKeyDictionary[PredictionRecords, dict[tuple[tuple[str, float], ...],
 def require_accuracy(request: PlanRequest) -> None:
     """Raise `Infeasible` where no cascade has the accuracy asked for, on either part of the samples.
 
-    What chance may add is left out of account: a target so close to the highest accuracy is searched for.
+    A target within a standard error of the highest accuracy passes: a search decides.
     """
     target, records = request.objective.accuracy, request.profile.predictions
     parts = {part: records.indices(part) for part in (PART_A, PART_B)}
@@ -43,7 +43,6 @@ def require_accuracy(request: PlanRequest) -> None:
 
 
 def _most_accurate(records: PredictionRecords, work_s: dict[str, float]) -> list[tuple[float, Cascade]]:
-    """The highest accuracy on either part, with its cascade; found once for these records and run times."""
     kept, key = _found.setdefault(records, {}), tuple(sorted(work_s.items()))
     if key not in kept:
         spaces = [search_cascades(records, work_s, part=part) for part in (PART_A, PART_B)]

@@ -1,4 +1,4 @@
-"""What every planner is asked, and the load ranges that it plans for."""
+"""The request to a planner, and the load ranges that it plans for."""
 
 import math
 from collections.abc import Callable
@@ -20,8 +20,9 @@ MOST_CANDIDATES = 64
 HEADROOM = 1.2
 LARGEST_MARGIN = 2.0
 LEAST_MARGIN = {"every-range": 1.15, "trace": 0.5}
-"""Every range is planned for at least so many times its load.  Not for 1: what a plan is tight at to the last percent,
-a machine a few percent slower than when it was profiled cannot serve, and queues then grow without bound."""
+"""Every range is planned for at least this multiple of its load. Not 1: a machine a few percent
+slower than when it was profiled could not serve a plan without any slack, and its queues would
+grow without bound."""
 
 UNKNOWN_SOURCE = SourceFile(path="", sha256="")
 
@@ -30,15 +31,16 @@ LoadDistribution = Literal["trace", "zipf"]
 
 
 def silent(what: str, share: float) -> None:
-    """Progress that nobody watches."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """What to plan for.
+    """The request to a planner.
 
-    `max_qps` is the top of the ranges; every range is planned for at least `least_margin` times its load.
-    `load` says how often each range is visited: as in the trace, or by Zipf's law; None leaves it to the planner.
+    `max_qps` is the top of the ranges; every range is planned for at least `least_margin` times
+    its load. `load` says how often each range is visited: as in the trace, or by Zipf's law; None
+    leaves it to the planner.
     """
 
     profile: Profile
@@ -80,26 +82,23 @@ class PlanRequest:
         return math.inf if self.objective.latency_s is None else self.objective.latency_s
 
     def upper_ends(self) -> NDArray[np.float64]:
-        """Upper ends (ranges,) of the load ranges, up to `max_qps`, which is 1.2 times the peak second by default."""
+        """Upper ends (ranges,) up to `max_qps`, by default 1.2 times the peak second."""
         return equal_ranges(self.max_qps or HEADROOM * self.trace.peak_qps, self.ranges)
 
 
 def least_margin(request: PlanRequest) -> float:
-    """The margin that every range is planned for at least."""
     return request.least_margin or LEAST_MARGIN[request.objective.scope]
 
 
 def safe_margin(request: PlanRequest) -> float:
-    """The least margin of a range of which no replay tells, whatever the scope."""
+    """The least margin of a range that no replay tests, whatever the scope."""
     return request.least_margin or LEAST_MARGIN["every-range"]
 
 
 def equal_ranges(top_qps: float, ranges: int) -> NDArray[np.float64]:
-    """Upper ends (ranges,) of equal load ranges up to `top_qps`; the last has no end, but is planned at the top."""
     return top_qps * np.arange(1, ranges + 1) / ranges
 
 
 def load_ranges(upper_ends: NDArray[np.float64]) -> list[LoadRange]:
-    """The ranges with these upper ends; the last is open."""
     ends = [float(end) for end in upper_ends[:-1]]
     return [LoadRange(from_=f, to=t) for f, t in zip([0.0, *ends], [*ends, None], strict=True)]

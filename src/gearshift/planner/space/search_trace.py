@@ -1,4 +1,4 @@
-"""The arrivals on which a search simulates its candidates: the trace, or parts of a long one, or Zipf's law."""
+"""The arrivals for a search's simulations: the trace, parts of a long one, or by Zipf's law."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +14,13 @@ LEAST_VISIT_S = 0.3
 
 
 def search_trace(request: PlanRequest) -> Trace:
-    """What the request's `load` stands for, in about `MOST_REQUESTS` at most; the trace's own by default."""
     if request.load == "zipf":
         return zipf_trace(request.upper_ends(), seed=request.seed)
     return pieces_of(request.trace)
 
 
 def pieces_of(trace: Trace, *, most: int = MOST_REQUESTS) -> Trace:
-    """The trace where it has at most so many requests, else the middles of `PIECES` equal parts, one after another."""
+    """The trace, or if it has more than `most` requests, the middles of `PIECES` equal parts."""
     if len(trace) <= most:
         return trace
     part_ns = int(trace.duration_s * NS_PER_S) // PIECES
@@ -35,9 +34,10 @@ def pieces_of(trace: Trace, *, most: int = MOST_REQUESTS) -> Trace:
 
 
 def zipf_trace(upper_ends: NDArray[np.float64], *, seed: int, most: int = MOST_REQUESTS) -> Trace:
-    """Visits to load ranges, range k as often as 1 / k, in random order; Poisson arrivals at the middle of the range.
+    """Visits to load ranges by Zipf's law, in random order, with Poisson arrivals.
 
-    A visit lasts a second, or less where that would be more than `most` requests.
+    Range k is visited in proportion to 1 / k, at the middle of its load. A visit lasts a second,
+    or less where that would be more than `most` requests.
     """
     generator = np.random.default_rng([seed, 3])
     ranges = len(upper_ends)

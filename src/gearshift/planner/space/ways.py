@@ -1,4 +1,4 @@
-"""The ways to run a model: on one device, or as a replica that spans 2, 4 or 8 of one node (Ken, section 4.3.2)."""
+"""The ways to run a model: on one device, or on 2, 4 or 8 of one node (Ken, section 4.3.2)."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ DEGREES = (1, 2, 4, 8)
 
 
 def ways(profile: Profile, *, kind: str, cores: int) -> list[RunTimeCurve]:
-    """All ways that were profiled on devices of this kind and cores, by model, narrow ones first."""
+    """Ways profiled on devices of this kind and cores, by model, narrow ones first."""
     found = [
         c for c in profile.whole_curves if (c.device_kind, c.cores) == (kind, cores) and c.tensor_parallel in DEGREES
     ]
@@ -23,7 +23,7 @@ def ways(profile: Profile, *, kind: str, cores: int) -> list[RunTimeCurve]:
 
 
 def narrowest_ways(profile: Profile, device: Device) -> dict[str, RunTimeCurve]:
-    """By model, the way over the fewest devices like this one whose memory holds their parts of a replica."""
+    """For each model, the way over the fewest devices like `device` whose memory is enough."""
     narrowest: dict[str, RunTimeCurve] = {}
     for curve in ways(profile, kind=device.kind, cores=device.cores):
         if bytes_per_device(curve) <= device.memory_bytes:
@@ -32,24 +32,22 @@ def narrowest_ways(profile: Profile, device: Device) -> dict[str, RunTimeCurve]:
 
 
 def bytes_per_device(curve: RunTimeCurve) -> int:
-    """What a replica takes on each of its devices: its memory, divided among them."""
     return -(-curve.memory_bytes // curve.tensor_parallel)
 
 
 def bytes_side_by_side(profile: Profile, *, kind: str, cores: int) -> int:
-    """What a device of this kind needs to hold all models that run there, each in the narrowest way profiled."""
+    """Memory of a device that holds all models that run there, each in its narrowest way."""
     widest_first = reversed(ways(profile, kind=kind, cores=cores))
     return sum({curve.model: bytes_per_device(curve) for curve in widest_first}.values())
 
 
 def device_seconds(curve: RunTimeCurve) -> float:
-    """Device-seconds per request at the batch size where they are least: all devices of a replica are busy."""
+    """Device-seconds per request at the most efficient batch size, over all its devices."""
     table_s = curve.table_ns()[1:] / NS_PER_S
     return curve.tensor_parallel * float((table_s / np.arange(1, len(table_s) + 1)).min())
 
 
 def replica_on(curve: RunTimeCurve, devices: Sequence[Device]) -> Replica:
-    """A replica that runs this way on these devices of one node."""
     ids = tuple(device.id for device in devices)
     return Replica(
         id=f"{curve.model}@{'+'.join(ids)}",
@@ -61,7 +59,6 @@ def replica_on(curve: RunTimeCurve, devices: Sequence[Device]) -> Replica:
 
 
 def nowhere(profile: Profile, hardware: Hardware) -> InvalidInput:
-    """The error that no model can run on this hardware, and why."""
     asked = {(device.kind, device.cores) for device in hardware.devices}
     if not asked & {(curve.device_kind, curve.cores) for curve in profile.whole_curves}:
         return InvalidInput(
@@ -80,7 +77,7 @@ def nowhere(profile: Profile, hardware: Hardware) -> InvalidInput:
 def room_for(
     models: Sequence[str], placement: Placement, hardware: Hardware, profile: Profile
 ) -> dict[str, tuple[str, ...]]:
-    """By model the devices that can take it beside all that is placed, and beside the models before it; else none."""
+    """Devices with room for each model, after all placed ones and the models before it."""
     free_bytes = {device.id: device.memory_bytes for device in hardware.devices}
     for replica in placement.replicas:
         curve = profile.curve(
@@ -98,7 +95,6 @@ def room_for(
 
 
 def _first_room(model: str, free_bytes: dict[str, int], hardware: Hardware, profile: Profile) -> tuple[str, ...]:
-    """Devices alike, of one node, with room for the narrowest way to run the model there; the room is taken."""
     for first in hardware.devices:
         for curve in ways(profile, kind=first.kind, cores=first.cores):
             needs_bytes = bytes_per_device(curve)

@@ -1,4 +1,4 @@
-"""How many cores replicas need, from what has come to each of late: what a scaler remembers, on no clock of its own."""
+"""The cores that replicas need, from recent requests; without a clock of its own."""
 
 import itertools
 from collections import deque
@@ -12,29 +12,28 @@ from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIO
 from gearshift.policies.cores.scaling import NO_CHOICE, fewest_misses, misses_by_cores, printed_algorithm_1, share_cores
 
 MOST_REMEMBERED = 4096
-"""Requests, so that choosing takes no longer at high rates; what is remembered then reaches less far back."""
+"""Requests, so that a decision takes no longer at high rates; memory then reaches less far back."""
 
 CORES_EFFECT_S = 0.01
-"""How long more cores may take to be there: what every actuator of this machine keeps."""
+"""The longest time until added cores are available; every actuator of this machine keeps it."""
 
 Waiting = tuple[int, int]
-"""When a request arrived, and its deadline, in nanoseconds."""
+"""A request's arrival and its deadline, in nanoseconds."""
 Waits = TypeVar("Waits")
 Waits_contra = TypeVar("Waits_contra", contravariant=True)
 
 
 def require_period(period_s: float, name: str = "period_s") -> None:
-    """Raise `InvalidInput` in words of the `name` for a period that no scaler has."""
     require(0.01 <= period_s <= 3600, f"{name} is {period_s}, needs 0.01 to 3600")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """How a scaler works: `exact`, `paper` (Algorithm 1 of Sponge as printed, which needs `slo_s`) or `static`.
+    """A scaler: `exact`, `paper` (Sponge's Algorithm 1 as printed, needs `slo_s`) or `static`.
 
-    `replicas`, `fa2` and `vpa`, which scale one model by exactness and horizontally, horizontally alone, and by
-    utilisation, are the simulator's alone.
-    It is asked every `period_s`; a change is expected to hold within `effect_s`.
+    Only the simulator has `replicas`, `fa2` and `vpa`, which scale one model exactly and
+    horizontally, horizontally alone, and by utilisation. A scaler runs every `period_s`; a change
+    is expected to hold within `effect_s`.
     """
 
     scaler: Literal["exact", "paper", "static", "replicas", "fa2", "vpa"] = "exact"
@@ -52,9 +51,9 @@ class Scaling:
 
 
 class Demand:
-    """What one replica needs.
+    """The demand of one replica.
 
-    `run_ns` is as in `scaling`, for up to `most` cores and batches of `largest`, margin included.
+    `run_ns` is as in `scaling`, for up to `most` cores and batches of `largest`, with the margin.
     """
 
     def __init__(self, run_ns: Sequence[int], most: int, largest: int, scaling: Scaling) -> None:
@@ -64,18 +63,17 @@ class Demand:
         self.came: deque[Waiting] = deque(maxlen=MOST_REMEMBERED)
 
     def let_in(self, now_ns: int) -> None:
-        """All requests come from now on; those before, as copies of some for a shadow, are forgotten."""
+        """Count all requests from now on; earlier ones may have been a sample for a shadow."""
         self._since_ns = now_ns
         self.came.clear()
 
     def arrived(self, now_ns: int, deadline_ns: int) -> None:
-        """A request has come to the replica's queue."""
         self.came.append((now_ns, deadline_ns))
 
     def wanted(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int, idle: int) -> int:
-        """Cores for those that wait and those that will come, of a worker that is free at `free_ns`.
+        """Cores for waiting and expected requests, on a worker that is free at `free_ns`.
 
-        With `static`, and where nothing has come of late, `idle`.
+        With `static`, and where nothing came recently, `idle`.
         """
         self.forget(now_ns)
         if self._scaling.scaler == "static" or not self.came:
@@ -83,7 +81,6 @@ class Demand:
         return self._printed(waiting) if self._scaling.scaler == "paper" else self._exact(now_ns, waiting, free_ns)
 
     def misses(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int, most: int) -> list[int]:
-        """How many of those that wait miss their deadline on 0 to `most` cores; for sharing with other replicas."""
         due_ns = sorted([deadline_ns for _, deadline_ns in waiting])
         ready_ns = max(free_ns, now_ns + to_ns(self._scaling.effect_s))
         return misses_by_cores(
@@ -96,26 +93,24 @@ class Demand:
             self._period_ns,
             self.remembered_ns(now_ns),
             [deadline_ns for _, deadline_ns in waiting],
-            [arrived_ns for arrived_ns, _ in self.came],  # `zip(*came)` is an iterator each, and garbage is collected
+            [arrived_ns for arrived_ns, _ in self.came],  # cheaper than `zip(*came)`
             [deadline_ns for _, deadline_ns in self.came],
         )
         ready_ns = max(free_ns, now_ns + to_ns(self._scaling.effect_s))
         return cores_ahead(seen, ready_ns, self.run_ns, self._most, self.largest)
 
     def _printed(self, waiting: Sequence[Waiting]) -> int:
-        """Its cores alone: the batch size that it finds is not put in force here (docs/design/vertical-scaling.md)."""
+        """Cores only: its batch size is not used (docs/design/vertical-scaling.md)."""
         slo_ns = to_ns(self._scaling.slo_s or 0.0)
         left_ns = min((deadline_ns - arrived_ns for arrived_ns, deadline_ns in waiting), default=slo_ns)
         cores, _ = printed_algorithm_1(len(waiting), slo_ns, slo_ns - left_ns, self.run_ns, self._most, self.largest)
         return self._most if cores == NO_CHOICE else cores
 
     def forget(self, now_ns: int) -> None:
-        """What came too long ago."""
         while self.came and self.came[0][0] < now_ns - REMEMBERED_PERIODS * self._period_ns:
             self.came.popleft()
 
     def remembered_ns(self, now_ns: int) -> int:
-        """How far back `came` reaches."""
         if len(self.came) == MOST_REMEMBERED:
             return max(1, now_ns - self.came[0][0])
         reaches_ns = min(REMEMBERED_PERIODS * self._period_ns, now_ns - self._since_ns)
@@ -123,24 +118,20 @@ class Demand:
 
 
 class Needs(Protocol[Waits_contra]):
-    """A demand of one replica, or of a worker with several, by what it calls its queue."""
+    """A demand of one replica, or of a worker with several, over its type of queue."""
 
-    def wanted(self, now_ns: int, waiting: Waits_contra, free_ns: int, idle: int) -> int:
-        """See `Demand.wanted`."""
-        ...
+    def wanted(self, now_ns: int, waiting: Waits_contra, free_ns: int, idle: int) -> int: ...
 
-    def misses(self, now_ns: int, waiting: Waits_contra, free_ns: int, most: int) -> list[int]:
-        """See `Demand.misses`."""
-        ...
+    def misses(self, now_ns: int, waiting: Waits_contra, free_ns: int, most: int) -> list[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class SharedCores:
     """A scaler of `cores` that workers share.
 
-    Of each replica its `run_ns`, as in `Demand`, up to its `most` and `largest`.  `workers` are the numbers of the
-    replicas that take turns on each; by default each has one.  Replicas begin with the `first` cores where gears have
-    no cores of their own.
+    For each replica: its `run_ns`, as in `Demand`, up to its `most` and `largest`. `workers` lists
+    the numbers of the replicas that take turns on each; by default each has one. Replicas begin
+    with the `first` cores where gears have no cores of their own.
     """
 
     scaling: Scaling
@@ -152,11 +143,10 @@ class SharedCores:
     first: Sequence[int] = ()
 
     def replicas_of_workers(self) -> Sequence[Sequence[int]]:
-        """`workers`, where there are several replicas on one, or one of each replica."""
+        """`workers`, or one for each replica where that is empty."""
         return self.workers or [[replica] for replica in range(len(self.run_ns))]
 
     def demands(self) -> list[Demand]:
-        """Of every replica, with nothing come yet."""
         rows = zip(self.run_ns, self.most, strict=True)
         return [Demand(run_ns, most, self.largest, self.scaling) for run_ns, most in rows]
 
@@ -170,12 +160,13 @@ def share(
     in_gear: Sequence[int] = (),
     asked: Sequence[int],
 ) -> list[int]:
-    """Cores for each worker of one machine, `cores` in all, from the queue of each and when it is free.
+    """Cores for each worker of one machine, `cores` in all, from its queue and when it is free.
 
-    No fewer than `in_gear` gives each, where the gear in force has any for workers, and one where it has none.  Where
-    nothing has come they are those of the gear, or else those `asked` for before.  What each wants, where that is
-    there.  Else the shares with which the fewest of all who wait miss their deadline; what is left then goes to those
-    that want more, one by one.  Raises `InvalidInput` for less than the least.
+    Each gets at least its `in_gear` cores, or one where the gear in force has none for workers.
+    Workers without recent requests get those of the gear, or else those `asked` for before. Others
+    get the cores they want if there are enough. If not, shares minimise the missed deadlines of
+    all waiting requests; the remaining cores go one by one to workers that want more. Raises
+    `InvalidInput` for less than the least.
     """
     least, idle = in_gear or [1] * len(demands), in_gear or asked
     require(sum(least) <= cores, f"{len(demands)} replicas cannot share {cores} cores", remedy="give each a core")

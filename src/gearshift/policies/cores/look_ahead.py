@@ -1,4 +1,4 @@
-"""What a scaler solves for: the queue there is, and the requests it will meet until it can act again."""
+"""Look-ahead of a scaler: the present queue, and the requests until it can act again."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -8,7 +8,8 @@ from typing import NamedTuple
 from gearshift.policies.cores.scaling import NO_CHOICE, fewest_cores, fewest_one_core_workers
 
 REMEMBERED_PERIODS = 10
-"""For so long the tightest request and the rate of arrivals are remembered: bandwidth that dipped may dip again."""
+"""How long the tightest request and the arrival rate are remembered: bandwidth that dipped may dip
+again."""
 
 NO_LIMIT_NS = 1 << 61
 DEFAULT_MARGIN = 0.05
@@ -18,17 +19,18 @@ DEFAULT_MARGIN = 0.05
 def requests_ahead(
     now_ns: int, period_ns: int, waiting_ns: Sequence[int], arrivals_ns: Sequence[int], deadlines_ns: Sequence[int]
 ) -> list[int]:
-    """Deadlines of those that wait and of those expected before the next adaptation, earliest first.
+    """Deadlines, earliest first, of those waiting and expected before the next adaptation.
 
-    The coming period is expected to be like the last: each request that came within it comes once more, a period
-    later, with the same time left.  `arrivals_ns`, which rise, and `deadlines_ns` (m,) are of the remembered requests.
+    The coming period is expected to be like the last: each request that came within it comes once
+    more, a period later, with the same time left. `arrivals_ns`, which rise, and `deadlines_ns`
+    (m,) are of the remembered requests.
     """
     last = bisect_left(arrivals_ns, now_ns - period_ns)
     return sorted([*waiting_ns, *(deadline_ns + period_ns for deadline_ns in deadlines_ns[last:])])
 
 
 def least_left_ns(arrivals_ns: Sequence[int], deadlines_ns: Sequence[int], fastest_ns: int) -> int:
-    """The least time that one of these requests (m,) had left when it came, of those with at least `fastest_ns`."""
+    """The least time left on arrival of these requests (m,), ignoring less than `fastest_ns`."""
     left_ns = list(map(sub, deadlines_ns, arrivals_ns))
     least_ns = min(left_ns, default=NO_LIMIT_NS)
     if least_ns >= fastest_ns:
@@ -37,10 +39,11 @@ def least_left_ns(arrivals_ns: Sequence[int], deadlines_ns: Sequence[int], faste
 
 
 class Sight(NamedTuple):
-    """What a scaler sees at `now_ns`, until it can act again a period later.
+    """The view of a scaler at `now_ns`, until it can act again a period later.
 
-    `waiting_ns` are the deadlines of those that wait; `arrivals_ns`, which rise, and `deadlines_ns` (m,) are of the
-    requests that came in the last `remembered_ns`, of which Sponge Eq. 3 gets their rate.
+    `waiting_ns` are the deadlines of waiting requests; `arrivals_ns`, which rise, and
+    `deadlines_ns` (m,) are of the requests that came in the last `remembered_ns`, which give the
+    rate in Sponge Eq. 3.
     """
 
     now_ns: int
@@ -52,10 +55,11 @@ class Sight(NamedTuple):
 
 
 def _to_serve(seen: Sight, ready_ns: int, fastest_ns: int) -> tuple[list[int], int, int, float, int]:
-    """What `policies.scaling` is to serve from `ready_ns` on: deadlines, their number, `ready_ns`, a rate, a time.
+    """Arguments for `policies.scaling`: deadlines, their number, `ready_ns`, a rate, a longest run.
 
-    The time is the longest that a batch may take: half the least that a request had left, since who just misses a batch
-    waits for its end and then for that of its own.  Who cannot make it even alone and at once does not count.
+    The longest run of a batch is half the least time that a request had left, since a request that
+    just misses a batch waits for its end and then for that of its own. Requests that cannot be in
+    time even alone and at once do not count.
     """
     ahead = requests_ahead(seen.now_ns, seen.period_ns, seen.waiting_ns, seen.arrivals_ns, seen.deadlines_ns)
     in_reach = ahead[bisect_left(ahead, ready_ns + fastest_ns) :]
@@ -65,10 +69,10 @@ def _to_serve(seen: Sight, ready_ns: int, fastest_ns: int) -> tuple[list[int], i
 
 
 def cores_ahead(seen: Sight, ready_ns: int, run_ns: Sequence[int], most_cores: int, largest_batch: int) -> int:
-    """The fewest cores with which everyone in sight makes it until the next adaptation; the most, where none do.
+    """The fewest cores with which all are in time until the next adaptation, or the most.
 
-    `ready_ns` is when the running batch is done and a change has taken effect: nothing starts under it before.
-    `run_ns` is as in `scaling`, margin included.
+    `ready_ns` is when the running batch is done and a change has taken effect: nothing starts
+    under it before. `run_ns` is as in `scaling`, with the margin.
     """
     fastest_ns = run_ns[most_cores * (largest_batch + 1) + 1]
     cores, _ = fewest_cores(*_to_serve(seen, ready_ns, fastest_ns), run_ns, most_cores, largest_batch)
@@ -76,6 +80,6 @@ def cores_ahead(seen: Sight, ready_ns: int, run_ns: Sequence[int], most_cores: i
 
 
 def workers_ahead(seen: Sight, ready_ns: int, run_ns: Sequence[int], most_workers: int, largest_batch: int) -> int:
-    """As `cores_ahead`, how many workers of one core each, all free from `ready_ns`; `NO_CHOICE` where none suffice."""
+    """Like `cores_ahead`, for one-core workers, all free from `ready_ns`; else `NO_CHOICE`."""
     fastest_ns = run_ns[largest_batch + 2]
     return fewest_one_core_workers(*_to_serve(seen, ready_ns, fastest_ns), run_ns, most_workers, largest_batch)

@@ -1,8 +1,9 @@
-"""How many cores a worker has, and how large its batches are (Sponge section 3).
+"""The cores of a worker, and the size of its batches (Sponge section 3).
 
-`run_ns` is flat: a batch of b on c cores takes `run_ns[c * (largest_batch + 1) + b]`, margin included where one is
-kept.  Deadlines come in order, earliest first.  Of all choices the one with the fewest cores is taken, and of those
-the one with the smallest batch: `c + penalty * b` with a penalty below `1 / largest batch` says the same.
+`run_ns` is flat: a batch of b on c cores takes `run_ns[c * (largest_batch + 1) + b]`, with a
+margin if there is one. Deadlines come in order, earliest first. The choice with the fewest cores
+is taken, and of those the one with the smallest batch: the same as `c + penalty * b` with a
+penalty below `1 / largest batch`.
 """
 
 from bisect import bisect_left
@@ -25,17 +26,17 @@ def fewest_cores(
 ) -> tuple[int, int]:
     """Cores and batch size of Sponge Eq. 3, exactly; `NO_CHOICE` for both where there is none.
 
-    The first `waiting` of `deadlines_ns` run in batches of b from `ready_ns` on, when the worker is free, and each
-    must be done by its deadline; `rate_qps` must be served, `b >= rate * run`; and no batch takes longer than
-    `longest_run_ns`, so that who comes after its start can still make it.
+    The first `waiting` of `deadlines_ns` run in batches of b from `ready_ns` on, when the worker is
+    free, and each must be done by its deadline; `rate_qps` must be served, `b >= rate * run`; and
+    no batch takes longer than `longest_run_ns`, so that a request that comes after its start can be
+    in time. Batch i, from 0, is done after i + 1 runs, and its first request is its most urgent:
 
-    In a choice of b the batch i, from 0, is done after i + 1 runs, and its first request is its most urgent:
+        request   0 . . b . . 2b . .    for every full batch
+        batch     |  0  |  1  |  2      run <= (deadline[i * b] - ready) / (i + 1)
 
-        request   0 . . b . . 2b . .          run <= (deadline[i * b] - ready) / (i + 1)   for every full batch
-        batch     |  0  |  1  |  2            and the rest, a smaller batch, after the full ones
-
-    The least of these bounds is one number per b, whatever the cores: `waiting * (1 + 1/2 + ... + 1/largest_batch)`
-    steps, and one for every pair of cores and batch size.
+    and the rest, a smaller batch, comes after the full ones. The least of these bounds is one
+    number per b for all cores: `waiting * (1 + 1/2 + ... + 1/largest_batch)` steps, and one for
+    every pair of cores and batch size.
     """
     sizes = largest_batch + 1
     cores, batch = most_cores + 1, NO_CHOICE
@@ -63,10 +64,11 @@ def fewest_one_core_workers(
     most_workers: int,
     largest_batch: int,
 ) -> int:
-    """As `fewest_cores`, how many workers of one core each; `NO_CHOICE` where there are none.
+    """Like `fewest_cores`, the number of one-core workers; `NO_CHOICE` where there is none.
 
-    All are free from `ready_ns` on, and take the batches in turns: with k of them batch i is done after i // k + 1
-    runs.  For each batch size both bounds say how many workers they need, and the larger number suffices for both:
+    All are free from `ready_ns` on, and take the batches in turns: with k of them batch i is done
+    after i // k + 1 runs. For each batch size both bounds give a number of workers, and the larger
+    one is enough for both:
 
         rate       k * b >= rate * run
         deadline   (i // k + 1) * run <= deadline[i * b] - ready, so that k > i / (left // run)
@@ -89,17 +91,17 @@ def fewest_one_core_workers(
 def fewest_misses(
     deadlines_ns: Sequence[int], waiting: int, ready_ns: int, run_ns: Sequence[int], cores: int, largest_batch: int
 ) -> int:
-    """How many of the first `waiting` deadlines `cores` miss in batches of the size that misses the fewest.
+    """How many of the first `waiting` deadlines are missed, with the best batch size.
 
-    For sharing cores where no choice meets every deadline.  A request that cannot make it in the batch it would be in
-    is refused then, and holds nobody up.
+    For sharing cores where no choice meets every deadline. A request that cannot be in time in its
+    batch is refused then, and delays no other.
     """
     sizes = largest_batch + 1
     fewest = waiting
     longest_ns = deadlines_ns[waiting - 1] - ready_ns if waiting else 0
-    for b in range(largest_batch, 0, -1):  # large ones first: where there is much to do they miss the fewest
+    for b in range(largest_batch, 0, -1):  # large ones first: with much to do they miss the fewest
         ns = run_ns[cores * sizes + b]
-        if waiting - b * (longest_ns // ns) >= fewest:  # even if every batch by the last deadline is full and in time
+        if waiting - b * (longest_ns // ns) >= fewest:  # even if all batches are full and in time
             continue
         done_ns, at, misses = ready_ns + ns, 0, 0
         while at < waiting and misses < fewest:
@@ -111,7 +113,10 @@ def fewest_misses(
 
 
 def misses_by_cores(everyone: int, most_cores: int, missed: Callable[[int], int]) -> list[int]:
-    """Misses of `everyone` on 0, 1, ... `most_cores` cores, by `missed` until there are none: more miss no more."""
+    """Misses on 0, 1, ...
+
+    `most_cores` cores, by `missed` until there are none; no cores miss all.
+    """
     misses = [everyone]
     while len(misses) <= most_cores:
         misses.append(missed(len(misses)) if misses[-1] else 0)
@@ -119,11 +124,13 @@ def misses_by_cores(everyone: int, most_cores: int, missed: Callable[[int], int]
 
 
 def share_cores(misses: Sequence[Sequence[int]], cores: int, least: Sequence[int]) -> list[int]:
-    """Cores for each replica, at least `least` and `cores` in all, with the fewest misses; of equals, the fewest cores.
+    """Cores for each replica, at least `least` and `cores` in all, with the fewest misses.
 
-    `misses[replica][c]` are the replica's with c cores, from 0 to as many as it could use; entry 0 is not looked at.
-    Exact: the best of the first r replicas with k cores in all is the best over the last one's share of what the
-    others then do best, and misses and cores of replicas add up.  Asks for `least` cores there, each from one on.
+    Of equals, the fewest cores. `misses[replica][c]` are the replica's with c cores, from 0 to as
+    many as it could use; entry 0 is ignored. Exact: the best of the first r replicas with k cores
+    in all is the best over the last one's share of what the others do best with the rest, and
+    misses and cores add up. `cores` must be at least the sum of `least`, and each of these at
+    least one.
     """
     best: list[tuple[int, int, list[int]] | None] = [(0, 0, [])] + [None] * cores
     for row, fewest in zip(misses, least, strict=True):
@@ -149,11 +156,11 @@ def printed_algorithm_1(
     most_cores: int,
     largest_batch: int,
 ) -> tuple[int, int]:
-    """Cores and batch size by Sponge's Algorithm 1 as printed; `NO_CHOICE` for both where it returns nothing.
+    """Cores and batch size by Sponge's Algorithm 1 as printed; `NO_CHOICE` for both if it has none.
 
-    Every request is charged the largest communication latency of all, `communication_ns`, so that of the `waiting`
-    requests only the number counts and their order plays no part; the throughput constraint of Eq. 3 is not checked;
-    a batch that is done at its deadline is late.
+    Every request is charged the largest communication latency of all, `communication_ns`, so only
+    the number of `waiting` requests counts and not their order; the throughput constraint of Eq. 3
+    is not checked; a batch that is done at its deadline is late.
     """
     sizes = largest_batch + 1
     for c in range(1, most_cores + 1):

@@ -1,4 +1,4 @@
-"""How many cores a worker needs that several replicas share, one batch at a time."""
+"""The cores of a worker that several replicas share, one batch at a time."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,12 @@ def worker_misses(
     largest: Sequence[int],
     enough: int,
 ) -> int:
-    """How many of those who wait miss their deadline, served as the router does from `ready_ns` on; up to `enough`.
+    """Count waiting requests that miss their deadline when served as by the router; up to `enough`.
 
-    `deadlines_ns[r]` come earliest first, batches of replica r take `run_ns[r][size]` and are of up to `largest[r]`.
-    Next is the replica whose head is the most urgent, with as many as that one allows; who cannot make it is refused.
+    Service begins at `ready_ns`. `deadlines_ns[r]` come earliest first, batches of replica r take
+    `run_ns[r][size]` and have up to `largest[r]` samples. The next replica is the one with the
+    most urgent head, with as large a batch as that allows; a request that cannot be in time is
+    refused.
     """
     taken = [0] * len(deadlines_ns)
     at_ns, misses = ready_ns, 0
@@ -48,11 +50,12 @@ def fewest_worker_cores(
     longest_run_ns: int,
     run_ns: Sequence[Sequence[Sequence[int]]],
 ) -> int:
-    """The fewest cores on which all replicas of a worker keep all deadlines; `NO_CHOICE` where there are none.
+    """The fewest cores on which all replicas of a worker keep all deadlines, else `NO_CHOICE`.
 
-    `run_ns[r][cores][size]`.  As `scaling.fewest_cores`, for several queues that take turns: no batch longer than
-    `longest_run_ns`, and with the largest such batches the replicas' `rates_qps` keep the worker busy for no more than
-    all of its time.  Not exact: batches are as large as the router would make them, whatever came of smaller ones.
+    `run_ns[r][cores][size]`. Like `scaling.fewest_cores`, for several queues that take turns: no
+    batch is longer than `longest_run_ns`, and with the largest such batches the replicas'
+    `rates_qps` keep the worker busy for at most all of its time. Not exact: batches are as large
+    as the router would make them, even where smaller ones would do better.
     """
     for cores in range(1, len(run_ns[0])):
         times = [table[cores] for table in run_ns]

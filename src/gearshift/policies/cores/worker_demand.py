@@ -1,4 +1,4 @@
-"""How many cores a worker needs: its replica's, or, where several take turns on it, those that all of them need."""
+"""The cores that a worker needs: for its replica, or for several that take turns on it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,13 +9,13 @@ from gearshift.policies.cores.scaling import NO_CHOICE, misses_by_cores
 from gearshift.policies.cores.worker_cores import fewest_worker_cores, worker_misses
 
 Queues = Sequence[Sequence[Waiting]]
-"""Those that wait for each replica of the worker."""
+"""The waiting requests of each replica of a worker."""
 ReplicaQueue = tuple[Sequence[Waiting], int]
-"""Those that wait for a replica, and when its worker should be free."""
+"""The waiting requests of a replica, and when its worker should be free."""
 
 
 class WorkerDemand:
-    """What a worker needs whose replicas' `demands` remember what has come to each."""
+    """The demand of a worker; its replicas' `demands` remember their requests."""
 
     def __init__(self, demands: Sequence[Demand], scaling: Scaling) -> None:
         self._demands, self._scaling = tuple(demands), scaling
@@ -26,7 +26,7 @@ class WorkerDemand:
         ]
 
     def wanted(self, now_ns: int, waiting: Queues, free_ns: int, idle: int) -> int:
-        """As `Demand.wanted`, for the queues of all replicas together."""
+        """Like `Demand.wanted`, for the queues of all replicas together."""
         if len(self._demands) == 1:
             return self._demands[0].wanted(now_ns, waiting[0], free_ns, idle)
         for one in self._demands:
@@ -54,7 +54,7 @@ class WorkerDemand:
         return self._most if cores == NO_CHOICE else cores
 
     def misses(self, now_ns: int, waiting: Queues, free_ns: int, most: int) -> list[int]:
-        """As `Demand.misses`, for the queues of all replicas together."""
+        """Like `Demand.misses`, for the queues of all replicas together."""
         if len(self._demands) == 1:
             return self._demands[0].misses(now_ns, waiting[0], free_ns, most)
         due_ns, ready_ns = [sorted(_dues(queue)) for queue in waiting], self._ready_ns(now_ns, free_ns)
@@ -74,7 +74,7 @@ class WorkerDemand:
 
 
 class MachineDemand:
-    """What all workers of one machine need, told of and answering by the numbers of replicas."""
+    """The demand of all workers of one machine, by the numbers of replicas."""
 
     def __init__(self, shared: SharedCores) -> None:
         self._cores, self._replicas = shared.cores, shared.demands()
@@ -82,18 +82,16 @@ class MachineDemand:
         self._workers = [WorkerDemand([self._replicas[r] for r in each], shared.scaling) for each in self._numbers]
 
     def let_in(self, now_ns: int) -> None:
-        """As `Demand.let_in`, of all replicas."""
         for one in self._replicas:
             one.let_in(now_ns)
 
     def arrived(self, replica: int, now_ns: int, deadline_ns: int) -> None:
-        """A request has come to the replica's queue."""
         self._replicas[replica].arrived(now_ns, deadline_ns)
 
     def shares(
         self, queues: Sequence[ReplicaQueue], now_ns: int, *, in_gear: Sequence[int], asked: Sequence[int]
     ) -> list[int]:
-        """Cores for each worker by `share`, from the queues of all replicas; `in_gear` and `asked` are of workers."""
+        """Cores for each worker by `share`; `in_gear` and `asked` are by worker."""
         of_workers = [([queues[r][0] for r in each], queues[each[0]][1]) for each in self._numbers]
         return share(self._workers, of_workers, now_ns, self._cores, in_gear=in_gear, asked=asked)
 

@@ -1,19 +1,19 @@
-"""Which answers are audited by the strongest model, when, and what their disagreement says.
+"""Decides which answers the strongest model audits, when, and what their disagreement means.
 
-Audits change no answer, and no simulation knows of them.
+Audits change no answer, and no simulation has them.
 """
 
 import math
 
 ERROR = 1e-3
-"""The share of audits that may ever claim a false interval, however often they are looked at."""
+"""Probability that an interval is ever false, however often it is checked."""
 LARGEST_TIME_SHARE = 0.02
-"""Of a replica's time that audits take, so that hardly a request finds one running."""
+"""Share of a replica's time for audits, so that hardly any request finds one running."""
 MOST_AUDITED = 1 << 13
-"""Then an estimate begins anew, or is halved, so that what was long ago does not hide what is now."""
+"""At this number an estimate restarts or is halved, so that old answers do not hide recent ones."""
 LEAST_TO_END = 1 << 10
 LEAST_OF_WHOLE = 1 << 11
-"""Audits of all answers of learned caches from which on their estimate is taken as it is."""
+"""From this many audits of all answers of learned caches on, the estimate itself decides."""
 
 INSIDE = 0
 ABOVE = 1
@@ -23,7 +23,7 @@ _WORD = (1 << 64) - 1
 
 
 def selected(request_id: int, row: int, seed: int, share: float) -> bool:
-    """Whether a row is among the `share` that is audited: a hash, which depends on nothing that an answer says."""
+    """Whether a row is in the audited `share`: by a hash that does not depend on the answer."""
     mixed = ((request_id << 20) + row + seed * 0x9E3779B97F4A7C15) & _WORD
     for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
         mixed = ((mixed ^ (mixed >> 31)) * factor) & _WORD
@@ -31,21 +31,22 @@ def selected(request_id: int, row: int, seed: int, share: float) -> bool:
 
 
 def has_slack(waiting: int, load: float, planned_qps: float, now_ns: int, rest_until_ns: int) -> bool:
-    """Whether an audit may run: nothing waits, the load is within the gear's, and the last audit is long enough ago."""
+    """An audit may run when nothing waits, load is within the gear's, and the last rest is over."""
     return waiting == 0 and load <= planned_qps and now_ns >= rest_until_ns
 
 
 def rest_until_ns(now_ns: int, run_ns: int) -> int:
-    """Until when no other audit starts after one that starts now and takes `run_ns`."""
+    """The end of the rest in which no other audit starts, after one of `run_ns` that starts now."""
     return now_ns + round(run_ns / LARGEST_TIME_SHARE)
 
 
 def disagreement_interval(disagreed: int, audited: int) -> tuple[float, float]:
-    """An interval for a share of which `disagreed` of `audited` draws are known, valid at all times at once.
+    """An interval for a share, from `disagreed` of `audited` draws, valid at all times.
 
-    It holds every p at which the mixture of all Bernoulli likelihoods with the prior Beta(1/2, 1/2) is less than
-    1 / `ERROR` times the likelihood of p.  That ratio is a martingale under the true p, so that it ever reaches
-    1 / `ERROR` with a probability of at most `ERROR` (Ville 1939; Robbins 1970): looking again and again is allowed.
+    It holds every p at which the mixture of all Bernoulli likelihoods with the prior Beta(1/2,
+    1/2) is less than 1 / `ERROR` times the likelihood of p. That ratio is a martingale under the
+    true p, so it ever reaches 1 / `ERROR` with a probability of at most `ERROR` (Ville 1939;
+    Robbins 1970): repeated checks are allowed.
     """
     if audited == 0:
         return 0.0, 1.0
@@ -73,9 +74,10 @@ def disagreement_interval(disagreed: int, audited: int) -> tuple[float, float]:
 
 
 def alarm_after(alarm: int, audited: int, low: float, high: float, planned_low: float, planned_high: float) -> int:
-    """Whether the interval of so many audits lies wholly `ABOVE` or `BELOW` the planned one, or may be `INSIDE`.
+    """Whether the interval is wholly `ABOVE` or `BELOW` the planned one, or may be `INSIDE`.
 
-    An alarm ends when `LEAST_TO_END` audits do not uphold it: an estimate that has just begun anew knows nothing yet.
+    An alarm ends only when `LEAST_TO_END` audits do not uphold it: a restarted estimate knows
+    nothing yet.
     """
     if low > planned_high:
         return ABOVE
@@ -85,12 +87,13 @@ def alarm_after(alarm: int, audited: int, low: float, high: float, planned_low: 
 
 
 def cache_breaches(hits: tuple[int, int], whole: tuple[int, int], target: float) -> bool:
-    """Whether a learned cache must not answer any more, by its `hits` and all answers: (disagreed, audited) of each.
+    """Whether a learned cache must stop answering; each count is (disagreed, audited).
 
-    Its hits are shown to agree less than `target`, and all answers that were audited agree less.  Answers as a whole
-    are a mean of the hits of each cache and of answers that ran to the end and agree by themselves: they fall below the
-    target only where the hits of some cache do.  Of `LEAST_OF_WHOLE` answers the estimate decides: a choice that spends
-    the whole loss allowed is never shown to keep the target, nor to miss it.  Fewer must show that they miss it.
+    Both must show less agreement than `target`: its `hits`, and the `whole` of all audited
+    answers. The whole is a mean of the hits of each cache and of answers that ran to the end and
+    always agree: it falls below the target only where the hits of some cache do. From
+    `LEAST_OF_WHOLE` answers on the estimate decides: a choice that spends the whole allowed loss
+    is never shown to keep the target, nor to miss it. Fewer must show that they miss it.
     """
     allowed = 1 - target
     if any(disagreed <= allowed * audited for disagreed, audited in (hits, whole)):
@@ -106,7 +109,7 @@ LEARNT = 2
 
 
 def drawn(request_id: int, row: int, seed: int, audit_share: float, learn_share: float) -> int:
-    """Whether an answer of learned caches is `AUDITED`, `LEARNT` from, or `NEITHER`: never both, by hashes alone."""
+    """Whether an answer of learned caches is `AUDITED`, `LEARNT` from or `NEITHER`, by hashes."""
     if selected(request_id, row, seed, audit_share):
         return AUDITED
     return LEARNT if selected(request_id, row, seed + 1, learn_share) else NEITHER

@@ -1,25 +1,25 @@
-"""Whether answers are of other classes than before, and since when.
+"""Decides whether answers have other classes than before, and since when.
 
-Learned caches are set for a mix of classes (`caches.class_mix`); the process that adapts them asks when it is another
-one.  No simulation knows of classes.
+Learned caches are set for a mix of classes (`caches.class_mix`); the process that adapts them asks
+when the mix changes. No simulation has classes.
 """
 
 import math
 from collections.abc import Sequence
 
 LATEST = (5, 6, 7, 8, 10, 12, 15, 20, 28, 40, 56, 80, 113, 160)
-"""How many of the latest answers may be of another mix."""
+"""Numbers of latest answers that are tested for another mix."""
 ODDS = 1000.0
-"""At which another mix is believed."""
+"""Odds above which another mix is accepted."""
 
 
 def of_another_mix(labels: Sequence[int], before: Sequence[float], anew: Sequence[float]) -> int:
-    """How many of the latest of `labels` are of another mix than those before them; 0 where none are.
+    """How many of the latest `labels` are of another mix than those before; 0 for none.
 
-    `before` (classes,) says how often each class had come when the first of `labels` came, in answers or parts of one,
-    and `anew` (classes,) the same of a mix of which no answer is known yet.  Two hypotheses are compared by how likely
-    each makes the latest answers, a class being as likely as it has been frequent (a Dirichlet prior): that all goes
-    on, or that a mix has begun with them.
+    `before` (classes,) counts each class before the first of `labels`, in answers or parts of one;
+    `anew` (classes,) does so for a mix of which no answer is known yet. Two hypotheses are
+    compared by the likelihood of the latest answers, with classes as likely as they have been
+    frequent (a Dirichlet prior): the mix goes on, or a new one has begun with them.
     """
     labels, frequent = [*labels], [*before]
     most, latest, begin = math.log(ODDS), 0, 0
@@ -35,7 +35,7 @@ def of_another_mix(labels: Sequence[int], before: Sequence[float], anew: Sequenc
 
 
 def _log_likelihood(labels: Sequence[int], frequent: Sequence[float]) -> float:
-    """Of `labels`, in their order, where each class had been so `frequent` before."""
+    """Log likelihood of `labels` in their order, given class counts `frequent` before them."""
     seen, known, likely = dict[int, int](), sum(frequent), 0.0
     for i, label in enumerate(labels):
         so_far = seen.get(label, 0)

@@ -1,4 +1,4 @@
-"""Whether the world has moved away from what a plan was made for.
+"""Decides whether load or run times have moved away from those that a plan was made for.
 
 These look back over minutes and change no answer, so the simulator compiles none of them.
 """
@@ -7,9 +7,10 @@ import math
 from collections.abc import Sequence
 
 STRONG = 0.2
-"""A difference of loads begins to count once it is certain that so much time is spent elsewhere than planned."""
+"""A drift begins when it is certain that more than this share of time is spent elsewhere than
+planned."""
 OVER = 0.1
-"""It is over when the measured difference is below this."""
+"""A drift ends when the measured difference is below this."""
 ERROR_OF_CHANCE = 1e-6
 
 WRONG_SHARE = 0.2
@@ -19,9 +20,10 @@ SPANS_PER_EPISODE = 6
 
 
 def load_distance(ticks: Sequence[int], planned_shares: Sequence[float]) -> float:
-    """The Kolmogorov distance of measured load, `ticks` (gears,) in each range, from the planned shares (gears,).
+    """The Kolmogorov distance of load, `ticks` (gears,), from planned shares (gears,).
 
-    That is the most by which the share of time below the beginning of any range differs from the planned one.
+    That is the largest difference, over range starts, between the share of time below it and the
+    planned share.
     """
     total = sum(ticks)
     if total == 0:
@@ -35,11 +37,12 @@ def load_distance(ticks: Sequence[int], planned_shares: Sequence[float]) -> floa
 
 
 def load_drifts(drifting: bool, distance: float, windows: float) -> bool:
-    """Whether load has drifted, after `distance` was measured in so many windows of the meter that do not overlap.
+    """Whether load has drifted, from a `distance` over `windows` meter windows without overlap.
 
-    A drift begins where the distance is more than `STRONG` beyond what chance makes of as many draws from the planned
-    distribution but once in 1 / `ERROR_OF_CHANCE` times (Dvoretzky, Kiefer and Wolfowitz 1956, with Massart's
-    constant; halved, as the plan's own shares are a sample as well).  It ends where the distance is below `OVER`.
+    A drift begins where the distance exceeds by more than `STRONG` the distance that as many draws
+    from the planned distribution exceed with probability `ERROR_OF_CHANCE` (Dvoretzky, Kiefer and
+    Wolfowitz 1956, with Massart's constant; halved, as the plan's own shares are a sample as
+    well). It ends where the distance is below `OVER`.
     """
     if drifting:
         return distance >= OVER
@@ -49,13 +52,13 @@ def load_drifts(drifting: bool, distance: float, windows: float) -> bool:
 
 
 def run_times_are_wrong(observed_ns: int, predicted_ns: int, batches: int) -> bool:
-    """Whether so many batches took a fifth more or less in sum than was profiled."""
+    """Whether the batches took, in sum, a fifth more or less time than was profiled."""
     wrong_ns = abs(observed_ns - predicted_ns)
     return wrong_ns > WRONG_SHARE * predicted_ns and wrong_ns > LEAST_WRONG_NS * batches
 
 
 def episode(drifting: bool, against: int, wrong: bool) -> tuple[bool, int]:
-    """Whether a profile has drifted after another ten seconds, and for how many in a row they have said otherwise.
+    """Whether a profile has drifted after ten more seconds, and how many spans in a row disagree.
 
     An episode begins, and ends, with the sixth in a row.
     """

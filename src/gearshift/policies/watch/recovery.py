@@ -1,4 +1,4 @@
-"""What becomes of samples whose worker ended, and when a worker counts as hanging.
+"""Decides what happens to samples whose worker ended, and when a worker counts as stuck.
 
 The simulator's workers never end, so it compiles none of this.
 """
@@ -19,10 +19,11 @@ SILENCE_LASTS_NS = 30_000_000_000
 
 
 def after_loss(attempt: int, companions: int, now_ns: int, run_by_ns: int) -> int:
-    """Whether a sample that was running when its worker ended runs again; `attempt` is the lost run's, from 1.
+    """Whether a sample that was running when its worker ended runs again.
 
-    Whoever was alone on its worker, and lost one before, is taken to be the reason (`POISONOUS`).  In company a
-    sample is only suspected, and `half` sees to it that company shrinks.
+    `attempt` is the lost run's, from 1. A sample that was alone on its worker, and had lost one
+    before, is taken to be the reason (`POISONOUS`). In company a sample is only suspected, and
+    `half` shrinks the company.
     """
     if companions == 0 and attempt >= 2:
         return POISONOUS
@@ -30,26 +31,26 @@ def after_loss(attempt: int, companions: int, now_ns: int, run_by_ns: int) -> in
 
 
 def half(samples: int) -> int:
-    """How many of a lost batch run together again; the others do so in a batch of their own.
+    """How many of a lost batch run together again; the others run in a batch of their own.
 
-    One sample of a batch of b therefore ends at most `1 + ceil(log2(b))` workers before it stands alone; of a batch
-    of one, two.
+    One poisonous sample in a batch of b therefore ends at most `1 + ceil(log2(b))` workers; in a
+    batch of one, two.
     """
     return (samples + 1) // 2
 
 
 def retry_until_ns(lost_ns: int, longest_retry_ns: int, deadline_ns: int, run_ns: int) -> int:
-    """The latest start of another run: in time for the deadline, and within the time that is given to retrying."""
+    """The latest start of another run, by the deadline and the time for retries."""
     in_time_ns = deadline_ns - run_ns
     given_up_ns = lost_ns + longest_retry_ns
     return in_time_ns if in_time_ns < given_up_ns else given_up_ns
 
 
 def without_replica(has_answer: bool, refuses: bool, now_ns: int, run_by_ns: int) -> int:
-    """What becomes of a sample that cannot run, as its model has no replica or its time for that is over.
+    """What happens to a sample whose model has no replica, or whose time to run is over.
 
-    With the answer of an earlier stage in hand it does not wait: that answer is given, or the request refused, as the
-    operator wants.  Without one it waits for as long as it may.
+    With an earlier stage's answer it does not wait: that answer is given, or the request refused,
+    as the operator wants. Without one it waits as long as it may.
     """
     if has_answer:
         return REFUSE if refuses else DEGRADE
@@ -57,14 +58,14 @@ def without_replica(has_answer: bool, refuses: bool, now_ns: int, run_by_ns: int
 
 
 def is_silent(batches: int, last_ns: int, now_ns: int) -> bool:
-    """Whether a model gives no answers: its latest `batches`, the last of which ended at `last_ns`, had none at all.
+    """Whether a model gives no answers: its latest `batches`, ended by `last_ns`, had none.
 
-    Some time after the last one nothing is known of it, and it is taken to be there again.
+    `SILENCE_LASTS_NS` after the last one the model counts as answering again.
     """
     return batches >= SILENT_AFTER and now_ns - last_ns < SILENCE_LASTS_NS
 
 
 def hangs_after_ns(run_ns: int, shortest_hang_ns: int) -> int:
-    """How long a batch whose profiled time is `run_ns` may take before its worker counts as hanging."""
+    """How long a batch with profiled time `run_ns` may take before its worker counts as stuck."""
     limit_ns = HANG_FACTOR * run_ns
     return limit_ns if limit_ns > shortest_hang_ns else shortest_hang_ns

@@ -1,4 +1,4 @@
-"""How many requests a batch waits for in each load range (CascadeServe section 4.5)."""
+"""Tune how many requests a batch waits for in each load range (CascadeServe section 4.5)."""
 
 import dataclasses
 import math
@@ -14,7 +14,7 @@ from gearshift.planner.space.hosts import placement_of, replica_shares, seconds_
 def tune_queues(problem: Problem, failure: Failure | None, draft: Draft) -> Outcome:
     """Raise minimum queue lengths of the first model from 1 until each range holds.
 
-    A cascade that fails in a range, or on devices with next to nothing to do, is not simulated in higher ones.
+    A cascade that fails in a range, or at almost no load, is not simulated in higher ranges.
     """
     gears: dict[int, Tuned] = {}
     failed: set[Cascade] = set()
@@ -30,7 +30,6 @@ def tune_queues(problem: Problem, failure: Failure | None, draft: Draft) -> Outc
 
 
 def tuned_range(problem: Problem, k: int, draft: Draft, load_qps: float | None = None) -> Tuned:
-    """Range k with its cascade on the draft's placement, at its own load or another."""
     placement = placement_of(problem.hosts, draft.placed)
     cascade = draft.assigned[k].cascade
     load_qps = float(problem.loads_qps[k]) if load_qps is None else load_qps

@@ -1,4 +1,7 @@
-"""Workload adaption: which cascade in which load range, corrected as errors come back (CascadeServe section 4.3)."""
+"""Workload adaption: assign cascades to load ranges, and correct that as errors come back.
+
+CascadeServe, section 4.3.
+"""
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,14 +17,17 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class TooSlow:
-    """Ranges whose load or latency the devices cannot hold, each with the bottleneck model."""
+    """Ranges whose load or latency the devices cannot hold, each with its bottleneck model."""
 
     bottlenecks: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class NoRoom:
-    """Memory cannot hold these models together; `ranges` are those whose load forbids to place fewer replicas."""
+    """Memory cannot hold these models together.
+
+    `ranges` are those whose load does not allow fewer replicas.
+    """
 
     models: tuple[str, ...]
     ranges: tuple[int, ...]
@@ -29,7 +35,7 @@ class NoRoom:
 
 @dataclass(frozen=True, slots=True)
 class NotAccurate:
-    """The most accurate cascades that are left reach this accuracy only."""
+    """The highest accuracy that the open cascades reach."""
 
     accuracy: float
 
@@ -39,10 +45,11 @@ Failure = TooSlow | NoRoom | NotAccurate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """The candidates still open in each range (ranges,), by number; candidates come by rising work and accuracy.
+    """The candidates still open in each range (ranges,), by number; they come by rising work.
 
-    `weights` (ranges,) are the shares of time spent in each range.  Without `least_accuracy` every range has its most
-    accurate open candidate, and the cheapest candidate stays open; with it, ranges rise from their cheapest.
+    `weights` (ranges,) are the shares of time in each range. Without `least_accuracy` every range
+    has its most accurate open candidate, and the cheapest stays open; with it, ranges rise from
+    their cheapest.
     """
 
     candidates: Sequence[CandidateCascade]
@@ -51,17 +58,16 @@ class Choices:
     open: tuple[frozenset[int], ...]
 
     def assigned(self) -> tuple[CandidateCascade, ...] | NotAccurate:
-        """A candidate per range: the best by what the objective leaves free (section 4.3)."""
+        """A candidate per range: the best one that the objective allows (section 4.3)."""
         if self.least_accuracy is None:
             return tuple(self.candidates[max(numbers)] for numbers in self.open)
         return self._risen(self.least_accuracy)
 
     def best_accuracy(self) -> float:
-        """Time-weighted accuracy of the most accurate open candidates."""
         return self._accuracy([max(numbers) for numbers in self.open])
 
     def downgraded(self, failing: Collection[int]) -> "Choices | None":
-        """The failing ranges below their present candidate, where they have one below; None when none has."""
+        """Restrict failing ranges to cheaper candidates than now; None when none has any."""
         assigned = self.assigned()
         if isinstance(assigned, NotAccurate):
             return None
@@ -70,11 +76,11 @@ class Choices:
         return self._kept(lambda k, c: k not in lower or work_s[c] < assigned[k].work_s) if lower else None
 
     def without(self, model: str) -> "Choices | None":
-        """No range with `model`, but for the cheapest candidate where it must stay; None when a range loses all."""
+        """Close candidates with `model`, except a cheapest that must stay; None if impossible."""
         return self._kept(lambda k, c: model not in self.candidates[c].cascade.models or self._stays(c))
 
     def best_without_one(self, models: Collection[str], failing: Collection[int] = ()) -> "Choices | None":
-        """Without one of the models, or with the failing ranges downgraded: whichever costs least weighted accuracy."""
+        """Drop a model, or downgrade failing ranges, at the least loss of accuracy."""
         remedies = [self.without(model) for model in sorted(models)]
         if failing:
             remedies.append(self.downgraded(failing))
@@ -92,10 +98,7 @@ class Choices:
         return float(np.dot(self.weights, [self.candidates[c].accuracy for c in numbers]))
 
     def _risen(self, least_accuracy: float) -> tuple[CandidateCascade, ...] | NotAccurate:
-        """From the cheapest, the range whose next candidate gains most weighted accuracy rises, until all is enough.
-
-        Equal gains go to the lower range.
-        """
+        """From the cheapest, raise the range that gains most weighted accuracy."""
         ladders = [sorted(numbers) for numbers in self.open]
         steps = [0] * len(ladders)
         while True:

@@ -1,4 +1,4 @@
-"""Which model is on which device (CascadeServe section 4.4)."""
+"""Place models on devices (CascadeServe section 4.4)."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from gearshift.planner.space.hosts import count_of, seconds_held
 
 
 def place_models(problem: Problem, failure: Failure | None, draft: Draft) -> Outcome:
-    """Prune replicas until memory holds; on an error, with one more replica of a bottleneck."""
+    """Prune replicas until all fit; after an error, with one more replica of a bottleneck."""
     if isinstance(failure, TooSlow):
         return _with_one_more_replica(problem, failure, draft)
     outcome = placed(problem, draft, draft.at_least)
@@ -21,7 +21,10 @@ def place_models(problem: Problem, failure: Failure | None, draft: Draft) -> Out
 
 
 def placed(problem: Problem, draft: Draft, at_least: Mapping[str, int]) -> Outcome:
-    """Pruned to memory; of ranges with the same cascade the highest stands for all, as loads are proportional."""
+    """Prune models to memory.
+
+    Among ranges with the same cascade the highest stands for all, as loads are proportional.
+    """
     demands = [problem.demand(k, draft) for k in range(len(draft.assigned))]
     everywhere = seconds_held(problem.hosts, problem.initial.placed)
     overloaded = [k for k, demand in enumerate(demands) if balance(demand, everywhere) is None]
@@ -40,7 +43,6 @@ def placed(problem: Problem, draft: Draft, at_least: Mapping[str, int]) -> Outco
 
 
 def _with_one_more_replica(problem: Problem, failure: TooSlow, draft: Draft) -> Outcome:
-    """A placement with one more replica of a bottleneck, where that lowers its range's utilisation."""
     for k, model in failure.bottlenecks.items():
         now, possible = count_of(draft.placed, model), sum(model in host.seconds for host in problem.hosts)
         if now == possible:

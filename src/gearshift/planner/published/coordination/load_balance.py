@@ -1,4 +1,4 @@
-"""Load balancing: which part of each model's load each device takes (CascadeServe section 4.4, Eq. 1-3)."""
+"""Balance each model's load over devices (CascadeServe section 4.4, Eq. 1-3)."""
 
 import math
 from collections.abc import Mapping
@@ -10,17 +10,17 @@ from scipy.optimize import linprog
 
 FULL = 1.0
 SLACK = 1e-9
-"""Of the solver: utilisations this close are equal, and shares this small are none."""
+"""Solver tolerance: utilisations this close are equal, and shares this small are zero."""
 
 MOST_MODELS_IN_SETS = 6
 
 Held = tuple[tuple[str, float], ...]
-"""What a device holds: models and their seconds per request."""
+"""The models on a device, and their seconds per request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The utilisation of the busiest device, and each model's load share by (model, device), which add up to 1."""
+    """The highest utilisation, and load shares by (model, device) that add up to 1 per model."""
 
     utilisation: float
     shares: dict[tuple[str, str], float]
@@ -29,12 +29,12 @@ class Balance:
 def balance(
     demand_qps: Mapping[str, float], seconds: Mapping[str, Mapping[str, float]], *, most_utilisation: float = FULL
 ) -> Balance | None:
-    """The balance whose busiest device is least busy; None when no balance stays within `most_utilisation`.
+    """Minimise the highest utilisation; None when it exceeds `most_utilisation`.
 
-    `demand_qps` is each model's load; `seconds` are run times per request by device and model placed there.  Devices
-    that hold the same at the same speed get the same.  Lowering u until Eq. 1-3 cannot be solved ends at the least u
-    that solves them, so u is a variable here, and one program finds it.  Eq. 1 holds by serving no more than Eq. 2
-    asks for.
+    `demand_qps` is each model's load; `seconds` are run times per request by device and model
+    placed there. Identical devices get equal shares. The paper lowers u until Eq. 1-3 cannot be
+    solved; here u is a variable, so one program finds the least. Eq. 1 holds because no more is
+    served than Eq. 2 requires.
     """
     groups = _alike(demand_qps, seconds)
     solved = _solved(tuple(demand_qps.items()), tuple((held, len(devices)) for held, devices in groups.items()))
@@ -53,8 +53,8 @@ def balance(
 def least_utilisation(demand_qps: Mapping[str, float], seconds: Mapping[str, Mapping[str, float]]) -> float:
     """The utilisation of `balance`, without the shares; infinite when a model is nowhere.
 
-    Where each model is as fast on all its devices, no program is needed: the fullest set of models, over the devices
-    that hold any of them, sets it (the theorem of max-flow and min-cut).
+    Where each model is equally fast on all its devices, it is the highest work of a set of models
+    over the number of devices that hold any of them (max-flow and min-cut), without a program.
     """
     groups = _alike(demand_qps, seconds)
     speeds = {cell for held in groups for cell in held}
@@ -73,7 +73,6 @@ def least_utilisation(demand_qps: Mapping[str, float], seconds: Mapping[str, Map
 
 
 def _alike(demand_qps: Mapping[str, float], seconds: Mapping[str, Mapping[str, float]]) -> dict[Held, list[str]]:
-    """Devices by what they hold of the models in demand."""
     groups: dict[Held, list[str]] = {}
     for device, placed in seconds.items():
         held = tuple((model, placed[model]) for model in demand_qps if model in placed)
@@ -86,7 +85,6 @@ def _alike(demand_qps: Mapping[str, float], seconds: Mapping[str, Mapping[str, f
 def _solved(
     demand: tuple[tuple[str, float], ...], groups: tuple[tuple[Held, int], ...]
 ) -> tuple[float, tuple[Held, ...]] | None:
-    """The least u, and per group of devices the models' shares on each of its devices; None without some model."""
     models = [model for model, _ in demand]
     cells = [(g, model, s) for g, (held, _) in enumerate(groups) for model, s in held]
     if {model for _, model, _ in cells} != set(models):

@@ -1,4 +1,4 @@
-"""What the submodules share: the request in their terms, the plan so far, and what is known already."""
+"""State that the submodules share: the request, the plan so far, and cached results."""
 
 import dataclasses
 import functools
@@ -18,12 +18,12 @@ from gearshift.planner.space.range_weights import range_weights
 from gearshift.planner.space.request import PlanRequest, Progress
 
 IDLE_SHARE = 0.1
-"""Of the lowest range's load: what is too slow there is too slow at any load."""
+"""Share of the lowest range's load: a gear that is too slow there is too slow at any load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """The plan so far; what a submodule has not yet decided is empty."""
+    """The plan so far; fields that a submodule has not decided yet are empty."""
 
     placed: Held
     offered: tuple[CandidateCascade, ...] = ()
@@ -37,10 +37,10 @@ Outcome = tuple[Failure | None, Draft]
 
 
 class Problem:
-    """A request with its hosts, loads and candidates, and what submodules have found out about it.
+    """A request with its hosts, loads and candidates, and the submodules' cached results.
 
-    `loads_qps` (ranges,) are the loads that ranges are planned for, `weights` (ranges,) the shares of time spent there.
-    `on_time` is called before what takes time, and may raise to end the search.
+    `loads_qps` (ranges,) are the planned loads, `weights` (ranges,) the shares of time in each
+    range. `on_time` is called before slow steps, and may raise to end the search.
     """
 
     def __init__(self, request: PlanRequest, progress: Progress) -> None:
@@ -58,12 +58,11 @@ class Problem:
         self.pruned: dict[tuple[object, ...], Held | DoesNotFit] = {}
 
     def cascades(self, placed: Held) -> tuple[CandidateCascade, ...]:
-        """The front by accuracy and work on a placement, by rising work and accuracy."""
         work_s = self.work_s(placed)
         return tuple(pareto_cascades(self.request.profile, work_s, most=self.request.most_candidates))
 
     def work_s(self, placed: Held) -> dict[str, float]:
-        """Device-seconds per request of each model that is placed: the harmonic mean over its hosts."""
+        """Device-seconds per request of each placed model: the harmonic mean over its hosts."""
         held: dict[str, list[float]] = {}
         for host in self.hosts:
             for model in placed[host.name]:
@@ -76,18 +75,16 @@ class Problem:
         return {m: reach * load_qps for m, reach in zip(candidate.cascade.models, candidate.reach, strict=True)}
 
     def utilisation(self, k: int, draft: Draft) -> float:
-        """Of the busiest device in range k, the load balanced; infinite where a model is nowhere."""
+        """The highest utilisation in range k, balanced; infinite where a model is nowhere."""
         found = balance(self.demand(k, draft), seconds_held(self.hosts, draft.placed), most_utilisation=math.inf)
         return math.inf if found is None else found.utilisation
 
     def too_slow(self, failing: Sequence[int], draft: Draft) -> TooSlow:
-        """The error that names these ranges, each with its bottleneck."""
         bottlenecks = {k: self._bottleneck(k, draft) for k in failing}
         self.bottlenecks |= bottlenecks
         return TooSlow(bottlenecks)
 
     def _bottleneck(self, k: int, draft: Draft) -> str:
-        """The model of range k's cascade with the most work per replica; of equal ones the first."""
         seconds, demand = seconds_held(self.hosts, draft.placed).values(), self.demand(k, draft)
         carried_qps = {model: sum(1 / held[model] for held in seconds if model in held) for model in demand}
         return max(demand, key=lambda model: demand[model] / carried_qps[model])

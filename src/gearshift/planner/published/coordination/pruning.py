@@ -1,9 +1,11 @@
-"""Model placement by greedy pruning: from every model on every device to what memory holds (CascadeServe section 4.4).
+"""Model placement by greedy pruning: from every model on every device to what fits in memory.
+
+CascadeServe, section 4.4.
 
     util(r) = sum over devices of min(max(0, over-allocated), freed by r) / u_max(r)
 
-is Eq. 4 as its text describes it.  As printed, max(0, over-allocated - freed) scores what stays over-allocated: highest
-the replica that frees least, and 0 the one that makes all fit.
+is Eq. 4 as its text describes it. As printed, max(0, over-allocated - freed) scores the memory that
+stays over-allocated: highest for the replica that frees least, 0 for the one that makes all fit.
 """
 
 import math
@@ -16,7 +18,7 @@ from gearshift.planner.space.hosts import Held, Host, count_of, seconds_held
 
 @dataclass(frozen=True, slots=True)
 class DoesNotFit:
-    """Memory cannot hold these models; `demands` are those whose balance forbids to prune further."""
+    """Memory cannot hold these models; balancing `demands` does not allow further pruning."""
 
     models: tuple[str, ...]
     demands: tuple[int, ...]
@@ -24,7 +26,10 @@ class DoesNotFit:
 
 @dataclass(frozen=True, slots=True)
 class _Prune:
-    """One model to prune from a host, and its worth; `forbidden_by` are demands that could not be balanced then."""
+    """One model to prune from a host, and its utility.
+
+    With that, the demands `forbidden_by` could not be balanced.
+    """
 
     host: str
     model: str
@@ -34,7 +39,7 @@ class _Prune:
 
 
 def utility(freed_bytes: float, over_bytes: float, most_utilisation: float) -> float:
-    """What pruning a replica is worth: over-allocated memory freed, over the utilisation that it leads to (Eq. 4)."""
+    """Over-allocated memory that is freed, over the utilisation that it leads to (Eq. 4)."""
     useful = min(max(0.0, over_bytes), freed_bytes)
     return useful and (useful / most_utilisation if most_utilisation > 0 else math.inf)
 
@@ -42,11 +47,11 @@ def utility(freed_bytes: float, over_bytes: float, most_utilisation: float) -> f
 def prune(
     hosts: Sequence[Host], demands: Sequence[Mapping[str, float]], *, at_least: Mapping[str, int] | None = None
 ) -> Held | DoesNotFit:
-    """The models that stay on each host, when replicas of greatest utility go until no memory is exceeded.
+    """The models that stay on each host when replicas of greatest utility go until all fit.
 
-    `demands` are loads by model, each of which must stay balanced within full utilisation; models in none of them go
-    first.  A model in a demand keeps one replica, or `at_least` as many.  Equal utilities: the replica that frees more,
-    then by order of hosts.
+    `demands` are loads by model, each of which must stay balanced within full utilisation; models
+    in none of them go first. A model in a demand keeps one replica, or `at_least` as many. Of
+    equal utilities the replica that frees more goes first.
     """
     held: Held = {host.name: list(host.seconds) for host in hosts}
     used = {model for demand in demands for model in demand}
@@ -64,7 +69,7 @@ def prune(
 def _choices(
     hosts: Sequence[Host], held: Held, demands: Sequence[Mapping[str, float]], kept: Mapping[str, int]
 ) -> Iterator[_Prune]:
-    """Replicas on hosts with too little memory; of hosts that are alike in all, the first stands for all."""
+    """Replicas on hosts with too little memory; the first of identical hosts stands for all."""
     seconds = seconds_held(hosts, held)
     count = {model: count_of(held, model) for model in kept}
     seen = set()

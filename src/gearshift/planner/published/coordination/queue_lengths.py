@@ -9,16 +9,16 @@ from gearshift.planner.evaluate.assemble import replica_settings
 from gearshift.planner.evaluate.steady_state import Cell, SteadyState
 
 PATIENCE = 3
-"""So many raises in a row that make latency no better end the search."""
+"""The search ends after this many raises in a row that do not reduce latency."""
 NOT_BUSY = 0.5
-"""Below this mean utilisation throughput is not what is lacking, and no length is raised."""
+"""Below this mean utilisation throughput is not the problem, and no length is raised."""
 LONGEST_WAIT_FACTOR = 2.0
-"""A batch starts anyway after so many times the time in which the queue fills at the load planned for."""
+"""The longest wait, as a multiple of the time in which the queue fills at the planned load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """How every replica works in a range, what steady load gives then, and whether that holds."""
+    """The settings of every replica in a range, their cell, and whether that holds."""
 
     replicas: tuple[ReplicaSettings, ...]
     cell: Cell
@@ -28,10 +28,10 @@ class Tuned:
 def tune(
     steady: SteadyState, cascade: Cascade, load_qps: float, shares: Mapping[str, float], *, longest: int | None = None
 ) -> Tuned:
-    """The least minimum queue length of the first model's replicas with which the load holds, by rising from 1.
+    """The least minimum queue length of the first model with which the load holds, from 1 up.
 
-    `shares` are load shares by replica id; `longest` is how far to rise, the largest batch profiled by default.
-    Where none holds: the settings with the least latency, stable ones first.
+    `shares` are load shares by replica id; `longest` limits the length, by default to the largest
+    batch profiled. Where none holds: the lowest latency, stable cells first.
     """
     first = [r.id for r in steady.placement.replicas if r.model == cascade.models[0] and shares.get(r.id, 0) > 0]
     largest = max(curve.largest_batch_size for curve in steady.profile.whole_curves)

@@ -1,4 +1,4 @@
-"""Why there is no plan, in words for the user."""
+"""Errors that tell the user why there is no plan."""
 
 import math
 
@@ -15,7 +15,6 @@ STABLE_UTILISATION = 0.9
 
 
 def infeasible(problem: Problem, failure: Failure | None, draft: Draft) -> Infeasible:
-    """What the last error means: too little accuracy, too much latency, or too much load."""
     objective = problem.request.objective
     if draft.choices is not None or not isinstance(failure, TooSlow):
         asked = objective.accuracy or 0.0
@@ -52,7 +51,6 @@ def infeasible(problem: Problem, failure: Failure | None, draft: Draft) -> Infea
 
 
 def out_of_time(problem: Problem, draft: Draft | None = None) -> Infeasible:
-    """That the budget was too small."""
     reason = f"no plan was found within {problem.request.budget_s:g} s"
     draft = draft or problem.initial
     return _refusal(problem, reason, draft, *_worst_range(problem, draft))
@@ -70,7 +68,6 @@ def _devices(problem: Problem) -> str:
 
 
 def _worst_range(problem: Problem, draft: Draft) -> tuple[int, str]:
-    """The range that lost most weighted accuracy to errors, and its bottleneck."""
     top = problem.candidates[-1]
     lost = np.zeros(len(problem.weights))
     if draft.choices is not None:

@@ -1,4 +1,4 @@
-"""Which cascades there are, and which serves each load range (CascadeServe sections 4.2 and 4.3)."""
+"""Search cascades, and assign one to each load range (CascadeServe sections 4.2 and 4.3)."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from gearshift.profiles.profile import PART_A
 
 
 def search_cascades(problem: Problem, failure: Failure | None, draft: Draft) -> Outcome:
-    """Section 4.2: the front by accuracy and work on the present placement; an error here is final."""
+    """Section 4.2: the front of accuracy and work on the placement; an error here is final."""
     if failure is not None:
         return failure, draft
     return None, dataclasses.replace(draft, offered=problem.cascades(draft.placed))
 
 
 def assign_cascades(problem: Problem, failure: Failure | None, draft: Draft) -> Outcome:
-    """Section 4.3: the best by what the objective leaves free; then downgraded where an error says so."""
+    """Section 4.3: the best assignment that the objective allows; downgraded after an error."""
     if failure is None and draft.choices is not None:
         return None, dataclasses.replace(draft, assigned=_swapped(problem, draft))
     choices: Choices | None = draft.choices or _all_choices(problem, draft.offered)
@@ -41,7 +41,7 @@ def assign_cascades(problem: Problem, failure: Failure | None, draft: Draft) -> 
 
 
 def _all_choices(problem: Problem, candidates: Sequence[CandidateCascade]) -> Choices:
-    """Everything open; but the last range, which has no upper end, keeps the cheapest under a latency objective."""
+    """All open; but under a latency objective the last, endless range keeps the cheapest."""
     numbers = [frozenset(range(len(candidates)))] * len(problem.weights)
     least_accuracy = problem.request.objective.accuracy
     if least_accuracy is None and len(numbers) > 1:
@@ -64,7 +64,7 @@ def _corrected(choices: Choices, failure: Failure, draft: Draft) -> Choices | No
 
 
 def _swapped(problem: Problem, draft: Draft) -> tuple[CandidateCascade, ...]:
-    """Each range's cascade, or a new one that is no worse in accuracy and work and better in one."""
+    """Replace cascades where another is better in accuracy or work and no worse in either."""
     work_s = problem.work_s(draft.placed)
 
     def swapped(now: CandidateCascade) -> CandidateCascade:
