@@ -165,7 +165,6 @@ def _devices_asked(planner: str, request: PlanRequest) -> int | float:
 
 
 def rows_of_grid(runs: Sequence[Run], profile: Profile, accuracies: Sequence[float] | None = None) -> tuple[float, ...]:
-    """The accuracies given, or steps from the worst single model's to the best of any run."""
     return tuple(sorted(accuracies)) if accuracies else accuracy_steps(runs, worst_accuracy(profile))
 
 
@@ -231,7 +230,6 @@ def worst_accuracy(profile: Profile) -> float:
 
 
 def accuracy_steps(runs: Sequence[Run], worst: float) -> tuple[float, ...]:
-    """Even steps above `worst` to the best accuracy of any run, rounded down to a thousandth."""
     best = max((run.predicted.accuracy for run in runs if run.predicted is not None), default=worst)
     steps = [worst + (best - worst) * (k + 1) / ACCURACIES for k in range(ACCURACIES)]
     return tuple(sorted({math.floor(step * 1e3 + 1e-9) / 1e3 for step in steps}))

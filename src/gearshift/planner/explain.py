@@ -340,7 +340,6 @@ class _CoreSearch(_Search):
         return self._on_fewest(candidate, load_qps)[0].prediction(load_qps, candidate.accuracy)
 
     def _on_fewest(self, candidate: CandidateCascade, load_qps: float) -> tuple[Cell, int]:
-        """The cell, and its number of cores; 0 for all."""
         held = self.split(candidate, self.margin * load_qps)
         cell, _ = self.splits.chosen(candidate, held or self.splits.even(candidate), load_qps)
         return cell, sum(held or ())

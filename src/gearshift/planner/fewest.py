@@ -93,6 +93,5 @@ def _fewest(name: str, so_far: SoFar, *, accuracy: float, latency_s: float, most
 
 
 def devices_like(hardware: Hardware, count: int) -> Hardware:
-    """`count` devices like the first, on its node."""
     first = hardware.devices[0]
     return Hardware(devices=tuple(msgspec.structs.replace(first, id=f"{first.kind}-{i}") for i in range(count)))

@@ -169,7 +169,6 @@ class _Nearest:
         return self._feasible(request, planners.plan if self.find is planners.fewest else self.find)
 
     def _cheapest_fast_enough(self) -> CandidateCascade | None:
-        """The cheapest of the planner's candidates that fails only because of load."""
         request, wanted = self.request, self.objective.accuracy or 0.0
         singles = single_models(request)
         offered = singles if self.planner in ("single", "model-switching") else [*singles, *cascade_front(request)]

@@ -79,7 +79,6 @@ def require_possible(request: PlanRequest) -> None:
 
 
 def require_planner(name: str) -> None:
-    """Raise `InvalidInput` for an unknown planner."""
     if name not in MODULES:
         raise InvalidInput(f"there is no planner {name!r}", remedy=f"name one of {', '.join(sorted(MODULES))}")
 

@@ -18,8 +18,7 @@ NEXT_GIVES_WAY = 2
 
 _SPARE_NS = 1_000_000
 _WORTH_PERCENT = 95
-"""A batch that uses its devices at least this well, relative to a whole one, starts whoever is
-held back."""
+"""A batch that uses its devices at least this well, in percent of a whole one, always starts."""
 
 
 MARGIN_PERCENT, LEAST_OVERSHOOTS = 95, 20
@@ -93,9 +92,9 @@ def when_limited(
 ) -> int:
     """Decide what gives way when a deadline forbids a batch of `size` to take the next sample.
 
-    `tightest_ns` is the earliest deadline in the batch, `next_ns` that of the next sample; `waiting`
-    samples are queued in all. Without deadlines the batch would be `whole`. The runs are those of
-    the batch, the whole one, the next sample alone, and the largest batch of those behind.
+    `tightest_ns` is the earliest deadline in the batch, `next_ns` that of the next sample, and
+    `waiting` samples are still queued. Without deadlines the batch would be `whole`. The runs are
+    those of the batch, the whole one, the next sample alone, and the largest batch of those behind.
 
     `RUN`: the small batch starts, and the others wait. That is chosen whenever they can wait, or
     where it uses its devices nearly as well as a whole one. Otherwise it would cost more samples

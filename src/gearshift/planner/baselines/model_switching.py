@@ -42,7 +42,7 @@ def _best_within(request: PlanRequest, models: Sequence[CandidateCascade], progr
     """The best plan with all models, without the cheapest, without the two cheapest, and so on.
 
     The last gear always gets the cheapest model of its plan. Without models cheaper than one that
-    carries every load, that model need never step down.
+    carries every load, that model need never step down: one model at all loads is a plan, too.
     """
     so_far = SoFar(request, progress)
 

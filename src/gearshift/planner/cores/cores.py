@@ -115,7 +115,7 @@ class _Search:
         raise self.out_of_reach(next((near for near in nearest if self.confirmed(near) is not None), None), best)
 
     def confirmed(self, target: float) -> GearPlan | None:
-        """The plan on the fewest core-seconds with accuracy `target`, at the least margin.
+        """The plan on the fewest core-seconds with accuracy `target`, at the least confirmed margin.
 
         Where a replay is less accurate than steady state promised, steady state is asked for more.
         With a confidence, only `CERTIFICATES` plans are tried, which share its level.

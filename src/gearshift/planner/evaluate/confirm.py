@@ -61,7 +61,6 @@ class Confirmation:
 def shares_late(
     slowest_s: Sequence[NDArray[np.float64]], requests: int, latency_objective_s: float
 ) -> NDArray[np.float64]:
-    """The share late of each run (seeds,) from its slowest latencies and its number of requests."""
     return np.array([np.count_nonzero(s > latency_objective_s) / requests for s in slowest_s])
 
 

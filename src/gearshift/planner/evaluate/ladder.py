@@ -144,7 +144,6 @@ def require_objective(objective: Objective) -> None:
 
 
 def require_accuracy_within_reach(accuracy: float, highest: float) -> None:
-    """Raise `Infeasible` when no candidate is accurate enough, on any number of devices."""
     if highest < accuracy:
         reason = f"no candidate has an accuracy of {accuracy:.4g}, on any devices; the best has {highest:.4f}"
         raise Infeasible(reason, nearest_accuracy=math.floor(highest * 1e4) / 1e4 or None, by_load=False)
@@ -189,7 +188,6 @@ def _lowest_latency(request: PlanRequest, accuracy: float, best_within: BestWith
 
 
 def _ladder(request: PlanRequest) -> tuple[float, float]:
-    """Lowest and highest latency objective worth a try, in seconds."""
     curves = request.profile.whole_curves
     return min(c.median_s[0] for c in curves), LONGEST_IN_BATCHES * max(c.median_s[-1] for c in curves)
 

@@ -71,7 +71,6 @@ def spiked(made: GearPlan, request: PlanRequest) -> tuple[Workload, float] | Non
 
 
 def made_top_qps(made: GearPlan) -> float:
-    """The start of the last load range, or the planned load of a single gear."""
     gears = next(iter(made.operators.values())).gears
     last = gears[-1]
     return last.load_range.from_ or (last.predicted.load_qps if last.predicted else 1.0)

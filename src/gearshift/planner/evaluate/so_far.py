@@ -90,7 +90,6 @@ class SoFar:
 
 
 def out_of_time(budget_s: float | None = None) -> Infeasible:
-    """The error for no plan in time, which no load range or model causes."""
     within = "in time" if budget_s is None else f"within the budget of {budget_s:g} s"
     return Infeasible(f"no plan was found {within}; give a larger --budget-s", by_load=False)
 
@@ -124,7 +123,6 @@ def all_so_far(plans: Iterator[GearPlan]) -> list[GearPlan]:
 
 
 def with_best(what: str, accuracy: float | None) -> str:
-    """Add the best plan's accuracy to a progress line, in place of an inner search's."""
     return what if accuracy is None else f"{what.partition(BEST)[0]}{BEST}{accuracy:.4f}"
 
 

@@ -54,7 +54,7 @@ NOT_BUSY = 0.5
 LENGTHS = (1.0, 0.7, 1.4, 2.0)
 """Minimum queue lengths to try, as multiples of the mean batch without waiting."""
 WORTH = 0.95
-"""Where the objective is met without waiting, waiting must reduce latency to at most this share."""
+"""If the objective is met without waiting, waiting must reduce latency to at most this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,6 @@ class SteadyState:
         self._records = draw_workload(trace, self.profile.predictions.indices(PART_A), seed=self.seed).record
 
     def judged_by(self, objective: Objective) -> "SteadyState":
-        """Share the simulated cells with another objective of the same percentile."""
         return replace(self, objective=objective)
 
     @property
@@ -179,7 +178,6 @@ class SteadyState:
         return math.inf if self.objective.latency_s is None else self.objective.latency_s
 
     def batch_sizes(self) -> list[int]:
-        """Largest batch sizes to choose from, about a factor of 2 apart."""
         sizes = sorted({size for curve in self.profile.whole_curves for size in curve.batch_sizes})
         kept = [sizes[0]]
         for i, size in enumerate(sizes[1:], start=1):
@@ -191,7 +189,6 @@ class SteadyState:
         return min(float(self._work_s[r.id].min()) for r in self.placement.replicas if r.model == model)
 
     def balance(self, cascade: Cascade) -> Balance:
-        """Balance load over the replicas, each at its most efficient batch size."""
         if cascade not in self._balances:
             self._balances[cascade] = balanced(self.placement, self._least_work_s(), self._reach(cascade))
         return self._balances[cascade]
@@ -231,7 +228,6 @@ class SteadyState:
         return self._settings[key]
 
     def _first_shares(self, cascade: Cascade) -> dict[str, float]:
-        """Load shares of the first model's replicas, relative to the largest of them."""
         shares = self.balance(cascade).shares
         first = {r.id: shares.get(r.id, 0.0) for r in self.placement.replicas if r.model == cascade.models[0]}
         return {r: share / max(first.values()) for r, share in first.items()}

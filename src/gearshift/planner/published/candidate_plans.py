@@ -117,7 +117,6 @@ class CandidatePlans:
         return replace(tried, latency_s=float(replayed.latency_s[0]), accuracy=replayed.result.accuracy)
 
     def cell(self, candidate: Candidate, k: int, *, margin: float = 1.0) -> Cell:
-        """Gear k under steady load of `margin` times the upper end of its range."""
         key = (*_gear_key(candidate, k), margin)
         if key not in self._cells:
             request, placement = self.request, candidate.placement

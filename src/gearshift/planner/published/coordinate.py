@@ -129,7 +129,6 @@ class Coordination:
         return self._plan_of(found)
 
     def fastest_s(self) -> float:
-        """The tightest latency that the cheapest cascade holds; raises `Infeasible`."""
         failure, cheapest = self._cheapest_everywhere()
         if failure is not None:
             raise infeasible(self.problem, failure, cheapest)

@@ -79,7 +79,6 @@ def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearP
 
 
 def _as_time_allows(walk: Walk, kept: Sequence[Tried], do: Callable[[Tried], T]) -> list[T]:
-    """Apply `do` to each, or, when time runs out, to a few that are spread over all."""
     done: dict[int, T] = {}
     try:
         for i in sorted(range(len(kept)), key=spread):

@@ -120,7 +120,6 @@ def minimum_queue_lengths(
 
 
 def _work_per_s(rate_qps: float, run_s: NDArray[np.float64]) -> list[float]:
-    """Seconds of work per second at batches of 1, 2, ... up to the most efficient size."""
     work = rate_qps * run_s[1:] / np.arange(1, len(run_s))
     kept: list[float] = work[: int(work.argmin()) + 1].tolist()
     return kept

@@ -64,7 +64,6 @@ class AccuracyObjective:
         raise self._out_of_reach(max(0.0, min(kept, reached(most))))
 
     def fewest(self) -> GearPlan:
-        """The plan on the cheapest of the request's devices that keep latency and accuracy."""
         return self._fewest_kept() if self._request.objective.confidence is None else self._fewest_certified()
 
     def _fewest_kept(self) -> GearPlan:

@@ -104,7 +104,6 @@ def _capacities(
 
 
 def _highest_qps(ranges: Ranges, steady: SteadyState, candidate: CandidateCascade) -> float:
-    """An upper limit for the capacity search; 0 where run times alone miss the latency."""
     if _slower_alone(ranges.request, steady, candidate):
         return 0.0
     least, most = float(ranges.planned_qps[0]), float(ranges.planned_qps[-1]) * LARGEST_MARGIN

@@ -1,4 +1,4 @@
-"""What the planner's searches for all objectives share.
+"""Parts that the planner's searches for all objectives share.
 
 Candidates, placements, simulated cells, replays and the time limit.
 """
@@ -51,7 +51,8 @@ MOST_LESS = 8
 """With at most this many devices, also try the plan for one device less."""
 MOST_CELLS, MOST_REQUESTS = 64, 20_000
 """Published planners' plans are tried up to this many devices times load ranges. On a trace of
-more requests only the planner is tried that replays the trace just once for each seed."""
+more requests, only `coordinate` is tried, on the request's own hardware: it replays the trace no
+more than once for each seed."""
 SAME_ACCURACY = 1e-3
 NOISE = 1.0
 """At most two standard errors of the accuracy of one replayed request."""
@@ -182,7 +183,6 @@ class PlanSearch:
         return best, refused
 
     def _where_hoped_for(self, request: PlanRequest, above: float) -> GearPlan | None:
-        """The most accurate plan; None where no search can be more accurate than `above`."""
         if above >= 0:
             lucky = NOISE / math.sqrt(len(request.trace))
             if all(_hoped(search) + lucky <= above for search in self.searches(request)):

@@ -86,7 +86,6 @@ def may_keep_up(steady: SteadyState, candidate: CandidateCascade, load_qps: floa
 
 
 def may_hold(steady: SteadyState, candidate: CandidateCascade, load_qps: float) -> bool:
-    """Whether the cascade holds in steady state; not simulated where it is certain not to."""
     return may_keep_up(steady, candidate, load_qps) and steady.holds(candidate.cascade, load_qps)
 
 

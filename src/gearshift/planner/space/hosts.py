@@ -62,7 +62,6 @@ def placement_of(hosts: Sequence[Host], placed: Held) -> Placement:
 
 
 def replica_shares(hosts: Sequence[Host], shares: Mapping[tuple[str, str], float]) -> dict[str, float]:
-    """Load shares by replica id, from those by (model, host), in equal parts."""
     replicas = {(model, host.name): here for host in hosts for model, here in host.replicas.items()}
     return {replica.id: share / len(replicas[at]) for at, share in shares.items() for replica in replicas[at]}
 

@@ -40,7 +40,6 @@ def _metered_loads(trace: Trace) -> tuple[NDArray[np.float64], NDArray[np.int64]
 
 
 def shares_of_ranges(trace: Trace, upper_ends: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The share (ranges,) of the trace's requests in each range; the last has no upper end."""
     return time_and_requests_of_ranges(trace, upper_ends)[1]
 
 

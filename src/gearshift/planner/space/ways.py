@@ -36,7 +36,6 @@ def bytes_per_device(curve: RunTimeCurve) -> int:
 
 
 def bytes_side_by_side(profile: Profile, *, kind: str, cores: int) -> int:
-    """Memory of a device that holds all models that run there, each in its narrowest way."""
     widest_first = reversed(ways(profile, kind=kind, cores=cores))
     return sum({curve.model: bytes_per_device(curve) for curve in widest_first}.values())
 

@@ -143,7 +143,6 @@ class SharedCores:
     first: Sequence[int] = ()
 
     def replicas_of_workers(self) -> Sequence[Sequence[int]]:
-        """`workers`, or one for each replica where that is empty."""
         return self.workers or [[replica] for replica in range(len(self.run_ns))]
 
     def demands(self) -> list[Demand]:

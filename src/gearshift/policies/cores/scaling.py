@@ -113,10 +113,7 @@ def fewest_misses(
 
 
 def misses_by_cores(everyone: int, most_cores: int, missed: Callable[[int], int]) -> list[int]:
-    """Misses on 0, 1, ...
-
-    `most_cores` cores, by `missed` until there are none; no cores miss all.
-    """
+    """Misses by number of cores, 0 to `most_cores`: `everyone`, then `missed` until it is 0."""
     misses = [everyone]
     while len(misses) <= most_cores:
         misses.append(missed(len(misses)) if misses[-1] else 0)

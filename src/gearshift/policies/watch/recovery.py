@@ -47,7 +47,7 @@ def retry_until_ns(lost_ns: int, longest_retry_ns: int, deadline_ns: int, run_ns
 
 
 def without_replica(has_answer: bool, refuses: bool, now_ns: int, run_by_ns: int) -> int:
-    """What happens to a sample whose model has no replica, or whose time to run is over.
+    """Decide about a sample whose model has no replica, or whose time to run is over.
 
     With an earlier stage's answer it does not wait: that answer is given, or the request refused,
     as the operator wants. Without one it waits as long as it may.

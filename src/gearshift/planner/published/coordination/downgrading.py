@@ -67,7 +67,6 @@ class Choices:
         return self._accuracy([max(numbers) for numbers in self.open])
 
     def downgraded(self, failing: Collection[int]) -> "Choices | None":
-        """Restrict failing ranges to cheaper candidates than now; None when none has any."""
         assigned = self.assigned()
         if isinstance(assigned, NotAccurate):
             return None
@@ -76,7 +75,6 @@ class Choices:
         return self._kept(lambda k, c: k not in lower or work_s[c] < assigned[k].work_s) if lower else None
 
     def without(self, model: str) -> "Choices | None":
-        """Close candidates with `model`, except a cheapest that must stay; None if impossible."""
         return self._kept(lambda k, c: model not in self.candidates[c].cascade.models or self._stays(c))
 
     def best_without_one(self, models: Collection[str], failing: Collection[int] = ()) -> "Choices | None":

@@ -70,12 +70,10 @@ class Problem:
         return {model: len(times_s) / sum(1 / s for s in times_s) for model, times_s in sorted(held.items())}
 
     def demand(self, k: int, draft: Draft) -> dict[str, float]:
-        """Requests per second that reach each model of range k's cascade."""
         candidate, load_qps = draft.assigned[k], float(self.loads_qps[k])
         return {m: reach * load_qps for m, reach in zip(candidate.cascade.models, candidate.reach, strict=True)}
 
     def utilisation(self, k: int, draft: Draft) -> float:
-        """The highest utilisation in range k, balanced; infinite where a model is nowhere."""
         found = balance(self.demand(k, draft), seconds_held(self.hosts, draft.placed), most_utilisation=math.inf)
         return math.inf if found is None else found.utilisation
 
