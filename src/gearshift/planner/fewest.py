@@ -40,7 +40,7 @@ def fewest_devices(
     bisected: with one device fewer the planner was tried, and failed.
     """
     require(most >= 1, f"at most {most} devices asked for", remedy="allow at least one")
-    msgspec.structs.replace(request.objective, accuracy=accuracy, latency_s=latency_s)  # may raise
+    msgspec.structs.replace(request.objective, accuracy=accuracy, latency_s=latency_s)  # validates
     so_far = SoFar(request, progress)
     return so_far.run(lambda: _fewest(name, so_far, accuracy=accuracy, latency_s=latency_s, most=most))
 

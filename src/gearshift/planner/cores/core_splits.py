@@ -89,7 +89,7 @@ class CoreSplits:
     def promising(self, candidate: CandidateCascade, load_qps: float) -> NDArray[np.int16]:
         """Splits (n, models) that may hold, by rising cores, then by how busy they are.
 
-        No model may have more work than at its most efficient batch it can do, and where more than
+        No model may have more work than it can do at its most efficient batch, and where more than
         a share `1 - percentile` of requests reaches a model, its run and those before must be in
         time.
         """
