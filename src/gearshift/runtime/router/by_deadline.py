@@ -1,4 +1,4 @@
-"""The router's steps for deadlines: who is dropped, how large a batch may be, when to look again."""
+"""The router's steps for deadlines: drop samples, limit batches, set wake times."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,23 +29,23 @@ from gearshift.runtime.router.turns import Turns
 End = Callable[[Sample, int, Ending, int], None]
 
 RECENT_ANSWERS, FORGOTTEN_ANSWERS = 256, 16
-"""Answers that the margin is computed from, and those forgotten at a tick while nothing runs."""
+"""Answers that set the margin, and those forgotten per tick while nothing runs."""
 TOO_LATE_FOR_MORE = "deadline"
-"""Why a sample is degraded that had no time for another model."""
+"""The `degraded_by` of a sample that had no time for another model."""
 TOO_LATE = {
     Ending.INFEASIBLE: "infeasible: it could not be answered by its deadline any more",
     Ending.EXPIRED_IN_QUEUE: "expired_in_queue: its deadline passed while it waited",
     Ending.EXECUTION: "execution: its deadline passed while it ran",
 }
-"""What is told of a refused request, its reason first."""
+"""Errors of refused requests, the reason first."""
 
 
 class DeadlineRules:
-    """What deadlines decide by the profiled times `run_ns` (replicas, sizes), of which `take` changes rows.
+    """Decisions for deadlines, from profiled times `run_ns` (replicas, sizes).
 
-    `late` says whether samples without any answer are refused, or answered late.  All aim `margin_ns` before a
-    deadline.  The margin follows from the delays of recent answers against the profiled times, and from `way_ns`, the
-    time of requests and answers outside the router.
+    `late` says whether samples without any answer are refused or answered late. All decisions aim
+    `margin_ns` before a deadline. The margin follows from the delays of recent answers compared
+    with the profiled times, and from `way_ns`, the time outside the router.
     """
 
     def __init__(
@@ -58,7 +58,6 @@ class DeadlineRules:
         self._find_fastest()
 
     def take(self, replica: int, run_ns: Sequence[int]) -> None:
-        """The replica takes other times from now on, by batch size."""
         self.run_ns[replica] = run_ns
         self._find_fastest()
 
@@ -66,29 +65,26 @@ class DeadlineRules:
         self.fastest_ns: list[int] = fastest_ns(self.tables, np.asarray(self.run_ns)).tolist()
 
     def written(self, due_ns: int, now_ns: int) -> None:
-        """An answer was written whose batch was to end at `due_ns`."""
         self._overshoots_ns.append(now_ns - due_ns)
 
     def take_aim(self, *, idle: bool) -> None:
-        """Set the margin from recent answers.
+        """While nothing runs, some answers are forgotten.
 
-        While nothing runs, some of them are forgotten: otherwise a margin that refuses everything would never shrink.
+        Otherwise a margin that refuses everything would never shrink.
         """
         for _ in range(min(FORGOTTEN_ANSWERS, len(self._overshoots_ns)) if idle else 0):
             self._overshoots_ns.popleft()
         self.margin_ns = margin_ns(self._overshoots_ns, self._way_ns)
 
     def aimed_ns(self, request: Request) -> int:
-        """By when a batch with the request is to end."""
         return aimed_ns(request.order_deadline_ns, self.margin_ns)
 
     def may_drop(self, sample: Sample) -> bool:
-        """Whether the sample has an answer already, or may go without one."""
         return self.refuses or sample.visited != 0
 
 
 def end_early(sample: Sample, ending: Ending) -> Sample:
-    """The sample with the answer that it has, where it is degraded, or with the error that it is refused with."""
+    """End the sample: degraded with the answer it has, or refused with an error."""
     if ending == Ending.DEGRADED:
         sample.stage, sample.degraded_by = sample.visited.bit_count() - 1, TOO_LATE_FOR_MORE
     else:
@@ -97,11 +93,10 @@ def end_early(sample: Sample, ending: Ending) -> Sample:
 
 
 class DeadlineQueues:
-    """The replicas' queues as deadlines see them; `end(sample, replica, ending, now_ns)` takes what leaves one early.
+    """The replicas' queues by deadline; `end(sample, replica, ending, now_ns)` takes dropped ones.
 
-    `told(replica, sample)`, where there is one, hears of everything that joins a queue.
-
-    `gives_up_ns` has for each replica whose queue's head has a deadline when that head is to be dropped.
+    `told(replica, sample)`, if set, is called for every sample that joins a queue. `gives_up_ns`
+    has the time at which to drop a queue's head, for each replica whose head has a deadline.
     """
 
     def __init__(
@@ -114,7 +109,7 @@ class DeadlineQueues:
         self.told: Callable[[int, Sample], None] | None = None
 
     def misses_anyway(self, request: Request, model: int, now_ns: int) -> bool:
-        """Whether no replica of `model` could answer in time, were the request the next that each runs, alone."""
+        """Whether no replica of `model` could be in time, even running the request next, alone."""
         deadline_ns = self._rules.aimed_ns(request)
         if not self._rules.refuses or deadline_ns == NO_DEADLINE_NS:
             return False
@@ -125,11 +120,11 @@ class DeadlineQueues:
         )
 
     def may_forward(self, sample: Sample, model: int, now_ns: int) -> bool:
-        """Whether the fastest replica of `model`, were it free, would answer in time."""
+        """Whether the fastest replica of `model` would answer in time if it were free."""
         return in_time(self._rules.aimed_ns(sample.request), now_ns, self._rules.fastest_ns[model])
 
     def shed_due(self, now_ns: int) -> list[int]:
-        """Drop the heads that are to be dropped now, or were before; the replicas that had them."""
+        """Drop heads that are due; return the replicas that had them."""
         due = sorted(replica for replica, at_ns in self.gives_up_ns.items() if at_ns <= now_ns)
         for replica in due:
             self.shed(replica, now_ns)
@@ -137,24 +132,22 @@ class DeadlineQueues:
         return due
 
     def routed(self, sample: Sample, replica: int, now_ns: int) -> None:
-        """A sample has joined the replica's queue."""
         if self.told is not None:
             self.told(replica, sample)
         if self._queues[replica].limited:
             self.watch(replica, now_ns)
 
     def waiting(self, replica: int, now_ns: int) -> tuple[list[tuple[int, int]], int]:
-        """When each that waits for the replica came there, its deadline, and when the devices should be free."""
+        """Entry times and deadlines of the waiting samples, and when the devices are free."""
         waiting = [(sample.entered_ns, sample.request.deadline_ns) for sample in self._queues[replica].waiting()]
         return waiting, self._devices.free_ns(replica, now_ns)
 
     def take_run_times(self, replica: int, run_ns: Sequence[int], now_ns: int) -> None:
-        """The replica takes other times from now on, by batch size; what runs still ends when it was to."""
+        """Use other run times, by batch size, from now on; a running batch keeps its end."""
         self._rules.take(replica, run_ns)
         self.watch(replica, now_ns)
 
     def watch(self, replica: int, now_ns: int) -> None:
-        """Note when the head of the replica's queue is to be dropped."""
         queue = self._queues[replica]
         if len(queue):
             sample = queue.head()
@@ -167,7 +160,6 @@ class DeadlineQueues:
         self.gives_up_ns.pop(replica, None)
 
     def shed(self, replica: int, now_ns: int) -> None:
-        """Drop the heads of the replica's queue that it cannot answer in time any more."""
         queue, rules, dropped = self._queues[replica], self._rules, False
         while len(queue):
             head = queue.head()
@@ -180,13 +172,12 @@ class DeadlineQueues:
             self.watch(replica, now_ns)
 
     def start_by_ns(self, replica: int, wait_ends_ns: int, most: int) -> int:
-        """When the replica starts a batch that is not full."""
         queue = self._queues[replica]
         run_ns = self.run_ns[replica][batch_size(len(queue), most)]
         return start_by_ns(wait_ends_ns, self._rules.aimed_ns(queue.head().request), run_ns)
 
     def endangered_first(self, device: int, chosen: int, reason: int, base: int, now_ns: int) -> tuple[int, int]:
-        """The `chosen` replica with its reason to start, or one of `device` whose samples go first, see `goes_first`.
+        """`chosen`, or a replica of `device` whose samples go first (`goes_first`); its reason.
 
         `base` is where the gear's settings begin.
         """
@@ -206,7 +197,7 @@ class DeadlineQueues:
         return chosen, reason
 
     def fill(self, replica: int, most: int, now_ns: int) -> list[Sample]:
-        """Take a batch that keeps the deadlines in it, of one sample at least."""
+        """Take a batch, of at least one sample if any remains, that keeps its deadlines."""
         queue, rules, run_ns = self._queues[replica], self._rules, self.run_ns[replica]
         if not queue.limited:
             return queue.take(most, now_ns)

@@ -10,17 +10,17 @@ from gearshift.policies.order import is_starving, queue_key
 from gearshift.request import NO_DEADLINE_NS, Sample
 
 Entry = tuple[Any, ...]
-"""What decides an order, whole numbers, of which the last are when a sample entered and its number; then the sample."""
+"""Integers that set the order, the last two of them entry time and number; then the sample."""
 MOST_GONE = 8
-"""Entries of samples that have left, beside as many as wait twice; more are cleared away."""
+"""Most entries beyond twice the waiting samples, before those of gone samples are removed."""
 
 
 class InOrder:
-    """Entries, the least first.
+    """Entries in ascending order.
 
-    Those that come in that order, as almost all do, lie in a line, whose ends alone are ever touched; the others are a
-    heap.  In a heap alone, each entry that leaves would be compared with a dozen that no processor's cache holds any
-    more, which makes a long queue, and so an overloaded server, the slowest.
+    Entries that arrive in order, as almost all do, are in a deque, where only the ends are
+    touched; the others are in a heap. With a heap alone, each removal would compare a dozen
+    entries that are in no processor cache, which makes an overloaded server slowest.
     """
 
     def __init__(self) -> None:
@@ -28,37 +28,32 @@ class InOrder:
         self._heap: list[Entry] = []
 
     def __iter__(self) -> Iterator[Entry]:
-        """All, in no order."""
         return chain(self._line, self._heap)
 
     def __len__(self) -> int:
         return len(self._line) + len(self._heap)
 
     def add(self, entry: Entry) -> None:
-        """Put `entry` where it belongs."""
         if self._line and entry < self._line[-1]:
             heapq.heappush(self._heap, entry)
         else:
             self._line.append(entry)
 
     def first(self) -> Entry:
-        """The least entry."""
         return self._heap[0] if self._heap_is_next() else self._line[0]
 
     def drop_first(self) -> None:
-        """Remove it."""
         if self._heap_is_next():
             heapq.heappop(self._heap)
         else:
             self._line.popleft()
 
     def clear(self) -> None:
-        """Remove all."""
         self._line.clear()
         self._heap.clear()
 
     def keep(self, waiting: dict[int, int]) -> None:
-        """Remove all entries but those of samples that wait."""
+        """Keep only the entries of waiting samples (number to entry time)."""
         self._line = deque([entry for entry in self._line if waiting.get(entry[-2]) == entry[-3]])
         self._heap = [entry for entry in self._heap if waiting.get(entry[-2]) == entry[-3]]
         heapq.heapify(self._heap)
@@ -68,10 +63,11 @@ class InOrder:
 
 
 class WaitingQueue:
-    """Samples in two orders at once: most urgent first, and longest here first.
+    """Samples in two orders at once: by urgency, and by entry time.
 
-    A sample taken by one order is passed over in the other once it surfaces there, or is cleared away with many others.
-    `limited` says whether a client's deadline has come in since it was empty last.
+    A sample taken by one order is skipped in the other when it surfaces there, or is removed with
+    many others. `limited`: a sample with a client's deadline has entered since the queue was
+    empty.
     """
 
     def __init__(self, starvation_ns: int) -> None:
@@ -84,7 +80,6 @@ class WaitingQueue:
         return len(self._waiting)
 
     def add(self, sample: Sample, now_ns: int) -> None:
-        """Queue `sample` as entered now."""
         sample.entered_ns = now_ns
         self._waiting[sample.sequence] = now_ns
         request = sample.request
@@ -95,7 +90,6 @@ class WaitingQueue:
         self._by_entry.add((now_ns, sample.sequence, sample))
 
     def head(self) -> Sample:
-        """The most urgent sample."""
         while True:
             _, _, entered_ns, sequence, sample = self._by_urgency.first()
             if self._waiting.get(sequence) == entered_ns:
@@ -103,7 +97,6 @@ class WaitingQueue:
             self._by_urgency.drop_first()
 
     def oldest(self) -> Sample:
-        """The sample that has been here longest."""
         while True:
             entered_ns, sequence, sample = self._by_entry.first()
             if self._waiting.get(sequence) == entered_ns:
@@ -111,18 +104,17 @@ class WaitingQueue:
             self._by_entry.drop_first()
 
     def is_starving(self, now_ns: int) -> bool:
-        """Whether the oldest sample goes before all others."""
         return is_starving(self.oldest().entered_ns, now_ns, self._starvation_ns)
 
     def next_out(self, now_ns: int) -> Sample:
-        """The sample that goes next: the oldest where it starves, else the most urgent."""
+        """The sample that goes next: the oldest if it starves, else the most urgent."""
         return self.oldest() if self.is_starving(now_ns) else self.head()
 
     def take(self, count: int, now_ns: int) -> list[Sample]:
         """Remove `count` samples: starving ones by age, then the most urgent."""
         taken, starving = [], True
         for _ in range(count):
-            starving = starving and self.is_starving(now_ns)  # once one is not, none that is younger is
+            starving = starving and self.is_starving(now_ns)  # if the oldest does not starve, none does
             sample = self.oldest() if starving else self.head()
             del self._waiting[sample.sequence]
             taken.append(sample)
@@ -130,24 +122,21 @@ class WaitingQueue:
         return taken
 
     def waiting(self) -> list[Sample]:
-        """All samples, in no order."""
         return [sample for entered_ns, sequence, sample in self._by_entry if self._waiting.get(sequence) == entered_ns]
 
     def remove(self, sample: Sample) -> bool:
-        """Take `sample` out; False where it is not here."""
         here = self._waiting.pop(sample.sequence, None) is not None
         self._forget()
         return here
 
     def clear(self) -> list[Sample]:
-        """Remove all, oldest first."""
         gone = sorted(self.waiting(), key=lambda sample: (sample.entered_ns, sample.sequence))
         self._waiting.clear()
         self._forget()
         return gone
 
     def _forget(self) -> None:
-        """Clear away what has left, once that is most of what is here."""
+        """Remove the entries of gone samples, once these are most entries."""
         waiting = self._waiting
         if not waiting:
             self._by_urgency.clear()

@@ -1,4 +1,4 @@
-"""Samples that have lost their worker: who of them runs again, and where they wait for it."""
+"""Samples that have lost their worker: decides which run again, and where they wait."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -20,15 +20,14 @@ LONGEST_RETRY_NS = 30_000_000_000
 
 
 class Recovery:
-    """Groups of samples that were running, each to run apart, and single ones that wait for any replica.
+    """Groups of samples that were running, to be run apart, and stranded ones without a replica.
 
-    A group stays with its model: the first replica of it that is idle takes it.  `count` are all samples here;
-    `next_ns` is when the time of the first may be over (too early where others of them have left).
-
-    A sample runs again within `longest_retry_ns` of its last run, or of when it had no replica to wait for, and where
-    the client gave a deadline, in time for it by `run_ns` (replicas, sizes), the profiled time of batches.  One that an
-    earlier stage has answered does not wait for a replica: it keeps that answer, or is refused with
-    `refuse_lost_stage`.
+    A group stays with its model: the first idle replica of the model takes it. `count` is the
+    number of all samples here; `next_ns` is the earliest time at which a sample may expire (too
+    early if samples have left). A sample runs again within `longest_retry_ns` of its last run, or
+    of when it had no replica to wait for; if the client gave a deadline, also in time for it by
+    `run_ns` (replicas, sizes), the profiled times. A sample that an earlier stage has answered
+    does not wait for a replica: it keeps that answer, or is refused with `refuse_lost_stage`.
     """
 
     def __init__(
@@ -46,10 +45,10 @@ class Recovery:
         self.count = 0
         self.next_ns: int | None = None
 
-    # What was lost.
+    # Losses.
 
     def keep_batch(self, replica: int, model: int, samples: Sequence[Sample], now_ns: int) -> list[Sample]:
-        """Keep what may run again of a lost batch, as two groups; answers the samples that end now."""
+        """Keep samples of a lost batch that may run again, in two groups; return the others."""
         run_ns = self._run_ns[replica][len(samples)] if self._run_ns is not None else 0
         again, ended = [], []
         for sample in samples:
@@ -81,7 +80,7 @@ class Recovery:
         return ended
 
     def keep(self, sample: Sample, model: int, now_ns: int) -> bool:
-        """Keep a sample for which `model` has no replica, unless it ends now."""
+        """Keep a sample for which `model` has no replica; False if it ends now."""
         if sample.run_by_ns is None:
             self._limit(sample, 0, now_ns)
         if not self._end(sample, self._no_worker(model), now_ns):
@@ -92,29 +91,26 @@ class Recovery:
             return True
         return False
 
-    # What runs again.
+    # Running again.
 
     def has_group(self, model: int) -> bool:
-        """Whether a group waits for a replica of `model`."""
         return bool(self._groups[model])
 
     def take_group(self, model: int) -> list[Sample]:
-        """The group that has waited longest for `model`, which has one."""
         group = self._groups[model].popleft()
         self.count -= len(group)
         return group
 
     def take_stranded(self, now_ns: int) -> list[Sample]:
-        """All samples that wait for a replica, in the order in which they came."""
         gone = list(self._stranded.values())
         self._stranded.clear()
         self.count -= len(gone)
         return _waited(gone, now_ns)
 
-    # What ends.
+    # Endings.
 
     def end_answered(self, model: int, now_ns: int) -> list[Sample]:
-        """The samples in groups of `model`, which has no replica left, that an earlier stage has answered."""
+        """End the already answered samples in groups of `model`, which has no replica left."""
         answered = [sample for group in self._groups[model] for sample in group if sample.visited]
         for sample in answered:
             self.remove(sample)
@@ -122,12 +118,11 @@ class Recovery:
         return _waited(answered, now_ns)
 
     def end_unanswered(self, sample: Sample, model: int, now_ns: int) -> None:
-        """End a sample that `model` gave no answer to, as one whose time to run is over."""
+        """End a sample that `model` gave no answer to, as if its time to run were over."""
         sample.run_by_ns = now_ns - 1
         self._end(sample, f"model {self._models[model]!r} gave no answer", now_ns)
 
     def end_expired(self, now_ns: int) -> list[Sample]:
-        """The samples whose time to run is over."""
         ended = [sample for sample in self._all() if _run_by_ns(sample) < now_ns]
         for sample in ended:
             self.remove(sample)
@@ -137,14 +132,13 @@ class Recovery:
         return _waited(ended, now_ns)
 
     def remove(self, sample: Sample) -> bool:
-        """Take `sample` out; False where it is not here."""
         if self._stranded.pop(sample.sequence, None) is None and not self._remove_from_group(sample):
             return False
         self.count -= 1
         return True
 
     def _remove_from_group(self, sample: Sample) -> bool:
-        if sample.attempt == 1:  # it has lost no worker, as almost all
+        if sample.attempt == 1:  # it has lost no worker, like almost all samples
             return False
         for groups in self._groups:
             for group in groups:
@@ -156,7 +150,7 @@ class Recovery:
         return False
 
     def _end(self, sample: Sample, reason: str, now_ns: int) -> bool:
-        """Give a sample its last answer or its error; False where it may wait."""
+        """Give a sample its last answer or its error; False if it may wait."""
         verdict = without_replica(sample.visited != 0, self._refuse_lost_stage, now_ns, _run_by_ns(sample))
         if verdict == WAIT:
             return False
@@ -172,7 +166,6 @@ class Recovery:
         return f"no worker of model {self._models[model]!r} is running"
 
     def _limit(self, sample: Sample, run_ns: int, now_ns: int) -> None:
-        """Say by when `sample` must run, which has lost a worker now."""
         deadline_ns = sample.request.order_deadline_ns
         sample.run_by_ns = retry_until_ns(now_ns, self._longest_retry_ns, deadline_ns, run_ns)
 

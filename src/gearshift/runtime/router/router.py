@@ -1,8 +1,9 @@
-"""The router: every event of an operator goes in, every decision comes out; no clock, no input or output.
+"""The router: takes all events of an operator and makes all decisions; no clock, no I/O.
 
-An event at a time: samples finish, a batch finishes, the meter ticks, samples arrive, a longest wait ends.  Each
-calls the policies and then starts what may start on the devices it touched.  The simulator's kernel does the same
-in the same order (`simulator/kernel/loop.py`), and the conformance test compares their logs.
+It handles one event at a time: samples finish, a batch finishes, the meter ticks, samples arrive,
+a longest wait ends. Each event calls the policies and then starts batches on the devices it
+touched. The simulator's kernel does the same in the same order (`simulator/kernel.py`); the
+conformance test compares their logs.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,11 +35,10 @@ WITHDRAWN = "nobody waits for this answer any more"
 class Router:
     """State of one operator's queues, devices and meter.
 
-    `start(replica, samples, reason)` hands a batch to the backend; `answered(sample)` hands back a sample that has
-    its result or its error; `log(row)` and `shifted(from, to)` tell what was decided.
-
-    `recovery` decides what becomes of samples whose replica is lost.  Without `deadlines` those order queues, and
-    nothing else.
+    `start(replica, samples, reason)` hands a batch to the backend; `answered(sample)` hands back a
+    sample with its result or error; `log(row)` and `shifted(from, to)` report decisions.
+    `recovery` decides what happens to samples whose replica is lost. Without `deadlines`, these
+    only order queues.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Router:
         self._range_starts: list[float] = tables.range_starts.tolist()
 
         self.gear, self._first = 0, self._stage_models[0]
-        """The gear in force, and the model at which arrivals begin in it."""
+        """The gear in force, and the model at which arrivals start in it."""
         self.rate_qps = self.load = 0.0
         self.pinned = False
         self.scaling = LoadScaling(tables)
@@ -89,18 +89,21 @@ class Router:
 
     @property
     def waiting(self) -> int:
-        """Samples that wait, in queues or for another worker."""
+        """Samples in queues or waiting for another worker."""
         return self._queued + self._recovery.count
 
     @property
     def by_deadline(self) -> DeadlineQueues | None:
-        """The queues as deadlines see them, where these decide."""
+        """The queues ordered by deadline, or None if deadlines decide nothing."""
         return self._by_deadline
 
-    # Events, in the order in which they are taken at one instant.
+    # Events. At the same instant they are handled in this order.
 
     def samples_finished(self, replica: int, samples: Sequence[Sample], now_ns: int) -> None:
-        """Answer or queue samples with certainty (or error) set; devices start once `batch_finished`, or it goes on."""
+        """Answer or forward samples with certainty (or error) set.
+
+        Devices start new batches in `batch_finished`, or here if the batch goes on.
+        """
         model, running = self._model_of[replica], self._running[replica]
         whole = len(samples) >= len(running)
         self._running[replica] = () if whole else [sample for sample in running if sample not in samples]
@@ -129,7 +132,6 @@ class Router:
             self._start_on_touched(now_ns)
 
     def batch_finished(self, replica: int, now_ns: int) -> None:
-        """Free the replica's devices, then start what may start there and where samples were queued."""
         self._running[replica] = ()
         self._in_batch[replica] = False
         self._devices.free(replica)
@@ -137,7 +139,7 @@ class Router:
         self._start_on_touched(now_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Meter the load of the window that ends now, and shift the gear if it asks for another and none is pinned."""
+        """Meter the load of the window that ends now; shift the gear unless it is pinned."""
         self.rate_qps = self._meter.tick(now_ns)
         tables = self._tables
         self.load = metered_load(tables.meter, self.rate_qps, self.scaling.factor, self.waiting, tables.alpha)
@@ -151,17 +153,15 @@ class Router:
         self.scaling.ticked(self.rate_qps)
 
     def pin(self, gear: int, now_ns: int) -> None:
-        """Keep `gear` in force, whatever the load."""
         self.pinned = True
         if gear != self.gear:
             self._shift(gear, now_ns)
 
     def free(self) -> None:
-        """Let the load choose the gear again, from the next tick on."""
         self.pinned = False
 
     def take_meter(self, before: "Router", now_ns: int) -> None:
-        """Go on with what `before` has metered, in the gear of its arrivals; what waits there does not count."""
+        """Take over the meter of `before` and its arrivals' gear; waiting samples do not count."""
         self._meter = before._meter.copy()
         self.rate_qps = self.load = before.rate_qps
         tables = self._tables
@@ -170,10 +170,7 @@ class Router:
             self._shift(gear, now_ns)
 
     def arrive(self, samples: Sequence[Sample], now_ns: int) -> None:
-        """Meter the samples of one request, and queue them at the first stage of the gear in force.
-
-        Where their deadline could not be kept by any replica they are refused.
-        """
+        """Meter and queue a request's samples; refuse them if no replica can be in time."""
         first, by_deadline = self._first, self._by_deadline
         late = by_deadline is not None and by_deadline.misses_anyway(samples[0].request, first, now_ns)
         for sample in samples:
@@ -186,7 +183,7 @@ class Router:
         self._start_on_touched(now_ns)
 
     def wake(self, now_ns: int) -> None:
-        """Start what has waited longest enough, and drop what cannot be answered in time any more."""
+        """Start batches whose longest wait is over; drop samples that can no longer be on time."""
         if self._by_deadline is not None:
             for replica in self._by_deadline.shed_due(now_ns):
                 self._touched.extend(self._spans[replica])
@@ -199,7 +196,6 @@ class Router:
                 self._end(sample, now_ns)
 
     def next_wake_ns(self) -> int:
-        """When `wake` is due next, or `NEVER_NS`."""
         first_ns = self._devices.next_wake_ns()
         if self._by_deadline is not None and self._by_deadline.gives_up_ns:
             first_ns = min(first_ns, *self._by_deadline.gives_up_ns.values())
@@ -210,7 +206,7 @@ class Router:
     # Faults.
 
     def replicas_lost(self, replicas: Sequence[int], now_ns: int) -> None:
-        """Route around replicas of one worker until they are back: what waited moves, what ran runs again, apart."""
+        """Move queued samples to other replicas; run running ones again, apart from others."""
         for replica in replicas:
             self._turns.lost[replica] = True
         self._turns.share_among_the_living(self.gear)
@@ -231,7 +227,6 @@ class Router:
         self._start_on_touched(now_ns)
 
     def replica_ready(self, replica: int, now_ns: int) -> None:
-        """Route to the replica again."""
         self._turns.lost[replica] = False
         self._turns.share_among_the_living(self.gear)
         self._place_stranded(now_ns)
@@ -239,7 +234,7 @@ class Router:
         self._start_on_touched(now_ns)
 
     def cancel(self, samples: Sequence[Sample], now_ns: int) -> None:
-        """Take samples that still wait out of their queues; those that run are not stopped, but go no further."""
+        """Remove waiting samples from queues; running ones go on, but are not forwarded."""
         for sample in samples:
             sample.error = sample.error or WITHDRAWN
             replica = sample.replica
@@ -253,16 +248,14 @@ class Router:
 
     @property
     def first_model(self) -> str:
-        """The model at which arrivals begin."""
         return str(self._tables.models[self._first])
 
     @property
     def lacks_first_model(self) -> bool:
-        """Whether none of its replicas lives."""
         return not self._turns.lives(self._first)
 
     def run_if_idle(self, replica: int, sample: Sample, reason: int, now_ns: int) -> bool:
-        """Run a sample that is neither metered nor queued, where nothing runs or waits on the replica's devices."""
+        """Run a sample outside meter and queues, if the replica's devices have nothing to do."""
         others = [other for device in self._spans[replica] for other in self._devices.on_device[device]]
         if self._turns.lost[replica] or self._devices.any_busy(replica) or any(len(self._queues[r]) for r in others):
             return False
@@ -270,7 +263,6 @@ class Router:
         return True
 
     def queue_lengths(self) -> list[int]:
-        """Samples that wait for each replica."""
         return [len(queue) for queue in self._queues]
 
     def running_lengths(self) -> list[int]:
@@ -280,7 +272,6 @@ class Router:
     # Steps.
 
     def _next_model(self, sample: Sample) -> int:
-        """Where a sample goes after its last model by the gear in force, or `ANSWER`."""
         return next_model(
             self._stage_of[self.gear * self._models + sample.model],
             sample.certainty,
@@ -306,14 +297,14 @@ class Router:
         self._write(now_ns, Decision.ROUTE, sample.sequence, replica, sample.stage)
 
     def _start_on_touched(self, now_ns: int) -> None:
-        for device in dict.fromkeys(self._touched):  # once each, in the order of their first touch
+        for device in dict.fromkeys(self._touched):  # once each, in the order of first touch
             self._start_on(device, now_ns)
         self._touched.clear()
 
     def _start_on(self, device: int, now_ns: int) -> None:
         """Start the most urgent ready replica of an idle device.
 
-        One that spans busy devices is passed over, unless it starves: then the device is held free for it.
+        A replica that spans busy devices is skipped, unless it starves: then the device waits.
         """
         if self._devices.busy[device]:
             return
@@ -393,7 +384,7 @@ class Router:
     # Steps for deadlines.
 
     def _drop(self, sample: Sample, replica: int, ending: Ending, now_ns: int) -> None:
-        """End a sample that has left the replica's queue."""
+        """End a sample that has already left the replica's queue."""
         self._queued -= 1
         sample.queue_ns += now_ns - sample.entered_ns
         if ending == Ending.DEGRADED:
@@ -405,7 +396,6 @@ class Router:
     # Steps after a loss.
 
     def _place(self, sample: Sample, now_ns: int) -> None:
-        """Queue a sample that waited elsewhere where it belongs by the gear in force, or answer it."""
         following = self._next_model(sample) if sample.visited else self._first
         if following == ANSWER:
             sample.stage = sample.visited.bit_count() - 1
@@ -420,7 +410,7 @@ class Router:
             self._place(sample, now_ns)
 
     def _run_apart(self, replica: int, samples: Sequence[Sample], now_ns: int) -> None:
-        """Have what a lost replica ran run again in halves, away from others, as far as that may be."""
+        """Run the samples of a lost replica again in halves, apart from others if possible."""
         model = self._model_of[replica]
         for sample in samples:
             sample.run_ns += now_ns - self._started_ns[replica]
@@ -432,7 +422,6 @@ class Router:
         self._touched.extend(device for other in self._replicas_of(model) for device in self._spans[other])
 
     def _start_group(self, device: int, now_ns: int) -> bool:
-        """Start a batch of samples that have lost their worker, where one waits for a replica of this device."""
         for replica in self._devices.on_device[device]:
             model = self._model_of[replica]
             if (

@@ -1,4 +1,4 @@
-"""The service: the router, its backend and its clock on one event loop; requests go in, answers come out."""
+"""The service: the router, a backend and the clock on one event loop; it answers requests."""
 
 import asyncio
 import itertools
@@ -53,13 +53,14 @@ STOPPED = "the server stopped before this request was answered; send it again"
 class Service:
     """Serves one operator; every accepted request gets exactly one answer.
 
-    `most_waiting_requests` bounds the samples that wait in queues, `most_waiting_bytes` the bytes of all requests that
-    are being read or are not answered yet.  `capacity_qps` of those that wait are answered in a second, by which
-    those that are refused are told when to come again.  A request without a deadline gets one `default_deadline_s`
-    after its arrival, if that is given; such a one neither orders queues nor decides anything.  `recovery` decides
-    what becomes of what lost workers held, `deadlines` what clients' deadlines do beside ordering queues; `vertical`,
-    which needs them, changes replicas' cores.  `accuracies` are those that the plan predicts of its gears, which
-    metrics tell.
+    `most_waiting_requests` bounds the samples in queues; `most_waiting_bytes` bounds the bytes of
+    all requests that are being read or not answered yet. `capacity_qps` is the rate at which
+    waiting samples are answered; refused clients get their retry time from it. A request without a
+    deadline gets one `default_deadline_s` after its arrival, if that is given; such a deadline
+    neither orders queues nor decides anything. `recovery` decides what happens to samples that
+    were on a lost worker. `deadlines` decides what clients' deadlines do apart from ordering
+    queues. `vertical` changes the cores of replicas and needs `deadlines`. `accuracies` are the
+    plan's predictions for its gears, for the metrics.
     """
 
     def __init__(
@@ -103,9 +104,9 @@ class Service:
         )
         self._open: dict[int, OpenRequest] = {}
         self._ended: deque[tuple[Sample, int]] = deque()
-        """Samples that are to be answered, and the gears they ended in."""
+        """Samples to answer, with the gear in which each ended."""
         self._settled: deque[tuple[Done, Answer, int]] = deque()
-        """Answers that are to be written, and when they were expected, 0 where they were not."""
+        """Answers to deliver, with the time at which each was due (0: none)."""
         self._delivers = False
         self.adapting = adapting or Adapting(tables)
         self.adapting.tell(self._metrics.adapting)
@@ -116,7 +117,7 @@ class Service:
         self._started_ns: dict[int, int] = {}
         self._accepting = self._drained = self._ending = False
         self._in_force = True
-        """Whether the metrics of replicas are its own; not once another has taken over, while this one ends."""
+        """Whether this service sets the replica metrics. False after another took over."""
         self._ready_replicas: set[int] = set()
         self._silence = Silence(tables.models)
         self._idle = asyncio.Event()
@@ -127,7 +128,7 @@ class Service:
     # Life ------------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load the models, then accept requests; raises `ModelFailed` or `WorkerDied` with nothing left running."""
+        """Raises `ModelFailed` or `WorkerDied` with nothing left running."""
         await self._backend.start(self)
         try:
             await self._vertical.start(self.router.by_deadline, self._arm_wake)
@@ -140,11 +141,10 @@ class Service:
         self._journal.write("ready", replicas=len(self._tables.replica_ids))
 
     def stop_accepting(self) -> None:
-        """Refuse new requests; those accepted go on."""
         self._accepting = False
 
     async def drain(self, longest_s: float) -> bool:
-        """Refuse new requests and answer the accepted ones; after `longest_s` the rest fail, and it returns False."""
+        """Refuse new requests and answer the rest; False if some failed after `longest_s`."""
         self._ending = True
         self.refuse_new()
         try:
@@ -156,16 +156,16 @@ class Service:
         return True
 
     async def stop(self) -> None:
-        """End at once: what is not answered yet fails; nothing is left running."""
+        """End at once: unanswered requests fail, and nothing is left running."""
         self._ending = True
         self.stop_accepting()
         fault: BaseException | None = None
         try:
             self._fail_open()
-        except BaseException as error:  # noqa: BLE001  it is raised below, once nothing is left running
+        except BaseException as error:  # noqa: BLE001  raised below, once nothing is left running
             fault = error
         self._pulse.stop()
-        try:  # together: a change under way ends with its worker
+        try:  # together, because a change under way ends with its worker
             await all_ended((self._vertical.stop(), self._backend.stop()))
         except BaseException as error:  # noqa: BLE001  as above
             fault = fault or error
@@ -175,24 +175,21 @@ class Service:
 
     @property
     def accepting(self) -> bool:
-        """Whether requests are let in at all."""
         return self._accepting
 
     @property
     def most_waiting(self) -> int:
-        """How many rows may wait in all."""
         return self.room.most_requests
 
     @property
     def ready(self) -> bool:
-        """Whether requests are let in, and every model has a replica and answers."""
+        """Whether requests are accepted, and every model has a replica and answers."""
         models = {self._model_names[replica] for replica in self._ready_replicas}
         return self._accepting and len(models) == len(self._tables.models) and not self._silence.models
 
     # Operators -------------------------------------------------------------------------------------------------------
 
     def status(self, plan: ServedPlan) -> Status:
-        """What it is doing; it serves `plan`."""
         stopped: State = "draining" if self._pulse.started else "starting"
         return status_of(
             plan,
@@ -210,7 +207,7 @@ class Service:
         )
 
     def pin_gear(self, gear: int) -> None:
-        """Keep `gear` in force until it is freed; raises `InvalidInput` where the plan has no such gear."""
+        """Keep `gear` in force until `free_gear`; raises `InvalidInput` if the plan lacks it."""
         last = self._tables.gears - 1
         require(0 <= gear <= last, f"there is no gear {gear}", remedy=f"pin one from 0 to {last}")
         self._journal.write("pin", gear=gear)
@@ -218,18 +215,17 @@ class Service:
         self._arm_wake()
 
     def free_gear(self) -> None:
-        """Let the load choose the gear again."""
         self._journal.write("free", gear=self.router.gear)
         self.router.free()
 
     def refuse_new(self) -> None:
-        """Refuse new requests from now on; those accepted are answered, however long that takes."""
+        """Refuse new requests from now on; accepted ones are answered, however long that takes."""
         self._journal.write("drain", unanswered=len(self._open))
         self._drained = True
         self.stop_accepting()
 
     def undo_drain(self) -> None:
-        """Let new requests in again; raises `NotReady` where it ends, which nothing undoes."""
+        """Accept new requests again; raises `NotReady` if the service is ending."""
         if self._ending:
             raise NotReady("the server is ending")
         if self._drained:
@@ -237,7 +233,7 @@ class Service:
             self._drained, self._accepting = False, self._pulse.started
 
     def take_over_from(self, before: "Service") -> None:
-        """Count in the metrics of `before`, and begin with the gear of its metered load; both need the same clock."""
+        """Take over the metrics and the metered load of `before`; both need the same clock."""
         self._metrics, before._in_force = before._metrics, False
         self.adapting.take_over_from(before.adapting)
         before._vertical.tell(CoreMetrics())
@@ -250,7 +246,7 @@ class Service:
     # Requests --------------------------------------------------------------------------------------------------------
 
     def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
-        """Raise `NotReady`, `QueueFull` or `TooLarge` where a request of `rows` would not be accepted now."""
+        """Raise `NotReady`, `QueueFull` or `TooLarge` if a request of `rows` would be refused."""
         if not self._accepting:
             self._refuse("the server is not accepting requests; try another one, or again later")
         if self.router.lacks_first_model:
@@ -258,7 +254,6 @@ class Service:
         self.room.require(rows, held_bytes, client)
 
     def reading(self, announced_bytes: int) -> Reading:
-        """Holds the bytes of a request while it is read; raises as `require_room` if `announced_bytes` do not fit."""
         self.require_room(1, announced_bytes)
         return Reading(self.room)
 
@@ -274,17 +269,20 @@ class Service:
         client: Client | None = None,
         span: RequestSpan | None = None,
     ) -> Withdraw:
-        """Accept a request whose arrays have one row for each sample; `done` is called once with its answer.
+        """Accept a request whose arrays have one row per sample; `done` gets its answer once.
 
-        The outcome of the answer is `failed` where a row failed, and `degraded` where one should have gone on to a
-        model of which no replica lives; where the operator wants such a request refused, it is `refused`
-        (`raise_if_refused`).  `done` is called on a later turn of the event loop, and must not raise.
+        The outcome is `failed` if a row failed. It is `degraded` if a row should have been
+        forwarded to a model without a live replica; if the operator wants such requests refused,
+        it is `refused` (`raise_if_refused`). A late answer is `late` if late answers are wanted,
+        else `refused`. `done` is called on a later turn of the event loop, and must not raise.
 
-        Priority 0 is the operator's default, and so is no deadline; `deadline_ns` and `sent_ns` are on the service's
-        clock (`now_ns`).  Where late answers are wanted, the outcome of one is `late`, else `refused`.
-        Requests of one `client` share the room that it has.
-        What comes back withdraws the request: what still waits leaves its queue, and unless it is answered already,
-        `done` is not called any more.
+        Priority 0 and a missing deadline stand for the operator's defaults; `deadline_ns` and
+        `sent_ns` are on the service's clock (`now_ns`). Requests of one `client` share that
+        client's room.
+
+        The returned function withdraws the request: its waiting samples leave their queues, and
+        unless it is answered already, `done` is never called.
+
         Raises `NotReady`, `QueueFull` and `TooLarge`.
         """
         rows = len(next(iter(inputs.values())))
@@ -322,7 +320,7 @@ class Service:
         return partial(self._abandon, opened)
 
     async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
-        """As `submit`, and wait for the answer, which `raise_if_refused` looks at; a cancelled caller withdraws it."""
+        """Like `submit`, but wait and apply `raise_if_refused`; a cancelled caller withdraws."""
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def done(answer: Answer) -> None:
@@ -337,7 +335,6 @@ class Service:
             raise
 
     def now_ns(self) -> int:
-        """The service's time, in which deadlines are given."""
         return self._clock.now_ns()
 
     def _refuse(self, why: str) -> NoReturn:
@@ -353,7 +350,6 @@ class Service:
             self._metrics.finished(self._tables.operator, "cancelled")
 
     def _withdraw(self, opened: OpenRequest) -> None:
-        """Take the rows of a request that still wait out of their queues."""
         self.router.cancel(opened.samples, self._clock.now_ns())
         self._arm_wake()
 
@@ -394,7 +390,7 @@ class Service:
             asyncio.get_running_loop().call_soon(self._deliver)
 
     def _deliver(self) -> None:
-        """Answer what has ended and tell who waits, now that the devices have what they can do meanwhile."""
+        """Run on a later turn: devices get their next batches before answers are written."""
         self._delivers = False
         try:
             if self._ended:
@@ -406,7 +402,7 @@ class Service:
                 if due_ns and self._deadlines is not None:
                     self._deadlines.written(due_ns, self._clock.now_ns())
         finally:
-            if self._ended or self._settled:  # a fault with one is none of the others'
+            if self._ended or self._settled:  # an error affects one answer only
                 self._deliver_soon()
 
     def _answer_ended(self) -> None:
@@ -423,11 +419,11 @@ class Service:
             self._idle.set()
         return True
 
-    # What the router decides -----------------------------------------------------------------------------------------
+    # Callbacks of the router -----------------------------------------------------------------------------------------
 
     def _start_batch(self, replica: int, samples: Sequence[Sample], reason: int) -> None:
         self._started_ns[replica] = now_ns = self._clock.now_ns()
-        self._backend.run(Batch(next(self._batch_ids), replica, samples))  # before all else, for which it waits
+        self._backend.run(Batch(next(self._batch_ids), replica, samples))  # first: the device is waiting
         self._metrics.batch_started(self._model_names[replica], len(samples), reason)
         self._metrics.deadlines.started(samples, now_ns)
 
@@ -440,11 +436,11 @@ class Service:
 
     def _answer(self, sample: Sample, gear: int) -> None:
         opened = self._open.get(sample.request.id)
-        if opened is None:  # withdrawn meanwhile, or another row has ended it
+        if opened is None:  # withdrawn meanwhile, or ended by another row
             return
         self.adapting.answered(sample, gear)
         opened.missing -= 1
-        if opened.held_rows > 1:  # the last one with the request
+        if opened.held_rows > 1:  # the last row is given back with the request
             opened.held_rows -= 1
             self.room.give_back(1, 0, opened.client)
         if opened.missing == 0 or sample.poisonous or sample.ending:
@@ -458,16 +454,15 @@ class Service:
         self._journal.write("shift", **shift_facts(self.router, before, after))
         self._vertical.shifted(after)
 
-    # What the backend reports ----------------------------------------------------------------------------------------
+    # Callbacks of the backend ----------------------------------------------------------------------------------------
 
     def samples_finished(self, batch: Batch, samples: Sequence[Sample]) -> None:
-        """Answer or forward."""
         now_ns = self._clock.now_ns()
         if self._spans:
             self._trace(batch, samples, now_ns)
         self._silence.samples_finished(self._model_names[batch.replica], samples, now_ns)
         self.router.samples_finished(batch.replica, samples, now_ns)
-        if len(samples) < len(batch.samples):  # the batch goes on, or has ended and arms it anyway
+        if len(samples) < len(batch.samples):  # else `batch_finished` arms it
             self._arm_wake()
 
     def _trace(self, batch: Batch, samples: Sequence[Sample], now_ns: int) -> None:
@@ -483,7 +478,6 @@ class Service:
         )
 
     def batch_finished(self, batch: Batch) -> None:
-        """Start what may start on the devices that are free now."""
         now_ns = self._clock.now_ns()
         run_ns = now_ns - self._started_ns.pop(batch.replica, now_ns)
         self.router.batch_finished(batch.replica, now_ns)
@@ -494,7 +488,6 @@ class Service:
         self._arm_wake()
 
     def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
-        """Serve on without them."""
         for replica in replicas:
             replica_id = self._tables.replica_ids[replica]
             self._ready_replicas.discard(replica)
@@ -506,7 +499,6 @@ class Service:
         self._arm_wake()
 
     def replica_ready(self, replica: int) -> None:
-        """Serve with it."""
         if replica in self._ready_replicas:
             return
         self._ready_replicas.add(replica)
@@ -517,7 +509,6 @@ class Service:
         self._arm_wake()
 
     def _watch(self) -> None:
-        """Have the metrics tell of this service."""
         self._metrics.watch(self.router, self, last_gear=self._tables.gears - 1, accuracies=self._accuracies)
         self._metrics.begin(
             Known(

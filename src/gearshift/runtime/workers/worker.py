@@ -1,7 +1,8 @@
-"""The worker: a process of its own that loads the models of one device set and runs their batches.
+"""The worker: a separate process that loads the models of one device set and runs their batches.
 
-`python -m gearshift.runtime.workers.worker --fd N --cores 1,3`, started by `runtime/workers/worker_process.py`.  It ends when its
-socket does, and the kernel kills it with the thread that started it, so that no worker outlives its router.
+`python -m gearshift.runtime.workers.worker --fd N --cores 1,3`, started by `runtime/worker_process.py`. It
+ends when its socket does, and the kernel kills it with the thread that started it: no worker
+outlives its router.
 """
 
 import argparse
@@ -62,11 +63,11 @@ PR_SET_PDEATHSIG = 1
 LEAST_WARM_UPS = 2
 TELL_WARM_UP_S = 5.0
 OOM_SCORE, MOST_OOM_SCORE, SOONER = Path("/proc/self/oom_score_adj"), 1000, 500
-"""The kernel adds a score to thousandths of memory: a worker goes before a router with half of all memory."""
+"""In thousandths of memory: a worker is killed before a router that holds half of it."""
 ORDERS = SetThreads, Release
-"""What changes the cores of a batch that came before it and has not begun."""
+"""Messages that may overtake a queued batch and set its core count."""
 
-log = logging.getLogger("gearshift.runtime.workers.worker")  # by name, as this module runs as the main one
+log = logging.getLogger("gearshift.runtime.workers.worker")  # this module runs as `__main__`
 
 
 class RunnableModel(Protocol):
@@ -79,25 +80,23 @@ class RunnableModel(Protocol):
 
 @runtime_checkable
 class StoppingModel(Protocol):
-    """A loaded model whose rows leave after one of several segments (`gearshift.models.segmented_model`)."""
+    """A loaded model whose rows leave after one of several segments (`segmented_model.py`)."""
 
     @property
-    def segments(self) -> int:
-        """How many segments there are."""
-        ...
+    def segments(self) -> int: ...
 
     def exits(self, inputs: Arrays) -> Iterator[tuple[NDArray[np.int64], Predicted]]:
-        """Rows that leave, with outputs and certainty, as they do; raises `ModelFailed`."""
+        """Row numbers that leave, with outputs and certainty, as they do; raises `ModelFailed`."""
         ...
 
     def through(self, inputs: Arrays) -> tuple[Predicted, Sequence[float]]:
-        """Outputs and certainty of rows that all go through, and seconds per segment; raises `ModelFailed`."""
+        """Run all rows to the end, with seconds per segment; raises `ModelFailed`."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """A replica that is loaded: its model, by name, and the CUDA stream that everything of it runs in."""
+    """A loaded replica: its model, by name, and the CUDA stream in which all its work runs."""
 
     name: str
     model: RunnableModel
@@ -106,11 +105,10 @@ class Held:
 
 Send = Callable[[Done, Sequence[Buffer]], None]
 FAILED = "model {!r} failed on %d of %d samples of a batch; the first failure: %s"
-"""The name is of the message, not of its arguments, so that each model's lines are bounded and counted alone."""
+"""The model's name is part of the format, not an argument, so that log limits apply per model."""
 
 
 def main() -> int:
-    """Serve the socket given by `--fd` until it ends."""
     parser = argparse.ArgumentParser(prog="gearshift.runtime.workers.worker")
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--cores", default="", help="processors to run on, by number")
@@ -134,24 +132,21 @@ def main() -> int:
 
 
 def die_with_parent(parent: int) -> bool:
-    """Have the kernel kill this process when its parent ends (Linux); False when the parent is gone already."""
+    """Have the kernel kill this process when its parent ends (Linux); False if it already has."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     return os.getppid() == parent
 
 
 def be_killed_first() -> None:
-    """Where memory runs short, have the kernel kill this process rather than its parent, which can start another."""
+    """So that out of memory it is killed before its parent, which can start another."""
     with contextlib.suppress(OSError, ValueError):
         score = int(OOM_SCORE.read_text())
         OOM_SCORE.write_text(str(min(score + SOONER, MOST_OOM_SCORE)))
 
 
 def main_loop(connection: BlockingConnection) -> int:
-    """Do what the messages say until `Stop`; the status, 1 where a model cannot be loaded.
-
-    Raises `EndOfStream` or `OSError` when the other side is gone.
-    """
+    """Return 1 if a model cannot be loaded; raises `EndOfStream` or `OSError` if the peer ends."""
     replicas: dict[int, Held] = {}
     threads = InferenceThreads(())
     while True:
@@ -174,7 +169,7 @@ def main_loop(connection: BlockingConnection) -> int:
             case SetThreads() | Release():
                 obey(message, threads, connection)
             case Run():
-                for order in connection.take_arrived(ORDERS):  # behind the batch, and yet for it
+                for order in connection.take_arrived(ORDERS):  # sent after the batch, but for it
                     obey(order, threads, connection)
                 threads.follow()
                 held = replicas[message.replica]
@@ -192,7 +187,7 @@ def main_loop(connection: BlockingConnection) -> int:
 
 
 def obey(order: SetThreads | Release, threads: InferenceThreads, connection: BlockingConnection) -> None:
-    """Change the cores that the next batch has; what cannot be given up is told by the actuators that come after."""
+    """Set the next batch's cores; later actuators report those that cannot be released."""
     if isinstance(order, SetThreads):
         connection.send(threads.ask(order.threads))
         return
@@ -206,7 +201,7 @@ def obey(order: SetThreads | Release, threads: InferenceThreads, connection: Blo
 
 
 def load_all(message: Load, replicas: dict[int, Held], connection: BlockingConnection) -> None:
-    """Load each replica and say so, or why it could not be; raises `ModelFailed` then, unless others are kept."""
+    """Raises `ModelFailed` for a replica that cannot be loaded, unless `keep_others` is set."""
     end_s = time.perf_counter() + message.warm_up_s
     for number, replica in enumerate(message.replicas):
         try:
@@ -223,12 +218,11 @@ def load_all(message: Load, replicas: dict[int, Held], connection: BlockingConne
 
 
 def load_one(message: Load, replica: ReplicaToLoad, end_s: float, *, share: float) -> tuple[Held, Loaded]:
-    """The replica, loaded and warm, and what that took; its warm-up has that share of the time until `end_s`."""
+    """Load and warm up a replica; the warm-up gets `share` of the time until `end_s`."""
     from gearshift.models.config import read_project
     from gearshift.models.declared_outputs import DeclaredOutputs
     from gearshift.models.loaded_from import files_of, files_read
     from gearshift.models.loading import load_model
-    from gearshift.models.torch_module import own_stream
     from gearshift.runtime.remote.models import is_remote_model, open_remote
 
     path, device_kind = Path(message.project), message.device_kind
@@ -236,7 +230,7 @@ def load_one(message: Load, replica: ReplicaToLoad, end_s: float, *, share: floa
     begun = time.perf_counter()
     project = read_project(path)
     failure, cold_sizes, files, classes = "", 0, dict[str, str](), tuple[str, ...]()
-    if is_remote_model(project, replica.model):  # which may cost money to ask
+    if is_remote_model(project, replica.model):  # no warm-up, because asking it may cost money
         remote = open_remote(project, path.parent, replica.model, profiling=message.profiling)
         declared = DeclaredOutputs(message.outputs)
         held = Held(replica.model, replace(remote, declared=declared), nullcontext())
@@ -270,10 +264,10 @@ def load_one(message: Load, replica: ReplicaToLoad, end_s: float, *, share: floa
 def warm_up(
     replica: ReplicaToLoad, model: RunnableModel, inputs: Sequence[TensorSpec], *, longest_s: float
 ) -> tuple[str, int]:
-    """Run batches of zeros of each size, so that no request pays for what happens once, or once for each size.
+    """Run batches of zeros of each size, so that no request pays for one-time work.
 
-    A model may well refuse zeros, and serves all the same; answers what it raised first, where no batch went well.
-    Once `longest_s` are over, none but the first two sizes begins; answers how many have not run.
+    A model may refuse zeros and still be served. Returns the first failure if no batch succeeded
+    (else ""), and the number of sizes not run: after `longest_s`, only the first two start.
     """
     failures: list[str] = []
     batches = replica.warm_up_rows if inputs else ()
@@ -289,7 +283,7 @@ def warm_up(
             log.info("model %r warms up: %d of %d batch sizes have run", replica.model, done, len(batches))
         try:
             model.run({spec.name: zeros(spec, rows) for spec in inputs})
-        except Exception as error:  # noqa: BLE001  the door to the user's code
+        except Exception as error:  # noqa: BLE001  user code may raise anything
             failures.append(describe(replica.model, error))
     else:
         done = len(batches)
@@ -297,7 +291,6 @@ def warm_up(
 
 
 def zeros(spec: TensorSpec, rows: int) -> NDArray[Any]:
-    """A tensor of `rows` rows of zeros or empty text; dimensions that vary are 1."""
     shape = (rows, *(1 if dimension == -1 else dimension for dimension in spec.shape[1:]))
     if spec.datatype == "BYTES":
         return np.full(shape, "", dtype=object)
@@ -305,9 +298,9 @@ def zeros(spec: TensorSpec, rows: int) -> NDArray[Any]:
 
 
 def held_bytes(device_kind: str, *, peak: bool = False) -> int:
-    """What this process holds of its device: resident memory, or on CUDA tensors (with `peak`, the most of them).
+    """Bytes of device memory held: resident memory, or tensors on CUDA (`peak`: their maximum).
 
-    Of its children, such as of lookups beside a model, resident memory counts that is theirs alone.
+    For child processes, as for cache lookups, only memory that they do not share counts.
     """
     if is_cuda(device_kind):
         from gearshift.models.torch_module import cuda_bytes
@@ -318,19 +311,19 @@ def held_bytes(device_kind: str, *, peak: bool = False) -> int:
     process = psutil.Process()
     held = int(process.memory_info().rss)
     for child in process.children(recursive=True):
-        with contextlib.suppress(psutil.Error):  # such as that it has ended meanwhile
+        with contextlib.suppress(psutil.Error):  # it may have ended meanwhile
             held += int(child.memory_full_info().uss)
     return held
 
 
 def adopt(model: RunnableModel, message: Adopt, weights: memoryview) -> Adopted:
-    """Look up another version of learned caches from now on; where that cannot be, the model stays as it is."""
+    """Use another version of learned caches; on failure the model stays as it is."""
     own: Any = getattr(model, "model", None)
     if not hasattr(own, "adopt"):
         return Adopted(replica=message.replica, problem="the model has no learned caches")
     try:
         version = own.adopt(message.manifest, bytes(weights), message.off)
-    except Exception as error:  # noqa: BLE001  the door to the user's code
+    except Exception as error:  # noqa: BLE001  user code may raise anything
         return Adopted(replica=message.replica, problem=shortened(f"{type(error).__name__}: {error}"))
     return Adopted(replica=message.replica, version=version)
 
@@ -339,7 +332,7 @@ def adopt(model: RunnableModel, message: Adopt, weights: memoryview) -> Adopted:
 
 
 def run_batch(name: str, model: RunnableModel, message: Run, body: memoryview, send: Send) -> None:
-    """Run the batch and send its `Done`, before that one for all rows that leave together while others go on."""
+    """Run the batch and send its `Done`, after partial ones for rows that leave early."""
     attempt = Attempt(name, model, message, send)
     offset = 0
     for part in message.parts:
@@ -347,22 +340,21 @@ def run_batch(name: str, model: RunnableModel, message: Run, body: memoryview, s
         offset += part_bytes(part)
     if attempt.first_failure:
         samples = sum(len(part.rows) for part in message.parts)
-        silent = len(attempt.unanswered) - len(attempt.unusable) == samples  # and so will be the batches that come next
+        silent = len(attempt.unanswered) - len(attempt.unusable) == samples  # so will later batches
         told, failed = FAILED.format(name.replace("%", "%%")), len(attempt.failed)
         log.warning(told, failed, samples, attempt.first_failure, extra=SELDOM if silent else None)
     attempt.tell()
 
 
 def part_bytes(part: RunPart | DonePart) -> int:
-    """Bytes of a part's tensors in the body."""
     return sum(tensor.size_bytes for tensor in part.tensors)
 
 
 class Attempt:
     """The results of a batch: answers, failed rows, and the time in the model.
 
-    A model may write into its input arrays, and may use its output arrays again: rows that run again have their
-    original values, and answers stay as they were.
+    A model may write into its input arrays and may reuse its output arrays: rows that run again
+    get their original values, and earlier answers do not change.
     """
 
     def __init__(self, name: str, model: RunnableModel, message: Run, send: Send) -> None:
@@ -380,7 +372,6 @@ class Attempt:
         self.segment_s: tuple[float, ...] = ()
 
     def tell(self, *, more: bool = False) -> None:
-        """Send what is known; with `more`, other rows go on."""
         waited = waited_s(self._model) - self._waited_before_s
         done = Done(
             batch=self._batch,
@@ -399,20 +390,20 @@ class Attempt:
         self.parts, self.buffers = [], []
 
     def run(self, inputs: Arrays, rows: Sequence[int]) -> None:
-        """Run `rows`; a failing batch is split in halves until the failing samples stand alone."""
+        """Run `rows`; a failing batch is split in halves until each failing sample is alone."""
         self.buffers = [bytes(buffer) for buffer in self.buffers]
-        as_they_came = copied(inputs) if len(rows) > 1 else inputs  # one row alone does not run again
+        as_they_came = copied(inputs) if len(rows) > 1 else inputs  # a single row never runs again
         if isinstance(self._model, StoppingModel) and not self._through:
             self._run_by_exit(self._model, inputs, as_they_came, rows)
             return
         try:
             predicted = self._timed(inputs, len(rows))
             self._take(predicted, rows)
-        except Exception as error:  # noqa: BLE001  the door to the user's code
+        except Exception as error:  # noqa: BLE001  user code may raise anything
             self._fail(error, as_they_came, rows)
 
     def _run_by_exit(self, model: StoppingModel, inputs: Arrays, as_they_came: Arrays, rows: Sequence[int]) -> None:
-        """Run `rows` and tell of those that leave at once; where the model fails, those that are left run again."""
+        """Run `rows`; send those that leave early at once. After a failure, the rest run again."""
         stay = np.ones(len(rows), dtype=bool)
         begun = time.perf_counter()
         try:
@@ -423,12 +414,12 @@ class Attempt:
                 if self._left > 0 and self.parts:
                     self.tell(more=True)
                 begun = time.perf_counter()
-        except Exception as error:  # noqa: BLE001  the door to the user's code
+        except Exception as error:  # noqa: BLE001  user code may raise anything
             rest = np.flatnonzero(stay).tolist()
             self._fail(error, {name: array[rest] for name, array in as_they_came.items()}, [rows[i] for i in rest])
 
     def _take(self, predicted: Predicted, rows: Sequence[int]) -> None:
-        """Keep the answers to `rows`, but those without a certainty, which have failed."""
+        """Keep the answers to `rows`; rows without a certainty have failed."""
         certainty, headers, buffers = packed(predicted)
         unknown = np.isnan(certainty)
         if unknown.any():
@@ -494,22 +485,20 @@ class Attempt:
 
 
 def copied(arrays: Arrays) -> Arrays:
-    """The same in memory of their own, at some 50 us for each MB."""
+    """Copies of the arrays, at about 50 us per MB."""
     return {name: array.copy() for name, array in arrays.items()}
 
 
 def not_finite(model: RunnableModel) -> int:
-    """How many lookups of a model's learned caches have met NaN or infinity so far."""
     return max(0, int(getattr(getattr(model, "model", None), "not_finite", 0)))
 
 
 def waited_s(model: RunnableModel) -> float:
-    """How long a remote model has waited so far to ask again, while profiling."""
+    """Seconds that a remote model has spent waiting to ask again, while profiling."""
     return float(getattr(getattr(model, "model", None), "waited_s", 0.0))
 
 
 def check_rows(name: str, predicted: Predicted, rows: int) -> None:
-    """Raise `ModelFailed` unless every output and the certainty have `rows` rows."""
     arrays = {**predicted.outputs, "the certainty": predicted.certainty}
     for output, array in arrays.items():
         shape = np.shape(array)
@@ -520,7 +509,7 @@ def check_rows(name: str, predicted: Predicted, rows: int) -> None:
 
 
 def packed(predicted: Predicted) -> tuple[NDArray[Any], tuple[TensorHeader, ...], list[Buffer]]:
-    """The certainty as an array, and it and the outputs as tensors, the certainty first."""
+    """The certainty, and headers and buffers of certainty and outputs, certainty first."""
     certainty = np.asarray(predicted.certainty, dtype=np.float64)
     outputs = {name: np.asarray(array) for name, array in predicted.outputs.items()}
     first_headers, first_buffers = pack_tensors({"certainty": certainty})
@@ -529,7 +518,6 @@ def packed(predicted: Predicted) -> tuple[NDArray[Any], tuple[TensorHeader, ...]
 
 
 def describe(name: str, error: BaseException) -> str:
-    """What model `name` did wrong, in a sentence that begins after its name."""
     if isinstance(error, GearshiftError):
         return shortened(str(error).removeprefix(f"model {name!r} "))
     return shortened(f"raised {type(error).__name__}: {error}")
